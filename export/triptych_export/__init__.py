@@ -1,0 +1,1 @@
+"""Checkpoints in, bundles out: graphs, quantization, parity with PyTorch, manifest and model card."""

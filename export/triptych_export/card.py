@@ -1,0 +1,54 @@
+"""MODEL_CARD.md: what a model is, where it comes from and how good it is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from triptych_serving.manifest import Manifest
+
+
+def write_card(name: str, manifest: Manifest, checkpoint: Mapping[str, Any], notes: str) -> str:
+    """The card's text. `notes` says what no file can know: data, licence, intended use."""
+    sections = [
+        f"# {name}",
+        f"Translates {', '.join(manifest.source_languages)} to {', '.join(manifest.target_languages)}.",
+        notes.strip(),
+        "## Model\n\n" + _table(_model(manifest)),
+        "## Training\n\n" + _table(_training(checkpoint)),
+        "## Quality\n\n" + _table(_flatten(manifest.metrics)),
+        "## Parity with PyTorch\n\n" + _table(_flatten(manifest.parity)),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _model(manifest: Manifest) -> dict[str, object]:
+    return {
+        "architecture": manifest.family,
+        "decoder layers, heads, head size": f"{manifest.decoder.layers}, {manifest.decoder.heads}, {manifest.decoder.head_dim}",
+        "longest source, target (tokens)": f"{manifest.limits.max_source_tokens}, {manifest.limits.max_target_tokens}",
+        "precisions": ", ".join(manifest.precisions),
+        **{key: value for key, value in manifest.provenance.items() if not isinstance(value, dict)},
+    }
+
+
+def _training(checkpoint: Mapping[str, Any]) -> dict[str, object]:
+    recipe = checkpoint.get("recipe", {})
+    rest = {key: value for key, value in checkpoint.items() if not isinstance(value, dict)}
+    kept = {key: value for key, value in recipe.items() if key not in ("train", "valid", "devices")}
+    return {**rest, **kept}
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(_flatten(value, f"{prefix}{key}: "))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _table(rows: Mapping[str, object]) -> str:
+    if not rows:
+        return "Not recorded."
+    lines = [f"| {key.replace('_', ' ')} | {value} |" for key, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines])

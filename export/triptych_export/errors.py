@@ -1,0 +1,23 @@
+"""What can go wrong in an export.
+
+ExportError
+├── SourceError    the checkpoint or the sentences for parity cannot be used
+├── GraphError     a graph came out otherwise than the runtime needs it
+└── ParityError    the exported graphs answer differently from PyTorch
+"""
+
+
+class ExportError(Exception):
+    """Base of all export errors; the message names the cause."""
+
+
+class SourceError(ExportError):
+    """What was given to export cannot be used."""
+
+
+class GraphError(ExportError):
+    """The tracer produced a graph that cannot be served; this is a defect of Triptych."""
+
+
+class ParityError(ExportError):
+    """The bundle does not reproduce the checkpoint's outputs; nothing was written."""

@@ -1,0 +1,47 @@
+"""One weights file for all graphs of a precision: equal tensors are stored once and mapped, not copied, into the process.
+
+ONNX external data, https://onnx.ai/onnx/repo-docs/ExternalData.html
+"""
+
+import hashlib
+from pathlib import Path
+
+from onnx import ModelProto, StringStringEntryProto, TensorProto, numpy_helper
+
+ALIGNMENT = 4_096  # bytes; what memory mapping asks for
+SMALLEST = 1_024  # bytes; smaller tensors stay in the graph
+
+
+class WeightsFile:
+    """Collects the large tensors of several graphs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offsets: dict[str, int] = {}
+        self._end = 0
+        path.write_bytes(b"")
+
+    def externalize(self, model: ModelProto) -> None:
+        """Move the large initializers of `model` into the file; the model then refers to it by name."""
+        for tensor in model.graph.initializer:
+            data = numpy_helper.to_array(tensor).tobytes()
+            if len(data) >= SMALLEST:
+                self._refer(tensor, self._store(data), len(data))
+
+    def _store(self, data: bytes) -> int:
+        digest = hashlib.sha256(data).hexdigest()
+        if digest not in self._offsets:
+            offset = -(-self._end // ALIGNMENT) * ALIGNMENT
+            with open(self.path, "r+b") as file:
+                file.seek(offset)
+                file.write(data)
+            self._offsets[digest], self._end = offset, offset + len(data)
+        return self._offsets[digest]
+
+    def _refer(self, tensor: TensorProto, offset: int, length: int) -> None:
+        name, dims, kind = tensor.name, list(tensor.dims), tensor.data_type
+        tensor.Clear()
+        tensor.name, tensor.data_type, tensor.data_location = name, kind, TensorProto.EXTERNAL
+        tensor.dims.extend(dims)
+        for key, value in (("location", self.path.name), ("offset", str(offset)), ("length", str(length))):
+            tensor.external_data.append(StringStringEntryProto(key=key, value=value))

@@ -1,0 +1,74 @@
+"""Compile triptych/v1/*.proto into the Python stubs beside them.
+
+python protos/generate.py            write the stubs
+python protos/generate.py --check    write nothing; exit 1, naming the files, when the stubs are not what the protos give
+
+Needs grpcio-tools and mypy-protobuf, both in the `dev` extra. Their versions are pinned there because their output carries it.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+PACKAGE = Path("triptych/v1")
+SERVICE = re.compile(r"^service\s", re.MULTILINE)
+
+
+def protoc(protos: list[Path], arguments: list[str]) -> None:
+    """Run the compiler on files below ROOT. Raises CalledProcessError; the compiler's own report goes to stderr."""
+    # The plugins are scripts of this environment, which need not be activated.
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+    names = [proto.relative_to(ROOT).as_posix() for proto in protos]
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", *arguments, *names]
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"PATH": path}, check=True)
+
+
+def compile_into(folder: Path) -> None:
+    """Write the stubs of every proto below `folder`."""
+    protos = sorted((ROOT / PACKAGE).glob("*.proto"))
+    protoc(protos, [f"--python_out={folder}", f"--mypy_out=quiet:{folder}"])
+    # A file without a service would get an empty module.
+    services = [proto for proto in protos if SERVICE.search(proto.read_text("utf-8"))]
+    protoc(services, [f"--grpc_python_out={folder}", f"--mypy_grpc_out=quiet:{folder}"])
+
+
+def read_stubs(root: Path) -> dict[str, bytes]:
+    """The content of every stub below `root`, by its name."""
+    return {path.name: path.read_bytes() for path in sorted((root / PACKAGE).glob("*_pb2*.py*"))}
+
+
+def write_stubs(stubs: dict[str, bytes]) -> None:
+    """Replace the committed stubs, also those whose proto is gone."""
+    for name in read_stubs(ROOT):
+        (ROOT / PACKAGE / name).unlink()
+    for name, content in stubs.items():
+        (ROOT / PACKAGE / name).write_bytes(content)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compile triptych/v1/*.proto into the Python stubs beside them.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the committed stubs differ")
+    check = parser.parse_args().check
+
+    with tempfile.TemporaryDirectory() as folder:
+        compile_into(Path(folder))
+        fresh = read_stubs(Path(folder))
+
+    if not check:
+        write_stubs(fresh)
+        return 0
+    committed = read_stubs(ROOT)
+    differing = sorted(name for name in fresh | committed if fresh.get(name) != committed.get(name))
+    if differing:
+        sys.stderr.write(f"out of date: {', '.join(differing)}; run: python protos/generate.py\n")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

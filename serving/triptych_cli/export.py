@@ -1,0 +1,51 @@
+"""`triptych export`: checkpoint to bundle."""
+
+from pathlib import Path
+
+import click
+
+from triptych_cli.failure import needs, one_line
+
+
+@click.command(name="export")
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Model repository to write into.")
+@click.option("--name", default="", help="The model's name.  [default: SOURCE-TARGET languages]")
+@click.option("--version", type=click.IntRange(min=1), default=None, help="[default: the next free number]")
+@click.option(
+    "--precision",
+    "precisions",
+    type=click.Choice(["fp32", "int8"]),
+    multiple=True,
+    default=("int8", "fp32"),
+    show_default=True,
+    help="What to ship; the first is the default. Repeatable.",
+)
+@click.option("--valid", multiple=True, help="Sentence pairs for parity and BLEU.  [default: the checkpoint's own sample]")
+@click.option(
+    "--notes", type=click.File(encoding="utf-8"), default=None, help="Markdown for the model card: data, licence, use."
+)
+def command(
+    checkpoint: Path,
+    out: Path,
+    name: str,
+    version: int | None,
+    precisions: tuple[str, ...],
+    valid: tuple[str, ...],
+    notes: click.utils.LazyFile | None,
+) -> None:
+    """Turn CHECKPOINT, a folder that `triptych train` wrote, into a bundle under the repository OUT.
+
+    The bundle's fp32 graphs must answer exactly as PyTorch does, or nothing is written.
+    """
+    needs("triptych_export.exporter", "export")
+    from triptych_export.errors import ExportError
+    from triptych_export.exporter import ExportOptions, export
+    from triptych_serving.errors import ServingError
+    from triptych_training.errors import TrainingError
+
+    text = notes.read() if notes else ""
+    options = ExportOptions(out, name, version or 0, precisions, valid, text)
+    with one_line(ExportError, TrainingError, ServingError):
+        folder = export(checkpoint, options, lambda line: click.echo(line, err=True))
+    click.echo(folder)

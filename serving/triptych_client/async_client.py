@@ -1,0 +1,86 @@
+"""The client for asyncio."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import Self, Unpack
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from triptych.v1 import model_pb2
+from triptych_client import health
+from triptych_client.arguments import CallArguments, TranslateArguments
+from triptych_client.async_sending import send, send_all
+from triptych_client.async_stream import AsyncTranslationStream
+from triptych_client.base import BaseClient
+from triptych_client.codec import model_from
+from triptych_client.connection import AsyncConnection
+from triptych_client.results import Model, Translation, Translations
+
+
+class AsyncClient(BaseClient):
+    """Client for asyncio; it belongs to the event loop of its first call.
+
+        async with AsyncClient("localhost:8001") as client:
+            print((await client.translate("Guten Morgen!", target_language="en")).text)
+
+    The methods are those of Client, with the same arguments, results and errors. Cancelling a task cancels its request.
+    """
+
+    @cached_property
+    def _connection(self) -> AsyncConnection:
+        # Not made with the client, which may be before its event loop runs.
+        return AsyncConnection(self._settings)
+
+    async def translate(self, text: str, **arguments: Unpack[TranslateArguments]) -> Translation:
+        """Translate one text. Arguments and errors are those of `Client.translate`."""
+        return (await self.translate_many([text], **arguments))[0]
+
+    async def translate_many(self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]) -> Translations:
+        """Translate many texts; the result has their order. Arguments and errors are those of `Client.translate_many`."""
+        job = self._job(texts, **arguments)
+        requests = self._requests(job)
+        responses = await send_all(self._connection.translation.Translate, requests, self._settings.concurrency)
+        return job.result(requests, responses)
+
+    def translate_stream(self, text: str, **arguments: Unpack[TranslateArguments]) -> AsyncTranslationStream:
+        """Translate one text, and get it piece by piece while it is decoded.
+
+            async with client.translate_stream("Guten Morgen!", target_language="en") as stream:
+                async for piece in stream:
+                    print(piece, end="", flush=True)
+            print(stream.translation.finish_reason)
+
+        Arguments and errors are those of `Client.translate_stream`.
+        """
+        return AsyncTranslationStream(self._connection.translation.TranslateStream, self._job([text], **arguments))
+
+    async def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
+        """Every model of the server, by name, then version. Raises TriptychClientError."""
+        response = await send(self._connection.models.ListModels, model_pb2.ListModelsRequest(), self._call(**arguments))
+        return [model_from(model) for model in response.models]
+
+    async def model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> Model:
+        """One model; without `version` its newest. Raises NotFoundError, TriptychClientError."""
+        request = model_pb2.GetModelRequest(name=name, version=version)
+        return model_from((await send(self._connection.models.GetModel, request, self._call(**arguments))).model)
+
+    async def is_ready(self, service: str = "", *, timeout_seconds: float = health.TIMEOUT_SECONDS) -> bool:
+        """Whether the server answers and serves. Arguments and errors are those of `Client.is_ready`."""
+        call = health.check_call(timeout_seconds)
+        try:
+            return health.is_serving(await send(self._connection.check_health, StringValue(value=service), call))
+        except health.NOT_READY:
+            return False
+
+    async def close(self) -> None:
+        """Close the connection; what is still under way is cancelled. The client cannot be used any more."""
+        await self._connection.channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,78 @@
+"""What both clients share: how they are made, and how their calls are prepared."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Unpack
+
+import grpc
+
+from triptych_client.arguments import JobArguments
+from triptych_client.call import Call
+from triptych_client.job import TranslateCall, TranslateJob
+from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, default_address
+
+
+class BaseClient:
+    """The settings of a client, and what they make of a call's arguments."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        timeout_seconds: float = 60.0,
+        retries: int = 5,
+        concurrency: int = 4,
+        texts_per_call: int = 64,
+        max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
+    ) -> None:
+        """Connects at the first call, not now.
+
+        Args:
+            address: Host and port of the server; by default the environment variable TRIPTYCH_SERVER, else localhost:8001.
+            credentials: For TLS, as from `grpc.ssl_channel_credentials()`; without, the connection is not encrypted.
+            timeout_seconds: How long a request may take, its retries included, where the call does not say.
+            retries: How often a request is sent again while the server is unavailable or its queue is full; 0 is never.
+            concurrency: How many requests of one `translate_many` are under way at once.
+            texts_per_call: How many texts a request has at most; longer lists are sent as several requests.
+            max_message_bytes: The largest message to send or receive. The server has a limit of its own.
+
+        Raises:
+            ValueError: A number is out of range.
+        """
+        self._settings = Settings(
+            address=address or default_address(),
+            credentials=credentials,
+            timeout_seconds=timeout_seconds,
+            retries=retries,
+            concurrency=concurrency,
+            texts_per_call=texts_per_call,
+            max_message_bytes=max_message_bytes,
+        )
+        self._open()
+
+    def _open(self) -> None:
+        """Where a client may make its channel."""
+
+    @property
+    def address(self) -> str:
+        """Host and port of the server."""
+        return self._settings.address
+
+    def _call(self, *, timeout_seconds: float | None = None, request_id: str | None = None) -> Call:
+        seconds = self._settings.timeout_seconds if timeout_seconds is None else timeout_seconds
+        check_timeout(seconds)
+        return Call(request_id or uuid.uuid4().hex, seconds, self._settings.retries)
+
+    def _job(
+        self,
+        texts: Sequence[str],
+        *,
+        timeout_seconds: float | None = None,
+        request_id: str | None = None,
+        **arguments: Unpack[JobArguments],
+    ) -> TranslateJob:
+        return TranslateJob(call=self._call(timeout_seconds=timeout_seconds, request_id=request_id), texts=texts, **arguments)
+
+    def _requests(self, job: TranslateJob) -> list[TranslateCall]:
+        return job.requests(self._settings.texts_per_call, self._settings.max_message_bytes)

@@ -1,0 +1,26 @@
+"""What goes with every request: its id, its time limit, its retries."""
+
+from dataclasses import dataclass
+
+from triptych_client.retry import Attempts
+
+REQUEST_ID_KEY = "x-request-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request of a call by the user, which may have several; all share its id, and each may take several attempts."""
+
+    request_id: str
+    timeout_seconds: float
+    retries: int
+    first_text: int = 0
+    """Which of the user's texts is the first of this request."""
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        return ((REQUEST_ID_KEY, self.request_id),)
+
+    def attempts(self) -> Attempts:
+        """The attempts of one request; its time starts now."""
+        return Attempts(self.retries, self.timeout_seconds)

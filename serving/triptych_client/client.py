@@ -1,0 +1,131 @@
+"""The client for ordinary, blocking code."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from triptych.v1 import model_pb2
+from triptych_client import health
+from triptych_client.arguments import CallArguments, TranslateArguments
+from triptych_client.base import BaseClient
+from triptych_client.codec import model_from
+from triptych_client.connection import Connection
+from triptych_client.results import Model, Translation, Translations
+from triptych_client.sending import send, send_all
+from triptych_client.stream import TranslationStream
+
+
+class Client(BaseClient):
+    """A connection to a Triptych server. Threads may share it.
+
+        with Client("localhost:8001") as client:
+            print(client.translate("Guten Morgen!", target_language="en").text)
+
+    Every call has a deadline. A request that finds the server unavailable, or its queue full, is sent again after a growing
+    pause, as long as the deadline allows. What a call can raise is in `triptych_client.errors`.
+    """
+
+    def _open(self) -> None:
+        self._connection = Connection(self._settings)
+
+    def translate(self, text: str, **arguments: Unpack[TranslateArguments]) -> Translation:
+        """Translate one text.
+
+        Args:
+            text: What to translate: a sentence or a paragraph.
+            arguments: `target_language`, `source_language`, `model`, `model_version`, `options` (a DecodingOptions),
+                `timeout_seconds` and `request_id`; all optional, explained in `triptych_client.arguments`.
+
+        Raises:
+            InvalidArgumentError: The text is empty or longer than the model allows, or an option is out of range.
+            NotFoundError: No such model, version or pair of languages.
+            FailedPreconditionError: The model cannot do what an option asks for.
+            TriptychClientError: Base of these and of all other failures.
+        """
+        return self.translate_many([text], **arguments)[0]
+
+    def translate_many(self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]) -> Translations:
+        """Translate many texts; the result has their order.
+
+        A long list is sent as several requests, some at once (`texts_per_call` and `concurrency` of the client), each with
+        its own `timeout_seconds`. If one of them fails, the others are cancelled.
+
+        Args:
+            texts: What to translate. For none, no request is sent.
+            arguments: As for `translate`. `options.target_prefix` has a prefix for each text, or none at all.
+
+        Raises:
+            TriptychClientError: As for `translate`.
+        """
+        job = self._job(texts, **arguments)
+        requests = self._requests(job)
+        responses = send_all(self._connection.translation.Translate, requests, self._settings.concurrency)
+        return job.result(requests, responses)
+
+    def translate_stream(self, text: str, **arguments: Unpack[TranslateArguments]) -> TranslationStream:
+        """Translate one text, and get it piece by piece while it is decoded.
+
+            with client.translate_stream("Guten Morgen!", target_language="en") as stream:
+                for piece in stream:
+                    print(piece, end="", flush=True)
+            print(stream.translation.finish_reason)
+
+        Args:
+            text: What to translate.
+            arguments: As for `translate`. `timeout_seconds` is for the whole stream.
+
+        Raises:
+            TriptychClientError: As for `translate`, while the pieces are iterated over.
+        """
+        return TranslationStream(self._connection.translation.TranslateStream, self._job([text], **arguments))
+
+    def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
+        """Every model of the server, by name, then version.
+
+        Args:
+            arguments: `timeout_seconds` and `request_id`, as for `translate`.
+
+        Raises:
+            TriptychClientError: The call failed.
+        """
+        response = send(self._connection.models.ListModels, model_pb2.ListModelsRequest(), self._call(**arguments))
+        return [model_from(model) for model in response.models]
+
+    def model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> Model:
+        """One model; without `version` its newest.
+
+        Raises:
+            NotFoundError: No such model or version.
+            TriptychClientError: The call failed.
+        """
+        request = model_pb2.GetModelRequest(name=name, version=version)
+        return model_from(send(self._connection.models.GetModel, request, self._call(**arguments)).model)
+
+    def is_ready(self, service: str = "", *, timeout_seconds: float = health.TIMEOUT_SECONDS) -> bool:
+        """Whether the server answers and serves; asked once, without retries.
+
+        Args:
+            service: Such as "triptych.v1.TranslationService"; empty is the server as a whole.
+            timeout_seconds: No answer within this time is False.
+
+        Raises:
+            NotFoundError: The server has no such service.
+            TriptychClientError: Any failure but that the server is unavailable or slow.
+        """
+        call = health.check_call(timeout_seconds)
+        try:
+            return health.is_serving(send(self._connection.check_health, StringValue(value=service), call))
+        except health.NOT_READY:
+            return False
+
+    def close(self) -> None:
+        """Close the connection; what is still under way is cancelled. The client cannot be used any more."""
+        self._connection.channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,64 @@
+"""How translations are decoded."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SplitSentences(StrEnum):
+    """How the server treats the sentences of a text."""
+
+    AUTO = "auto"
+    """Split the text into sentences, translate them apart and join them with their own white space."""
+    OFF = "off"
+    """Translate the text as it stands, in one piece."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodingOptions:
+    """The options of a translation. None, or an empty tuple, takes the model's default.
+
+    The server checks the ranges: a value outside raises InvalidArgumentError, which names the field.
+    """
+
+    beam_size: int | None = None
+    """Hypotheses kept at each step; 1 is greedy search."""
+    patience: float | None = None
+    """Beam search goes on until beam_size x patience hypotheses are finished; 1 is plain beam search."""
+    num_hypotheses: int | None = None
+    """Translations returned for each text, best first; at most beam_size, unless sampling."""
+    length_penalty: float | None = None
+    """Exponent alpha: a hypothesis is ranked by log-probability / length^alpha."""
+    coverage_penalty: float | None = None
+    """Weight beta of the coverage penalty (Wu et al. 2016, equation 14)."""
+    repetition_penalty: float | None = None
+    """Divides the scores of tokens that were already produced; 1 is off."""
+    no_repeat_ngram_size: int | None = None
+    """No run of this many tokens occurs twice; 0 is off."""
+    suppress_sequences: tuple[str, ...] = ()
+    """Texts that must not occur in a translation."""
+    min_length: int | None = None
+    """The fewest tokens of a translation, not counting the end of the sentence."""
+    max_length: int | None = None
+    """The most tokens of a translation, not counting the end of the sentence."""
+    target_prefix: tuple[str, ...] = ()
+    """Each translation starts with the prefix of the same index: none, or one for each text, where "" is no prefix."""
+    sampling_temperature: float | None = None
+    """Divides the logits that tokens are drawn from."""
+    sampling_topk: int | None = None
+    """Draw from the k likeliest tokens; 1 is greedy search, 0 is all tokens."""
+    sampling_topp: float | None = None
+    """Draw from the likeliest tokens that together have this probability."""
+    seed: int | None = None
+    """The same seed, text and options give the same sample."""
+    return_scores: bool | None = None
+    """Give each hypothesis its score."""
+    return_alignment: bool | None = None
+    """Give each hypothesis the source tokens that its tokens attended to."""
+    split_sentences: SplitSentences | None = None
+    """Whether texts are split into sentences."""
+
+    def __post_init__(self) -> None:
+        # A lone string would be read as a sequence of one-letter texts.
+        for name in ("suppress_sequences", "target_prefix"):
+            if isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} takes a tuple of texts, not one text")

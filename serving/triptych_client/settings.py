@@ -1,0 +1,43 @@
+"""What a client is told when it is made."""
+
+import math
+import os
+from dataclasses import dataclass, field
+
+import grpc
+
+SERVER_VARIABLE = "TRIPTYCH_SERVER"
+DEFAULT_SERVER = "localhost:8001"
+DEFAULT_MESSAGE_BYTES = 64 * 1024 * 1024
+
+
+def default_address() -> str:
+    """The address in the environment variable TRIPTYCH_SERVER, else localhost:8001."""
+    return os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A client's settings, checked; ValueError names what is out of range."""
+
+    address: str = field(default_factory=default_address)
+    credentials: grpc.ChannelCredentials | None = None
+    timeout_seconds: float = 60.0
+    retries: int = 5
+    concurrency: int = 4
+    texts_per_call: int = 64
+    max_message_bytes: int = DEFAULT_MESSAGE_BYTES
+
+    def __post_init__(self) -> None:
+        check_timeout(self.timeout_seconds)
+        if self.retries < 0:
+            raise ValueError(f"retries is {self.retries}, must be 0 or more")
+        for name in ("concurrency", "texts_per_call", "max_message_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be 1 or more")
+
+
+def check_timeout(seconds: float) -> None:
+    """Raises ValueError unless the time is finite and above 0: every call has a deadline."""
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f"timeout_seconds is {seconds}, must be above 0 and finite")

@@ -1,0 +1,127 @@
+"""From a failed gRPC call to the client's exception."""
+
+import contextlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import grpc
+from google.protobuf.any_pb2 import Any as Packed
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+
+from triptych_client.errors import (
+    CallCancelledError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    FieldViolation,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    ServerError,
+    TriptychClientError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+)
+
+ERRORS: dict[grpc.StatusCode, type[TriptychClientError]] = {
+    grpc.StatusCode.OK: ServerError,  # a call that failed with OK is a broken server
+    grpc.StatusCode.CANCELLED: CallCancelledError,
+    grpc.StatusCode.UNKNOWN: ServerError,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: FailedPreconditionError,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
+    grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
+    grpc.StatusCode.ABORTED: ServerError,
+    grpc.StatusCode.UNIMPLEMENTED: UnimplementedError,
+    grpc.StatusCode.INTERNAL: ServerError,
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+    grpc.StatusCode.DATA_LOSS: ServerError,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidArgumentError,
+}
+
+DETAILS_KEY = "grpc-status-details-bin"
+
+# gRPC's core refuses large messages before either side's code runs, and its text names no setting.
+SIZE_LIMIT = re.compile(r"(?P<side>CLIENT|SERVER): (?:Received|Sent) message larger than max")
+SIZE_HINTS = {
+    "CLIENT": "raise `max_message_bytes` of the client, or lower `texts_per_call`",
+    "SERVER": "raise the server's message size limit, or lower `texts_per_call` of the client",
+}
+
+
+# What the server says of a text, it says of the text's place in the request.
+TEXT_INDEX = re.compile(r"\b(?P<field>contents|target_prefix)\[(?P<index>\d+)\]")
+
+
+def error_of(call: grpc.RpcError, request_id: str, first_text: int = 0) -> TriptychClientError:
+    """The exception for a failed call, the call as its cause.
+
+    `first_text` is the place, among the texts that the user gave, of the request's first one.
+    """
+    code = call.code()
+    message = shift_indices(call.details() or "no details", first_text)
+    details = details_of(call)
+    error = ERRORS[code](
+        message + size_hint(message),
+        code=code.name,
+        request_id=request_id,
+        reason=details.reason,
+        violations=tuple(
+            FieldViolation(shift_indices(fault.field, first_text), fault.description) for fault in details.violations
+        ),
+        retry_delay_seconds=details.retry_delay_seconds,
+    )
+    error.__cause__ = call
+    return error
+
+
+def size_hint(message: str) -> str:
+    """What to change, where gRPC itself refused a message for its size; else nothing."""
+    limit = SIZE_LIMIT.search(message)
+    return f"; {SIZE_HINTS[limit['side']]}" if limit else ""
+
+
+def shift_indices(message: str, first_text: int) -> str:
+    """`contents[2]` of a request is `contents[66]` of the user's where 64 texts came before."""
+    return TEXT_INDEX.sub(lambda match: f"{match['field']}[{int(match['index']) + first_text}]", message)
+
+
+@dataclass(slots=True)
+class Details:
+    """What the client reads of a status' google.rpc details."""
+
+    reason: str = ""
+    violations: tuple[FieldViolation, ...] = ()
+    retry_delay_seconds: float | None = None
+
+    def read(self, packed: Packed) -> None:
+        """Take over one detail; kinds that are not known are left alone."""
+        if packed.Is(error_details_pb2.BadRequest.DESCRIPTOR):
+            faults = error_details_pb2.BadRequest.FromString(packed.value).field_violations
+            self.violations = tuple(FieldViolation(fault.field, fault.description) for fault in faults)
+        elif packed.Is(error_details_pb2.RetryInfo.DESCRIPTOR):
+            delay = error_details_pb2.RetryInfo.FromString(packed.value).retry_delay
+            self.retry_delay_seconds = delay.seconds + delay.nanos / 1e9
+        elif packed.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):
+            self.reason = error_details_pb2.ErrorInfo.FromString(packed.value).reason
+
+
+def details_of(call: grpc.RpcError) -> Details:
+    """The details of a failed call."""
+    details = Details()
+    trailers = cast(Iterable[tuple[str, bytes]], call.trailing_metadata() or ())
+    # Details that cannot be decoded must not hide the error that they belong to.
+    with contextlib.suppress(DecodeError):
+        for key, value in trailers:
+            if key == DETAILS_KEY:
+                for packed in status_pb2.Status.FromString(value).details:
+                    details.read(packed)
+    return details

@@ -1,0 +1,79 @@
+"""Every error that serving raises on purpose, and the gRPC status that each one becomes.
+
+ServingError
+├── InvalidInputError        INVALID_ARGUMENT     a text, a code or an option cannot be accepted
+├── NotFoundError            NOT_FOUND            no such model, version or language pair
+├── UnsupportedError         FAILED_PRECONDITION  this model, or this release, cannot do that
+├── OverloadedError          RESOURCE_EXHAUSTED   the queue is full; `retry_after_seconds` says when to come back
+├── UnavailableError         UNAVAILABLE          loading, or shutting down
+├── DeadlineError            DEADLINE_EXCEEDED    the caller's deadline passed
+├── CancelledError           CANCELLED            the caller went away
+├── EngineError              INTERNAL             the runtime failed
+└── BundleError              FAILED_PRECONDITION  a bundle is missing, damaged or of a format this release does not read
+    └── RepositoryError      NOT_FOUND            a model repository cannot be read
+"""
+
+from collections.abc import Sequence
+
+
+class ServingError(Exception):
+    """Base of all; `status` is a gRPC status name. The message is one line that names cause, value and limit."""
+
+    status = "INTERNAL"
+
+
+class InvalidInputError(ServingError):
+    """`field` is the request's field, in the wire's notation, such as `contents[3]`."""
+
+    status = "INVALID_ARGUMENT"
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class NotFoundError(ServingError):
+    status = "NOT_FOUND"
+
+
+class UnsupportedError(ServingError):
+    status = "FAILED_PRECONDITION"
+
+
+class OverloadedError(ServingError):
+    status = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class UnavailableError(ServingError):
+    status = "UNAVAILABLE"
+
+
+class DeadlineError(ServingError):
+    status = "DEADLINE_EXCEEDED"
+
+
+class CancelledError(ServingError):
+    status = "CANCELLED"
+
+
+class EngineError(ServingError):
+    status = "INTERNAL"
+
+
+class BundleError(ServingError):
+    """`faults` are all that is wrong, not the first alone."""
+
+    status = "FAILED_PRECONDITION"
+
+    def __init__(self, where: object, faults: Sequence[str]) -> None:
+        super().__init__(f"{where}: {'; '.join(faults)}")
+        self.faults = tuple(faults)
+
+
+class RepositoryError(BundleError):
+    status = "NOT_FOUND"

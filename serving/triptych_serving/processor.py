@@ -1,0 +1,50 @@
+"""What the processor offers: how many CPUs this process may use, and how it multiplies integers."""
+
+import math
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+CGROUP = Path("/sys/fs/cgroup")
+VNNI_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8", "avx_vnni_int8"}
+
+
+def usable_cpus(cgroup: Path = CGROUP) -> int:
+    """CPUs that affinity mask and container quota leave to this process, at least 1.
+
+    The host's core count says nothing inside a container: https://github.com/microsoft/onnxruntime/issues/29510
+    """
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota_v2(cgroup) or _quota_v1(cgroup) or affinity
+    return max(1, min(affinity, math.ceil(quota)))
+
+
+def _quota_v2(cgroup: Path) -> float | None:
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()[:2]
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def _quota_v1(cgroup: Path) -> float | None:
+    try:
+        quota = int((cgroup / "cpu" / "cpu.cfs_quota_us").read_text())
+        period = int((cgroup / "cpu" / "cpu.cfs_period_us").read_text())
+        return quota / period if quota > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def int8_saturates() -> bool:
+    """True on x86 without VNNI: products of unsigned and signed bytes overflow their 16-bit sums there."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return True  # unknown: the exact way is the safe one
+    flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
+    return not flags & VNNI_FLAGS

@@ -1,0 +1,76 @@
+"""Text to ids and back, with the bundle's own tokenizer."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from triptych_serving.errors import BundleError, InvalidInputError
+from triptych_serving.processor import usable_cpus
+
+# Rust's thread pool takes the host's core count unless told otherwise; read when it first runs.
+os.environ.setdefault("RAYON_NUM_THREADS", str(usable_cpus()))
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+from tokenizers import Tokenizer
+
+REPLACEMENT = "\ufffd"  # what an unfinished UTF-8 sequence decodes to
+
+
+class TextCodec:
+    """One bundle's tokenizer. Safe to use from several threads.
+
+    Args:
+        path: `tokenizer.json`.
+        max_tokens: the longest source that the model takes, end of sentence included.
+
+    Raises:
+        BundleError: the file is not a tokenizer.
+    """
+
+    def __init__(self, path: Path, max_tokens: int) -> None:
+        try:
+            self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise BundleError(path, [f"not a tokenizer: {error}"]) from error
+        self._tokenizer.encode_special_tokens = True  # a user's "</s>" is text
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._max_tokens = max_tokens
+        self._longest_piece = max(len(piece) for piece in self._tokenizer.get_vocab())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, end of sentence last. Releases the GIL.
+
+        Raises:
+            InvalidInputError: a text is empty or too long; names its index.
+        """
+        for index, text in enumerate(texts):
+            self._check(index, text)
+        encodings = self._tokenizer.encode_batch(list(texts))
+        ids = [encoding.ids for encoding in encodings]
+        for index, row in enumerate(ids):
+            if len(row) > self._max_tokens:
+                raise _too_long(index, f"{len(row):,} tokens", self._max_tokens)
+        return ids
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Text of each row of ids."""
+        texts: list[str] = self._tokenizer.decode_batch([list(row) for row in rows])
+        return texts
+
+    def decode_stable(self, row: Sequence[int]) -> str:
+        """The part of an unfinished row's text that later tokens cannot change: whole characters only."""
+        text: str = self._tokenizer.decode(list(row))
+        return text.rstrip(REPLACEMENT)
+
+    def _check(self, index: int, text: str) -> None:
+        if not text.strip():
+            raise InvalidInputError(f"contents[{index}]", "the text is empty")
+        if len(text) > self._max_tokens * self._longest_piece:  # tokenizing megabytes to refuse them would be dear
+            raise _too_long(index, f"{len(text):,} characters", self._max_tokens)
+
+
+def _too_long(index: int, size: str, limit: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"contents[{index}]", f"{size} are too long, the model takes at most {limit:,} tokens; split the text"
+    )

@@ -1,0 +1,116 @@
+"""A translation model ready to serve: a bundle's tokenizer and graphs behind one decode engine."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from triptych_serving.bundle import Bundle
+from triptych_serving.engine import Engine, EngineOptions
+from triptych_serving.lane import GreedyLane
+from triptych_serving.options import DecodingOptions, check_options
+from triptych_serving.processor import usable_cpus
+from triptych_serving.row import Call, Finish, Row
+from triptych_serving.session import Session
+from triptych_serving.text import TextCodec
+
+GREEDY = DecodingOptions()
+
+
+@dataclass(frozen=True)
+class TranslatorOptions:
+    """How a model is loaded."""
+
+    precision: str | None = None  # None: the bundle's default
+    engine: EngineOptions = field(default_factory=lambda: EngineOptions(workers=usable_cpus()))
+
+
+@dataclass(frozen=True)
+class Output:
+    """One translated text."""
+
+    text: str
+    finish: Finish
+    token_count: int  # end of sentence not included
+    source_token_count: int  # end of sentence included
+
+
+class Translator:
+    """One version of one model. Thread-safe.
+
+    Raises:
+        BundleError: the bundle lacks the precision, or a file cannot be loaded.
+    """
+
+    def __init__(self, name: str, version: int, bundle: Bundle, options: TranslatorOptions) -> None:
+        self.name, self.version = name, version
+        self.manifest = bundle.manifest
+        self.precision, graphs = bundle.graphs(options.precision)
+        limits = self.manifest.limits
+        self.codec = TextCodec(bundle.path("tokenizer.json"), limits.max_source_tokens)
+        encoder, step = Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step))
+        slots = options.engine.slots
+        self.engine = Engine(lambda: GreedyLane(encoder, step, self.manifest, slots), options.engine)
+        self.engine.start()
+
+    def prepare(self, texts: Sequence[str], options: DecodingOptions = GREEDY) -> list[Row]:
+        """Check options, tokenize.
+
+        Raises:
+            InvalidInputError: an option is out of range, or a text empty or too long.
+            UnsupportedError: an option is not available.
+        """
+        check_options(options, self.manifest.limits.max_target_tokens)
+        max_tokens = options.max_length or self.manifest.generation.max_length
+        return [Row(source, max_tokens) for source in self.codec.encode(texts)]
+
+    def outputs(self, rows: Sequence[Row]) -> list[Output]:
+        """Detokenize finished rows."""
+        texts = self.codec.decode([row.tokens for row in rows])
+        return [
+            Output(text, row.finish or Finish.LENGTH, len(row.tokens), len(row.source))
+            for text, row in zip(texts, rows, strict=True)
+        ]
+
+    def translate(self, texts: Sequence[str], options: DecodingOptions = GREEDY) -> list[Output]:
+        """Translate in this process and wait; order is kept.
+
+        Raises:
+            ServingError: whatever kept the texts from being translated.
+        """
+        rows = self.prepare(texts, options)
+        self.run(rows)
+        return self.outputs(rows)
+
+    def run(self, rows: Sequence[Row]) -> None:
+        """Decode rows and wait for the last one.
+
+        Raises:
+            ServingError: the call as a whole failed.
+        """
+        waiter = _Waiter()
+        call = Call(rows, waiter)
+        self.engine.submit(call)
+        try:
+            waiter.done.wait()
+        except BaseException:  # Ctrl-C: the engine must not go on for nobody
+            self.engine.cancel(call)
+            raise
+        if call.error is not None:
+            raise call.error
+
+    def close(self, drain: bool = True) -> None:
+        """Stop the engine."""
+        self.engine.close(drain)
+
+
+class _Waiter:
+    """A listener for a caller that has nothing else to do."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+    def on_token(self, row: Row) -> None:
+        """Nothing to show before the end."""
+
+    def on_end(self) -> None:
+        self.done.set()

@@ -1,0 +1,102 @@
+import pickle
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+
+import triptych_client
+from triptych_client import (
+    FieldViolation,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+    TriptychClientError,
+    UnavailableError,
+    errors,
+)
+from triptych_client.status import ERRORS
+
+from .conftest import Ask
+from .fake_server import FakeServer, fail, succeed
+
+FAILURES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
+CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TriptychClientError)]
+
+
+def test_every_status_has_a_class() -> None:
+    assert set(ERRORS) == set(grpc.StatusCode)
+    assert set(ERRORS.values()) == set(CLASSES) - {TriptychClientError}
+
+
+@pytest.mark.parametrize("error", CLASSES)
+def test_every_class_is_drawn_and_public(error: type[TriptychClientError]) -> None:
+    assert error.__name__ in (errors.__doc__ or "")
+    assert getattr(triptych_client, error.__name__) is error
+
+
+@pytest.mark.parametrize("code", FAILURES, ids=lambda code: code.name)
+def test_statuses_become_errors(server: FakeServer, ask: Ask, code: grpc.StatusCode) -> None:
+    server.script = [fail(code, "because")]
+    with pytest.raises(ERRORS[code]) as caught:
+        ask(server.address, lambda client: client.translate("a", request_id="mine"), retries=0)
+    assert (caught.value.code, caught.value.message, caught.value.request_id) == (code.name, "because", "mine")
+    assert str(caught.value) == f"{code.name}: because (request mine)"
+
+
+def test_rich_details(server: FakeServer, ask: Ask) -> None:
+    violation = error_details_pb2.BadRequest.FieldViolation(field="contents[1]", description="is empty")
+    bad_request = error_details_pb2.BadRequest(field_violations=[violation])
+    info = error_details_pb2.ErrorInfo(reason="EMPTY_TEXT")
+    server.script = [fail(grpc.StatusCode.INVALID_ARGUMENT, "bad request", info, bad_request)]
+    with pytest.raises(InvalidArgumentError, match=r"contents\[1\]: is empty") as caught:
+        ask(server.address, lambda client: client.translate_many(["a", ""]))
+    assert caught.value.violations == (FieldViolation("contents[1]", "is empty"),)
+    assert caught.value.reason == "EMPTY_TEXT"
+
+
+def test_indices_are_those_of_the_users_list(server: FakeServer, ask: Ask) -> None:
+    violation = error_details_pb2.BadRequest.FieldViolation(field="contents[1]", description="is empty")
+    bad_request = error_details_pb2.BadRequest(field_violations=[violation])
+    server.script = [succeed, succeed, fail(grpc.StatusCode.INVALID_ARGUMENT, "contents[1] is empty", bad_request)]
+    with pytest.raises(InvalidArgumentError) as caught:
+        ask(server.address, lambda client: client.translate_many(["a"] * 6), texts_per_call=2, concurrency=1)
+    assert caught.value.message == "contents[5] is empty"
+    assert caught.value.violations == (FieldViolation("contents[5]", "is empty"),)
+
+
+def test_details_that_cannot_be_read_do_not_hide_the_error(server: FakeServer, ask: Ask) -> None:
+    def step(context: grpc.ServicerContext) -> None:
+        context.set_trailing_metadata([("grpc-status-details-bin", b"\xff\xff")])
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "because")
+
+    server.script = [step]
+    with pytest.raises(InvalidArgumentError, match="because"):
+        ask(server.address, lambda client: client.translate("a"))
+
+
+def test_too_large_to_send_names_the_setting(server: FakeServer, ask: Ask) -> None:
+    with pytest.raises(ResourceExhaustedError, match="`max_message_bytes` of the client"):
+        ask(server.address, lambda client: client.translate("a" * 2000), max_message_bytes=1000)
+    assert server.requests == []
+
+
+def test_too_large_to_receive_names_the_setting(server: FakeServer, ask: Ask) -> None:
+    # The answer has the text twice.
+    with pytest.raises(ResourceExhaustedError, match="`max_message_bytes` of the client"):
+        ask(server.address, lambda client: client.translate("a" * 900), max_message_bytes=1000)
+
+
+def test_too_large_for_the_server_names_the_setting(ask: Ask) -> None:
+    with FakeServer(receive_bytes=1000) as server, pytest.raises(ResourceExhaustedError, match="the server's message size"):
+        ask(server.address, lambda client: client.translate("a" * 2000))
+
+
+def test_no_server(ask: Ask) -> None:
+    with FakeServer() as server:
+        address = server.address
+    with pytest.raises(UnavailableError):
+        ask(address, lambda client: client.translate("a"), retries=1)
+
+
+def test_errors_can_be_pickled() -> None:
+    error = pickle.loads(pickle.dumps(InvalidArgumentError("no", code="INVALID_ARGUMENT", request_id="mine")))
+    assert (type(error), str(error)) == (InvalidArgumentError, "INVALID_ARGUMENT: no (request mine)")

@@ -1,0 +1,117 @@
+import contextlib
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from triptych_client import (
+    DeadlineExceededError,
+    NotFoundError,
+    ResourceExhaustedError,
+    ServerError,
+    TriptychClientError,
+    UnavailableError,
+)
+from triptych_client.retry import Attempts
+
+from .conftest import Ask
+from .fake_server import FakeServer, fail, retry_after
+
+UNAVAILABLE = fail(grpc.StatusCode.UNAVAILABLE)
+
+
+def test_unavailable_is_tried_again(server: FakeServer, ask: Ask) -> None:
+    server.script = [UNAVAILABLE, UNAVAILABLE]
+    result = ask(server.address, lambda client: client.translate("a"))
+    assert result.text == "A"
+    assert server.request_ids == [result.request_id] * 3
+
+
+def test_retries_end(server: FakeServer, ask: Ask) -> None:
+    server.script = [UNAVAILABLE] * 3
+    with pytest.raises(UnavailableError):
+        ask(server.address, lambda client: client.translate("a"), retries=2)
+    assert len(server.requests) == 3
+
+
+def test_full_queue_is_tried_again_when_the_server_says_when(server: FakeServer, ask: Ask) -> None:
+    server.script = [fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full", retry_after(seconds=0.001))]
+    assert ask(server.address, lambda client: client.translate("a")).text == "A"
+    assert len(server.requests) == 2
+
+
+def test_a_delay_beyond_the_deadline_is_not_waited_for(server: FakeServer, ask: Ask) -> None:
+    server.script = [fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full", retry_after(seconds=900))]
+    with pytest.raises(ResourceExhaustedError, match="queue full") as caught:
+        ask(server.address, lambda client: client.translate("a"))
+    assert caught.value.retry_delay_seconds == 900
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, ResourceExhaustedError),
+        (grpc.StatusCode.NOT_FOUND, NotFoundError),
+        (grpc.StatusCode.INTERNAL, ServerError),
+    ],
+)
+def test_what_waiting_does_not_change_is_not_tried_again(
+    server: FakeServer, ask: Ask, code: grpc.StatusCode, error: type[TriptychClientError]
+) -> None:
+    server.script = [fail(code)]
+    with pytest.raises(error):
+        ask(server.address, lambda client: client.translate("a"))
+    assert len(server.requests) == 1
+
+
+def test_deadline(server: FakeServer, ask: Ask) -> None:
+    server.script = [lambda context: server.hang.wait()]
+    with pytest.raises(DeadlineExceededError):
+        ask(server.address, lambda client: client.translate("a", timeout_seconds=0.2))
+
+
+def test_one_failure_cancels_the_other_requests(server: FakeServer, ask: Ask) -> None:
+    # All but the one that fails would hang for longer than any test. Its place may be taken before the others hear of it.
+    hang = [lambda context: server.hang.wait()] * 6
+    server.script = [*hang[:2], fail(grpc.StatusCode.NOT_FOUND, "gone"), *hang]
+    with pytest.raises(NotFoundError, match="gone"):
+        ask(server.address, lambda client: client.translate_many(["a"] * 6), texts_per_call=1, concurrency=3)
+    assert len(server.requests) <= 4
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pauses_until_error(attempts: Attempts, clock: Clock) -> Iterator[float]:
+    with contextlib.suppress(UnavailableError):
+        while True:
+            pause = attempts.pause_after(UnavailableError("no"))
+            clock.now += pause
+            yield pause
+
+
+def test_pauses_grow_up_to_a_limit_and_end_before_the_deadline() -> None:
+    clock = Clock()
+    pauses = list(pauses_until_error(Attempts(retries=100, timeout_seconds=60.0, clock=clock), clock))
+    assert pauses[0] <= 0.001
+    assert 2.5 <= max(pauses) <= 5.0
+    assert 55.0 < clock.now < 60.0
+
+
+def test_pauses_end_with_the_retries() -> None:
+    clock = Clock()
+    assert len(list(pauses_until_error(Attempts(retries=3, timeout_seconds=60.0, clock=clock), clock))) == 3
+
+
+def test_the_servers_delay_is_kept() -> None:
+    attempts = Attempts(retries=1, timeout_seconds=60.0)
+    assert attempts.pause_after(ResourceExhaustedError("full", retry_delay_seconds=7.0)) >= 7.0
+    with pytest.raises(ResourceExhaustedError):
+        attempts.pause_after(ResourceExhaustedError("full", retry_delay_seconds=7.0))

@@ -1,0 +1,43 @@
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROTOS = Path(__file__).resolve().parents[3] / "protos"
+
+
+def generate(protos: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(protos / "generate.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(PROTOS, tmp_path / "protos", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def test_stubs_are_what_the_protos_give() -> None:
+    check = generate(PROTOS, "--check")
+    assert check.returncode == 0, check.stderr
+
+
+def test_a_changed_proto_is_noticed_and_mended(copy: Path) -> None:
+    proto = copy / "triptych/v1/common.proto"
+    proto.write_text(proto.read_text().replace("queue_seconds", "waiting_seconds"))
+
+    check = generate(copy, "--check")
+    assert check.returncode == 1
+    assert "common_pb2.py, common_pb2.pyi" in check.stderr
+
+    assert generate(copy).returncode == 0
+    assert generate(copy, "--check").returncode == 0
+
+
+def test_stubs_without_a_proto_are_noticed_and_removed(copy: Path) -> None:
+    stale = copy / "triptych/v1/gone_pb2.py"
+    stale.touch()
+    assert generate(copy, "--check").returncode == 1
+    assert generate(copy).returncode == 0
+    assert not stale.exists()

@@ -1,0 +1,84 @@
+"""Token-budget batches: sentences of like length together, so that little of a batch is padding."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Ids = list[int]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sentence pair as ids; both sides end with EOS."""
+
+    source: Ids
+    target: Ids
+
+    def size(self) -> int:
+        """Tokens of the longer side: what the pair costs in a padded batch."""
+        return max(len(self.source), len(self.target))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded tensors: `source` `[B, S]`, decoder `inputs` `[B, T]` (BOS first) and the `labels` `[B, T]` they predict."""
+
+    source: Tensor
+    inputs: Tensor
+    labels: Tensor
+    tokens: int  # target tokens that are not padding
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(self.source.to(device), self.inputs.to(device), self.labels.to(device), self.tokens)
+
+
+def plan_batches(examples: Sequence[Example], batch_tokens: int, seed: int, epoch: int) -> list[list[int]]:
+    """Group indices so that rows x longest side stays within `batch_tokens`; a new order every epoch, the same for a seed."""
+    rng = random.Random(f"{seed}/{epoch}")
+    order = sorted(range(len(examples)), key=lambda i: (examples[i].size(), len(examples[i].source), rng.random()))
+    batches: list[list[int]] = [[]]
+    for index in order:
+        # Sorted by size: the newest example is the longest of its batch.
+        if batches[-1] and (len(batches[-1]) + 1) * examples[index].size() > batch_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    rng.shuffle(batches)
+    return batches
+
+
+def plan_steps(batches: list[list[int]], per_step: int) -> list[list[list[int]]]:
+    """Whole groups of `per_step` batches, one for each optimizer step; what does not fill a group waits for another epoch's order."""
+    if len(batches) < per_step:
+        return [[batches[i % len(batches)] for i in range(per_step)]]
+    return [batches[start : start + per_step] for start in range(0, len(batches) - per_step + 1, per_step)]
+
+
+def collate(examples: Sequence[Example], pad_id: int, bos_id: int) -> Batch:
+    """Pad `examples` into one batch."""
+    return Batch(
+        source=pad([e.source for e in examples], pad_id),
+        inputs=pad([[bos_id, *e.target[:-1]] for e in examples], pad_id),
+        labels=pad([e.target for e in examples], pad_id),
+        tokens=sum(len(e.target) for e in examples),
+    )
+
+
+def pad(rows: Sequence[Ids], pad_id: int) -> Tensor:
+    """`[B, longest]`, padded on the right."""
+    longest = max(map(len, rows))
+    return torch.tensor([row + [pad_id] * (longest - len(row)) for row in rows], dtype=torch.long)
+
+
+def by_length(rows: Sequence[Ids], batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of `rows` in batches of like length, longest first, for decoding."""
+    batch: list[int] = []
+    for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
+        if batch and (len(batch) + 1) * len(rows[batch[0]]) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch

@@ -1,0 +1,65 @@
+"""Sentence pairs from files: `source<TAB>target` (one file) or two aligned files, plain or gzip."""
+
+import gzip
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from triptych_training.errors import CorpusError
+
+Pair = tuple[str, str]
+
+
+def read_pairs(paths: Sequence[str]) -> list[Pair]:
+    """Read every file of `paths`.
+
+    Each path is a tab-separated file, or `SOURCE::TARGET`, two files aligned line by line.
+
+    Raises:
+        CorpusError: a file is missing or not UTF-8, a line is malformed, two aligned files differ in length.
+    """
+    return [pair for path in paths for pair in _read(path)]
+
+
+def _read(path: str) -> Iterator[Pair]:
+    source, separator, target = path.partition("::")
+    return _read_aligned(Path(source), Path(target)) if separator else _read_tabbed(Path(path))
+
+
+def _read_tabbed(path: Path) -> Iterator[Pair]:
+    for number, line in read_lines(path):
+        fields = line.split("\t")
+        if len(fields) != 2:
+            raise CorpusError(f"{path}:{number}: {len(fields)} tab-separated fields, expected 2 (source, target)")
+        yield _checked(fields[0], fields[1], f"{path}:{number}")
+
+
+def _read_aligned(source: Path, target: Path) -> Iterator[Pair]:
+    try:
+        for (number, left), (_, right) in zip(read_lines(source), read_lines(target), strict=True):
+            yield _checked(left, right, f"{source}::{target}:{number}")
+    except ValueError as error:
+        raise CorpusError(f"{source}::{target}: the files have different numbers of lines") from error
+
+
+def _checked(source: str, target: str, where: str) -> Pair:
+    source, target = source.strip(), target.strip()
+    if not source or not target:
+        raise CorpusError(f"{where}: the {'source' if not source else 'target'} side is empty")
+    return source, target
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines (from 1) of a UTF-8 file, gzip if the name ends in `.gz`.
+
+    Raises:
+        CorpusError: the file cannot be opened, is damaged or holds a line that is not UTF-8.
+    """
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            for number, raw in enumerate(file, start=1):
+                yield number, raw.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from error
+    except (OSError, EOFError) as error:
+        raise CorpusError(f"{path}: cannot be read after line {number}: {error}") from error

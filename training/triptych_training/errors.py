@@ -1,0 +1,23 @@
+"""What can go wrong while preparing or running a training.
+
+TrainingError
+├── CorpusError        a file of sentence pairs cannot be read or has a malformed line
+├── CheckpointError    a checkpoint folder is missing, damaged or of another shape
+└── RecipeError        an option is out of range, or contradicts another one
+"""
+
+
+class TrainingError(Exception):
+    """Base of all errors that a user can act upon; the message names the cause."""
+
+
+class CorpusError(TrainingError):
+    """A data file cannot be used; the message names the file and, where it applies, the line."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint cannot be used; the message names the file and the fault."""
+
+
+class RecipeError(TrainingError):
+    """A training option cannot be used; the message names the option, its value and its limit."""

@@ -1,0 +1,57 @@
+"""Optimizers and learning-rate schedules."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from triptych_training.errors import RecipeError
+from triptych_training.muon import Muon
+
+OPTIMIZERS = ("adam", "muon")
+SCHEDULES = ("inverse-sqrt", "linear", "cosine")
+
+
+def make_optimizers(model: nn.Module, kind: str, learning_rate: float, weight_decay: float, fused: bool) -> list[Optimizer]:
+    """Adam for everything (Vaswani et al. 2017), or Muon for the hidden matrices and Adam for the rest.
+
+    Raises:
+        RecipeError: `kind` is unknown.
+    """
+    if kind not in OPTIMIZERS:
+        raise RecipeError(f"optimizer: {kind!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    trained = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.ndim == 2 and id(p) not in tables] if kind == "muon" else []
+    chosen = {id(p) for p in matrices}
+    rest = [p for p in trained if id(p) not in chosen]
+    optimizers: list[Optimizer] = [
+        torch.optim.AdamW(rest, learning_rate, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay, fused=fused)
+    ]
+    return [*optimizers, Muon(matrices, learning_rate, weight_decay=weight_decay)] if matrices else optimizers
+
+
+def make_schedule(kind: str, warmup: int, total: int) -> Callable[[int], float]:
+    """The factor on the peak learning rate at a step, counted from 0.
+
+    `inverse-sqrt` rises linearly for `warmup` steps and falls with 1/sqrt(step) (Vaswani et al. 2017, equation 3);
+    `linear` and `cosine` fall to zero at step `total`.
+
+    Raises:
+        RecipeError: `kind` is unknown.
+    """
+    falls: dict[str, Callable[[int], float]] = {
+        "inverse-sqrt": lambda step: math.sqrt(max(warmup, 1) / (step + 1)),
+        "linear": lambda step: 1 - _progress(step, warmup, total),
+        "cosine": lambda step: 0.5 * (1 + math.cos(math.pi * _progress(step, warmup, total))),
+    }
+    if kind not in falls:
+        raise RecipeError(f"schedule: {kind!r} is unknown; choose one of {', '.join(falls)}")
+    fall = falls[kind]
+    return lambda step: (step + 1) / warmup if step < warmup else fall(step)
+
+
+def _progress(step: int, warmup: int, total: int) -> float:
+    return min(1.0, (step - warmup) / max(1, total - warmup))

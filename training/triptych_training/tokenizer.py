@@ -1,0 +1,43 @@
+"""Byte-level BPE with one vocabulary for both languages (Sennrich et al. 2016), trained with Hugging Face `tokenizers`.
+
+Byte-level pieces reach every Unicode text, so nothing is ever unknown and decoding gives the text back; digits are split one
+by one, which lets a small model copy numbers.
+"""
+
+from collections.abc import Iterable
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+PAD, BOS, EOS, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
+SPECIAL_TOKENS = [PAD, BOS, EOS, UNKNOWN]  # ids 0, 1, 2, 3
+
+# A word with the space before it; one digit; a run of punctuation; white space that precedes no word.
+WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
+    """Learn a vocabulary of at most `vocabulary_size` pieces; encoding appends `</s>`."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(WORDS), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=2,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {EOS}", special_tokens=[(EOS, SPECIAL_TOKENS.index(EOS))]
+    )
+    return literal(tokenizer)
+
+
+def literal(tokenizer: Tokenizer) -> Tokenizer:
+    """Make text that looks like a special token ordinary text: a user's `</s>` must not end a sentence."""
+    tokenizer.encode_special_tokens = True
+    return tokenizer
