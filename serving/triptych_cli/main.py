@@ -35,7 +35,7 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.command(cls=Verbs, context_settings={"auto_envvar_prefix": "TRIPTYCH", "help_option_names": ["-h", "--help"]})
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="triptych")
 def cli() -> None:
     """Translation, masked-token fill and image classification on ONNX Runtime."""

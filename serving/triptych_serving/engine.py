@@ -1,7 +1,7 @@
 """The decode engine: worker threads that step rows of many calls together (iteration-level batching; Yu et al. 2022).
 
-Every worker owns one lane (slots and caches); all share the sessions, and with them one copy of the weights. Between two steps a
-worker asks the scheduler who leaves and who joins.
+Every worker owns one lane (slots and caches); all share the sessions, and with them one copy of the weights. Between two
+steps a worker asks the scheduler who leaves and who joins.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Which rows run next: admission, fairness between calls, cancellation and deadlines. No runtime, no threads, no clock of its own.
+"""Which rows run next: admission, fairness between calls, cancellation and deadlines. No runtime, no threads, no clock.
 
 Waiting rows stand in one queue a call, and the calls take turns: a call of 2,000 rows delays a call of one row by one turn.
 Callers hold a lock around every method.

@@ -70,6 +70,21 @@ class TextCodec:
             raise _too_long(index, f"{len(text):,} characters", self._max_tokens)
 
 
+class Pieces:
+    """Cuts a growing text into pieces to be appended: joined, they are the text."""
+
+    def __init__(self) -> None:
+        self._sent = ""
+
+    def advance(self, text: str) -> str:
+        """What `text` adds to the pieces before; empty where it adds nothing yet."""
+        if not text.startswith(self._sent):
+            return ""  # a character that was whole so far has changed: wait until it is settled
+        piece = text[len(self._sent) :]
+        self._sent = text
+        return piece
+
+
 def _too_long(index: int, size: str, limit: int) -> InvalidInputError:
     return InvalidInputError(
         f"contents[{index}]", f"{size} are too long, the model takes at most {limit:,} tokens; split the text"

@@ -1,7 +1,8 @@
 """A translation model ready to serve: a bundle's tokenizer and graphs behind one decode engine."""
 
+import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from triptych_serving.bundle import Bundle
@@ -11,7 +12,7 @@ from triptych_serving.options import DecodingOptions, check_options
 from triptych_serving.processor import usable_cpus
 from triptych_serving.row import Call, Finish, Row
 from triptych_serving.session import Session
-from triptych_serving.text import TextCodec
+from triptych_serving.text import Pieces, TextCodec
 
 GREEDY = DecodingOptions()
 
@@ -81,6 +82,32 @@ class Translator:
         self.run(rows)
         return self.outputs(rows)
 
+    def stream(self, text: str, options: DecodingOptions = GREEDY) -> Iterator[str | Output]:
+        """Translate one text piece by piece: strings to be appended, then the whole result.
+
+        Raises:
+            ServingError: as for `translate`.
+        """
+        [row] = self.prepare([text], options)
+        news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        call = Call([row], _Messenger(news), streams=True)
+        self.engine.submit(call)
+        pieces = Pieces()
+        try:
+            while not call.over:
+                news.get()
+                if call.error is None and (piece := pieces.advance(self.codec.decode_stable(row.tokens))):
+                    yield piece
+            if call.error is not None:
+                raise call.error
+            [output] = self.outputs([row])
+            if piece := pieces.advance(output.text):
+                yield piece
+            yield output
+        finally:
+            if not call.over:
+                self.engine.cancel(call)
+
     def run(self, rows: Sequence[Row]) -> None:
         """Decode rows and wait for the last one.
 
@@ -101,6 +128,19 @@ class Translator:
     def close(self, drain: bool = True) -> None:
         """Stop the engine."""
         self.engine.close(drain)
+
+
+class _Messenger:
+    """A listener that wakes a thread at every token."""
+
+    def __init__(self, news: "queue.SimpleQueue[None]") -> None:
+        self._news = news
+
+    def on_token(self, row: Row) -> None:
+        self._news.put(None)
+
+    def on_end(self) -> None:
+        self._news.put(None)
 
 
 class _Waiter:

@@ -1,0 +1,96 @@
+"""Where a command's translations come from: an engine in this process, or a server."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+import click
+
+from triptych_cli.failure import needs
+from triptych_cli.repository import embedded_repository
+
+EMBEDDED_CALL = 1_024  # texts handed to the engine at once
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for; empty members leave the choice to the model."""
+
+    models: Path | None = None
+    model: str = ""
+    server: str = ""
+    precision: str | None = None
+    source_language: str = ""
+    target_language: str = ""
+    max_length: int | None = None
+
+
+@dataclass(frozen=True)
+class Translated:
+    """One text's translation; `truncated` if it ran into a length limit."""
+
+    text: str
+    truncated: bool
+
+
+class TextError(Exception):
+    """One text of a batch cannot be translated."""
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(problem)
+        self.index = index
+
+
+class BackendError(Exception):
+    """The request as a whole failed; the message is one line."""
+
+
+class Backend(Protocol):
+    """Translates. A context manager."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *details: object) -> None: ...
+
+    @property
+    def batch(self) -> int:
+        """How many texts one `translate` should get."""
+        ...
+
+    def translate(self, texts: Sequence[str]) -> list[Translated]:
+        """Order is kept.
+
+        Raises:
+            TextError: one of the texts is the cause.
+            BackendError: anything else.
+        """
+        ...
+
+    def stream(self, text: str) -> Iterator[str | Translated]:
+        """Pieces, then the whole.
+
+        Raises:
+            TextError: the text is the cause.
+            BackendError: anything else.
+        """
+        ...
+
+
+def open_backend(request: Request) -> Backend:
+    """A server's client if the request names a server, else an engine in this process.
+
+    Raises:
+        click.ClickException: options contradict each other, or an extra is missing.
+    """
+    if not request.server:
+        needs("triptych_serving.registry", "serve")
+        from triptych_cli.embedded import EmbeddedBackend
+
+        return EmbeddedBackend(request, request.models or embedded_repository())
+    for name, value in (("--models", request.models), ("--precision", request.precision)):
+        if value is not None:
+            raise click.UsageError(f"{name} is for an engine in this process; with --server the server decides")
+    from triptych_cli.remote import RemoteBackend
+
+    return RemoteBackend(request)

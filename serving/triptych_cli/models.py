@@ -1,0 +1,74 @@
+"""`triptych models`: what a repository or a server has."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from triptych_cli import options
+from triptych_cli.failure import needs, one_line
+from triptych_cli.repository import embedded_repository
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    version: str
+    task: str
+    languages: str
+    precisions: str  # the one that runs, or would, comes first
+    state: str
+
+
+@click.command(name="models")
+@options.models
+@options.server
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+def command(models: Path | None, server: str, as_json: bool) -> None:
+    """List the models of a repository, by default the embedded one, or of a server."""
+    if server and models:
+        raise click.UsageError("--models is for a repository on this machine; with --server the server decides")
+    rows = _of_server(server) if server else _of_repository(models or embedded_repository())
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
+        return
+    cells = [tuple(asdict(row).values()) for row in rows]
+    header = tuple(Row.__dataclass_fields__)
+    widths = [max(len(line[column]) for line in [header, *cells]) for column in range(len(header))]
+    for line in [header, *cells]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _of_repository(root: Path) -> list[Row]:
+    needs("triptych_serving.repository", "serve")
+    from triptych_serving.bundle import open_bundle
+    from triptych_serving.errors import BundleError
+    from triptych_serving.repository import Entry, list_versions
+
+    def row(entry: Entry) -> Row:
+        try:
+            manifest = open_bundle(entry.folder).manifest
+        except BundleError as error:
+            return Row(entry.name, str(entry.version), "", "", "", f"damaged: {error}")
+        pair = f"{'/'.join(manifest.source_languages)} to {'/'.join(manifest.target_languages)}"
+        precisions = sorted(manifest.precisions, key=lambda name: name != manifest.default_precision)
+        return Row(entry.name, str(entry.version), manifest.task, pair, ", ".join(precisions), "on disk")
+
+    with one_line(BundleError):
+        return [row(entry) for entry in list_versions(root)]
+
+
+def _of_server(server: str) -> list[Row]:
+    from triptych_client import Client, Model, TriptychClientError
+
+    def row(model: Model) -> Row:
+        pair = f"{'/'.join(model.source_languages)} to {'/'.join(model.target_languages)}" if model.source_languages else ""
+        rest = [name for name in model.available_precisions if name != model.precision]
+        state = model.state.value + (f": {model.state_message}" if model.state_message else "")
+        return Row(model.name, model.version, model.task, pair, ", ".join(filter(None, [model.precision, *rest])), state)
+
+    with one_line(TriptychClientError), Client(server) as client:
+        return [row(model) for model in client.models()]

@@ -1,0 +1,189 @@
+"""The gRPC server: bind, load, serve, drain."""
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from triptych.v1 import model_pb2, model_pb2_grpc, translation_pb2, translation_pb2_grpc
+from triptych_serving.errors import BundleError, ServingError, UnavailableError
+from triptych_serving.processor import usable_cpus
+from triptych_serving.registry import Registry, load_registry
+from triptych_serving.servicers.models import ModelServicer
+from triptych_serving.servicers.status import StatusInterceptor
+from triptych_serving.servicers.translation import TranslationServicer
+from triptych_serving.translator import TranslatorOptions
+
+logger = logging.getLogger(__name__)
+
+TRANSLATION = translation_pb2.DESCRIPTOR.services_by_name["TranslationService"].full_name
+MODELS = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+# The default of 5 ms lets a busy event loop stall the engine's threads for whole steps.
+SWITCH_SECONDS = 0.0005
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How a server runs."""
+
+    models: Path  # repository
+    model: str = ""  # only this one
+    host: str = "0.0.0.0"
+    port: int = 8001  # 0: any free one
+    max_message_bytes: int = 64 * 1024 * 1024  # either way
+    exit_timeout_seconds: float = 30.0  # for requests in flight, once asked to stop
+    reflection: bool = True
+    translator: TranslatorOptions = field(default_factory=TranslatorOptions)
+
+
+class PortError(ServingError):
+    """The address cannot be bound."""
+
+
+class Server:
+    """One server process.
+
+        server = Server(options)
+        await server.start()        # bound, loaded, ready
+        await server.wait()         # until stop() or a signal
+
+    Args:
+        options: see ServerOptions.
+    """
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.options = options
+        self.port = options.port
+        self._registry: Registry | None = None
+        self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="triptych-text")
+        self._stop = asyncio.Event()
+        self._health = HealthServicer()
+        self._server = aio.server(interceptors=[StatusInterceptor()], options=self._channel_options())
+
+    async def start(self) -> None:
+        """Bind first, so that health can be asked while models load; return when requests can be served.
+
+        Raises:
+            PortError: the address is taken or not allowed.
+            ServingError: no model can be served.
+        """
+        sys.setswitchinterval(SWITCH_SECONDS)
+        self._add_services()
+        self._bind()
+        await self._set_health(NOT_SERVING)
+        await self._server.start()
+        try:
+            self._registry = await asyncio.get_running_loop().run_in_executor(self._pool, self._load)
+        except BaseException:
+            await self._server.stop(0)
+            raise
+        await self._set_health(SERVING)
+
+    async def wait(self) -> None:
+        """Serve until `stop` is called, then drain: finish what runs, within the exit timeout, and refuse the rest."""
+        await self._stop.wait()
+        await self._set_health(NOT_SERVING)
+        await self._server.stop(self.options.exit_timeout_seconds)
+        if self._registry is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._registry.close, False)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def stop(self) -> None:
+        """Begin to drain."""
+        self._stop.set()
+
+    @property
+    def registry(self) -> Registry:
+        """The loaded models.
+
+        Raises:
+            UnavailableError: they are still being loaded.
+        """
+        if self._registry is None:
+            raise UnavailableError("the models are still being loaded")
+        return self._registry
+
+    def _load(self) -> Registry:
+        registry = load_registry(self.options.models, self.options.translator, self.options.model)
+        if not registry.translators:
+            raise BundleError("no model can be served", [model.fault for model in registry.models])
+        return registry
+
+    def _add_services(self) -> None:
+        def registry() -> Registry:
+            return self.registry
+
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(registry, self._pool), self._server)
+        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(registry), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if self.options.reflection:
+            names = (TRANSLATION, MODELS, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)
+
+    def _bind(self) -> None:
+        address = f"{self.options.host}:{self.options.port}"
+        try:
+            self.port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise PortError(f"port {self.options.port}: cannot listen on {address}; is it in use? ({error})") from error
+        if self.port == 0:
+            raise PortError(f"port {self.options.port}: cannot listen on {address}; is it in use?")
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for service in ("", TRANSLATION, MODELS):
+            await self._health.set(service, status)
+
+    def _channel_options(self) -> list[tuple[str, int]]:
+        return [
+            ("grpc.so_reuseport", 0),  # two servers on one port would share its connections, silently
+            ("grpc.max_receive_message_length", self.options.max_message_bytes),
+            ("grpc.max_send_message_length", self.options.max_message_bytes),
+        ]
+
+
+async def serve(options: ServerOptions) -> None:
+    """Run a server until SIGTERM or SIGINT; a second signal ends the process at once.
+
+    Raises:
+        ServingError: the server could not start.
+    """
+    started = time.monotonic()
+    server = Server(options)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, server)
+    await server.start()
+    for loaded in server.registry.models:
+        logger.info("%s", _describe(loaded.entry.name, loaded.entry.version, server.registry))
+    logger.info("ready on %s:%d after %.2f s", options.host, server.port, time.monotonic() - started)
+    await server.wait()
+    logger.info("stopped")
+
+
+def _on_signal(server: Server) -> None:
+    if server._stop.is_set():
+        logger.warning("stopping at once")
+        sys.stderr.flush()
+        raise SystemExit(1)
+    logger.info("stopping: finishing what runs, refusing what comes")
+    server.stop()
+
+
+def _describe(name: str, version: int, registry: Registry) -> str:
+    for translator in registry.translators:
+        if (translator.name, translator.version) == (name, version):
+            pair = f"{'/'.join(translator.manifest.source_languages)} to {'/'.join(translator.manifest.target_languages)}"
+            megabytes = translator.engine.bytes / 1e6
+            return f"{name} version {version}: {pair}, CPU, {translator.precision}, caches of at most {megabytes:,.0f} MB"
+    return f"{name} version {version}: not served"

@@ -1,0 +1,1 @@
+"""gRPC services: wire messages to plain values and back. Nothing is decided here."""

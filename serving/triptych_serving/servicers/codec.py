@@ -1,0 +1,87 @@
+"""Wire messages to plain values and back."""
+
+from collections.abc import Sequence
+
+from triptych.v1 import common_pb2, model_pb2, translation_pb2
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.options import DecodingOptions
+from triptych_serving.registry import Loaded, Wish
+from triptych_serving.row import Finish
+from triptych_serving.translator import Output
+
+TranslateRequest = translation_pb2.TranslateRequest | translation_pb2.TranslateStreamRequest
+
+PLAIN_TEXT = "text/plain"
+SPLIT = {
+    translation_pb2.SPLIT_SENTENCES_UNSPECIFIED: None,
+    translation_pb2.SPLIT_SENTENCES_AUTO: True,
+    translation_pb2.SPLIT_SENTENCES_OFF: False,
+}
+FINISH = {Finish.STOP: translation_pb2.FINISH_REASON_STOP, Finish.LENGTH: translation_pb2.FINISH_REASON_LENGTH}
+
+
+def wish_from(request: TranslateRequest) -> Wish:
+    """Which model a request asks for."""
+    return Wish(request.model, request.model_version, request.source_language_code, request.target_language_code)
+
+
+def contents_from(request: TranslateRequest) -> Sequence[str]:
+    """The texts.
+
+    Raises:
+        InvalidInputError: there are none, or they are not plain text.
+    """
+    if request.mime_type not in ("", PLAIN_TEXT):
+        raise InvalidInputError("mime_type", f"{request.mime_type!r} is not supported, send {PLAIN_TEXT!r}")
+    if not request.contents:
+        raise InvalidInputError("contents", "there are no texts")
+    return list(request.contents)
+
+
+def options_from(message: translation_pb2.DecodingOptions) -> DecodingOptions:
+    """Options, None where the caller left them to the model.
+
+    Raises:
+        InvalidInputError: `split_sentences` has a value that this release does not know.
+    """
+    if message.split_sentences not in SPLIT:
+        raise InvalidInputError("options.split_sentences", f"{message.split_sentences} is unknown")
+    values = {field.name: value for field, value in message.ListFields()}
+    values.pop("split_sentences", None)
+    for name in ("suppress_sequences", "target_prefix"):
+        values[name] = tuple(values.get(name, ()))
+    return DecodingOptions(**values, split_sentences=SPLIT[message.split_sentences])
+
+
+def translation_to(output: Output) -> translation_pb2.Translation:
+    """One text's result."""
+    hypothesis = translation_pb2.Hypothesis(
+        text=output.text, finish_reason=FINISH[output.finish], token_count=output.token_count
+    )
+    return translation_pb2.Translation(
+        translated_text=output.text, hypotheses=[hypothesis], source_token_count=output.source_token_count
+    )
+
+
+def timing_to(seconds: dict[str, float]) -> common_pb2.Timing:
+    """`queue`, `preprocess`, ... in seconds."""
+    return common_pb2.Timing(**{f"{name}_seconds": max(0.0, value) for name, value in seconds.items()})
+
+
+def model_to(loaded: Loaded) -> model_pb2.Model:
+    """One model of the repository."""
+    message = model_pb2.Model(name=loaded.entry.name, version=str(loaded.entry.version))
+    translator = loaded.translator
+    if translator is None:
+        message.state, message.state_message = model_pb2.MODEL_STATE_FAILED, loaded.fault
+        return message
+    manifest = translator.manifest
+    message.state = model_pb2.MODEL_STATE_READY
+    message.task = manifest.task
+    message.precision = translator.precision
+    message.available_precisions.extend(manifest.precisions)
+    message.source_language_codes.extend(manifest.source_languages)
+    message.target_language_codes.extend(manifest.target_languages)
+    message.max_source_tokens = manifest.limits.max_source_tokens
+    message.max_target_tokens = manifest.limits.max_target_tokens
+    return message

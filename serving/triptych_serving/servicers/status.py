@@ -1,0 +1,119 @@
+"""Errors on their way out: one interceptor gives every failure its status, its rich details and its request id."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc import aio
+
+from triptych_serving.errors import InvalidInputError, OverloadedError, ServingError
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID = "x-request-id"
+MAX_REQUEST_ID = 128  # characters of a caller's id that are kept
+MAX_MESSAGE = 2_000  # characters; a status travels in the trailers, which are small
+DOMAIN = "triptych"
+
+Context = aio.ServicerContext[Any, Any]
+
+
+class StatusInterceptor(aio.ServerInterceptor):  # type: ignore[misc]
+    """Wraps every handler."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(
+                _unary(handler.unary_unary), handler.request_deserializer, handler.response_serializer
+            )
+        if handler.unary_stream and not handler.request_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                _stream(handler.unary_stream), handler.request_deserializer, handler.response_serializer
+            )
+        return handler
+
+
+def _unary(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def handle(request: Any, context: Context) -> Any:
+        request_id = request_id_of(context)
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        try:
+            return await behaviour(request, context)
+        except Exception as error:
+            await _abort(context, error, request_id)
+
+    return handle
+
+
+def _stream(behaviour: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+    async def handle(request: Any, context: Context) -> AsyncIterator[Any]:
+        request_id = request_id_of(context)
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        try:
+            async for response in behaviour(request, context):
+                yield response
+        except Exception as error:
+            await _abort(context, error, request_id)
+
+    return handle
+
+
+def request_id_of(context: Context) -> str:
+    """The caller's x-request-id, or a new one."""
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID and isinstance(value, str) and value:
+            return value[:MAX_REQUEST_ID]
+    return uuid.uuid4().hex
+
+
+async def _abort(context: Context, error: Exception, request_id: str) -> NoReturn:
+    if isinstance(error, aio.AbortError):
+        raise error  # a handler has aborted already
+    if not isinstance(error, ServingError):
+        logger.error("request %s failed: %s", request_id, error, exc_info=error)
+        error = ServingError("internal error; the server's log has more under this request id")
+    status = status_of(error, request_id)
+    metadata = ((REQUEST_ID, request_id), ("grpc-status-details-bin", status.SerializeToString()))
+    await context.abort(grpc.StatusCode[error.status], status.message, metadata)
+    raise AssertionError("abort returns never")
+
+
+def status_of(error: ServingError, request_id: str) -> status_pb2.Status:
+    """google.rpc.Status with ErrorInfo, BadRequest, RetryInfo and RequestInfo as they apply."""
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(reason=_reason(error), domain=DOMAIN),
+        error_details_pb2.RequestInfo(request_id=request_id),
+    ]
+    if isinstance(error, InvalidInputError):
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.problem)
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if isinstance(error, OverloadedError):
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(error.retry_after_seconds * 1000))
+        details.append(retry)
+    status = status_pb2.Status(code=code_pb2.Code.Value(error.status), message=str(error)[:MAX_MESSAGE])
+    for detail in details:
+        packed = AnyMessage()
+        packed.Pack(detail)
+        status.details.append(packed)
+    return status
+
+
+def _reason(error: ServingError) -> str:
+    """`InvalidInputError` -> `INVALID_INPUT`."""
+    name = type(error).__name__.removesuffix("Error")
+    return "".join(f"_{letter}" if letter.isupper() and index else letter for index, letter in enumerate(name)).upper()
