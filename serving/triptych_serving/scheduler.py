@@ -22,7 +22,7 @@ class SchedulerLimits:
 
     waiting_rows: int = 16_384
     waiting_tokens: int = 1_048_576  # source tokens of all waiting rows
-    prefill_tokens: int = 2_048  # padded source tokens encoded between two steps, while other rows run
+    prefill_tokens: int = 512  # padded source tokens encoded between two steps, while other rows wait for the next one
     refill_rows: int = 4  # with a long queue, so many slots are filled at once: encoding single rows is dear
 
 
@@ -130,10 +130,11 @@ class Scheduler:
         if not self._rows or (running and free < min(self._limits.refill_rows, self._rows)):
             return []
         share = self._rows if running else math.ceil(self._rows / max(1, idle_workers))
-        return self._take(min(free, share), now)
+        budget = self._limits.prefill_tokens if running else math.inf
+        return self._take(min(free, share), budget, now)
 
-    def _take(self, rows: int, now: float) -> list[Job]:
-        """Up to `rows` rows, the calls taking turns: at least one, then as many as fit the prefill budget."""
+    def _take(self, rows: int, tokens: float, now: float) -> list[Job]:
+        """Up to `rows` rows, the calls taking turns: at least one, then as many as fit into `tokens`, padded."""
         taken: list[Job] = []
         longest = 0
         while self._turns and len(taken) < rows:
@@ -142,7 +143,7 @@ class Scheduler:
                 self._forget(*self._turns.popleft()[1])
                 continue
             longest = max(longest, len(queue[0].source))
-            if taken and longest * (len(taken) + 1) > self._limits.prefill_tokens:
+            if taken and longest * (len(taken) + 1) > tokens:
                 break
             taken.append(Job(queue.popleft(), call))
             self._forget(taken[-1].row)

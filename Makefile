@@ -1,0 +1,25 @@
+.PHONY: install test full soak lint format stubs fixtures
+
+install:  ## everything that contributing needs
+	pip install -c constraints.txt -e ".[dev]"
+
+test:  ## the fast tier: lint, types, walls, stubs, tests with a real server
+	pytest
+
+full:  ## longer suites; TRIPTYCH_CHECKPOINT and TRIPTYCH_PAIRS add a real model
+	pytest -m full
+
+soak:  ## minutes of load; TRIPTYCH_SOAK_SECONDS sets how many
+	pytest -m soak
+
+lint:
+	ruff check . && ruff format --check . && mypy && lint-imports
+
+format:
+	ruff check --fix . && ruff format .
+
+stubs:  ## regenerate protos/triptych/v1/*_pb2*.py
+	python protos/generate.py
+
+fixtures:  ## retrain the tests' toy model
+	python tests/fixtures/make.py
