@@ -50,5 +50,10 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
 def _table(rows: Mapping[str, object]) -> str:
     if not rows:
         return "Not recorded."
-    lines = [f"| {key.replace('_', ' ')} | {value} |" for key, value in rows.items()]
+    lines = [f"| {key.replace('_', ' ')} | {_cell(value)} |" for key, value in rows.items()]
     return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def _cell(value: object) -> str:
+    """No cell ends early."""
+    return " ".join(str(value).split()).replace("|", "\\|")

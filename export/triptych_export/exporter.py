@@ -2,18 +2,18 @@
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
-import sacrebleu
 import torch
 from onnx import ModelProto
+from sacrebleu.metrics.bleu import BLEU
 
 from triptych_client.version import __version__
 from triptych_export.card import write_card
@@ -31,6 +31,7 @@ from triptych_training.corpus import Pair, read_pairs
 
 PRECISIONS = ("fp32", "int8")
 PARITY_SENTENCES = 300
+HEAD_MULTIPLE = 8  # of GroupQueryAttention
 QUALITY_SLOTS = 16
 
 
@@ -71,11 +72,11 @@ def export(checkpoint_folder: Path, options: ExportOptions, say: Callable[[str],
     if unknown or not options.precisions:
         raise SourceError(f"precision: {', '.join(unknown) or 'none'} is unknown; choose from {', '.join(PRECISIONS)}")
     checkpoint = load_checkpoint(checkpoint_folder)
+    _check_shape(checkpoint)
     pairs = _pairs(checkpoint_folder, checkpoint, options)
     target = _target(checkpoint, options)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as work:
-        full, shipped = Path(work) / "full", Path(work) / "shipped"
+    with _workplace(options.repository) as work:
+        full, shipped = work / "full", work / "shipped"
         _write_all(checkpoint, full, say)
         parity, metrics = _measure(checkpoint, full, pairs, say)
         provenance = _provenance(checkpoint_folder, checkpoint)
@@ -84,8 +85,32 @@ def export(checkpoint_folder: Path, options: ExportOptions, say: Callable[[str],
         (shipped / "MODEL_CARD.md").write_text(card, encoding="utf-8")
         _write_manifest(shipped, json.loads((shipped / FILE_NAME).read_text(encoding="utf-8")))
         open_bundle(shipped)
-        os.replace(shipped, target)
+        target.parent.mkdir(exist_ok=True)
+        shipped.replace(target)
     return target
+
+
+@contextmanager
+def _workplace(repository: Path) -> Iterator[Path]:
+    """A scratch folder on the repository's own disk; a failed export leaves no repository that was not there before."""
+    new = not repository.exists()
+    repository.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=repository, prefix=".export-") as work:
+            yield Path(work)
+    finally:
+        if new and not any(repository.iterdir()):
+            repository.rmdir()
+
+
+def _check_shape(checkpoint: Checkpoint) -> None:
+    config = checkpoint.model.config
+    size = config.model_dim // config.heads
+    if size % HEAD_MULTIPLE:
+        raise SourceError(
+            f"model_dim {config.model_dim} with {config.heads} heads: a head has {size} dimensions; "
+            f"ONNX Runtime's attention takes multiples of {HEAD_MULTIPLE}"
+        )
 
 
 def _pairs(folder: Path, checkpoint: Checkpoint, options: ExportOptions) -> list[Pair]:
@@ -96,7 +121,10 @@ def _pairs(folder: Path, checkpoint: Checkpoint, options: ExportOptions) -> list
 
 
 def _target(checkpoint: Checkpoint, options: ExportOptions) -> Path:
-    model = options.repository / (options.name or f"{checkpoint.source_language}-{checkpoint.target_language}")
+    name = options.name or f"{checkpoint.source_language}-{checkpoint.target_language}"
+    if Path(name).name != name or name.startswith("."):
+        raise SourceError(f"name: {name!r} is not a plain folder name")
+    model = options.repository / name
     taken = {int(p.name) for p in model.iterdir() if p.name.isascii() and p.name.isdigit()} if model.is_dir() else set()
     version = options.version or max(taken, default=0) + 1
     if version in taken:
@@ -179,7 +207,7 @@ def _measure(
     parity["int8"] = _compare_int8(folder, sample)
     say("measuring BLEU")
     metrics: dict[str, Any] = {"validation_pairs": len(sources)}
-    scorer = sacrebleu.metrics.BLEU()
+    scorer = BLEU()
     bundle = open_bundle(folder)
     for precision in PRECISIONS:
         outputs = decode(bundle, precision, sources, config.max_positions - 1, QUALITY_SLOTS)
@@ -207,8 +235,17 @@ def _provenance(folder: Path, checkpoint: Checkpoint) -> dict[str, Any]:
         "onnx": onnx.__version__,
         "onnxruntime": RUNTIME_VERSION,
         "opset": OPSET,
-        "training": dict(checkpoint.provenance),
+        "training": _without_folders(checkpoint.provenance),
     }
+
+
+def _without_folders(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """The data's file names: in which folders they lay is nobody's business."""
+    recipe = dict(provenance.get("recipe", {}))
+    for side in ("train", "valid"):
+        if side in recipe:
+            recipe[side] = ["::".join(Path(part).name for part in path.split("::")) for path in recipe[side]]
+    return {**provenance, "recipe": recipe} if recipe else dict(provenance)
 
 
 def _ship(full: Path, shipped: Path, options: ExportOptions, facts: dict[str, Any]) -> None:

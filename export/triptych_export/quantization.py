@@ -1,7 +1,7 @@
 """int8 weights, activations quantized as they come (dynamic quantization), on the operators that ONNX Runtime runs fastest.
 
-Weights are symmetric int8 with one scale a column (signed: 1.3-1.45 times faster than unsigned with VNNI). A projection becomes one
-`DynamicQuantizeMatMul`, bias included; an embedding is gathered in int8 and scaled row by row. Everything else stays float32.
+Weights are symmetric int8 with one scale a column (signed: 1.3-1.45 times faster than unsigned with VNNI). A projection becomes
+one `DynamicQuantizeMatMul`, bias included; an embedding is gathered in int8 and scaled row by row. All else stays float32.
 """
 
 import numpy as np
@@ -31,6 +31,7 @@ def quantize(model: ModelProto) -> ModelProto:
 class _Quantizer:
     def __init__(self, model: ModelProto) -> None:
         self.graph = model.graph
+        self.outputs = {value.name for value in model.graph.output}
         self.weights = {tensor.name: tensor for tensor in model.graph.initializer}
         self.readers: dict[str, list[NodeProto]] = {}
         for node in model.graph.node:
@@ -48,7 +49,7 @@ class _Quantizer:
             if self._is_projection(node):
                 nodes.append(self._project(node, absorbed))
                 projections += 1
-            elif node.op_type == "Gather" and self._is_table(node.input[0]):
+            elif self._is_table(node):
                 nodes += self._gather(node)
             else:
                 nodes.append(node)
@@ -57,10 +58,17 @@ class _Quantizer:
         self._replace(nodes)
 
     def _is_projection(self, node: NodeProto) -> bool:
-        return node.op_type in ("Gemm", "MatMul") and node.input[1] in self.weights
+        return node.op_type in ("Gemm", "MatMul") and self._rank(node.input[1]) == 2 and _is_plain(node)
 
-    def _is_table(self, name: str) -> bool:
-        return name in self.weights and len(self.weights[name].dims) == 2 and self.weights[name].dims[0] >= SMALLEST_TABLE
+    def _is_table(self, node: NodeProto) -> bool:
+        name = node.input[0]
+        if node.op_type != "Gather" or self._rank(name) != 2 or not _is_plain(node):
+            return False
+        return self.weights[name].dims[0] >= SMALLEST_TABLE
+
+    def _rank(self, name: str) -> int:
+        """Dimensions of a constant; -1 for what is computed."""
+        return len(self.weights[name].dims) if name in self.weights else -1
 
     def _project(self, node: NodeProto, absorbed: set[str]) -> NodeProto:
         transposed = any(a.name == "transB" and a.i for a in node.attribute)
@@ -76,10 +84,10 @@ class _Quantizer:
     def _bias_add(self, name: str) -> NodeProto | None:
         """The Add that is the only reader of `name` and adds a constant vector."""
         readers = self.readers.get(name, [])
-        if len(readers) != 1 or readers[0].op_type != "Add":
+        if len(readers) != 1 or readers[0].op_type != "Add" or name in self.outputs:
             return None
         other = next((i for i in readers[0].input if i != name), "")
-        return readers[0] if other in self.weights and len(self.weights[other].dims) == 1 else None
+        return readers[0] if self._rank(other) == 1 else None
 
     def _gather(self, node: NodeProto) -> list[NodeProto]:
         """Rows in int8, then `row * scale`."""
@@ -115,9 +123,16 @@ class _Quantizer:
         self.graph.initializer.extend(kept)
 
 
+def _is_plain(node: NodeProto) -> bool:
+    """No attribute but `transB` says anything that the int8 operators would not do."""
+    plain: dict[str, float] = {"alpha": 1.0, "beta": 1.0, "transA": 0, "axis": 0}
+    return all(helper.get_attribute_value(a) == plain[a.name] for a in node.attribute if a.name in plain)
+
+
 def quantize_columns(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
     """`[K, N]` float32 -> int8 in [-127, 127] and one scale a column, `matrix ~ values * scales`."""
     largest = np.abs(matrix).max(axis=0)
-    scales = np.where(largest > 0, largest / 127.0, 1.0).astype(np.float32)
+    # A runtime that flushes subnormal numbers would take such a scale for zero; so small a column is zero.
+    scales = np.where(largest > 127 * np.finfo(np.float32).tiny, largest / 127.0, 1.0).astype(np.float32)
     values = np.clip(np.rint(matrix / scales), -127, 127).astype(np.int8)
     return values, scales

@@ -1,6 +1,7 @@
 """`triptych export`: checkpoint to bundle."""
 
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -32,7 +33,7 @@ def command(
     version: int | None,
     precisions: tuple[str, ...],
     valid: tuple[str, ...],
-    notes: click.utils.LazyFile | None,
+    notes: TextIO | None,
 ) -> None:
     """Turn CHECKPOINT, a folder that `triptych train` wrote, into a bundle under the repository OUT.
 

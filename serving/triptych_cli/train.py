@@ -1,11 +1,15 @@
 """`triptych train`: the training recipes."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from triptych_cli.failure import needs, one_line
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @click.group(name="train", help="Train a model; the run folder holds config, checkpoints, metrics and a plot.")
@@ -13,8 +17,8 @@ def command() -> None:
     """Group of the trainable tasks."""
 
 
-def _option(*names: str, **settings: Any) -> Any:
-    return click.option(*names, show_default=True, show_envvar=True, **settings)
+def _option(*names: str, **settings: Any) -> Callable[[Function], Function]:
+    return click.option(*names, show_default=True, **settings)
 
 
 @command.command(name="translation")
@@ -67,4 +71,5 @@ def translation(out: Path, resume: bool, **options: Any) -> None:
         recipe = Recipe(**{name: value for name, value in options.items() if name in recipe_names})
         shape = {name: value for name, value in options.items() if name not in recipe_names}
         folder = train_translation(recipe, TransformerConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
-    click.echo(folder)
+    if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":  # one of several processes speaks for all
+        click.echo(folder)

@@ -1,6 +1,6 @@
 """A real checkpoint, exported and served: 64 requests in flight, every answer equal to PyTorch's own greedy decoding.
 
-    TRIPTYCH_CHECKPOINT=runs/en-de/model TRIPTYCH_PAIRS=valid.tsv.gz pytest -m full tests/parity/test_served.py
+TRIPTYCH_CHECKPOINT=runs/en-de/model TRIPTYCH_PAIRS=valid.tsv.gz pytest -m full tests/parity/test_served.py
 """
 
 import os

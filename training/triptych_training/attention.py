@@ -13,7 +13,7 @@ KeyValues = tuple[Tensor, Tensor]
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """`[B, T, H*D]` -> `[B, H, T, D]`."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
@@ -47,7 +47,8 @@ class SelfAttention(nn.Module):
         query, key, value = self.project(x)
         dropout = self.dropout if self.training else 0.0
         context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
-        return self.output(merge_heads(context))
+        output: Tensor = self.output(merge_heads(context))
+        return output
 
     def step(self, x: Tensor, past: KeyValues | None) -> tuple[Tensor, KeyValues]:
         """One position more: `x` is `[B, 1, E]`, `past` and the result hold `[B, H, t, D]` keys and values."""
@@ -80,4 +81,5 @@ class CrossAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         query = split_heads(self.query(x), self.heads)
         context = functional.scaled_dot_product_attention(query, key, value, mask, dropout)
-        return self.output(merge_heads(context))
+        output: Tensor = self.output(merge_heads(context))
+        return output

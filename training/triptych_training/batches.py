@@ -39,10 +39,10 @@ def plan_batches(examples: Sequence[Example], batch_tokens: int, seed: int, epoc
     """Group indices so that rows x longest side stays within `batch_tokens`; a new order every epoch, the same for a seed."""
     rng = random.Random(f"{seed}/{epoch}")
     order = sorted(range(len(examples)), key=lambda i: (examples[i].size(), len(examples[i].source), rng.random()))
-    batches: list[list[int]] = [[]]
+    batches: list[list[int]] = []
     for index in order:
         # Sorted by size: the newest example is the longest of its batch.
-        if batches[-1] and (len(batches[-1]) + 1) * examples[index].size() > batch_tokens:
+        if not batches or (len(batches[-1]) + 1) * examples[index].size() > batch_tokens:
             batches.append([])
         batches[-1].append(index)
     rng.shuffle(batches)
@@ -50,8 +50,11 @@ def plan_batches(examples: Sequence[Example], batch_tokens: int, seed: int, epoc
 
 
 def plan_steps(batches: list[list[int]], per_step: int) -> list[list[list[int]]]:
-    """Whole groups of `per_step` batches, one for each optimizer step; what does not fill a group waits for another epoch's order."""
-    if len(batches) < per_step:
+    """Whole groups of `per_step` batches, one for each optimizer step.
+
+    Batches that do not fill the last group are left to another epoch's order; too few for a single group are repeated.
+    """
+    if 0 < len(batches) < per_step:
         return [[batches[i % len(batches)] for i in range(per_step)]]
     return [batches[start : start + per_step] for start in range(0, len(batches) - per_step + 1, per_step)]
 

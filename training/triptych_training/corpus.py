@@ -1,7 +1,9 @@
 """Sentence pairs from files: `source<TAB>target` (one file) or two aligned files, plain or gzip."""
 
 import gzip
+import zlib
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from triptych_training.errors import CorpusError
@@ -15,9 +17,15 @@ def read_pairs(paths: Sequence[str]) -> list[Pair]:
     Each path is a tab-separated file, or `SOURCE::TARGET`, two files aligned line by line.
 
     Raises:
-        CorpusError: a file is missing or not UTF-8, a line is malformed, two aligned files differ in length.
+        CorpusError: a file is missing, empty or not UTF-8, a line is malformed, two aligned files differ in length.
     """
-    return [pair for path in paths for pair in _read(path)]
+    pairs: list[Pair] = []
+    for path in paths:
+        before = len(pairs)
+        pairs.extend(_read(path))
+        if len(pairs) == before:
+            raise CorpusError(f"{path}: holds no sentence pairs")
+    return pairs
 
 
 def _read(path: str) -> Iterator[Pair]:
@@ -34,11 +42,11 @@ def _read_tabbed(path: Path) -> Iterator[Pair]:
 
 
 def _read_aligned(source: Path, target: Path) -> Iterator[Pair]:
-    try:
-        for (number, left), (_, right) in zip(read_lines(source), read_lines(target), strict=True):
-            yield _checked(left, right, f"{source}::{target}:{number}")
-    except ValueError as error:
-        raise CorpusError(f"{source}::{target}: the files have different numbers of lines") from error
+    for left, right in zip_longest(read_lines(source), read_lines(target)):
+        if left is None or right is None:
+            (number, _), shorter = (left, target) if right is None else (right, source)
+            raise CorpusError(f"{source}::{target}: {shorter} ends after line {number - 1}, the other file goes on")
+        yield _checked(left[1], right[1], f"{source}::{target}:{left[0]}")
 
 
 def _checked(source: str, target: str, where: str) -> Pair:
@@ -49,7 +57,7 @@ def _checked(source: str, target: str, where: str) -> Pair:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines (from 1) of a UTF-8 file, gzip if the name ends in `.gz`.
+    """Numbered lines (from 1) of a UTF-8 file, gzip if the name ends in `.gz`; a byte-order mark is no part of the text.
 
     Raises:
         CorpusError: the file cannot be opened, is damaged or holds a line that is not UTF-8.
@@ -58,8 +66,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
             for number, raw in enumerate(file, start=1):
-                yield number, raw.decode("utf-8").rstrip("\r\n")
+                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise CorpusError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from error
-    except (OSError, EOFError) as error:
-        raise CorpusError(f"{path}: cannot be read after line {number}: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise CorpusError(f"{path}{f':{number + 1}' if number else ''}: cannot be read: {reason}") from error

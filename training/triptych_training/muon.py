@@ -4,7 +4,8 @@
 fused query/key/value matrix as one; here the arithmetic follows the device and fused matrices are taken apart.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -23,11 +24,12 @@ def orthogonalise(matrices: Tensor, iterations: int) -> Tensor:
     for _ in range(iterations):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return (x.mT if tall else x).to(matrices.dtype)
+    result: Tensor = x.mT if tall else x
+    return result.to(matrices.dtype)
 
 
 class Muon(Optimizer):
-    """Updates have the size that Adam's would (scaled by 0.2 sqrt(max(rows, columns)); Liu et al. 2025), so one rate serves both.
+    """Updates have the size that Adam's would (0.2 sqrt(max(rows, columns)); Liu et al. 2025), so one rate serves both.
 
     Args:
         params: two-dimensional parameters only.
@@ -35,6 +37,7 @@ class Muon(Optimizer):
         momentum: decay of the gradient average (Nesterov).
         weight_decay: decoupled, multiplied by the learning rate.
         iterations: Newton-Schulz iterations.
+        fused: how many matrices, one below the other, a parameter holds, where it is not one.
     """
 
     def __init__(
@@ -44,16 +47,23 @@ class Muon(Optimizer):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
         iterations: int = 5,
+        fused: Mapping[Tensor, int] = MappingProxyType({}),
     ) -> None:
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "iterations": iterations}
         super().__init__(params, defaults)
+        self._fused = dict(fused)
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take one step; `closure`, if given, computes the gradients and returns the loss."""
+        loss = closure() if closure is not None else None
+        self._update()
+        return loss
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Take one step; closures are not supported."""
+    def _update(self) -> None:
         for group in self.param_groups:
             directions = {p: self._direction(p, group["momentum"]) for p in group["params"] if p.grad is not None}
-            updates = _orthogonal_updates(directions, group["iterations"])
+            updates = self._orthogonal(directions, group["iterations"])
             for parameter, update in updates.items():
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 parameter.add_(update, alpha=-group["lr"])
@@ -67,22 +77,15 @@ class Muon(Optimizer):
         state["momentum"].lerp_(gradient, 1 - momentum)
         return gradient.lerp(state["momentum"], momentum)
 
-
-def _orthogonal_updates(directions: dict[Tensor, Tensor], iterations: int) -> dict[Tensor, Tensor]:
-    """Orthogonalise all blocks of one shape in one batched call."""
-    blocks = {p: _blocks(direction) for p, direction in directions.items()}
-    by_shape: dict[torch.Size, list[Tensor]] = {}
-    for parameter, stack in blocks.items():
-        by_shape.setdefault(stack.shape[1:], []).append(parameter)
-    updates = {}
-    for shape, parameters in by_shape.items():
-        result = orthogonalise(torch.cat([blocks[p] for p in parameters]), iterations) * (0.2 * max(shape) ** 0.5)
-        parts = result.split([len(blocks[p]) for p in parameters])
-        updates.update({p: part.reshape(p.shape) for p, part in zip(parameters, parts, strict=True)})
-    return updates
-
-
-def _blocks(matrix: Tensor) -> Tensor:
-    """`[n*E, E]` of a fused attention projection -> `[n, E, E]` for n = 2 or 3; anything else is one block."""
-    rows, columns = matrix.shape
-    return matrix.view(-1, columns, columns) if rows in (2 * columns, 3 * columns) else matrix[None]
+    def _orthogonal(self, directions: dict[Tensor, Tensor], iterations: int) -> dict[Tensor, Tensor]:
+        """Orthogonalise all matrices of one shape in one batched call."""
+        stacks = {p: torch.unflatten(direction, 0, (self._fused.get(p, 1), -1)) for p, direction in directions.items()}
+        by_shape: dict[torch.Size, list[Tensor]] = {}
+        for parameter, stack in stacks.items():
+            by_shape.setdefault(stack.shape[1:], []).append(parameter)
+        updates = {}
+        for shape, parameters in by_shape.items():
+            result = orthogonalise(torch.cat([stacks[p] for p in parameters]), iterations) * (0.2 * max(shape) ** 0.5)
+            parts = result.split([len(stacks[p]) for p in parameters])
+            updates.update({p: part.reshape(p.shape) for p, part in zip(parameters, parts, strict=True)})
+        return updates

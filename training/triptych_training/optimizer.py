@@ -4,33 +4,47 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor
 from torch.optim import Optimizer
 
+from triptych_training.attention import CrossAttention, SelfAttention
 from triptych_training.errors import RecipeError
 from triptych_training.muon import Muon
+from triptych_training.transformer import Transformer
 
 OPTIMIZERS = ("adam", "muon")
 SCHEDULES = ("inverse-sqrt", "linear", "cosine")
 
 
-def make_optimizers(model: nn.Module, kind: str, learning_rate: float, weight_decay: float, fused: bool) -> list[Optimizer]:
-    """Adam for everything (Vaswani et al. 2017), or Muon for the hidden matrices and Adam for the rest.
+def make_optimizers(model: Transformer, kind: str, learning_rate: float, weight_decay: float, fused: bool) -> list[Optimizer]:
+    """Adam for everything (Vaswani et al. 2017), or Muon for the layers' matrices and Adam for the rest.
 
     Raises:
         RecipeError: `kind` is unknown.
     """
     if kind not in OPTIMIZERS:
         raise RecipeError(f"optimizer: {kind!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
-    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    trained = [p for p in model.parameters() if p.requires_grad]
-    matrices = [p for p in trained if p.ndim == 2 and id(p) not in tables] if kind == "muon" else []
+    layers = (model.encoder.layers, model.decoder.layers)
+    matrices = [p for part in layers for p in part.parameters() if p.ndim == 2] if kind == "muon" else []
     chosen = {id(p) for p in matrices}
-    rest = [p for p in trained if id(p) not in chosen]
+    rest = [p for p in model.parameters() if id(p) not in chosen]
     optimizers: list[Optimizer] = [
         torch.optim.AdamW(rest, learning_rate, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay, fused=fused)
     ]
-    return [*optimizers, Muon(matrices, learning_rate, weight_decay=weight_decay)] if matrices else optimizers
+    if matrices:
+        optimizers.append(Muon(matrices, learning_rate, weight_decay=weight_decay, fused=_fused(model)))
+    return optimizers
+
+
+def _fused(model: Transformer) -> dict[Tensor, int]:
+    """How many projections each fused attention matrix holds."""
+    fused: dict[Tensor, int] = {}
+    for module in model.modules():
+        if isinstance(module, SelfAttention):
+            fused[module.query_key_value.weight] = 3
+        elif isinstance(module, CrossAttention):
+            fused[module.key_value.weight] = 2
+    return fused
 
 
 def make_schedule(kind: str, warmup: int, total: int) -> Callable[[int], float]:

@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+POSITIONS = ("sinusoidal", "learned")
+
 
 def sinusoid_table(positions: int, model_dim: int) -> Tensor:
     """`[positions, model_dim]`: sines in the even columns, cosines in the odd ones."""
@@ -44,4 +46,4 @@ def make_positions(kind: str, positions: int, model_dim: int) -> SinusoidalPosit
         return SinusoidalPositions(positions, model_dim)
     if kind == "learned":
         return LearnedPositions(positions, model_dim)
-    raise ValueError(f"positions: {kind!r} is unknown; choose sinusoidal or learned")
+    raise ValueError(f"positions: {kind!r} is unknown; choose one of {', '.join(POSITIONS)}")

@@ -56,7 +56,7 @@ class Recipe:
 
 
 def _at_least(name: str, value: float, limit: float) -> None:
-    if value < limit:
+    if not value >= limit:  # nor may it be NaN
         raise RecipeError(f"{name}: {value} is below {limit}")
 
 

@@ -1,8 +1,8 @@
 """A run folder: everything that one training leaves behind.
 
-recipe.json               the options
+recipe.json               the options, the model's shape among them
 tokenizer.json            the vocabulary
-metrics.jsonl             one line an epoch and one every few seconds of training
+metrics.jsonl             one line an epoch, one every 50 steps, one at the end
 loss.png                  the same, drawn
 checkpoints/epoch-0007/   weights after each epoch (a checkpoint folder)
 state.pt                  all that a resumed training needs
@@ -10,7 +10,6 @@ model/                    the result: a checkpoint folder, averaged over the las
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,20 +19,24 @@ import torch
 
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.recipe import Recipe
+from triptych_training.transformer import TransformerConfig
 
-# A resumed training may go on for longer, or report elsewhere; anything else would make it another training.
-CHANGEABLE = {"epochs", "average", "save_steps", "devices", "precision", "valid"}
+# A resumed training may go on for longer, elsewhere, or report otherwise; anything else would make it another training.
+# What an optimizer step is, accumulate x processes, must stay the same; the trainer sees to it.
+CHANGEABLE = {"epochs", "average", "save_steps", "devices", "accumulate", "precision", "valid"}
+SHAPE = "transformer"  # member of recipe.json
 
 
 class RunFolder:
-    """Paths and files of one run.
+    """Paths and files of one run; nothing is written before `begin`.
 
     Raises:
         RecipeError: the folder holds another training, or one to be resumed and `resume` is false.
     """
 
-    def __init__(self, root: Path, recipe: Recipe, resume: bool) -> None:
+    def __init__(self, root: Path, recipe: Recipe, shape: TransformerConfig, resume: bool) -> None:
         self.root = root
+        self.options = root / "recipe.json"
         self.metrics = root / "metrics.jsonl"
         self.tokenizer = root / "tokenizer.json"
         self.plot = root / "loss.png"
@@ -41,10 +44,18 @@ class RunFolder:
         self.model = root / "model"
         if self.state.exists() and not resume:
             raise RecipeError(f"out: {root} holds a training already; pass --resume to go on with it, or name another folder")
-        if (root / "recipe.json").exists() and resume:
-            _check_same(json.loads((root / "recipe.json").read_text(encoding="utf-8")), recipe, root)
-        root.mkdir(parents=True, exist_ok=True)
-        (root / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2) + "\n", encoding="utf-8")
+        self._resume = resume
+        self._settings = _settings(recipe, shape)
+        if self.options.exists() and resume:
+            _check_same(_read_settings(self.options), self._settings, root)
+
+    def begin(self) -> None:
+        """Write the options; remove what a training that is not resumed and never saved its state left behind."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        if not self._resume:
+            for path in (self.tokenizer, self.metrics):
+                path.unlink(missing_ok=True)
+        _replace(self.options, json.dumps(self._settings, indent=2) + "\n")
 
     def epoch(self, number: int) -> Path:
         """The checkpoint folder of epoch `number`, counted from 1."""
@@ -61,11 +72,25 @@ class RunFolder:
             return []
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
 
+    def rewind(self, step: int) -> None:
+        """Forget what metrics.jsonl tells of steps after `step`: they will be taken again; so will the final validation."""
+        if not self.metrics.exists():
+            return
+        kept = []
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:  # the line that a kill cut short
+                continue
+            if record["step"] <= step and record["kind"] != "final":
+                kept.append(line + "\n")
+        _replace(self.metrics, "".join(kept))
+
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Replace state.pt in one move: a kill at any moment leaves the old or the new one whole."""
         partial = self.state.with_suffix(".partial")
         torch.save(dict(state), partial)
-        os.replace(partial, self.state)
+        partial.replace(self.state)
 
     def load_state(self) -> dict[str, Any] | None:
         """What `save_state` last wrote, or None in a new folder.
@@ -82,8 +107,35 @@ class RunFolder:
         return state
 
 
-def _check_same(before: dict[str, Any], recipe: Recipe, root: Path) -> None:
-    now = json.loads(json.dumps(asdict(recipe)))
-    changed = [f"{k} was {before.get(k)!r}, is {now[k]!r}" for k in now if k not in CHANGEABLE and before.get(k) != now[k]]
+def _settings(recipe: Recipe, shape: TransformerConfig) -> dict[str, Any]:
+    """The members of recipe.json; the vocabulary's size is the tokenizer's affair."""
+    described = {name: value for name, value in asdict(shape).items() if name != "vocabulary_size"}
+    settings: dict[str, Any] = json.loads(json.dumps({**asdict(recipe), SHAPE: described}))
+    return settings
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from error
+    return settings
+
+
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], root: Path) -> None:
+    """Compare what both name: a release may have added options since."""
+    before = {**before, **before.get(SHAPE, {})}
+    changed = [
+        f"{name} was {before[name]!r}, is {value!r}"
+        for name, value in {**now, **now[SHAPE]}.items()
+        if name in before and name not in {*CHANGEABLE, SHAPE} and before[name] != value
+    ]
     if changed:
         raise RecipeError(f"resume: {root} was started otherwise: {'; '.join(changed)}")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write in one move: another process, or a kill, sees the old file or the new one."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

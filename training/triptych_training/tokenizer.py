@@ -5,8 +5,11 @@ by one, which lets a small model copy numbers.
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from triptych_training.errors import CheckpointError
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
 SPECIAL_TOKENS = [PAD, BOS, EOS, UNKNOWN]  # ids 0, 1, 2, 3
@@ -35,6 +38,25 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
         single=f"$A {EOS}", special_tokens=[(EOS, SPECIAL_TOKENS.index(EOS))]
     )
     return literal(tokenizer)
+
+
+def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
+    """Write `tokenizer.json` in one move: a file that is there is whole."""
+    partial = path.with_name(f"{path.name}.partial")
+    tokenizer.save(str(partial))
+    partial.replace(path)
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Read `tokenizer.json`.
+
+    Raises:
+        CheckpointError: the file cannot be read or is no tokenizer.
+    """
+    try:
+        return literal(Tokenizer.from_file(str(path)))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise CheckpointError(f"{path}: not a tokenizer ({error})") from error
 
 
 def literal(tokenizer: Tokenizer) -> Tokenizer:

@@ -3,6 +3,8 @@
 Lightning Fabric hosts precision, devices and processes; under torch's launcher (`torchrun`) every process runs this same code.
 """
 
+import os
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,20 +13,21 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from tokenizers import Tokenizer
 from torch.optim import Optimizer
 
 from triptych_training.batches import Batch, Example, collate, plan_batches, plan_steps
 from triptych_training.checkpoint import Checkpoint, average_weights, load_weights, save_checkpoint
 from triptych_training.corpus import Pair, read_pairs
-from triptych_training.errors import RecipeError
+from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loss import SequenceLoss
 from triptych_training.optimizer import make_optimizers, make_schedule
 from triptych_training.plot import draw_losses
 from triptych_training.progress import TrainingProgress
 from triptych_training.recipe import Recipe
 from triptych_training.runfolder import RunFolder
-from triptych_training.tokenizer import literal, train_tokenizer
+from triptych_training.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from triptych_training.transformer import Transformer, TransformerConfig
 from triptych_training.validation import Validation, validate
 
@@ -63,10 +66,10 @@ def train_translation(recipe: Recipe, shape: TransformerConfig, out: Path, resum
     Raises:
         TrainingError: data, options or checkpoints cannot be used.
     """
-    fabric = Fabric(accelerator="auto", devices=recipe.devices, precision=_precision(recipe))
+    fabric = _make_fabric(recipe)
     fabric.launch()
     fabric.seed_everything(recipe.seed, verbose=False)
-    folder = RunFolder(out, recipe, resume)
+    folder = RunFolder(out, recipe, shape, resume)
     tokenizer, corpus = _prepare(fabric, recipe, shape, folder)
     shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
     return Trainer(fabric, recipe, shape, folder, tokenizer, corpus).run()
@@ -117,7 +120,9 @@ class Trainer:
             position.step += 1
             position.step_in_epoch += 1
             tokens = sum(len(self.corpus.train[i].target) for batch in batches for i in batch)
-            position.seconds += meter.add(loss, tokens, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            position.seconds += seconds
+            meter.add(loss, tokens, seconds)
             progress.update(position.epoch + 1, position.step, meter.loss, meter.speed)
             if position.step % METRIC_STEPS == 0:
                 self._log("train", loss=meter.loss, tokens_per_second=meter.speed, learning_rate=self._rate())
@@ -130,6 +135,7 @@ class Trainer:
         """One optimizer step over this process's share of `batches`; the loss is a mean over all the step's tokens."""
         tokens = sum(len(self.corpus.train[i].target) for batch in batches for i in batch)
         mine = batches[self.fabric.global_rank :: self.fabric.world_size]
+        self._seed_step()
         total = 0.0
         for index, indices in enumerate(mine):
             batch = self._batch(indices)
@@ -147,6 +153,11 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
         return total
 
+    def _seed_step(self) -> None:
+        """Dropout depends on seed, step and process alone: a resumed training draws what the first one would have drawn."""
+        draw = random.Random(f"{self.recipe.seed}/{self.position.step}/{self.fabric.global_rank}")
+        torch.manual_seed(draw.getrandbits(63))
+
     def _batch(self, indices: list[int]) -> Batch:
         config = self.model.config
         return collate([self.corpus.train[i] for i in indices], config.pad_id, config.bos_id).to(self.fabric.device)
@@ -161,7 +172,7 @@ class Trainer:
         if self.fabric.is_global_zero:
             self._save_checkpoint(self.folder.epoch(self.position.epoch))
             result = self._validate()
-            self._log("epoch", train_loss=meter.loss, valid_loss=result.loss, valid_bleu=result.bleu)
+            self._log("epoch", train_loss=meter.loss if meter.tokens else None, valid_loss=result.loss, valid_bleu=result.bleu)
             draw_losses(self.folder.records(), self.folder.plot)
             progress.say(
                 f"epoch {self.position.epoch}: training loss {meter.loss:.3f}, validation loss {result.loss:.3f}, "
@@ -198,7 +209,7 @@ class Trainer:
         samples = self.corpus.valid_pairs[:SAMPLE_PAIRS] if result else ()
         save_checkpoint(Checkpoint(self.model, self.tokenizer, *languages, provenance, samples), path)
 
-    def _log(self, kind: str, **values: float) -> None:
+    def _log(self, kind: str, **values: float | None) -> None:
         if self.fabric.is_global_zero:
             position = asdict(self.position)
             self.folder.log({"kind": kind, **position, **values})
@@ -210,20 +221,29 @@ class Trainer:
                     "model": self.model.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                     "position": asdict(self.position),
-                    "random": torch.get_rng_state(),
+                    "batches_per_step": self.per_step,
                 }
             )
         self.fabric.barrier()
 
     def _restore(self) -> None:
         state = self.folder.load_state()
+        if self.fabric.is_global_zero:
+            self.folder.rewind(state["position"]["step"] if state else 0)
         if state is None:
             return
-        self.model.load_state_dict(state["model"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        try:
+            self.model.load_state_dict(state["model"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise CheckpointError(f"{self.folder.state}: is not of this model and recipe ({error})") from error
         self.position = Position(**state["position"])
-        torch.set_rng_state(state["random"])
+        if (before := state.get("batches_per_step", self.per_step)) != self.per_step:
+            raise RecipeError(
+                f"resume: {self.folder.root} took {before} batches an optimizer step, now it would be {self.per_step}; "
+                f"keep accumulate x processes as it was"
+            )
 
 
 class _Meter:
@@ -232,32 +252,44 @@ class _Meter:
     def __init__(self) -> None:
         self.loss = 0.0
         self.speed = 0.0
+        self.tokens = 0
         self._weight = 0.0
 
-    def add(self, loss: float, tokens: int, seconds: float) -> float:
-        """Take in one step; returns its seconds."""
+    def add(self, loss: float, tokens: int, seconds: float) -> None:
+        """Take in one step."""
+        self.tokens += tokens
         self._weight = 0.98 * self._weight + 0.02
         share = 0.02 / self._weight
         self.loss += share * (loss - self.loss)
-        self.speed += share * (tokens / seconds - self.speed)
-        return seconds
+        self.speed += share * (tokens / max(seconds, 1e-9) - self.speed)
 
 
 def _prepare(fabric: Fabric, recipe: Recipe, shape: TransformerConfig, folder: RunFolder) -> tuple[Tokenizer, Corpus]:
-    pairs = read_pairs(recipe.train)
-    valid_pairs = read_pairs(recipe.valid)
-    if fabric.is_global_zero and not folder.tokenizer.exists():
-        train_tokenizer((text for pair in pairs for text in pair), recipe.vocabulary_size).save(str(folder.tokenizer))
+    pairs, valid_pairs = read_pairs(recipe.train), read_pairs(recipe.valid)
+    if fabric.is_global_zero:
+        folder.begin()
+        if not folder.tokenizer.exists():
+            learned = train_tokenizer((text for pair in pairs for text in pair), recipe.vocabulary_size)
+            save_tokenizer(learned, folder.tokenizer)
     fabric.barrier()
-    tokenizer = literal(Tokenizer.from_file(str(folder.tokenizer)))
+    tokenizer = load_tokenizer(folder.tokenizer)
     limit = min(recipe.max_length, shape.max_positions, recipe.batch_tokens)
-    examples = encode_pairs(tokenizer, pairs)
-    train = [example for example in examples if example.size() <= limit]
+    train = [example for example in encode_pairs(tokenizer, pairs) if example.size() <= limit]
     if not train:
         raise RecipeError(f"max_length: no training pair has at most {limit} tokens")
-    if fabric.is_global_zero and len(train) < len(examples):
-        folder.log({"kind": "note", "step": 0, "pairs_left_out": len(examples) - len(train), "longer_than_tokens": limit})
-    return tokenizer, Corpus(train, encode_pairs(tokenizer, valid_pairs), valid_pairs)
+    known = zip(valid_pairs, encode_pairs(tokenizer, valid_pairs), strict=True)
+    valid = [(pair, example) for pair, example in known if example.size() <= shape.max_positions]
+    if not valid:
+        raise RecipeError(f"max_positions: no validation pair has at most {shape.max_positions} tokens")
+    if fabric.is_global_zero and not folder.metrics.exists():
+        _note(folder, "pairs_left_out", len(pairs) - len(train), limit)
+        _note(folder, "valid_pairs_left_out", len(valid_pairs) - len(valid), shape.max_positions)
+    return tokenizer, Corpus(train, [example for _, example in valid], [pair for pair, _ in valid])
+
+
+def _note(folder: RunFolder, what: str, count: int, limit: int) -> None:
+    if count:
+        folder.log({"kind": "note", "step": 0, what: count, "longer_than_tokens": limit})
 
 
 def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[Example]:
@@ -265,6 +297,18 @@ def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[Example]:
     sources = tokenizer.encode_batch([source for source, _ in pairs])
     targets = tokenizer.encode_batch([target for _, target in pairs])
     return [Example(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
+
+
+def _make_fabric(recipe: Recipe) -> Fabric:
+    """One process a device; `torchrun` has started its processes already, on one machine or several."""
+    devices, machines = recipe.devices, 1
+    if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
+        here, everywhere = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+        devices, machines = (str(here) if devices == "auto" else devices), everywhere // here
+    try:
+        return Fabric(accelerator="auto", devices=devices, num_nodes=machines, precision=_precision(recipe))
+    except (MisconfigurationException, TypeError, ValueError) as error:
+        raise RecipeError(f"devices: {recipe.devices!r} cannot be used: {error}") from error
 
 
 def _precision(recipe: Recipe) -> Any:

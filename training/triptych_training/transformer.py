@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_training.attention import CrossAttention, KeyValues, SelfAttention
-from triptych_training.positions import make_positions
+from triptych_training.positions import POSITIONS, make_positions
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -49,20 +49,23 @@ class TransformerConfig:
     eos_id: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary_size", "model_dim", "heads", "feedforward_dim", "max_positions"):
+        for name in ("vocabulary_size", "model_dim", "heads", "feedforward_dim", "encoder_layers", "decoder_layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 1")
-        for name in ("encoder_layers", "decoder_layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        if self.max_positions < 2:
+            raise ValueError(f"max_positions: {self.max_positions} is below 2, a token and the end of the sentence")
         if self.model_dim % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide model_dim {self.model_dim}")
-        if self.norm not in NORM_ORDERS:
-            raise ValueError(f"norm: {self.norm!r} is unknown; choose one of {', '.join(NORM_ORDERS)}")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation: {self.activation!r} is unknown; choose one of {', '.join(ACTIVATIONS)}")
+        for name, choices in (("norm", NORM_ORDERS), ("activation", ACTIVATIONS), ("positions", POSITIONS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}: {getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"dropout: {self.dropout} is outside [0, 1)")
+        for name in ("pad_id", "bos_id", "eos_id"):
+            if not 0 <= getattr(self, name) < self.vocabulary_size:
+                raise ValueError(f"{name}: {getattr(self, name)} is outside the vocabulary of {self.vocabulary_size}")
+        if len({self.pad_id, self.bos_id, self.eos_id}) < 3:
+            raise ValueError(f"pad_id, bos_id, eos_id: {self.pad_id}, {self.bos_id}, {self.eos_id} are not three different ids")
 
 
 class FeedForward(nn.Module):
@@ -75,7 +78,8 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(config.feedforward_dim, config.model_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.contract(self.activation(self.expand(x)))
+        y: Tensor = self.contract(self.activation(self.expand(x)))
+        return y
 
 
 class Residual(nn.Module):
@@ -89,12 +93,15 @@ class Residual(nn.Module):
 
     def enter(self, x: Tensor) -> Tensor:
         """What the sub-layer reads."""
-        return self.norm(x) if self.pre_norm else x
+        y: Tensor = self.norm(x) if self.pre_norm else x
+        return y
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
         """What the next sub-layer gets: `x` went in, `y` came out."""
-        total = x + self.dropout(y)
-        return total if self.pre_norm else self.norm(total)
+        total: Tensor = x + self.dropout(y)
+        if not self.pre_norm:
+            total = self.norm(total)
+        return total
 
 
 class EncoderLayer(nn.Module):
@@ -151,7 +158,8 @@ class Embedding(nn.Module):
 
     def at(self, ids: Tensor, positions: Tensor) -> Tensor:
         """`[B, T]` ids with their position vectors, broadcastable to `[B, T, E]`."""
-        return self.dropout(self.tokens(ids) * self.scale + positions)
+        x: Tensor = self.dropout(self.tokens(ids) * self.scale + positions)
+        return x
 
 
 class Encoder(nn.Module):
@@ -163,10 +171,11 @@ class Encoder(nn.Module):
 
     def forward(self, source: Tensor, mask: Tensor | None) -> Tensor:
         """`[B, S]` ids -> `[B, S, E]`; `mask` `[B, 1, 1, S]` is False on padding."""
-        x = self.embedding(source)
+        x: Tensor = self.embedding(source)
         for layer in self.layers:
             x = layer(x, mask)
-        return self.norm(x)
+        normed: Tensor = self.norm(x)
+        return normed
 
 
 class Decoder(nn.Module):
@@ -182,10 +191,11 @@ class Decoder(nn.Module):
 
     def forward(self, target: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
         """Teacher forcing: `[B, T]` ids -> hidden states `[B, T, E]`."""
-        x = self.embedding(target)
+        x: Tensor = self.embedding(target)
         for layer, keys_values in zip(self.layers, self.project_memory(memory), strict=True):
             x = layer(x, keys_values, mask)
-        return self.norm(x)
+        normed: Tensor = self.norm(x)
+        return normed
 
     def step(
         self, tokens: Tensor, position: int, memory: list[KeyValues], mask: Tensor | None, past: list[KeyValues] | None
@@ -223,11 +233,13 @@ class Transformer(nn.Module):
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:
         """Decoder states `[B, T, E]` for target input ids `[B, T]` (which start with `bos_id`)."""
         mask = self.source_mask(source)
-        return self.decoder(target, self.encoder(source, mask), mask)
+        hidden: Tensor = self.decoder(target, self.encoder(source, mask), mask)
+        return hidden
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Logits `[B, T, V]` of the token after each target position."""
-        return self.projection(self.hidden(source, target))
+        logits: Tensor = self.projection(self.hidden(source, target))
+        return logits
 
 
 @torch.no_grad()

@@ -1,0 +1,31 @@
+"""`triptych export` on the command line."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from triptych_cli.main import cli
+
+from ...fixtures.toy import HERE
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["export", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("none",), "none: not a checkpoint folder, missing config.json, model.safetensors, tokenizer.json"),
+        ((str(HERE / "checkpoint"), "--valid", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
+        ((str(HERE / "checkpoint"), "--name", "a/b"), "name: 'a/b' is not a plain folder name"),
+    ],
+    ids=["checkpoint", "sentences", "name"],
+)
+def test_what_cannot_be_exported_is_one_line_and_a_failure(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = run(*arguments, "--out", str(tmp_path / "models"))
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == f"Error: {message}\n"
+    assert not (tmp_path / "models").exists()
