@@ -3,7 +3,8 @@
 TrainingError
 ├── CorpusError        a file of sentence pairs cannot be read or has a malformed line
 ├── CheckpointError    a checkpoint folder is missing, damaged or of another shape
-└── RecipeError        an option is out of range, or contradicts another one
+├── RecipeError        an option is out of range, or contradicts another one
+└── DivergedError      the loss is no longer a number
 """
 
 
@@ -21,3 +22,7 @@ class CheckpointError(TrainingError):
 
 class RecipeError(TrainingError):
     """A training option cannot be used; the message names the option, its value and its limit."""
+
+
+class DivergedError(TrainingError):
+    """A training has gone wrong beyond repair; the message names step and loss. The saved state is from before."""

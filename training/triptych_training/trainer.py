@@ -3,6 +3,7 @@
 Lightning Fabric hosts precision, devices and processes; under torch's launcher (`torchrun`) every process runs this same code.
 """
 
+import math
 import os
 import random
 import time
@@ -20,7 +21,7 @@ from torch.optim import Optimizer
 from triptych_training.batches import Batch, Example, collate, plan_batches, plan_steps
 from triptych_training.checkpoint import Checkpoint, average_weights, load_weights, save_checkpoint
 from triptych_training.corpus import Pair, read_pairs
-from triptych_training.errors import CheckpointError, RecipeError
+from triptych_training.errors import CheckpointError, DivergedError, RecipeError
 from triptych_training.loss import SequenceLoss
 from triptych_training.optimizer import make_optimizers, make_schedule
 from triptych_training.plot import draw_losses
@@ -117,6 +118,11 @@ class Trainer:
         for batches in self._plan(position.epoch)[position.step_in_epoch :]:
             started = time.monotonic()
             loss = self._step(batches)
+            if not math.isfinite(loss):
+                raise DivergedError(
+                    f"step {position.step + 1}: the loss is {loss}; lower the learning rate or raise warmup_steps, "
+                    f"then go on from the last saved state or start anew"
+                )
             position.step += 1
             position.step_in_epoch += 1
             tokens = sum(len(self.corpus.train[i].target) for batch in batches for i in batch)

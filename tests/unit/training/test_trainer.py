@@ -12,7 +12,7 @@ from torch import Tensor
 
 from triptych_training import trainer as trainer_module
 from triptych_training.checkpoint import load_checkpoint
-from triptych_training.errors import CheckpointError, CorpusError, RecipeError
+from triptych_training.errors import CheckpointError, CorpusError, DivergedError, RecipeError
 from triptych_training.recipe import Recipe
 from triptych_training.trainer import Trainer, train_translation
 
@@ -286,3 +286,9 @@ def test_bad_data_leaves_no_run_folder(tmp_path: Path, recipe: Recipe) -> None:
     with pytest.raises(CorpusError, match=r"bad\.tsv:1: the target side is empty"):
         train_translation(replace(recipe, train=(bad,)), SHAPE, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_is_no_number_ends_the_training(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trainer, "_step", lambda trainer, batches: float("nan"))
+    with pytest.raises(DivergedError, match=r"step 1: the loss is nan; lower the learning rate"):
+        train_translation(recipe, SHAPE, tmp_path / "run")
