@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-import click
-
 from triptych_cli.failure import needs
+from triptych_cli.options import asks_server
 from triptych_cli.repository import embedded_repository
 
 EMBEDDED_CALL = 1_024  # texts handed to the engine at once
@@ -78,19 +77,16 @@ class Backend(Protocol):
 
 
 def open_backend(request: Request) -> Backend:
-    """A server's client if the request names a server, else an engine in this process.
+    """A server's client if the command is for one, else an engine in this process.
 
     Raises:
         click.ClickException: options contradict each other, or an extra is missing.
     """
-    if not request.server:
+    if not asks_server():
         needs("triptych_serving.registry", "serve")
         from triptych_cli.embedded import EmbeddedBackend
 
         return EmbeddedBackend(request, request.models or embedded_repository())
-    for name, value in (("--models", request.models), ("--precision", request.precision)):
-        if value is not None:
-            raise click.UsageError(f"{name} is for an engine in this process; with --server the server decides")
     from triptych_cli.remote import RemoteBackend
 
     return RemoteBackend(request)

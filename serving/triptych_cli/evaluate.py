@@ -2,11 +2,12 @@
 
 import json
 import time
+from collections.abc import Sequence
 
 import click
 
 from triptych_cli import options
-from triptych_cli.backend import BackendError, Request, TextError, open_backend
+from triptych_cli.backend import Backend, BackendError, Request, TextError, open_backend
 from triptych_cli.failure import needs, one_line
 
 
@@ -20,22 +21,32 @@ from triptych_cli.failure import needs, one_line
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 def command(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked: str) -> None:
     """Translate the source side of PAIRS (source<TAB>target files, or SOURCE::TARGET) and print sacreBLEU."""
-    needs("triptych_training.corpus", "train")
-    import sacrebleu
+    needs("sacrebleu", "train")
+    from sacrebleu.metrics.bleu import BLEU
 
     from triptych_training.corpus import read_pairs
     from triptych_training.errors import TrainingError
 
-    with one_line(TrainingError, BackendError, TextError):
+    with one_line(TrainingError, BackendError):
         examples = read_pairs(pairs)
         with open_backend(Request(**asked)) as backend:  # type: ignore[arg-type]
             started = time.monotonic()
-            outputs = [translated.text for translated in backend.translate([source for source, _ in examples])]
+            outputs = _translate(backend, [source for source, _ in examples])
             seconds = time.monotonic() - started
-    scorer = sacrebleu.metrics.BLEU(lowercase=lowercase)
+    scorer = BLEU(lowercase=lowercase)
     score = scorer.corpus_score(outputs, [[target for _, target in examples]]).score
     result = {"bleu": round(score, 2), "signature": str(scorer.get_signature()), "sentences": len(examples)}
     if as_json:
         click.echo(json.dumps({**result, "seconds": round(seconds, 2)}))
     else:
         click.echo(f"BLEU {score:.2f}  ({len(examples):,} sentences in {seconds:.1f} s; {result['signature']})")
+
+
+def _translate(backend: Backend, sources: Sequence[str]) -> list[str]:
+    outputs: list[str] = []
+    for first in range(0, len(sources), backend.batch):
+        try:
+            outputs += [translated.text for translated in backend.translate(sources[first : first + backend.batch])]
+        except TextError as error:
+            raise click.ClickException(f"pair {first + error.index + 1}: {error}") from error
+    return outputs

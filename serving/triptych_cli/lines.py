@@ -28,28 +28,42 @@ def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[Line]:
         raise click.UsageError("give texts or --input, not both")
     if arguments:
         for index, text in enumerate(arguments, start=1):
-            if not text.strip():
-                raise click.ClickException(f"text {index}: the text is empty")
+            _check_argument(index, text)
         return (Line(text, f"text {index}") for index, text in enumerate(arguments, start=1))
     if file is not None:
         return _from_file(file)
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():
         raise click.UsageError("nothing to translate: give texts, --input FILE, or a pipe")
     return _decode(sys.stdin.buffer, "standard input")
 
 
+def _check_argument(index: int, text: str) -> None:
+    if not text.strip():
+        raise click.ClickException(f"text {index}: the text is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise click.ClickException(f"text {index}: not UTF-8") from error
+
+
 def _from_file(file: Path) -> Iterator[Line]:
     try:
-        with open(file, "rb") as stream:
-            yield from _decode(stream, str(file))
+        stream = open(file, "rb")  # noqa: SIM115 - now, before a model is loaded for nothing
     except OSError as error:
         raise click.ClickException(f"{file}: cannot be read: {error.strerror}") from error
+    return _close_after(stream, _decode(stream, str(file)))
+
+
+def _close_after(stream: BinaryIO, lines: Iterator[Line]) -> Iterator[Line]:
+    with stream:
+        yield from lines
 
 
 def _decode(stream: BinaryIO, name: str) -> Iterator[Line]:
     for number, raw in enumerate(stream, start=1):
         place = f"{name}:{number}"
         try:
-            yield Line(raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"), place)
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise click.ClickException(f"{place}: not UTF-8 ({error.reason} at byte {error.start})") from error
+        yield Line(text.rstrip("\r\n"), place)

@@ -1,8 +1,8 @@
 """The entry point: finds a verb's module only when that verb is asked for."""
 
 import importlib
-import signal
 import sys
+from typing import NoReturn
 
 import click
 
@@ -16,6 +16,9 @@ VERBS = {
     "train": "Train a model.",
     "evaluate": "Measure a model's translations of a file of sentence pairs.",
 }
+
+
+INTERRUPTED = 130  # as shells report SIGINT
 
 
 class Verbs(click.Group):
@@ -43,5 +46,22 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; errors are one line on stderr and a code that is not 0."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `triptych translate ... | head` ends quietly
-    sys.exit(cli.main(standalone_mode=True))
+    try:
+        sys.exit(cli.main(standalone_mode=False))  # click itself ends quietly where a pipe's reader has gone
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        help_command = f"{error.ctx.command_path if error.ctx else 'triptych'} --help"
+        _fail(f"{error.format_message().rstrip('.')} (see {help_command})", error.exit_code)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except click.Abort:
+        _fail("interrupted", INTERRUPTED)
+    except OSError as error:  # such as a full disk behind standard output
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error), 1)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"Error: {' '.join(message.split())}", err=True)
+    sys.exit(code)

@@ -29,9 +29,7 @@ class Row:
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 def command(models: Path | None, server: str, as_json: bool) -> None:
     """List the models of a repository, by default the embedded one, or of a server."""
-    if server and models:
-        raise click.UsageError("--models is for a repository on this machine; with --server the server decides")
-    rows = _of_server(server) if server else _of_repository(models or embedded_repository())
+    rows = _of_server(server) if options.asks_server() else _of_repository(models or embedded_repository())
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
         return

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,3 +25,18 @@ server = option(
     "--server", default="", metavar="HOST:PORT", help="Ask this server.  [default: run in this process]", show_default=False
 )
 precision = option("--precision", default=None, help="fp32 or int8.  [default: the bundle's own]", show_default=False)
+
+
+def asks_server() -> bool:
+    """Whether the running command is for a server; what stands on the command line counts more than the environment.
+
+    Raises:
+        click.UsageError: the command line names a server, and what only an engine in this process takes.
+    """
+    context = click.get_current_context()
+    given = [
+        name for name in ("server", "models", "precision") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if "server" in given and len(given) > 1:
+        raise click.UsageError(f"--{given[1]} is for an engine in this process; with --server the server decides")
+    return bool(context.params["server"]) and given in ([], ["server"])

@@ -24,7 +24,9 @@ from triptych_cli.repository import embedded_repository
     "--exit-timeout-secs", type=click.FloatRange(min=0), default=30.0, help="To finish what runs, once asked to stop."
 )
 @options.option("--reflection/--no-reflection", default=True, help="Let clients such as grpcurl list the services.")
-@options.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@options.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", help="Log this and what is worse."
+)
 def command(
     models: Path | None,
     model: str,

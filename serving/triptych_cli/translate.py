@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
@@ -24,7 +25,11 @@ from triptych_cli.lines import Line, read_lines
 @options.option("--source-language", default="", help="Such as en.  [default: the model's only one]", show_default=False)
 @options.option("--target-language", default="", help="Such as de.  [default: the model's only one]", show_default=False)
 @options.option(
-    "--max-length", type=int, default=None, help="Most tokens of a translation.  [default: the model's]", show_default=False
+    "--max-length",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Most tokens of a translation.  [default: the model's]",
+    show_default=False,
 )
 @click.option("--stream", is_flag=True, help="Show text while it is decoded.")
 def command(texts: tuple[str, ...], source: Path | None, target: Path | None, stream: bool, **asked: str) -> None:
@@ -32,6 +37,8 @@ def command(texts: tuple[str, ...], source: Path | None, target: Path | None, st
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
     """
+    if source and target and target.exists() and source.exists() and target.samefile(source):
+        raise click.UsageError("--output is the --input file, which would be emptied before it is read")
     lines = read_lines(texts, source)
     request = Request(**asked)  # type: ignore[arg-type]
     try:
@@ -78,10 +85,12 @@ def _one_line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def _writer(target: Path | None) -> TextIO:
-    if target is None:
-        return open(sys.stdout.fileno(), "w", encoding="utf-8", closefd=False)
+@contextmanager
+def _writer(target: Path | None) -> Iterator[TextIO]:
     try:
-        return open(target, "w", encoding="utf-8")
+        with open(target or sys.stdout.fileno(), "w", encoding="utf-8", closefd=target is not None) as output:
+            yield output
+    except BrokenPipeError:  # whoever read has seen enough
+        raise
     except OSError as error:
-        raise click.ClickException(f"{target}: cannot be written: {error.strerror}") from error
+        raise click.ClickException(f"{target or 'standard output'}: cannot be written: {error.strerror}") from error

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triptych_serving.errors import BundleError
-from triptych_serving.manifest import Graphs, Manifest, read_manifest
+from triptych_serving.manifest import Graphs, Manifest, StoredFile, read_manifest
 
 CHUNK_BYTES = 1 << 20
 
@@ -40,23 +40,22 @@ def open_bundle(folder: Path) -> Bundle:
         BundleError: anything is missing, damaged or unexpected in kind; lists all faults.
     """
     manifest = read_manifest(folder)
-    faults = [
-        fault
-        for name, stored in manifest.files.items()
-        if (fault := _fault(folder / name, stored.bytes, stored.sha256)) is not None
-    ]
+    faults = [fault for name, stored in manifest.files.items() if (fault := _fault(folder / name, stored)) is not None]
     if faults:
         raise BundleError(folder, faults)
     return Bundle(folder, manifest)
 
 
-def _fault(path: Path, size: int, digest: str) -> str | None:
-    if path.is_symlink() or not path.is_file():
-        return f"{path.name} is missing or not a plain file"
-    if path.stat().st_size != size:
-        return f"{path.name} has {path.stat().st_size:,} bytes, expected {size:,}"
-    if sha256(path) != digest:
-        return f"{path.name} does not have its recorded SHA-256: it was changed or damaged"
+def _fault(path: Path, stored: StoredFile) -> str | None:
+    try:
+        if path.is_symlink() or not path.is_file():
+            return f"{path.name} is missing or not a plain file"
+        if (size := path.stat().st_size) != stored.bytes:
+            return f"{path.name} has {size:,} bytes, expected {stored.bytes:,}"
+        if sha256(path) != stored.sha256:
+            return f"{path.name} does not have its recorded SHA-256: it was changed or damaged"
+    except OSError as error:
+        return f"{path.name} cannot be read: {error.strerror}"
     return None
 
 

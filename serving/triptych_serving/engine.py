@@ -43,7 +43,8 @@ class Engine:
         self._scheduler = Scheduler(options.limits)
         self._changed = threading.Condition()
         self._lanes = [make_lane() for _ in range(options.workers)]
-        self._stopping = False
+        self._stopping = False  # end when there is nothing more to do
+        self._aborting = False  # end now
         self._threads = [
             threading.Thread(target=self._work, args=(lane,), name=f"triptych-engine-{index}", daemon=True)
             for index, lane in enumerate(self._lanes)
@@ -88,10 +89,7 @@ class Engine:
         with self._changed:
             self._scheduler.close()
             self._stopping = True
-            if not drain:
-                left = [job.call for lane in self._lanes for job in lane.jobs] + self._scheduler.drain()
-                for call in left:
-                    call.fail(UnavailableError("the model is shutting down"))
+            self._aborting = self._aborting or not drain
             self._changed.notify_all()
         for thread in self._threads:
             if thread.ident is not None:
@@ -110,6 +108,9 @@ class Engine:
         """Let rows leave and join; wait while there is nothing to do. False when the worker shall end."""
         while True:
             with self._changed:
+                if self._aborting:
+                    self._abort(lane)
+                    return False
                 plan = self._scheduler.plan(lane.jobs, lane.free, self._idle_workers(), self._clock())
                 if not (plan.join or lane.jobs):
                     if self._stopping:
@@ -119,6 +120,12 @@ class Engine:
             lane.leave(plan.leave)
             if self._join(lane, plan.join) and lane.jobs:
                 return True
+
+    def _abort(self, lane: GreedyLane) -> None:
+        """Fail what this worker runs, and what waits for any."""
+        for call in (*(job.call for job in lane.jobs), *self._scheduler.drain()):
+            call.fail(UnavailableError("the model is shutting down"))
+        lane.leave(tuple(lane.jobs))
 
     def _join(self, lane: GreedyLane, jobs: tuple[Job, ...]) -> bool:
         now = self._clock()
@@ -150,12 +157,13 @@ class Engine:
 
     def _recover(self, lane: GreedyLane, error: Exception, joining: tuple[Job, ...] = ()) -> None:
         """The runtime failed: rows that shared a batch are tried once more alone, a row that was alone has its answer."""
-        logger.error("a batch of %d rows failed: %s", len(lane.jobs) + len(joining), error, exc_info=error)
         jobs = list(dict.fromkeys((*lane.jobs, *joining)))
-        lane.leave(list(lane.jobs))
+        logger.error("a batch of %d rows failed: %s", len(jobs), error, exc_info=error)
+        cause = error if isinstance(error, EngineError) else EngineError(f"the runtime failed: {error}")
+        lane.leave(tuple(lane.jobs))
         with self._changed:
             for job in jobs:
                 if job.row.alone:
-                    job.call.fail(EngineError(f"the runtime failed: {error}"))
+                    job.call.fail(cause)
             self._scheduler.retry(job for job in jobs if not job.row.alone and not job.call.over)
             self._changed.notify_all()

@@ -9,6 +9,7 @@ ServingError
 ├── DeadlineError            DEADLINE_EXCEEDED    the caller's deadline passed
 ├── CancelledError           CANCELLED            the caller went away
 ├── EngineError              INTERNAL             the runtime failed
+├── PortError                UNAVAILABLE          the server cannot listen on its address
 └── BundleError              FAILED_PRECONDITION  a bundle is missing, damaged or of a format this release does not read
     └── RepositoryError      NOT_FOUND            a model repository cannot be read
 """
@@ -63,6 +64,10 @@ class CancelledError(ServingError):
 
 class EngineError(ServingError):
     status = "INTERNAL"
+
+
+class PortError(ServingError):
+    status = "UNAVAILABLE"
 
 
 class BundleError(ServingError):

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-import langcodes
+from langcodes import Language
+from langcodes.tag_parser import LanguageTagError
 
 from triptych_serving.errors import InvalidInputError
 
@@ -15,13 +16,24 @@ def find_language(code: str, offered: Iterable[str], field: str) -> str | None:
     Raises:
         InvalidInputError: `code` is not a language code at all; names `field`.
     """
+    wanted = _parse(code)
+    if wanted is None:
+        raise InvalidInputError(field, f"{code!r} is not a language code such as de, de-DE or deu_Latn")
+    return next((candidate for candidate in offered if _same(wanted, Language.get(candidate))), None)
+
+
+def is_language(code: str) -> bool:
+    """Whether `code` is formed as language codes are."""
+    return _parse(code) is not None
+
+
+def _parse(code: str) -> Language | None:
     try:
-        wanted = langcodes.Language.get(code)
-    except langcodes.LanguageTagError as error:
-        raise InvalidInputError(field, f"{code!r} is not a language code ({error})") from error
-    return next((candidate for candidate in offered if _same(wanted, langcodes.Language.get(candidate))), None)
+        return Language.get(code)
+    except LanguageTagError:
+        return None
 
 
-def _same(left: langcodes.Language, right: langcodes.Language) -> bool:
+def _same(left: Language, right: Language) -> bool:
     scripts = {left.script or right.script, right.script or left.script}
     return left.language == right.language and len(scripts) == 1

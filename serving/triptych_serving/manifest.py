@@ -23,6 +23,7 @@ from typing import Any
 
 from triptych_serving.errors import BundleError
 from triptych_serving.fields import Fields
+from triptych_serving.languages import is_language
 
 FORMAT = 1
 FILE_NAME = "bundle.json"
@@ -163,3 +164,4 @@ def _cross_check(manifest: Manifest, faults: list[str]) -> None:
     for kind, codes in (("source", manifest.source_languages), ("target", manifest.target_languages)):
         if not codes and not any(f"{kind}_languages" in fault for fault in faults):
             faults.append(f"{kind}_languages is empty")
+        faults.extend(f"{kind}_languages: {code!r} is not a language code" for code in codes if not is_language(code))

@@ -50,7 +50,7 @@ class Registry:
         Raises:
             NotFoundError: no model has this name, version or language pair.
             UnavailableError: the model is there but could not be loaded.
-            InvalidInputError: a language code is malformed, or several models would do.
+            InvalidInputError: a language code is malformed, or missing where the model has several, or several models would do.
         """
         candidates = [t for t in self._named(wish) if _translates(t, wish)]
         if not candidates:
@@ -59,7 +59,24 @@ class Registry:
         if len(candidates) > 1:
             names = ", ".join(sorted(t.name for t in candidates))
             raise InvalidInputError("model", f"several models would do, name one of: {names}")
+        _refuse_if_open(candidates[0], wish)
         return candidates[0]
+
+    def select(self, name: str, version: str = "") -> list[Loaded]:
+        """The models of this name and version, where empty is any; at least one.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        named = [m for m in self.models if name in ("", m.entry.name)]
+        if not named:
+            names = ", ".join(sorted({m.entry.name for m in self.models})) or "none"
+            raise NotFoundError(f"model {name!r} is not here; there are: {names}")
+        found = [m for m in named if version in ("", str(m.entry.version))]
+        if not found:
+            there = ", ".join(f"{m.entry.name} version {m.entry.version}" for m in named)
+            raise NotFoundError(f"version {version!r} of {name or 'any model'} is not here; there are: {there}")
+        return found
 
     def close(self, drain: bool = True) -> None:
         """Stop every model."""
@@ -67,19 +84,10 @@ class Registry:
             translator.close(drain)
 
     def _named(self, wish: Wish) -> list[Translator]:
-        if not wish.model:
-            return self.translators
-        entries = [m for m in self.models if m.entry.name == wish.model]
-        if not entries:
-            names = ", ".join(sorted({m.entry.name for m in self.models})) or "none"
-            raise NotFoundError(f"model {wish.model!r} is not here; there are: {names}")
-        versions = [m for m in entries if wish.version in ("", str(m.entry.version))]
-        if not versions:
-            numbers = ", ".join(str(m.entry.version) for m in entries)
-            raise NotFoundError(f"model {wish.model!r} has no version {wish.version!r}; there are: {numbers}")
-        ready = [m.translator for m in versions if m.translator is not None]
-        if not ready:
-            raise UnavailableError(f"model {wish.model!r} could not be loaded: {versions[0].fault}")
+        found = self.select(wish.model, wish.version)
+        ready = [m.translator for m in found if m.translator is not None]
+        if wish.model and not ready:
+            raise UnavailableError(f"model {wish.model!r} could not be loaded: {found[0].fault}")
         return ready
 
     def _pairs(self) -> str:
@@ -109,15 +117,30 @@ def load_registry(root: Path, options: TranslatorOptions, only: str = "") -> Reg
 def _load(entry: Entry, options: TranslatorOptions) -> Loaded:
     try:
         return Loaded(entry, Translator(entry.name, entry.version, open_bundle(entry.folder), options))
-    except BundleError as error:
-        logger.error("model %s version %d cannot be served: %s", entry.name, entry.version, error)
-        return Loaded(entry, None, str(error))
+    except Exception as error:  # whatever it is, the other models must be served
+        fault = " ".join(str(error).split())
+        if not isinstance(error, BundleError):
+            fault = f"{entry.folder}: cannot be loaded: {fault or type(error).__name__}"
+            logger.debug("model %s version %d", entry.name, entry.version, exc_info=error)
+        logger.error("model %s version %d cannot be served: %s", entry.name, entry.version, fault)
+        return Loaded(entry, None, fault)
 
 
-def _translates(translator: Translator, wish: Wish) -> bool:
+def _sides(translator: Translator, wish: Wish) -> tuple[tuple[str, Sequence[str], str], ...]:
+    """For source and target: the wanted code, those offered, the request's field."""
     manifest = translator.manifest
-    sides = (
+    return (
         (wish.source_language, manifest.source_languages, "source_language_code"),
         (wish.target_language, manifest.target_languages, "target_language_code"),
     )
-    return all(not code or find_language(code, offered, field) is not None for code, offered, field in sides)
+
+
+def _translates(translator: Translator, wish: Wish) -> bool:
+    return all(not code or find_language(code, offered, field) is not None for code, offered, field in _sides(translator, wish))
+
+
+def _refuse_if_open(translator: Translator, wish: Wish) -> None:
+    """A code may be left out where the model leaves no choice."""
+    for code, offered, field in _sides(translator, wish):
+        if not code and len(offered) > 1:
+            raise InvalidInputError(field, f"model {translator.name!r} has several, name one of: {', '.join(offered)}")

@@ -19,7 +19,7 @@ def newest_versions(root: Path) -> list[Entry]:
     """The newest version of every model, by name.
 
     Raises:
-        RepositoryError: the folder does not exist, or holds no model.
+        RepositoryError: the folder does not exist, cannot be read, or holds no model.
     """
     newest = {entry.name: entry for entry in list_versions(root)}
     return list(newest.values())
@@ -31,15 +31,18 @@ def list_versions(root: Path) -> list[Entry]:
     Raises:
         RepositoryError: as `newest_versions`.
     """
-    if not root.is_dir():
-        raise RepositoryError(root, ["no such model repository"])
-    found = [
-        Entry(model.name, int(version.name), version)
-        for model in root.iterdir()
-        if model.is_dir()
-        for version in model.iterdir()
-        if version.is_dir() and version.name.isascii() and version.name.isdigit() and int(version.name) > 0
-    ]
+    try:
+        if not root.is_dir():
+            raise RepositoryError(root, ["no such model repository"])
+        found = [
+            Entry(model.name, int(version.name), version)
+            for model in root.iterdir()
+            if model.is_dir()
+            for version in model.iterdir()
+            if version.is_dir() and version.name.isascii() and version.name.isdigit() and int(version.name) > 0
+        ]
+    except OSError as error:
+        raise RepositoryError(error.filename or root, [f"cannot be read: {error.strerror}"]) from error
     if not found:
         raise RepositoryError(root, ["no models here; expected <model>/<version>/bundle.json, the version a positive integer"])
     return sorted(found)

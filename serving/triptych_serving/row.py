@@ -46,9 +46,15 @@ class Call:
         rows: at least one.
         listener: told about tokens and the end.
         deadline: clock seconds after which the answer is worthless, or None.
+        streams: the listener wants to hear of every token.
+
+    Raises:
+        ValueError: there are no rows, so nothing would ever end the call.
     """
 
     def __init__(self, rows: Sequence[Row], listener: Listener, deadline: float | None = None, streams: bool = False) -> None:
+        if not rows:
+            raise ValueError("a call has at least one row")
         self.rows = tuple(rows)
         self.listener = listener
         self.deadline = deadline

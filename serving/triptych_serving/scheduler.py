@@ -23,7 +23,7 @@ class SchedulerLimits:
     waiting_rows: int = 16_384
     waiting_tokens: int = 1_048_576  # source tokens of all waiting rows
     prefill_tokens: int = 512  # padded source tokens encoded between two steps, while other rows wait for the next one
-    refill_rows: int = 4  # with a long queue, so many slots are filled at once: encoding single rows is dear
+    refill_rows: int = 4  # with a long queue, so many slots (a quarter at most) are filled at once: encoding one row is dear
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Rows in the queue."""
-        return self._rows
+        """Rows in the queue, those to be tried again included."""
+        return self._rows + len(self._retries)
 
     def submit(self, call: Call, now: float) -> None:
         """Queue all rows of a call, or none.
@@ -124,10 +124,13 @@ class Scheduler:
                 )
 
     def _admit(self, running: int, free: int, idle_workers: int, now: float) -> list[Job]:
+        while self._retries and self._is_dead(self._retries[0], now):
+            self._retries.popleft()
         if self._retries:
             # Running rows finish first, then the retried row has the worker to itself.
             return [self._retries.popleft()] if running == 0 else []
-        if not self._rows or (running and free < min(self._limits.refill_rows, self._rows)):
+        refill = min(self._limits.refill_rows, self._rows, max(1, (running + free) // 4))
+        if not self._rows or (running and free < refill):
             return []
         share = self._rows if running else math.ceil(self._rows / max(1, idle_workers))
         budget = self._limits.prefill_tokens if running else math.inf

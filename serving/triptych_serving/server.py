@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import time
@@ -10,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpc import aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
 from triptych.v1 import model_pb2, model_pb2_grpc, translation_pb2, translation_pb2_grpc
-from triptych_serving.errors import BundleError, ServingError, UnavailableError
+from triptych_serving.address import check_free, format_address
+from triptych_serving.errors import BundleError, PortError, UnavailableError
 from triptych_serving.processor import usable_cpus
 from triptych_serving.registry import Registry, load_registry
+from triptych_serving.servicers.health import HEALTH, HealthServicer
 from triptych_serving.servicers.models import ModelServicer
 from triptych_serving.servicers.status import StatusInterceptor
 from triptych_serving.servicers.translation import TranslationServicer
@@ -27,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 TRANSLATION = translation_pb2.DESCRIPTOR.services_by_name["TranslationService"].full_name
 MODELS = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
-SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 # The default of 5 ms lets a busy event loop stall the engine's threads for whole steps.
 SWITCH_SECONDS = 0.0005
@@ -47,10 +48,6 @@ class ServerOptions:
     translator: TranslatorOptions = field(default_factory=TranslatorOptions)
 
 
-class PortError(ServingError):
-    """The address cannot be bound."""
-
-
 class Server:
     """One server process.
 
@@ -68,7 +65,7 @@ class Server:
         self._registry: Registry | None = None
         self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="triptych-text")
         self._stop = asyncio.Event()
-        self._health = HealthServicer()
+        self._health = HealthServicer(["", TRANSLATION, MODELS])
         self._server = aio.server(interceptors=[StatusInterceptor()], options=self._channel_options())
 
     async def start(self) -> None:
@@ -81,19 +78,19 @@ class Server:
         sys.setswitchinterval(SWITCH_SECONDS)
         self._add_services()
         self._bind()
-        await self._set_health(NOT_SERVING)
         await self._server.start()
         try:
             self._registry = await asyncio.get_running_loop().run_in_executor(self._pool, self._load)
         except BaseException:
             await self._server.stop(0)
             raise
-        await self._set_health(SERVING)
+        if not self.stopping:
+            self._health.start()
 
     async def wait(self) -> None:
         """Serve until `stop` is called, then drain: finish what runs, within the exit timeout, and refuse the rest."""
         await self._stop.wait()
-        await self._set_health(NOT_SERVING)
+        self._health.stop()
         await self._server.stop(self.options.exit_timeout_seconds)
         if self._registry is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._registry.close, False)
@@ -102,6 +99,11 @@ class Server:
     def stop(self) -> None:
         """Begin to drain."""
         self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop.is_set()
 
     @property
     def registry(self) -> Registry:
@@ -128,21 +130,15 @@ class Server:
         model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(registry), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if self.options.reflection:
-            names = (TRANSLATION, MODELS, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, self._server)
+            reflection.enable_server_reflection((TRANSLATION, MODELS, HEALTH, reflection.SERVICE_NAME), self._server)
 
     def _bind(self) -> None:
-        address = f"{self.options.host}:{self.options.port}"
+        host, port = self.options.host, self.options.port
+        check_free(host, port)
         try:
-            self.port = self._server.add_insecure_port(address)
+            self.port = self._server.add_insecure_port(format_address(host, port))
         except RuntimeError as error:
-            raise PortError(f"port {self.options.port}: cannot listen on {address}; is it in use? ({error})") from error
-        if self.port == 0:
-            raise PortError(f"port {self.options.port}: cannot listen on {address}; is it in use?")
-
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for service in ("", TRANSLATION, MODELS):
-            await self._health.set(service, status)
+            raise PortError(f"port {port}: cannot listen on {host}: {error}") from error
 
     def _channel_options(self) -> list[tuple[str, int]]:
         return [
@@ -166,16 +162,16 @@ async def serve(options: ServerOptions) -> None:
     await server.start()
     for loaded in server.registry.models:
         logger.info("%s", _describe(loaded.entry.name, loaded.entry.version, server.registry))
-    logger.info("ready on %s:%d after %.2f s", options.host, server.port, time.monotonic() - started)
+    logger.info("ready on %s after %.2f s", format_address(options.host, server.port), time.monotonic() - started)
     await server.wait()
     logger.info("stopped")
 
 
 def _on_signal(server: Server) -> None:
-    if server._stop.is_set():
+    if server.stopping:
         logger.warning("stopping at once")
-        sys.stderr.flush()
-        raise SystemExit(1)
+        logging.shutdown()
+        os._exit(1)  # threads that load or tokenize would hold up an orderly exit
     logger.info("stopping: finishing what runs, refusing what comes")
     server.stop()
 

@@ -9,7 +9,7 @@ from typing import Any
 os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
 
 import numpy as np
-import onnxruntime as ort
+import onnxruntime as ort  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from triptych_serving.errors import BundleError, EngineError

@@ -42,11 +42,14 @@ class TextCodec:
         """Ids of each text, end of sentence last. Releases the GIL.
 
         Raises:
-            InvalidInputError: a text is empty or too long; names its index.
+            InvalidInputError: a text is empty, too long or not Unicode; names its index.
         """
         for index, text in enumerate(texts):
             self._check(index, text)
-        encodings = self._tokenizer.encode_batch(list(texts))
+        try:
+            encodings = self._tokenizer.encode_batch(list(texts))
+        except TypeError as error:  # it takes no lone surrogates
+            raise _not_unicode(texts) from error
         ids = [encoding.ids for encoding in encodings]
         for index, row in enumerate(ids):
             if len(row) > self._max_tokens:
@@ -83,6 +86,11 @@ class Pieces:
         piece = text[len(self._sent) :]
         self._sent = text
         return piece
+
+
+def _not_unicode(texts: Sequence[str]) -> InvalidInputError:
+    index = next(index for index, text in enumerate(texts) if any("\ud800" <= letter <= "\udfff" for letter in text))
+    return InvalidInputError(f"contents[{index}]", "the text is not Unicode, it has a lone surrogate")
 
 
 def _too_long(index: int, size: str, limit: int) -> InvalidInputError:

@@ -114,6 +114,8 @@ class Translator:
         Raises:
             ServingError: the call as a whole failed.
         """
+        if not rows:
+            return
         waiter = _Waiter()
         call = Call(rows, waiter)
         self.engine.submit(call)

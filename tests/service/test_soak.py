@@ -1,6 +1,6 @@
 """Minutes of mixed load with cancelled calls: every answer right, memory flat.
 
-    TRIPTYCH_SOAK_SECONDS=600 pytest -m soak
+TRIPTYCH_SOAK_SECONDS=600 pytest -m soak
 """
 
 import os

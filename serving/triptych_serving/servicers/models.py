@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from triptych.v1 import model_pb2, model_pb2_grpc
-from triptych_serving.errors import NotFoundError, UnsupportedError
+from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.registry import Registry
 from triptych_serving.servicers.codec import model_to
 from triptych_serving.servicers.status import Context
@@ -19,10 +19,10 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         return model_pb2.ListModelsResponse(models=[model_to(model) for model in self._registry().models])
 
     async def GetModel(self, request: model_pb2.GetModelRequest, context: Context) -> model_pb2.GetModelResponse:
-        for model in self._registry().models:
-            if model.entry.name == request.name and request.version in ("", str(model.entry.version)):
-                return model_pb2.GetModelResponse(model=model_to(model))
-        raise NotFoundError(f"model {request.name!r} version {request.version or 'any'} is not here")
+        if not request.name:
+            raise InvalidInputError("name", "it is empty, name a model")
+        found = self._registry().select(request.name, request.version)
+        return model_pb2.GetModelResponse(model=model_to(found[-1]))
 
     async def LoadModel(self, request: model_pb2.LoadModelRequest, context: Context) -> model_pb2.LoadModelResponse:
         raise UnsupportedError("LoadModel is not available in this release; models are loaded when the server starts")

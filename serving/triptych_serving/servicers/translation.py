@@ -99,6 +99,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                     del pending[id(row)]
                     yield _result(index, output)
             job.raise_error()
+        await job.listener.ended.wait()  # the timing of the last rows follows their text
         summary = translation_pb2.StreamSummary(
             model=job.translator.name, model_version=str(job.translator.version), timing=job.timing()
         )

@@ -1,0 +1,47 @@
+"""A server in this process, on a real port: its engine can be looked at."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+from triptych_serving.engine import EngineOptions
+from triptych_serving.server import Server, ServerOptions
+from triptych_serving.translator import Translator, TranslatorOptions
+
+from ..fixtures.toy import MODELS
+from .processes import PATIENCE_SECONDS
+
+OPTIONS = ServerOptions(
+    MODELS, host="127.0.0.1", port=0, translator=TranslatorOptions(engine=EngineOptions(workers=2, slots=4))
+)
+
+
+@contextmanager
+def running_server(options: ServerOptions = OPTIONS) -> Iterator[tuple[str, Translator]]:
+    """Its address and its only model."""
+    switch_seconds = sys.getswitchinterval()
+    started: Future[tuple[Server, asyncio.AbstractEventLoop]] = Future()
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(options, started)))
+    thread.start()
+    server, loop = started.result(PATIENCE_SECONDS)
+    try:
+        yield f"127.0.0.1:{server.port}", server.registry.translators[0]
+    finally:
+        loop.call_soon_threadsafe(server.stop)
+        thread.join(PATIENCE_SECONDS)
+        sys.setswitchinterval(switch_seconds)
+        assert not thread.is_alive()
+
+
+async def _serve(options: ServerOptions, started: "Future[tuple[Server, asyncio.AbstractEventLoop]]") -> None:
+    server = Server(options)
+    try:
+        await server.start()
+    except BaseException as error:
+        started.set_exception(error)
+        raise
+    started.set_result((server, asyncio.get_running_loop()))
+    await server.wait()

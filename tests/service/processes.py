@@ -1,0 +1,87 @@
+"""Servers as users run them: `triptych serve` in a process of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PATIENCE_SECONDS = 120.0  # for a machine that has other things to do
+READY = re.compile(r"ready on (\S+) after")
+
+
+def triptych(*arguments: str | Path) -> list[str]:
+    """The command line of a `triptych` command."""
+    return [sys.executable, "-m", "triptych_cli", *map(str, arguments)]
+
+
+def clean_environment() -> dict[str, str]:
+    """Without the variables that would be options."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TRIPTYCH_")}
+
+
+class ServerProcess:
+    """A server on a free port; leaving the `with` block stops it and checks that it ended well.
+
+    Args:
+        models: its repository.
+        options: more of `triptych serve`.
+    """
+
+    def __init__(self, models: Path, *options: str) -> None:
+        command = triptych("serve", "--models", models, "--host", "127.0.0.1", "--port", "0", "--workers", "2", *options)
+        self._lines: list[str] = []
+        self._news = threading.Condition()
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.address = self.wait_for_log(READY)[1]
+        self.port = int(self.address.rpartition(":")[2])
+
+    @property
+    def log(self) -> str:
+        return "\n".join(self._lines)
+
+    def wait_for_log(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """The first match of the log, once it is there."""
+        with self._news:
+            self._news.wait_for(lambda: pattern.search(self.log) or not self._reader.is_alive(), PATIENCE_SECONDS)
+        match = pattern.search(self.log)
+        assert match, self.log
+        return match
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """The exit code."""
+        code = self._process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process.poll() is None:
+            self.signal()
+        try:
+            code = self.wait()
+        finally:
+            self._process.kill()
+        if kind is None:
+            assert code == 0, self.log
+            assert "Traceback" not in self.log, self.log
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            with self._news:
+                self._lines.append(line.rstrip("\n"))
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()

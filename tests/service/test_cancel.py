@@ -1,0 +1,128 @@
+"""Callers that go away: their rows leave the engine, nobody else notices."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+
+from triptych.v1 import translation_pb2
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_client import AsyncClient, Client, DeadlineExceededError
+from triptych_serving.lane import GreedyLane
+from triptych_serving.scheduler import Job
+from triptych_serving.translator import Translator
+
+from ..fixtures.toy import SOURCE, SOURCES, TARGET
+from .in_process import running_server
+from .processes import PATIENCE_SECONDS
+
+MANY = SOURCES * 10
+
+
+class Pace:
+    """Holds the engine's steps back while `slow` is set, and counts them."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.slow = threading.Event()
+
+
+@pytest.fixture
+def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
+    step, pace = GreedyLane.step, Pace()
+
+    def paced(lane: GreedyLane) -> list[Job]:
+        pace.steps += 1
+        if pace.slow.is_set():
+            time.sleep(0.02)
+        return step(lane)
+
+    monkeypatch.setattr(GreedyLane, "step", paced)
+    return pace
+
+
+@pytest.fixture
+def server(pace: Pace) -> Iterator[tuple[str, Translator]]:
+    with running_server() as (address, translator):
+        yield address, translator
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.002)
+
+
+def assert_idle_and_well(address: str, translator: Translator, pace: Pace) -> None:
+    """Nothing runs or waits, by far not all was computed, and the next caller is served."""
+    eventually(lambda: translator.engine.load() == (0, 0))
+    assert pace.steps < len(MANY)  # 3,840 rows of some 20 tokens in 8 slots would be 9,600 steps
+    pace.slow.clear()
+    with Client(address) as client:
+        assert client.translate(SOURCE).text == TARGET
+
+
+def test_a_stream_that_is_cancelled_in_the_middle(server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = server
+    pace.slow.set()
+    with grpc.insecure_channel(address) as channel:
+        events = TranslationServiceStub(channel).TranslateStream(translation_pb2.TranslateStreamRequest(contents=MANY))
+        assert [next(events).WhichOneof("event") for _ in range(3)] == ["piece"] * 3
+        assert translator.engine.load() != (0, 0)
+        events.cancel()
+        assert_idle_and_well(address, translator, pace)
+
+
+def test_a_stream_whose_reader_is_slow_and_then_gone(server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = server
+    with grpc.insecure_channel(address) as channel:
+        events = TranslationServiceStub(channel).TranslateStream(translation_pb2.TranslateStreamRequest(contents=MANY))
+        next(events)
+        eventually(lambda: pace.steps > 500)
+        pace.slow.set()
+    assert_idle_and_well(address, translator, pace)
+
+
+def test_a_call_that_is_cancelled(server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = server
+    pace.slow.set()
+    with grpc.insecure_channel(address) as channel:
+        call = TranslationServiceStub(channel).Translate.future(translation_pb2.TranslateRequest(contents=MANY))
+        eventually(lambda: translator.engine.load() != (0, 0))
+        call.cancel()
+        assert_idle_and_well(address, translator, pace)
+
+
+def test_a_call_whose_deadline_passes(server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = server
+    pace.slow.set()
+    with Client(address, texts_per_call=len(MANY)) as client, pytest.raises(DeadlineExceededError):
+        client.translate_many(MANY, timeout_seconds=0.5)
+    assert_idle_and_well(address, translator, pace)
+
+
+def test_hundreds_of_callers_that_go_away(server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = server
+
+    async def main() -> None:
+        async with AsyncClient(address) as client:
+
+            async def leave(index: int) -> None:
+                if index % 2:
+                    async with client.translate_stream(SOURCES[index]) as stream:
+                        await anext(stream)
+                else:
+                    task = asyncio.create_task(client.translate_many(SOURCES[:20]))
+                    await asyncio.sleep(index % 7 / 1_000)
+                    task.cancel()
+
+            await asyncio.gather(*(leave(index) for index in range(200)))
+
+    asyncio.run(main())
+    eventually(lambda: translator.engine.load() == (0, 0))
+    with Client(address) as client:
+        assert client.translate(SOURCE).text == TARGET

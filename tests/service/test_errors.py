@@ -1,0 +1,199 @@
+"""Bad requests: the right status, one clear line, and a server that goes on."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+
+from triptych.v1 import model_pb2, translation_pb2
+from triptych.v1.model_pb2_grpc import ModelServiceStub
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_client import (
+    AsyncClient,
+    Client,
+    DeadlineExceededError,
+    DecodingOptions,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
+
+from ..fixtures.toy import SOURCE, SOURCES, TARGET
+from .conftest import MAX_MESSAGE_BYTES
+from .processes import ServerProcess
+
+INVALID, NOT_FOUND, CANNOT, EXHAUSTED = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
+SPLIT_AUTO = translation_pb2.SPLIT_SENTENCES_AUTO
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A request that must fail, and how."""
+
+    name: str
+    code: grpc.StatusCode
+    message: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def request(self, kind: type[Any]) -> Any:
+        fields: dict[str, Any] = {"contents": [SOURCE], **self.fields}
+        return kind(**fields, options=translation_pb2.DecodingOptions(**self.options))
+
+
+BAD = [
+    Bad("no texts", INVALID, "contents: there are no texts", {"contents": []}),
+    Bad("empty text", INVALID, "contents[1]: the text is empty", {"contents": [SOURCE, ""]}),
+    Bad("blank text", INVALID, "contents[0]: the text is empty", {"contents": [" \n"]}),
+    Bad("long text", INVALID, "contents[0]: 100,000 characters are too long", {"contents": ["a" * 100_000]}),
+    Bad("long words", INVALID, "contents[0]: 102 tokens are too long", {"contents": ["1 " * 50]}),
+    Bad("unknown model", NOT_FOUND, "model 'foo' is not here; there are: toy", {"model": "foo"}),
+    Bad("unknown version", NOT_FOUND, "version '9' of toy is not here", {"model": "toy", "model_version": "9"}),
+    Bad("unknown version alone", NOT_FOUND, "version '9' of any model is not here", {"model_version": "9"}),
+    Bad(
+        "unknown pair", NOT_FOUND, "no model translates en to fr", {"source_language_code": "en", "target_language_code": "fr"}
+    ),
+    Bad("malformed source", INVALID, "source_language_code: 'e' is not a language code", {"source_language_code": "e"}),
+    Bad("malformed target", INVALID, "target_language_code: 'german' is not", {"target_language_code": "german"}),
+    Bad("html", INVALID, "mime_type: 'text/html' is not supported, send 'text/plain'", {"mime_type": "text/html"}),
+    Bad("endless model", NOT_FOUND, "model '漢漢漢", {"model": "漢" * 100_000}),
+    Bad("endless language", INVALID, "target_language_code: '漢漢漢", {"target_language_code": "漢" * 100_000}),
+    Bad("endless mime type", INVALID, "mime_type: '漢漢漢", {"mime_type": "漢" * 100_000}),
+    Bad("multi-line model", NOT_FOUND, r"model 'a\nb' is not here", {"model": "a\nb"}),
+    Bad("max_length 0", INVALID, "options.max_length: 0 is out of range", options={"max_length": 0}),
+    Bad("max_length 64", INVALID, "options.max_length: 64 is above the model's limit of 63", options={"max_length": 64}),
+    Bad("beam_size 0", INVALID, "options.beam_size: 0 is out of range", options={"beam_size": 0}),
+    Bad("split_sentences 9", INVALID, "options.split_sentences: 9 is unknown", options={"split_sentences": 9}),
+    Bad("beam_size", CANNOT, "options.beam_size: 4 is not available", options={"beam_size": 4}),
+    Bad("patience", CANNOT, "options.patience: 2.0 is not available", options={"patience": 2}),
+    Bad("num_hypotheses", CANNOT, "options.num_hypotheses: 2 is not available", options={"num_hypotheses": 2}),
+    Bad("length_penalty", CANNOT, "options.length_penalty: 0.5 is not available", options={"length_penalty": 0.5}),
+    Bad("coverage_penalty", CANNOT, "options.coverage_penalty: 0.5 is not available", options={"coverage_penalty": 0.5}),
+    Bad("repetition_penalty", CANNOT, "options.repetition_penalty: 1.5 is not", options={"repetition_penalty": 1.5}),
+    Bad("no_repeat_ngram_size", CANNOT, "options.no_repeat_ngram_size: 3 is not", options={"no_repeat_ngram_size": 3}),
+    Bad("suppress_sequences", CANNOT, "options.suppress_sequences: ['a'] is not", options={"suppress_sequences": ["a"]}),
+    Bad("min_length", CANNOT, "options.min_length: 2 is not available", options={"min_length": 2}),
+    Bad("target_prefix", CANNOT, "options.target_prefix: ['Der'] is not available", options={"target_prefix": ["Der"]}),
+    Bad("sampling_temperature", CANNOT, "options.sampling_temperature: 0.5 is not", options={"sampling_temperature": 0.5}),
+    Bad("sampling_topk", CANNOT, "options.sampling_topk: 10 is not available", options={"sampling_topk": 10}),
+    Bad("sampling_topp", CANNOT, "options.sampling_topp: 0.5 is not available", options={"sampling_topp": 0.5}),
+    Bad("return_scores", CANNOT, "options.return_scores: True is not available", options={"return_scores": True}),
+    Bad("return_alignment", CANNOT, "options.return_alignment: True is not", options={"return_alignment": True}),
+    Bad("split_sentences", CANNOT, "options.split_sentences: True is not", options={"split_sentences": SPLIT_AUTO}),
+]
+
+
+def failure(call: Callable[[], object]) -> Any:
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    return error.value
+
+
+def assert_serves(stub: TranslationServiceStub) -> None:
+    response = stub.Translate(translation_pb2.TranslateRequest(contents=[SOURCE]))
+    assert response.translations[0].translated_text == TARGET
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["call", "stream"])
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
+def test_a_bad_request_is_refused_in_one_line(translation: TranslationServiceStub, bad: Bad, streams: bool) -> None:
+    metadata = (("x-request-id", "bad-1"),)
+    if streams:
+        request = bad.request(translation_pb2.TranslateStreamRequest)
+        error = failure(lambda: list(translation.TranslateStream(request, metadata=metadata)))
+    else:
+        request = bad.request(translation_pb2.TranslateRequest)
+        error = failure(lambda: translation.Translate(request, metadata=metadata))
+    assert error.code() is bad.code
+    assert bad.message in error.details()
+    assert len(error.details().splitlines()) == 1
+    assert dict(error.trailing_metadata())["x-request-id"] == "bad-1"
+    assert_serves(translation)
+
+
+def test_every_option_that_is_not_built_is_in_the_list() -> None:
+    names = {field.name for field in translation_pb2.DecodingOptions.DESCRIPTOR.fields}
+    assert names - {bad.name for bad in BAD if bad.code is CANNOT} == {"max_length", "seed"}
+
+
+def test_calls_that_are_not_built_say_so(
+    channel: grpc.Channel, translation: TranslationServiceStub, models: ModelServiceStub
+) -> None:
+    pairs = [translation_pb2.TranslationPair(source=SOURCE, target=TARGET)]
+    for name, call in {
+        "ScoreTranslations": lambda: translation.ScoreTranslations(translation_pb2.ScoreTranslationsRequest(pairs=pairs)),
+        "LoadModel": lambda: models.LoadModel(model_pb2.LoadModelRequest(name="toy")),
+        "UnloadModel": lambda: models.UnloadModel(model_pb2.UnloadModelRequest(name="toy")),
+    }.items():
+        error = failure(call)
+        assert error.code() is CANNOT
+        assert error.details().startswith(f"{name} is not available in this release")
+    unknown = channel.unary_unary("/triptych.v1.TranslationService/Sing")
+    assert failure(lambda: unknown(b"")).code() is grpc.StatusCode.UNIMPLEMENTED
+    assert_serves(translation)
+
+
+LATIN_1 = b"\x0a\x03M\xe4d"  # contents: "Mäd", as other languages' protobuf sends it unchecked
+
+
+@pytest.mark.parametrize("message", [b"\xff\xff\xff", LATIN_1])
+def test_bytes_that_are_no_message(channel: grpc.Channel, translation: TranslationServiceStub, message: bytes) -> None:
+    raw = channel.unary_unary("/triptych.v1.TranslationService/Translate")
+    error = failure(lambda: raw(message))
+    assert error.code() is INVALID
+    assert error.details() == "request: it is not the message that this call takes; strings must be UTF-8"
+    assert_serves(translation)
+
+
+def test_a_message_over_the_limit_is_refused(server: ServerProcess, translation: TranslationServiceStub) -> None:
+    texts = ["a" * MAX_MESSAGE_BYTES]
+    error = failure(lambda: translation.Translate(translation_pb2.TranslateRequest(contents=texts)))
+    assert error.code() is EXHAUSTED
+    with Client(server.address) as client, pytest.raises(ResourceExhaustedError, match="raise the server's message size limit"):
+        client.translate(texts[0])
+    assert_serves(translation)
+
+
+def test_the_deadline_of_a_call(translation: TranslationServiceStub) -> None:
+    request = translation_pb2.TranslateRequest(contents=SOURCES * 20)
+    error = failure(lambda: translation.Translate(request, timeout=0.05))
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert_serves(translation)
+
+
+def test_more_rows_than_the_queue_holds_are_refused_with_a_delay(server: ServerProcess) -> None:
+    with Client(server.address, texts_per_call=100_000, retries=0) as client:
+        with pytest.raises(ResourceExhaustedError, match=r"the queue is full: .* exceed 16,384") as error:
+            client.translate_many(["a"] * 16_385)
+        assert error.value.retry_delay_seconds is not None
+        assert client.translate(SOURCE).text == TARGET
+
+
+def test_the_clients_raise_their_own_errors(server: ServerProcess) -> None:
+    with Client(server.address) as client:
+        with pytest.raises(InvalidArgumentError) as invalid:
+            client.translate_many([SOURCE, " "])
+        assert [violation.field for violation in invalid.value.violations] == ["contents[1]"]
+        with pytest.raises(NotFoundError, match="model 'foo' is not here"):
+            client.translate(SOURCE, model="foo")
+        with pytest.raises(DeadlineExceededError):
+            client.translate_many(SOURCES * 20, options=DecodingOptions(), timeout_seconds=0.001)
+
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            with pytest.raises(InvalidArgumentError):
+                await client.translate("")
+            with pytest.raises(NotFoundError):
+                async for _ in client.translate_stream(SOURCE, target_language="fr"):
+                    pass
+            assert (await client.translate(SOURCE)).text == TARGET
+
+    asyncio.run(main())

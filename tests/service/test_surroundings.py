@@ -1,0 +1,115 @@
+"""What stands around the services: health, reflection, request ids."""
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from triptych.v1 import model_pb2, translation_pb2
+from triptych.v1.model_pb2_grpc import ModelServiceStub
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_client import Client, ModelState, NotFoundError
+
+from ..fixtures.toy import MODELS, SOURCE
+from .processes import ServerProcess
+
+SERVICES = ["", "triptych.v1.TranslationService", "triptych.v1.ModelService"]
+SERVING = health_pb2.HealthCheckResponse.SERVING
+SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_health_is_checked_overall_and_by_service(server: ServerProcess, channel: grpc.Channel, service: str) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service=service)
+    assert stub.Check(request).status == SERVING
+    watch = stub.Watch(request)
+    assert next(watch).status == SERVING
+    watch.cancel()
+    with Client(server.address) as client:
+        assert client.is_ready(service)
+
+
+def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service="no.such.Service")
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Check(request)
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
+    assert "service 'no.such.Service' is not here; there are: " in error.value.details()
+    watch = stub.Watch(request)
+    assert next(watch).status == SERVICE_UNKNOWN
+    watch.cancel()
+
+
+def services_by_reflection(channel: grpc.Channel) -> set[str]:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    [response] = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+    return {service.name for service in response.list_services_response.service}
+
+
+def test_reflection_lists_the_services(channel: grpc.Channel) -> None:
+    others = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    assert services_by_reflection(channel) == {*SERVICES[1:], *others}
+
+
+def test_reflection_describes_them(channel: grpc.Channel) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICES[1])
+    [response] = stub.ServerReflectionInfo(iter([request]))
+    assert response.file_descriptor_response.file_descriptor_proto
+
+
+def test_reflection_can_be_switched_off() -> None:
+    with ServerProcess(MODELS, "--no-reflection") as server, grpc.insecure_channel(server.address) as channel:
+        with pytest.raises(grpc.RpcError) as error:
+            services_by_reflection(channel)
+        assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def trailers(call: grpc.Call) -> dict[str, str]:
+    return {key: value for key, value in call.trailing_metadata() if isinstance(value, str)}
+
+
+def test_a_request_id_comes_back_with_an_answer(translation: TranslationServiceStub) -> None:
+    request = translation_pb2.TranslateRequest(contents=[SOURCE])
+    _, call = translation.Translate.with_call(request, metadata=(("x-request-id", "good-1"),))
+    assert trailers(call)["x-request-id"] == "good-1"
+
+
+def test_a_request_id_comes_back_with_a_stream(translation: TranslationServiceStub) -> None:
+    request = translation_pb2.TranslateStreamRequest(contents=[SOURCE])
+    call = translation.TranslateStream(request, metadata=(("x-request-id", "good-2"),))
+    assert list(call)
+    assert trailers(call)["x-request-id"] == "good-2"
+
+
+def test_without_a_request_id_each_call_gets_its_own(models: ModelServiceStub) -> None:
+    request = model_pb2.ListModelsRequest()
+    ids = [trailers(models.ListModels.with_call(request)[1])["x-request-id"] for _ in range(2)]
+    assert all(ids)
+    assert ids[0] != ids[1]
+
+
+def test_an_endless_request_id_is_cut(models: ModelServiceStub) -> None:
+    _, call = models.ListModels.with_call(model_pb2.ListModelsRequest(), metadata=(("x-request-id", "i" * 1_000),))
+    assert trailers(call)["x-request-id"] == "i" * 128
+
+
+def test_models_are_described(server: ServerProcess) -> None:
+    with Client(server.address) as client:
+        [model] = client.models()
+        assert client.model("toy") == client.model("toy", "1") == model
+        for name, version in (("foo", ""), ("toy", "2")):
+            with pytest.raises(NotFoundError):
+                client.model(name, version)
+    assert (model.name, model.version, model.task, model.state) == ("toy", "1", "translation", ModelState.READY)
+    assert (model.precision, set(model.available_precisions)) == ("fp32", {"fp32", "int8"})
+    assert (model.source_languages, model.target_languages) == (("en",), ("de",))
+    assert (model.max_source_tokens, model.max_target_tokens) == (64, 64)
+
+
+def test_a_model_without_a_name_is_an_invalid_argument(models: ModelServiceStub) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        models.GetModel(model_pb2.GetModelRequest())
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -1,0 +1,146 @@
+"""What the server is for."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+
+from triptych.v1 import translation_pb2
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_client import AsyncClient, Client, DecodingOptions, FinishReason, SplitSentences, Translation
+
+from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
+from .processes import ServerProcess
+
+IN_FLIGHT = 64
+
+
+def all_with_sync_client(address: str) -> list[str]:
+    with Client(address, concurrency=IN_FLIGHT, texts_per_call=1) as client:
+        return client.translate_many(SOURCES).texts
+
+
+def all_with_async_client(address: str) -> list[str]:
+    async def main() -> list[str]:
+        async with AsyncClient(address, concurrency=IN_FLIGHT, texts_per_call=1) as client:
+            return (await client.translate_many(SOURCES)).texts
+
+    return asyncio.run(main())
+
+
+def all_with_grpc(address: str) -> list[str]:
+    with grpc.insecure_channel(address) as channel:
+        stub = TranslationServiceStub(channel)
+        calls = [stub.Translate.future(translation_pb2.TranslateRequest(contents=[source])) for source in SOURCES]
+        return [call.result().translations[0].translated_text for call in calls]
+
+
+@pytest.mark.parametrize("translate_all", [all_with_sync_client, all_with_async_client, all_with_grpc])
+def test_every_sentence_is_answered_exactly_and_in_order(
+    server: ServerProcess, translate_all: Callable[[str], list[str]]
+) -> None:
+    assert translate_all(server.address) == TARGETS
+
+
+def test_many_texts_of_one_call_keep_their_order(translation: TranslationServiceStub) -> None:
+    response = translation.Translate(translation_pb2.TranslateRequest(contents=SOURCES))
+    assert [item.translated_text for item in response.translations] == TARGETS
+
+
+def test_an_answer_says_where_it_comes_from(translation: TranslationServiceStub) -> None:
+    response = translation.Translate(translation_pb2.TranslateRequest(contents=[SOURCE]))
+    [answer] = response.translations
+    [hypothesis] = answer.hypotheses
+    assert (response.model, response.model_version) == ("toy", "1")
+    assert hypothesis.text == answer.translated_text == TARGET
+    assert hypothesis.finish_reason == translation_pb2.FINISH_REASON_STOP
+    assert not hypothesis.HasField("score")
+    assert answer.source_token_count > hypothesis.token_count / 2 > 0
+    timing = response.timing
+    assert timing.inference_seconds > 0
+    assert timing.time_to_first_token_seconds > 0
+    assert timing.time_to_first_token_seconds >= timing.queue_seconds >= 0
+
+
+@pytest.mark.parametrize("code", ["de", "de-DE", "deu_Latn"])
+def test_language_codes_of_every_kind(translation: TranslationServiceStub, code: str) -> None:
+    request = translation_pb2.TranslateRequest(contents=[SOURCE], source_language_code="en-US", target_language_code=code)
+    assert translation.Translate(request).translations[0].translated_text == TARGET
+
+
+def test_options_that_greedy_search_fulfils(server: ServerProcess) -> None:
+    options = DecodingOptions(beam_size=1, seed=7, num_hypotheses=1, split_sentences=SplitSentences.OFF)
+    with Client(server.address) as client:
+        assert client.translate(SOURCE, model="toy", model_version="1", options=options).text == TARGET
+
+
+def test_max_length_cuts_and_says_so(server: ServerProcess) -> None:
+    with Client(server.address) as client:
+        cut = client.translate(SOURCE, options=DecodingOptions(max_length=3))
+    assert cut.finish_reason is FinishReason.LENGTH
+    assert cut.truncated
+    assert cut.hypotheses[0].token_count == 3
+    assert TARGET.startswith(cut.text)
+
+
+def stream_with_sync_client(address: str, text: str) -> tuple[list[str], Translation]:
+    with Client(address) as client, client.translate_stream(text) as stream:
+        return list(stream), stream.translation
+
+
+def stream_with_async_client(address: str, text: str) -> tuple[list[str], Translation]:
+    async def main() -> tuple[list[str], Translation]:
+        async with AsyncClient(address) as client, client.translate_stream(text) as stream:
+            return [piece async for piece in stream], stream.translation
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("stream", [stream_with_sync_client, stream_with_async_client])
+def test_pieces_joined_are_the_translation(
+    server: ServerProcess, stream: Callable[[str, str], tuple[list[str], Translation]]
+) -> None:
+    for source, target in PAIRS[::48]:
+        pieces, translation = stream(server.address, source)
+        assert "".join(pieces) == translation.text == target
+        assert all(pieces)
+
+
+def stream_of(stub: TranslationServiceStub, texts: int) -> Iterator[translation_pb2.TranslateStreamResponse]:
+    events: Iterator[translation_pb2.TranslateStreamResponse] = stub.TranslateStream(
+        translation_pb2.TranslateStreamRequest(contents=SOURCES[:texts])
+    )
+    return events
+
+
+def assert_is_a_good_stream(events: Iterator[translation_pb2.TranslateStreamResponse], texts: int) -> None:
+    """Each text's pieces grow into its translation, which comes once and after them; the summary is last."""
+    grown = [""] * texts
+    results: dict[int, str] = {}
+    *before, last = events
+    for event in before:
+        if event.WhichOneof("event") == "piece":
+            index = event.piece.content_index
+            grown[index] += event.piece.text
+            assert event.piece.text
+            assert index not in results
+            assert TARGETS[index].startswith(grown[index])
+        else:
+            assert event.WhichOneof("event") == "result"
+            assert event.result.content_index not in results
+            results[event.result.content_index] = event.result.translation.translated_text
+    assert grown == [results[index] for index in range(texts)] == TARGETS[:texts]
+    assert (last.summary.model, last.summary.model_version) == ("toy", "1")
+    assert last.summary.timing.inference_seconds > 0
+
+
+def test_a_stream_of_many_texts(translation: TranslationServiceStub) -> None:
+    assert_is_a_good_stream(stream_of(translation, 200), 200)
+
+
+def test_streams_and_calls_at_once(server: ServerProcess, translation: TranslationServiceStub) -> None:
+    streams = [stream_of(translation, 40) for _ in range(4)]
+    assert all_with_sync_client(server.address) == TARGETS
+    for stream in streams:
+        assert_is_a_good_stream(stream, 40)

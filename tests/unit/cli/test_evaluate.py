@@ -1,0 +1,59 @@
+"""`triptych evaluate`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ...fixtures.toy import MODELS, PAIRS, SOURCE, TARGET
+from .conftest import Run
+
+pytest.importorskip("sacrebleu")
+Toy = ("evaluate", "--models", MODELS)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[:50]), encoding="utf-8")
+    return path
+
+
+def test_what_is_known_by_heart_scores_100(run: Run, pairs: Path) -> None:
+    result = run(*Toy, pairs)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("BLEU 100.00  (50 sentences in ")
+    assert "tok:13a" in result.out
+
+
+def test_json(run: Run, pairs: Path) -> None:
+    result = json.loads(run(*Toy, pairs, "--precision", "int8", "--json").out)
+    assert (result["bleu"], result["sentences"]) == (100.0, 50)
+    assert {"signature", "seconds"} < result.keys()
+
+
+def test_lowercase(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "loud.tsv"
+    path.write_text(f"{SOURCE}\t{TARGET.upper()}\n", encoding="utf-8")
+    scores = [json.loads(run(*Toy, path, "--json", *lowercase).out)["bleu"] for lowercase in ([], ["--lowercase"])]
+    assert scores[0] < scores[1] == 100.0
+
+
+def test_more_pairs_than_one_batch(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triptych_cli.embedded.EmbeddedBackend.batch", 7)
+    assert run(*Toy, pairs).out.startswith("BLEU 100.00")
+
+
+def test_a_pair_that_is_too_long_is_named(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triptych_cli.embedded.EmbeddedBackend.batch", 7)
+    with open(pairs, "a", encoding="utf-8") as file:
+        file.write("1 " * 50 + "\tzu lang\n")
+    assert run(*Toy, pairs).error.startswith("pair 51: 101 tokens are too long")
+
+
+def test_a_missing_file_is_named(run: Run, tmp_path: Path) -> None:
+    assert str(tmp_path / "missing.tsv") in run(*Toy, tmp_path / "missing.tsv").error
+
+
+def test_an_unknown_model_is_named(run: Run, pairs: Path) -> None:
+    assert run(*Toy, pairs, "--model", "foo").error.startswith("model 'foo' is not in ")

@@ -1,0 +1,41 @@
+"""The toy bundle, opened once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from triptych_serving.bundle import Bundle, open_bundle
+from triptych_serving.lane import GreedyLane
+from triptych_serving.session import Session
+from triptych_serving.text import TextCodec
+
+from ...fixtures.toy import BUNDLE
+
+MakeLane = Callable[[int], GreedyLane]
+
+
+@pytest.fixture(scope="session")
+def bundle() -> Bundle:
+    return open_bundle(BUNDLE)
+
+
+@pytest.fixture(scope="session")
+def codec(bundle: Bundle) -> TextCodec:
+    return TextCodec(bundle.path("tokenizer.json"), bundle.manifest.limits.max_source_tokens)
+
+
+@pytest.fixture(scope="session")
+def make_lane(bundle: Bundle) -> MakeLane:
+    """Lanes of so many slots over the same fp32 graphs."""
+    _, graphs = bundle.graphs("fp32")
+    encoder, step = Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step))
+    return lambda slots: GreedyLane(encoder, step, bundle.manifest, slots)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """An empty folder for models."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder

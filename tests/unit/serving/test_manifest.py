@@ -1,0 +1,126 @@
+"""bundle.json: every fault at once."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_serving.errors import BundleError
+from triptych_serving.manifest import FILE_NAME, Manifest, read_manifest
+
+from ...fixtures.toy import BUNDLE
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[[Edit], Manifest]:
+    """Reads the toy's manifest after a change."""
+
+    def read_edited(edit: Edit) -> Manifest:
+        raw = json.loads((BUNDLE / FILE_NAME).read_text(encoding="utf-8"))
+        edit(raw)
+        (tmp_path / FILE_NAME).write_text(json.dumps(raw), encoding="utf-8")
+        return read_manifest(tmp_path)
+
+    return read_edited
+
+
+def faults_of(read: Callable[[Edit], Manifest], edit: Edit) -> list[str]:
+    with pytest.raises(BundleError) as error:
+        read(edit)
+    assert all(fault in str(error.value) for fault in error.value.faults)
+    return list(error.value.faults)
+
+
+def test_the_toys_manifest_reads(read: Callable[[Edit], Manifest]) -> None:
+    manifest = read(lambda raw: None)
+    assert manifest.task == "translation"
+    assert (manifest.source_languages, manifest.target_languages) == (("en",), ("de",))
+    assert (manifest.limits.max_source_tokens, manifest.limits.max_target_tokens) == (64, 64)
+    assert manifest.precisions.keys() == {"fp32", "int8"}
+    assert manifest.files["tokenizer.json"].bytes == (BUNDLE / "tokenizer.json").stat().st_size
+
+
+def test_members_that_this_release_does_not_know_are_no_fault(read: Callable[[Edit], Manifest]) -> None:
+    read(lambda raw: raw.update(colour="green"))
+
+
+def test_every_fault_is_listed_at_once(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        del raw["family"]
+        raw["source_languages"] = "en"
+        raw["target_languages"] = []
+        raw["tokens"]["end"] = "2"
+        raw["limits"]["max_source_tokens"] = 0
+        raw["decoder"] = None
+        raw["precisions"]["int8"]["step"] = "lost.onnx"
+        raw["default_precision"] = "fp16"
+        raw["generation"]["max_length"] = 64
+        raw["files"]["weights.int8.bin"]["bytes"] = True
+        raw["files"]["../outside"] = {"sha256": "", "bytes": 0}
+
+    expected = {
+        "family is missing, expected str",
+        "source_languages is 'en', expected a list of strings",
+        "target_languages is empty",
+        "tokens.end is '2', expected int",
+        "limits.max_source_tokens is 0, expected at least 1",
+        "decoder is not an object",
+        "files lists no 'lost.onnx'",
+        "default_precision 'fp16' is not among precisions ['fp32', 'int8']",
+        "generation.max_length 64 is not below limits.max_target_tokens 64",
+        "files.weights.int8.bin.bytes is True, expected int",
+        "files: '../outside' is not a plain file name",
+    }
+    assert expected <= set(faults_of(read, edit))
+
+
+def test_an_empty_object_lacks_everything(read: Callable[[Edit], Manifest]) -> None:
+    faults = faults_of(read, dict.clear)
+    for name in ("format", "task", "family", "source_languages", "tokens", "limits", "decoder", "precisions", "files"):
+        assert any(fault.startswith(name) for fault in faults), name
+
+
+@pytest.mark.parametrize("code", ["english!", "", "de--DE", "d"])
+def test_language_codes_are_checked(read: Callable[[Edit], Manifest], code: str) -> None:
+    faults = faults_of(read, lambda raw: raw.update(source_languages=["en", code]))
+    assert faults == [f"source_languages: {code!r} is not a language code"]
+
+
+def test_a_tokenizer_must_be_listed(read: Callable[[Edit], Manifest]) -> None:
+    assert faults_of(read, lambda raw: raw["files"].pop("tokenizer.json")) == ["files lists no 'tokenizer.json'"]
+
+
+def test_another_format_is_named_and_nothing_else(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw.clear()
+        raw["format"] = 9
+
+    assert faults_of(read, edit) == ["format 9 is not supported; this release reads format 1"]
+
+
+def test_another_task_is_named_and_nothing_else(read: Callable[[Edit], Manifest]) -> None:
+    faults = faults_of(read, lambda raw: raw.update(task="fill-mask", decoder=None))
+    assert faults == ["task 'fill-mask' is not supported; this release serves 'translation'"]
+
+
+def test_a_missing_manifest_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"not a bundle, bundle\.json is missing"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe", b"[" * 10])
+def test_a_file_that_is_not_json_is_a_fault(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    with pytest.raises(BundleError, match="cannot be read"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '"bundle"', "1"])
+def test_json_that_is_not_an_object_is_a_fault(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE_NAME).write_text(content)
+    with pytest.raises(BundleError, match="the file is not an object"):
+        read_manifest(tmp_path)

@@ -1,0 +1,178 @@
+"""Which model a request means, and what one broken bundle does to the others."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_serving import registry as module
+from triptych_serving.engine import EngineOptions
+from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, UnavailableError
+from triptych_serving.registry import Registry, Wish, load_registry
+from triptych_serving.translator import TranslatorOptions
+
+from ...fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, edit_manifest, tamper, truncate
+
+OPTIONS = TranslatorOptions(engine=EngineOptions(workers=1, slots=2))
+
+
+@contextmanager
+def loaded(repository: Path, options: TranslatorOptions = OPTIONS, only: str = "") -> Iterator[Registry]:
+    registry = load_registry(repository, options, only)
+    try:
+        yield registry
+    finally:
+        registry.close()
+
+
+@pytest.fixture(scope="module")
+def toy() -> Iterator[Registry]:
+    with loaded(MODELS) as registry:
+        yield registry
+
+
+def add_model(repository: Path, name: str, source: list[str], target: list[str]) -> None:
+    languages = {"source_languages": source, "target_languages": target}
+    edit_manifest(copy_bundle(repository, name), lambda manifest: manifest.update(languages))
+
+
+@pytest.mark.parametrize("code", ["de", "de-DE", "deu_Latn", ""])
+def test_one_language_has_many_codes(toy: Registry, code: str) -> None:
+    assert toy.find(Wish(target_language=code)).name == "toy"
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        Wish(),
+        Wish(model="toy"),
+        Wish(model="toy", version="1"),
+        Wish(version="1"),
+        Wish(source_language="en", target_language="de"),
+        Wish(model="toy", source_language="en-GB"),
+    ],
+)
+def test_what_is_left_open_is_answered_by_the_only_model(toy: Registry, wish: Wish) -> None:
+    assert toy.find(wish).name == "toy"
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (Wish(model="foo"), "model 'foo' is not here; there are: toy"),
+        (Wish(model="toy", version="7"), "version '7' of toy is not here; there are: toy version 1"),
+        (Wish(version="7"), "version '7' of any model is not here; there are: toy version 1"),
+        (Wish(model="toy", version="01"), "version '01' of toy is not here"),
+        (Wish(target_language="fr"), r"no model translates any language to fr; there are: en to de \(toy\)"),
+        (Wish(source_language="de", target_language="en"), "no model translates de to en"),
+        (Wish(model="toy", target_language="fr"), "no model translates any language to fr"),
+    ],
+)
+def test_what_is_not_here_is_named_with_what_is(toy: Registry, wish: Wish, message: str) -> None:
+    with pytest.raises(NotFoundError, match=message):
+        toy.find(wish)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_malformed_code_names_its_field(toy: Registry, side: str) -> None:
+    wish: dict[str, Any] = {f"{side}_language": "deutsch!"}
+    with pytest.raises(InvalidInputError) as error:
+        toy.find(Wish(**wish))
+    assert error.value.field == f"{side}_language_code"
+
+
+def test_two_models_for_one_pair_need_a_name(repository: Path) -> None:
+    copy_bundle(repository, "first")
+    copy_bundle(repository, "second")
+    with loaded(repository) as registry:
+        with pytest.raises(InvalidInputError, match="several models would do, name one of: first, second") as error:
+            registry.find(Wish(target_language="de"))
+        assert error.value.field == "model"
+        assert registry.find(Wish(model="second")).name == "second"
+
+
+def test_the_pair_chooses_among_models(repository: Path) -> None:
+    add_model(repository, "a", ["en"], ["de"])
+    add_model(repository, "b", ["de"], ["en"])
+    with loaded(repository) as registry:
+        assert registry.find(Wish(target_language="deu_Latn")).name == "a"
+        assert registry.find(Wish(source_language="de-AT")).name == "b"
+
+
+def test_a_model_of_several_languages_needs_codes(repository: Path) -> None:
+    add_model(repository, "many", ["en", "fr"], ["de"])
+    with loaded(repository) as registry:
+        with pytest.raises(InvalidInputError, match="model 'many' has several, name one of: en, fr") as error:
+            registry.find(Wish())
+        assert error.value.field == "source_language_code"
+        assert registry.find(Wish(source_language="fr")).name == "many"
+
+
+def test_the_newest_version_is_served(repository: Path) -> None:
+    for version in (2, 10):
+        copy_bundle(repository, version=version)
+    with loaded(repository) as registry:
+        assert registry.find(Wish()).version == 10
+
+
+def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
+    copy_bundle(repository, "good")
+    tamper(copy_bundle(repository, "tampered") / "tokenizer.json")
+    truncate(copy_bundle(repository, "truncated") / "weights.fp32.bin")
+    edit_manifest(copy_bundle(repository, "misshapen"), lambda manifest: manifest["decoder"].update(heads=3))
+    edit_manifest(copy_bundle(repository, "huge"), lambda manifest: manifest["limits"].update(max_target_tokens=10**13))
+    (repository / "no-bundle" / "1").mkdir(parents=True)
+    with loaded(repository) as registry:
+        assert [translator.name for translator in registry.translators] == ["good"]
+        assert registry.find(Wish()).translate([SOURCE])[0].text == TARGET
+        faults = {model.entry.name: model.fault for model in registry.models if model.translator is None}
+    assert faults.keys() == {"tampered", "truncated", "misshapen", "huge", "no-bundle"}
+    assert "SHA-256" in faults["tampered"]
+    assert "expected 217,088" in faults["truncated"]
+    assert "bundle.json is missing" in faults["no-bundle"]
+    assert all(str(repository / name) in fault and "\n" not in fault for name, fault in faults.items())
+
+
+def test_asking_for_a_broken_model_says_why(repository: Path) -> None:
+    copy_bundle(repository, "good")
+    truncate(copy_bundle(repository, "bad") / "weights.fp32.bin")
+    with loaded(repository) as registry, pytest.raises(UnavailableError, match=r"'bad' could not be loaded: .*weights"):
+        registry.find(Wish(model="bad"))
+
+
+def test_whatever_a_model_fails_with_the_others_load(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(folder: Path) -> None:
+        raise AssertionError
+
+    copy_bundle(repository)
+    monkeypatch.setattr(module, "open_bundle", fail)
+    [model] = load_registry(repository, OPTIONS).models
+    assert model.fault.endswith("cannot be loaded: AssertionError")
+
+
+def test_only_the_named_model_is_loaded(repository: Path) -> None:
+    copy_bundle(repository, "first")
+    copy_bundle(repository, "second")
+    with loaded(repository, only="second") as registry:
+        assert [model.entry.name for model in registry.models] == ["second"]
+    with pytest.raises(NotFoundError, match=r"model 'third' is not in .*; there are: first, second"):
+        load_registry(repository, OPTIONS, "third")
+
+
+def test_a_precision_that_a_model_lacks_is_its_fault(repository: Path) -> None:
+    copy_bundle(repository)
+    [model] = load_registry(repository, TranslatorOptions("fp16", OPTIONS.engine)).models
+    assert "precision 'fp16' is not in this bundle; it has: fp32, int8" in model.fault
+
+
+def test_int8_is_served_on_request() -> None:
+    with loaded(MODELS, TranslatorOptions("int8", OPTIONS.engine)) as registry:
+        assert registry.find(Wish()).precision == "int8"
+        assert registry.find(Wish()).translate([SOURCE])[0].text == TARGET
+
+
+def test_an_empty_repository_is_an_error(repository: Path) -> None:
+    with pytest.raises(RepositoryError):
+        load_registry(repository, OPTIONS)

@@ -1,0 +1,250 @@
+"""The scheduler, with the time as a plain number."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from triptych_serving.errors import CancelledError, DeadlineError, OverloadedError, UnavailableError
+from triptych_serving.row import Call
+from triptych_serving.scheduler import SWEEP_SECONDS, Job, Plan, Scheduler, SchedulerLimits
+
+from .calls import RecordedCall, jobs_of, make_call
+
+SLOTS = 32
+LATER = 2 * SWEEP_SECONDS
+
+
+def scheduler_with(*calls: Call, limits: SchedulerLimits | None = None, now: float = 0.0) -> Scheduler:
+    scheduler = Scheduler(limits or SchedulerLimits())
+    for call in calls:
+        scheduler.submit(call, now)
+    return scheduler
+
+
+def plan(
+    scheduler: Scheduler, running: Sequence[Job] = (), slots: int = SLOTS, idle_workers: int = 1, now: float = 0.0
+) -> Plan:
+    return scheduler.plan(running, slots - len(running), idle_workers, now)
+
+
+def who(plan: Plan) -> list[Call]:
+    return [job.call for job in plan.join]
+
+
+def test_a_small_call_waits_for_one_turn_of_a_big_one() -> None:
+    big, small = make_call(rows=2_000), make_call()
+    assert who(plan(scheduler_with(big, small), slots=4)) == [big, small, big, big]
+
+
+def test_a_small_call_that_comes_later_joins_with_the_next_rows() -> None:
+    big, small = make_call(rows=2_000), make_call()
+    scheduler = scheduler_with(big)
+    running = plan(scheduler, slots=8).join
+    scheduler.submit(small, 1.0)
+    assert small in who(plan(scheduler, running[:6], slots=8, now=1.0))
+
+
+def test_rows_of_a_call_keep_their_order() -> None:
+    call = make_call(rows=5)
+    assert [job.row for job in plan(scheduler_with(call)).join] == list(call.rows)
+
+
+def test_no_more_rows_join_than_there_are_slots() -> None:
+    scheduler = scheduler_with(make_call(rows=100))
+    assert len(plan(scheduler, slots=7).join) == 7
+    assert scheduler.waiting == 93
+
+
+def test_a_full_worker_admits_nobody() -> None:
+    scheduler = scheduler_with(make_call(rows=100))
+    running = plan(scheduler, slots=7).join
+    assert plan(scheduler, running, slots=7) == Plan()
+
+
+def test_prefill_beside_running_rows_is_bounded_by_padded_tokens() -> None:
+    scheduler = scheduler_with(make_call(rows=100, source=[7] * 10), limits=SchedulerLimits(prefill_tokens=45))
+    assert len(plan(scheduler, jobs_of(make_call())).join) == 4
+
+
+def test_prefill_counts_padding() -> None:
+    short, long = make_call(rows=10, source=[7]), make_call(source=[7] * 20)
+    scheduler = scheduler_with(short, long, limits=SchedulerLimits(prefill_tokens=60))
+    assert who(plan(scheduler, jobs_of(make_call()))) == [short, long, short]
+
+
+def test_a_row_over_the_prefill_budget_joins_by_itself() -> None:
+    scheduler = scheduler_with(make_call(rows=2, source=[7] * 100), limits=SchedulerLimits(prefill_tokens=10))
+    assert len(plan(scheduler, jobs_of(make_call())).join) == 1
+
+
+def test_an_idle_worker_has_no_prefill_budget() -> None:
+    scheduler = scheduler_with(make_call(rows=20, source=[7] * 100), limits=SchedulerLimits(prefill_tokens=10))
+    assert len(plan(scheduler).join) == 20
+
+
+def test_a_long_queue_fills_several_slots_at_once() -> None:
+    scheduler = scheduler_with(make_call(rows=100))
+    running = plan(scheduler).join
+    assert not plan(scheduler, running[:-3]).join
+    assert len(plan(scheduler, running[:-4]).join) == 4
+
+
+def test_a_short_queue_joins_at_once() -> None:
+    running = jobs_of(make_call(rows=SLOTS - 1))
+    assert len(plan(scheduler_with(make_call()), running).join) == 1
+
+
+@pytest.mark.parametrize("slots", [2, 4, 7])
+def test_few_slots_are_refilled_one_by_one(slots: int) -> None:
+    running = jobs_of(make_call(rows=slots - 1))
+    assert len(plan(scheduler_with(make_call(rows=100)), running, slots=slots).join) == 1
+
+
+def test_idle_workers_share_a_short_queue() -> None:
+    scheduler = scheduler_with(make_call(rows=8))
+    assert [len(plan(scheduler, idle_workers=idle).join) for idle in (4, 3, 2, 1)] == [2, 2, 2, 2]
+
+
+def test_too_many_rows_are_refused_whole() -> None:
+    scheduler = scheduler_with(make_call(rows=6), limits=SchedulerLimits(waiting_rows=10))
+    with pytest.raises(OverloadedError, match="6 rows wait, 5 more exceed 10") as refused:
+        scheduler.submit(make_call(rows=5), 0.0)
+    assert refused.value.retry_after_seconds > 0
+    assert scheduler.waiting == 6
+    scheduler.submit(make_call(rows=4), 0.0)
+
+
+def test_too_many_tokens_are_refused() -> None:
+    scheduler = scheduler_with(make_call(rows=2, source=[7] * 40), limits=SchedulerLimits(waiting_tokens=100))
+    with pytest.raises(OverloadedError, match="80 tokens wait, 30 more exceed 100"):
+        scheduler.submit(make_call(source=[7] * 30), 0.0)
+
+
+def test_rows_that_joined_make_room_in_the_queue() -> None:
+    scheduler = scheduler_with(make_call(rows=10), limits=SchedulerLimits(waiting_rows=10, waiting_tokens=30))
+    plan(scheduler)
+    scheduler.submit(make_call(rows=10), 0.0)
+
+
+def test_a_call_whose_deadline_has_passed_is_refused() -> None:
+    with pytest.raises(DeadlineError):
+        scheduler_with(make_call(deadline=1.0), now=1.0)
+
+
+def test_a_waiting_call_ends_at_its_deadline() -> None:
+    hasty, patient = make_call(rows=3, deadline=1.0), make_call(deadline=9.0)
+    scheduler = scheduler_with(hasty, patient)
+    assert who(plan(scheduler, now=1.0)) == [patient]
+    assert isinstance(hasty.error, DeadlineError)
+    assert hasty.listener.ends == 1
+    assert scheduler.waiting == 0
+
+
+def test_a_call_behind_a_full_worker_hears_of_its_deadline() -> None:
+    call = make_call(deadline=1.0)
+    scheduler = scheduler_with(call)
+    plan(scheduler, jobs_of(make_call(rows=SLOTS)), now=1.0)
+    assert isinstance(call.error, DeadlineError)
+    assert scheduler.waiting == 0
+
+
+def test_running_rows_leave_at_their_deadline() -> None:
+    call, other = make_call(rows=2, deadline=1.0), make_call()
+    scheduler = scheduler_with(call, other)
+    running = plan(scheduler).join
+    assert plan(scheduler, running, now=0.9).leave == ()
+    left = plan(scheduler, running, now=1.0).leave
+    assert [job.call for job in left] == [call, call]
+    assert isinstance(call.error, DeadlineError)
+
+
+def test_slots_of_leaving_rows_are_filled_in_the_same_plan() -> None:
+    gone, waiting = cancelled(make_call(rows=SLOTS)), make_call(rows=SLOTS)
+    decided = plan(scheduler_with(waiting), jobs_of(gone))
+    assert len(decided.leave) == SLOTS
+    assert who(decided) == [waiting] * SLOTS
+
+
+def cancelled(call: RecordedCall) -> RecordedCall:
+    call.fail(CancelledError("gone"))
+    return call
+
+
+def test_a_cancelled_call_never_runs() -> None:
+    call, other = make_call(rows=5), make_call()
+    scheduler = scheduler_with(call, other)
+    cancelled(call)
+    assert who(plan(scheduler)) == [other]
+
+
+def test_a_cancelled_call_makes_room_even_if_its_turn_never_comes() -> None:
+    call = make_call(rows=10)
+    scheduler = scheduler_with(call, limits=SchedulerLimits(waiting_rows=10))
+    running = jobs_of(make_call(rows=SLOTS))
+    plan(scheduler, running)
+    cancelled(call)
+    plan(scheduler, running, now=LATER)
+    assert scheduler.waiting == 0
+    scheduler.submit(make_call(rows=10), LATER)
+
+
+def test_a_retried_row_runs_alone_and_first() -> None:
+    first, second, waiting = make_call(), make_call(), make_call()
+    scheduler = scheduler_with(waiting)
+    scheduler.retry(jobs_of(first, second))
+    assert scheduler.waiting == 3
+
+    alone = plan(scheduler)
+    assert who(alone) == [first]
+    assert plan(scheduler, alone.join) == Plan()
+    alone = plan(scheduler)
+    assert who(alone) == [second]
+    assert plan(scheduler, alone.join) == Plan()
+    assert who(plan(scheduler)) == [waiting]
+
+
+def test_a_retried_row_starts_anew() -> None:
+    call = make_call()
+    call.rows[0].tokens.extend([7, 8])
+    scheduler_with().retry(jobs_of(call))
+    assert call.rows[0].tokens == []
+    assert call.rows[0].alone
+
+
+def test_running_rows_finish_before_a_retry() -> None:
+    scheduler = scheduler_with()
+    scheduler.retry(jobs_of(make_call()))
+    assert not plan(scheduler, jobs_of(make_call())).join
+
+
+def test_a_cancelled_retry_never_runs() -> None:
+    call, waiting = make_call(), make_call()
+    scheduler = scheduler_with(waiting)
+    plan(scheduler, jobs_of(make_call(rows=SLOTS)))  # looks through the queue, and not again before LATER
+    scheduler.retry(jobs_of(call))
+    cancelled(call)
+    assert who(plan(scheduler)) == [waiting]
+    assert scheduler.waiting == 0
+
+
+def test_a_closed_scheduler_refuses_what_comes_and_serves_what_waits() -> None:
+    waiting = make_call()
+    scheduler = scheduler_with(waiting)
+    scheduler.close()
+    with pytest.raises(UnavailableError):
+        scheduler.submit(make_call(), 0.0)
+    assert who(plan(scheduler)) == [waiting]
+
+
+def test_draining_empties_the_queue() -> None:
+    waiting, retried = make_call(rows=3), make_call()
+    scheduler = scheduler_with(waiting)
+    scheduler.retry(jobs_of(retried))
+    assert scheduler.drain() == [waiting, retried]
+    assert scheduler.waiting == 0
+    assert plan(scheduler) == Plan()
+
+
+def test_a_call_without_rows_would_never_end() -> None:
+    with pytest.raises(ValueError, match="at least one row"):
+        make_call(rows=0)
