@@ -13,11 +13,15 @@ class SplitSentences(StrEnum):
     """Translate the text as it stands, in one piece."""
 
 
+COUNTS = ("beam_size", "num_hypotheses", "no_repeat_ngram_size", "min_length", "max_length", "sampling_topk", "seed")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodingOptions:
     """The options of a translation. None, or an empty tuple, takes the model's default.
 
-    The server checks the ranges: a value outside raises InvalidArgumentError, which names the field.
+    The server checks the ranges: a value outside raises InvalidArgumentError, which names the field. Negative counts, which the
+    wire cannot carry, raise ValueError here.
     """
 
     beam_size: int | None = None
@@ -58,6 +62,10 @@ class DecodingOptions:
     """Whether texts are split into sentences."""
 
     def __post_init__(self) -> None:
+        for name in COUNTS:
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name} is {value}, must be 0 or more")
         # A lone string would be read as a sequence of one-letter texts.
         for name in ("suppress_sequences", "target_prefix"):
             if isinstance(getattr(self, name), str):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from triptych_serving.errors import DeadlineError, OverloadedError, UnavailableError
+from triptych_serving.errors import DeadlineError, InvalidInputError, OverloadedError, UnavailableError
 from triptych_serving.row import Call, Row
 
 RETRY_AFTER_SECONDS = 0.5  # what a refused caller is told to wait; roughly what a full batch takes
@@ -64,6 +64,7 @@ class Scheduler:
 
         Raises:
             UnavailableError: the engine is shutting down.
+            InvalidInputError: the call alone is larger than the queue.
             OverloadedError: the queue is full.
             DeadlineError: the call's deadline has passed already.
         """
@@ -118,6 +119,8 @@ class Scheduler:
             ("rows", self._rows, len(call.rows), limits.waiting_rows),
             ("tokens", self._tokens, call.tokens, limits.waiting_tokens),
         ):
+            if more > limit:
+                raise InvalidInputError("contents", f"{more:,} {name} in one request, at most {limit:,} can wait; send fewer")
             if held + more > limit:
                 raise OverloadedError(
                     f"the queue is full: {held:,} {name} wait, {more:,} more exceed {limit:,}", RETRY_AFTER_SECONDS

@@ -28,6 +28,7 @@ RUNTIME_ERRORS = tuple(
         "RuntimeException",
     )
 )
+RUN_ERRORS = (*RUNTIME_ERRORS, RuntimeError)  # bound runs raise the plain one
 RUNTIME_VERSION: str = ort.__version__
 
 
@@ -54,7 +55,7 @@ class Binding:
         """
         try:
             self._run(self._binding, None)
-        except RUNTIME_ERRORS as error:
+        except RUN_ERRORS as error:
             raise EngineError(f"the runtime failed: {error}") from error
 
 
@@ -83,7 +84,7 @@ class Session:
         """
         try:
             outputs: list[Array] = self._session.run(None, dict(inputs))
-        except RUNTIME_ERRORS as error:
+        except RUN_ERRORS as error:
             raise EngineError(f"the runtime failed: {error}") from error
         return [np.asarray(output) for output in outputs]
 

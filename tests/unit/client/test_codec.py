@@ -8,6 +8,7 @@ from triptych_client import DecodingOptions, FinishReason, ServerError, Timing
 from triptych_client.call import Call
 from triptych_client.codec import FINISH_REASONS, MODEL_STATES, SPLIT_SENTENCES, hypothesis_from, options_message
 from triptych_client.job import TranslateJob
+from triptych_client.options import COUNTS
 
 EVERYTHING = slice(None)
 
@@ -31,6 +32,17 @@ def test_absent_options_are_absent_on_the_wire() -> None:
 def test_zero_and_false_are_present_on_the_wire() -> None:
     message = options_message(DecodingOptions(seed=0, return_scores=False, no_repeat_ngram_size=0), EVERYTHING)
     assert {field.name for field, _ in message.ListFields()} == {"seed", "return_scores", "no_repeat_ngram_size"}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_negative_count_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is -1, must be 0 or more"):
+        DecodingOptions(**{name: -1})
+
+
+def test_all_counts_are_checked() -> None:
+    unsigned = {f.name for f in translation_pb2.DecodingOptions.DESCRIPTOR.fields if f.type in (f.TYPE_UINT32, f.TYPE_UINT64)}
+    assert set(COUNTS) == unsigned
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from triptych_serving.errors import CancelledError, DeadlineError, OverloadedError, UnavailableError
+from triptych_serving.errors import (
+    CancelledError,
+    DeadlineError,
+    InvalidInputError,
+    OverloadedError,
+    UnavailableError,
+)
 from triptych_serving.row import Call
 from triptych_serving.scheduler import SWEEP_SECONDS, Job, Plan, Scheduler, SchedulerLimits
 
@@ -118,6 +124,13 @@ def test_too_many_tokens_are_refused() -> None:
     scheduler = scheduler_with(make_call(rows=2, source=[7] * 40), limits=SchedulerLimits(waiting_tokens=100))
     with pytest.raises(OverloadedError, match="80 tokens wait, 30 more exceed 100"):
         scheduler.submit(make_call(source=[7] * 30), 0.0)
+
+
+@pytest.mark.parametrize(("rows", "source"), [(11, [7]), (1, [7] * 101)])
+def test_a_call_larger_than_the_whole_queue_is_not_told_to_come_back(rows: int, source: list[int]) -> None:
+    scheduler = scheduler_with(limits=SchedulerLimits(waiting_rows=10, waiting_tokens=100))
+    with pytest.raises(InvalidInputError, match=r"contents: 1\d+ (rows|tokens) in one request, at most 10+ can wait"):
+        scheduler.submit(make_call(rows=rows, source=source), 0.0)
 
 
 def test_rows_that_joined_make_room_in_the_queue() -> None:
