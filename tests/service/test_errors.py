@@ -21,8 +21,12 @@ from triptych_client import (
     ResourceExhaustedError,
 )
 
+from triptych_serving.errors import OverloadedError
+from triptych_serving.row import Call
+
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
 from .conftest import MAX_MESSAGE_BYTES
+from .in_process import running_server
 from .processes import ServerProcess
 
 INVALID, NOT_FOUND, CANNOT, EXHAUSTED = (
@@ -169,11 +173,23 @@ def test_the_deadline_of_a_call(translation: TranslationServiceStub) -> None:
     assert_serves(translation)
 
 
-def test_more_rows_than_the_queue_holds_are_refused_with_a_delay(server: ServerProcess) -> None:
+def test_more_rows_than_the_queue_can_ever_hold_are_refused_for_good(server: ServerProcess) -> None:
     with Client(server.address, texts_per_call=100_000, retries=0) as client:
-        with pytest.raises(ResourceExhaustedError, match=r"the queue is full: .* exceed 16,384") as error:
+        with pytest.raises(InvalidArgumentError, match="16,385 rows in one request, at most 16,384 can wait"):
             client.translate_many(["a"] * 16_385)
-        assert error.value.retry_delay_seconds is not None
+        assert client.translate(SOURCE).text == TARGET
+
+
+def test_a_full_queue_refuses_with_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(call: Call) -> None:
+        raise OverloadedError("the queue is full: 9 rows wait, 2 more exceed 10", 0.25)
+
+    with running_server() as (address, translator), Client(address, retries=0) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(translator.engine, "submit", full)
+            with pytest.raises(ResourceExhaustedError, match="the queue is full: 9 rows wait") as error:
+                client.translate(SOURCE)
+        assert error.value.retry_delay_seconds == 0.25
         assert client.translate(SOURCE).text == TARGET
 
 
