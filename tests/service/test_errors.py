@@ -20,7 +20,6 @@ from triptych_client import (
     NotFoundError,
     ResourceExhaustedError,
 )
-
 from triptych_serving.errors import OverloadedError
 from triptych_serving.row import Call
 
