@@ -21,7 +21,7 @@ from triptych_serving.processor import usable_cpus
 from triptych_serving.registry import Registry, load_registry
 from triptych_serving.servicers.health import HEALTH, HealthServicer
 from triptych_serving.servicers.models import ModelServicer
-from triptych_serving.servicers.status import StatusInterceptor
+from triptych_serving.servicers.status import ActiveCalls, StatusInterceptor
 from triptych_serving.servicers.translation import TranslationServicer
 from triptych_serving.translator import TranslatorOptions
 
@@ -32,6 +32,7 @@ MODELS = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 # The default of 5 ms lets a busy event loop stall the engine's threads for whole steps.
 SWITCH_SECONDS = 0.0005
+FLUSH_SECONDS = 0.5  # at the end, for answers that are on their way out
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Server:
         self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="triptych-text")
         self._stop = asyncio.Event()
         self._health = HealthServicer(["", TRANSLATION, MODELS])
-        self._server = aio.server(interceptors=[StatusInterceptor()], options=self._channel_options())
+        self._calls = ActiveCalls()
+        self._server = aio.server(interceptors=[StatusInterceptor(self._calls)], options=self._channel_options())
 
     async def start(self) -> None:
         """Bind first, so that health can be asked while models load; return when requests can be served.
@@ -88,17 +90,24 @@ class Server:
             self._health.start()
 
     async def wait(self) -> None:
-        """Serve until `stop` is called, then drain: finish what runs, within the exit timeout, and refuse the rest."""
+        """Serve until `stop` is called, then drain: finish what runs, within the exit timeout, and refuse the rest.
+
+        The port stays open meanwhile: whoever comes is told UNAVAILABLE, where a closing server would cancel the call.
+        """
         await self._stop.wait()
-        self._health.stop()
-        await self._server.stop(self.options.exit_timeout_seconds)
+        try:
+            await asyncio.wait_for(self._calls.drained(), self.options.exit_timeout_seconds)
+        except TimeoutError:
+            logger.warning("not everything was done within %s s, giving up the rest", self.options.exit_timeout_seconds)
+        await self._server.stop(FLUSH_SECONDS)
         if self._registry is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._registry.close, False)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
-        """Begin to drain."""
+        """Begin to drain: from here on health says NOT_SERVING and requests are refused. Call it in the event loop."""
         self._stop.set()
+        self._health.stop()
 
     @property
     def stopping(self) -> bool:
@@ -124,6 +133,8 @@ class Server:
 
     def _add_services(self) -> None:
         def registry() -> Registry:
+            if self.stopping:  # gRPC refuses new calls a moment later
+                raise UnavailableError("the server is shutting down")
             return self.registry
 
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(registry, self._pool), self._server)

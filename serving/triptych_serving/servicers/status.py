@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,8 +27,37 @@ Context = aio.ServicerContext[Any, Any]
 Parse = Callable[[bytes], Any]
 
 
+class ActiveCalls:
+    """The calls that are being handled. Used in the event loop alone."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def __enter__(self) -> None:
+        self._count += 1
+        self._none.clear()
+
+    def __exit__(self, *details: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    async def drained(self) -> None:
+        """Wait until there are none."""
+        await self._none.wait()
+
+
 class StatusInterceptor(aio.ServerInterceptor):
-    """Wraps every handler, and has it parse its request: gRPC itself would answer broken bytes with UNKNOWN."""
+    """Wraps every handler, and has it parse its request: gRPC itself would answer broken bytes with UNKNOWN.
+
+    Args:
+        calls: counts what the wrapped handlers do.
+    """
+
+    def __init__(self, calls: ActiveCalls) -> None:
+        self._calls = calls
 
     async def intercept_service(
         self,
@@ -39,34 +69,36 @@ class StatusInterceptor(aio.ServerInterceptor):
             return handler
         parse, serialize = handler.request_deserializer, handler.response_serializer
         if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, parse), None, serialize)
+            return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, parse, self._calls), None, serialize)
         if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, parse), None, serialize)
+            return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, parse, self._calls), None, serialize)
         return handler
 
 
 # The types of RpcMethodHandler know synchronous handlers only, hence Any for what these give back.
 
 
-def _unary(behaviour: Callable[..., Any], parse: Parse) -> Callable[..., Any]:
+def _unary(behaviour: Callable[..., Any], parse: Parse, calls: ActiveCalls) -> Callable[..., Any]:
     async def handle(request: bytes, context: Context) -> Any:
         request_id = request_id_of(context)
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
-            return await behaviour(_parsed(request, parse), context)
+            with calls:
+                return await behaviour(_parsed(request, parse), context)
         except Exception as error:
             await _abort(context, error, request_id)
 
     return handle
 
 
-def _stream(behaviour: Callable[..., Any], parse: Parse) -> Callable[..., Any]:
+def _stream(behaviour: Callable[..., Any], parse: Parse, calls: ActiveCalls) -> Callable[..., Any]:
     async def handle(request: bytes, context: Context) -> AsyncIterator[Any]:
         request_id = request_id_of(context)
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
-            async for response in behaviour(_parsed(request, parse), context):
-                yield response
+            with calls:
+                async for response in behaviour(_parsed(request, parse), context):
+                    yield response
         except Exception as error:
             await _abort(context, error, request_id)
 
