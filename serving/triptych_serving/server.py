@@ -169,7 +169,8 @@ async def serve(options: ServerOptions) -> None:
     server = Server(options)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, server)
+        # asyncio's own handlers are lost when the loop's pipe is full; these are called by the interpreter.
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(_on_signal, server))
     await server.start()
     for loaded in server.registry.models:
         logger.info("%s", _describe(loaded.entry.name, loaded.entry.version, server.registry))

@@ -47,11 +47,12 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         sent = None
         while True:
-            changed, response = self._changed, self._response(request.service)
+            # Taken together: a stop while a response is on its way out is told in the next round.
+            changed, stopped, response = self._changed, self._stopped, self._response(request.service)
             if response != sent:
                 yield response
                 sent = response
-            if self._stopped:
+            if stopped:
                 return
             await changed.wait()
 

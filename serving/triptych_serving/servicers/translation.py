@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -164,9 +165,14 @@ class _Listener:
         self._loop = loop
         self._news = asyncio.Event()
         self._changed: dict[int, Row] = {}
+        self._fresh: deque[Row] = deque()  # the engine appends, the event loop takes
+        self._told = False
 
     def on_token(self, row: Row) -> None:
-        self._post(self._note, row)
+        self._fresh.append(row)
+        if not self._told:  # one wake-up for many tokens: a flood of them would fill the event loop's pipe
+            self._told = True
+            self._post(self._take)
 
     def on_end(self) -> None:
         self._post(self._end)
@@ -179,8 +185,11 @@ class _Listener:
         self._changed.clear()
         return rows
 
-    def _note(self, row: Row) -> None:
-        self._changed[id(row)] = row
+    def _take(self) -> None:
+        self._told = False  # first: what is appended from here on either is taken below or wakes the loop again
+        while self._fresh:
+            row = self._fresh.popleft()
+            self._changed[id(row)] = row
         self._news.set()
 
     def _end(self) -> None:
