@@ -11,6 +11,7 @@ import click
 
 from triptych_cli import options
 from triptych_cli.backend import Backend, BackendError, Request, TextError, Translated, open_backend
+from triptych_cli.failure import one_line
 from triptych_cli.lines import Line, read_lines
 
 
@@ -41,13 +42,10 @@ def command(texts: tuple[str, ...], source: Path | None, target: Path | None, st
         raise click.UsageError("--output is the --input file, which would be emptied before it is read")
     lines = read_lines(texts, source)
     request = Request(**asked)  # type: ignore[arg-type]
-    try:
-        with open_backend(request) as backend, _writer(target) as output:
-            for line, translated in _stream(backend, lines, output) if stream else _translate(backend, lines, output):
-                if translated.truncated:
-                    click.echo(f"{line.place}: the translation reached its length limit and is incomplete", err=True)
-    except BackendError as error:
-        raise click.ClickException(" ".join(str(error).split())) from error
+    with one_line(BackendError), open_backend(request) as backend, _writer(target) as output:
+        for line, translated in _stream(backend, lines, output) if stream else _translate(backend, lines, output):
+            if translated.truncated:
+                click.echo(f"{line.place}: the translation reached its length limit and is incomplete", err=True)
 
 
 def _translate(backend: Backend, lines: Iterable[Line], output: TextIO) -> Iterator[tuple[Line, Translated]]:

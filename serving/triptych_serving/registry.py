@@ -105,12 +105,11 @@ def load_registry(root: Path, options: TranslatorOptions, only: str = "") -> Reg
         RepositoryError: the repository is missing or empty.
         NotFoundError: `only` names no model.
     """
-    entries = newest_versions(root)
-    if only:
-        entries = [entry for entry in entries if entry.name == only]
-        if not entries:
-            names = ", ".join(entry.name for entry in newest_versions(root))
-            raise NotFoundError(f"model {only!r} is not in {root}; there are: {names}")
+    there = newest_versions(root)
+    entries = [entry for entry in there if only in ("", entry.name)]
+    if not entries:
+        names = ", ".join(entry.name for entry in there)
+        raise NotFoundError(f"model {only!r} is not in {root}; there are: {names}")
     return Registry([_load(entry, options) for entry in entries])
 
 

@@ -18,7 +18,7 @@ from triptych.v1 import model_pb2, model_pb2_grpc, translation_pb2, translation_
 from triptych_serving.address import check_free, format_address
 from triptych_serving.errors import BundleError, PortError, UnavailableError
 from triptych_serving.processor import usable_cpus
-from triptych_serving.registry import Registry, load_registry
+from triptych_serving.registry import Loaded, Registry, load_registry
 from triptych_serving.servicers.health import HEALTH, HealthServicer
 from triptych_serving.servicers.models import ModelServicer
 from triptych_serving.servicers.status import ActiveCalls, StatusInterceptor
@@ -173,7 +173,7 @@ async def serve(options: ServerOptions) -> None:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(_on_signal, server))
     await server.start()
     for loaded in server.registry.models:
-        logger.info("%s", _describe(loaded.entry.name, loaded.entry.version, server.registry))
+        logger.info("%s", _describe(loaded))
     logger.info("ready on %s after %.2f s", format_address(options.host, server.port), time.monotonic() - started)
     await server.wait()
     logger.info("stopped")
@@ -188,10 +188,10 @@ def _on_signal(server: Server) -> None:
     server.stop()
 
 
-def _describe(name: str, version: int, registry: Registry) -> str:
-    for translator in registry.translators:
-        if (translator.name, translator.version) == (name, version):
-            pair = f"{'/'.join(translator.manifest.source_languages)} to {'/'.join(translator.manifest.target_languages)}"
-            megabytes = translator.engine.bytes / 1e6
-            return f"{name} version {version}: {pair}, CPU, {translator.precision}, caches of at most {megabytes:,.0f} MB"
-    return f"{name} version {version}: not served"
+def _describe(loaded: Loaded) -> str:
+    name, translator = f"{loaded.entry.name} version {loaded.entry.version}", loaded.translator
+    if translator is None:
+        return f"{name}: not served"
+    pair = f"{'/'.join(translator.manifest.source_languages)} to {'/'.join(translator.manifest.target_languages)}"
+    megabytes = translator.engine.bytes / 1e6
+    return f"{name}: {pair}, CPU, {translator.precision}, caches of at most {megabytes:,.0f} MB"

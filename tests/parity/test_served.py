@@ -4,16 +4,14 @@ TRIPTYCH_CHECKPOINT=runs/en-de/model TRIPTYCH_PAIRS=valid.tsv.gz pytest -m full 
 """
 
 import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from triptych_client import Client, FinishReason
+
+from ..service.processes import ServerProcess
 
 SENTENCES = 1_000
 IN_FLIGHT = 64
@@ -33,13 +31,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     repository = tmp_path_factory.mktemp("models")
     pairs = (os.environ["TRIPTYCH_PAIRS"],)
     export(Path(os.environ["TRIPTYCH_CHECKPOINT"]), ExportOptions(repository, precisions=("fp32",), valid=pairs), print)
-    command = [sys.executable, "-m", "triptych_cli", "serve", "--models", str(repository), "--host", "127.0.0.1", "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    port = next(match[1] for line in process.stderr if (match := re.search(r"ready on [^:]+:(\d+)", line)))
-    yield f"127.0.0.1:{port}"
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 0
+    with ServerProcess(repository) as server:
+        yield server.address
 
 
 def test_served_answers_equal_pytorch(address: str) -> None:

@@ -43,6 +43,10 @@ class ServerProcess:
         self.port = int(self.address.rpartition(":")[2])
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         return "\n".join(self._lines)
 

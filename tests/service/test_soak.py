@@ -5,40 +5,29 @@ TRIPTYCH_SOAK_SECONDS=600 pytest -m soak
 
 import os
 import random
-import re
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 
 from triptych_client import Client, DecodingOptions
 
+from ..fixtures.toy import MODELS, SOURCES, TARGETS
+from .processes import ServerProcess
+
 SECONDS = float(os.environ.get("TRIPTYCH_SOAK_SECONDS", "180"))
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 GROWTH_BYTES = 32 * 1024 * 1024  # allocators settle; a leak of a kilobyte a call would show ten times this
 pytestmark = pytest.mark.soak
 
 
-@pytest.fixture
-def server() -> Iterator[tuple[str, psutil.Process]]:
-    command = [sys.executable, "-m", "triptych_cli", "serve", "--models", str(FIXTURES / "models"), "--host", "127.0.0.1"]
-    process = subprocess.Popen([*command, "--port", "0"], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    port = next(match[1] for line in process.stderr if (match := re.search(r"ready on [^:]+:(\d+)", line)))
-    yield f"127.0.0.1:{port}", psutil.Process(process.pid)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 0
+def test_mixed_load_is_answered_and_memory_stays_flat() -> None:
+    with ServerProcess(MODELS) as server:
+        _soak(server.address, psutil.Process(server.pid))
 
 
-def test_mixed_load_is_answered_and_memory_stays_flat(server: tuple[str, psutil.Process]) -> None:
-    address, process = server
-    pairs = _pairs()
+def _soak(address: str, process: psutil.Process) -> None:
+    pairs = list(zip(SOURCES, TARGETS, strict=True))
     stop = threading.Event()
     wrong: list[str] = []
     threads = [threading.Thread(target=_load, args=(address, pairs, seed, stop, wrong)) for seed in range(8)]
@@ -54,11 +43,6 @@ def test_mixed_load_is_answered_and_memory_stays_flat(server: tuple[str, psutil.
     assert not wrong
     assert grown < GROWTH_BYTES
     assert process.num_threads() < 64
-
-
-def _pairs() -> list[tuple[str, str]]:
-    lines = (FIXTURES / "checkpoint" / "samples.tsv").read_text(encoding="utf-8").splitlines()
-    return [(source, target) for source, _, target in (line.partition("\t") for line in lines)]
 
 
 def _load(address: str, pairs: list[tuple[str, str]], seed: int, stop: threading.Event, wrong: list[str]) -> None:
