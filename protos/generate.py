@@ -22,10 +22,10 @@ SERVICE = re.compile(r"^service\s", re.MULTILINE)
 
 def protoc(protos: list[Path], arguments: list[str]) -> None:
     """Run the compiler on files below ROOT. Raises CalledProcessError; the compiler's own report goes to stderr."""
-    # The plugins are scripts of this environment, which need not be activated.
+    # The plugins are scripts of this environment, which need not be activated; google/rpc/status.proto is among its packages.
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     names = [proto.relative_to(ROOT).as_posix() for proto in protos]
-    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", *arguments, *names]
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"-I{sysconfig.get_path('purelib')}", *arguments, *names]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"PATH": path}, check=True)
 
 

@@ -6,23 +6,14 @@ adds one final norm (Xiong et al. 2020), which trains without a long warm-up.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from triptych_training.attention import CrossAttention, KeyValues, SelfAttention
+from triptych_training.blocks import BlockConfig, EncoderLayer, FeedForward, Residual
 from triptych_training.positions import POSITIONS, make_positions
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": functional.relu,
-    "gelu": functional.gelu,
-    "silu": functional.silu,
-}
-NORM_ORDERS = ("pre", "post")
-
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -49,83 +40,35 @@ class TransformerConfig:
     eos_id: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary_size", "model_dim", "heads", "feedforward_dim", "encoder_layers", "decoder_layers"):
+        for name in ("vocabulary_size", "encoder_layers", "decoder_layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 1")
         if self.max_positions < 2:
             raise ValueError(f"max_positions: {self.max_positions} is below 2, a token and the end of the sentence")
-        if self.model_dim % self.heads:
-            raise ValueError(f"heads: {self.heads} does not divide model_dim {self.model_dim}")
-        for name, choices in (("norm", NORM_ORDERS), ("activation", ACTIVATIONS), ("positions", POSITIONS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}: {getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"dropout: {self.dropout} is outside [0, 1)")
+        if self.positions not in POSITIONS:
+            raise ValueError(f"positions: {self.positions!r} is unknown; choose one of {', '.join(POSITIONS)}")
+        _ = self.block
         for name in ("pad_id", "bos_id", "eos_id"):
             if not 0 <= getattr(self, name) < self.vocabulary_size:
                 raise ValueError(f"{name}: {getattr(self, name)} is outside the vocabulary of {self.vocabulary_size}")
         if len({self.pad_id, self.bos_id, self.eos_id}) < 3:
             raise ValueError(f"pad_id, bos_id, eos_id: {self.pad_id}, {self.bos_id}, {self.eos_id} are not three different ids")
 
-
-class FeedForward(nn.Module):
-    """Position-wise: expand, activate, contract (section 3.3)."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.activation = ACTIVATIONS[config.activation]
-        self.expand = nn.Linear(config.model_dim, config.feedforward_dim)
-        self.contract = nn.Linear(config.feedforward_dim, config.model_dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.contract(self.activation(self.expand(x)))
-        return y
-
-
-class Residual(nn.Module):
-    """The frame around every sub-layer: residual sum, dropout and layer norm in either order."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.pre_norm = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.model_dim)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def enter(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads."""
-        y: Tensor = self.norm(x) if self.pre_norm else x
-        return y
-
-    def leave(self, x: Tensor, y: Tensor) -> Tensor:
-        """What the next sub-layer gets: `x` went in, `y` came out."""
-        total: Tensor = x + self.dropout(y)
-        if not self.pre_norm:
-            total = self.norm(total)
-        return total
-
-
-class EncoderLayer(nn.Module):
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.attention = SelfAttention(config.model_dim, config.heads)
-        self.attention_residual = Residual(config)
-        self.feedforward = FeedForward(config)
-        self.feedforward_residual = Residual(config)
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = self.attention_residual.leave(x, self.attention(self.attention_residual.enter(x), mask))
-        return self.feedforward_residual.leave(x, self.feedforward(self.feedforward_residual.enter(x)))
+    @property
+    def block(self) -> BlockConfig:
+        """One layer."""
+        return BlockConfig(self.model_dim, self.heads, self.feedforward_dim, self.norm, self.activation, self.dropout)
 
 
 class DecoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.attention = SelfAttention(config.model_dim, config.heads)
-        self.attention_residual = Residual(config)
+        self.attention_residual = Residual(config.block)
         self.cross_attention = CrossAttention(config.model_dim, config.heads)
-        self.cross_attention_residual = Residual(config)
-        self.feedforward = FeedForward(config)
-        self.feedforward_residual = Residual(config)
+        self.cross_attention_residual = Residual(config.block)
+        self.feedforward = FeedForward(config.block)
+        self.feedforward_residual = Residual(config.block)
 
     def forward(self, x: Tensor, memory: KeyValues, mask: Tensor | None) -> Tensor:
         x = self.attention_residual.leave(x, self.attention(self.attention_residual.enter(x), causal=True))
@@ -166,7 +109,7 @@ class Encoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.embedding = Embedding(config)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(EncoderLayer(config.block) for _ in range(config.encoder_layers))
         self.norm = nn.LayerNorm(config.model_dim) if config.norm == "pre" else nn.Identity()
 
     def forward(self, source: Tensor, mask: Tensor | None) -> Tensor:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18triptych/v1/common.proto\x12\x0btriptych.v1\"\x98\x01\n\x06Timing\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x1a\n\x12preprocess_seconds\x18\x02 \x01(\x01\x12\x19\n\x11inference_seconds\x18\x03 \x01(\x01\x12\x1b\n\x13postprocess_seconds\x18\x04 \x01(\x01\x12#\n\x1btime_to_first_token_seconds\x18\x05 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18triptych/v1/common.proto\x12\x0btriptych.v1\"\x98\x01\n\x06Timing\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x1a\n\x12preprocess_seconds\x18\x02 \x01(\x01\x12\x19\n\x11inference_seconds\x18\x03 \x01(\x01\x12\x1b\n\x13postprocess_seconds\x18\x04 \x01(\x01\x12#\n\x1btime_to_first_token_seconds\x18\x05 \x01(\x01\":\n\x0bScoredLabel\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x02\x12\r\n\x05index\x18\x03 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,4 +33,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TIMING']._serialized_start=42
   _globals['_TIMING']._serialized_end=194
+  _globals['_SCOREDLABEL']._serialized_start=196
+  _globals['_SCOREDLABEL']._serialized_end=254
 # @@protoc_insertion_point(module_scope)

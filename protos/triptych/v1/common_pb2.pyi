@@ -53,3 +53,32 @@ class Timing(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Timing: _TypeAlias = Timing  # noqa: Y015
+
+@_typing.final
+class ScoredLabel(_message.Message):
+    """One of a model's labels."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    score: _builtins.float
+    """Probability, 0 to 1."""
+    index: _builtins.int
+    """The label's number in the model."""
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        score: _builtins.float = ...,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "label", b"label", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoredLabel: _TypeAlias = ScoredLabel  # noqa: Y015

@@ -57,16 +57,18 @@ class Model(_message.Message):
     TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     MAX_SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    SERVICES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     task: _builtins.str
-    """"translation", "fill-mask" or "image-classification"."""
+    """"translation", "fill-mask", "text-classification", "token-classification", "question-answering" or "image-classification"."""
     state: Global___ModelState.ValueType
     state_message: _builtins.str
     precision: _builtins.str
     """The precision that runs, such as "int8", and those that the bundle has."""
     max_source_tokens: _builtins.int
-    """Longest input and output, in tokens, the end of the sentence included."""
+    """Longest input and output, in tokens, the end of the sentence (BERT: [CLS] and [SEP]) included. 0: the model has no such side."""
     max_target_tokens: _builtins.int
     @_builtins.property
     def available_precisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
@@ -74,6 +76,14 @@ class Model(_message.Message):
     def source_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def target_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the model tells apart, where it classifies."""
+
+    @_builtins.property
+    def services(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The services that can be asked for it, such as "triptych.v1.FillMaskService"."""
+
     def __init__(
         self,
         *,
@@ -88,10 +98,12 @@ class Model(_message.Message):
         target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
         max_source_tokens: _builtins.int = ...,
         max_target_tokens: _builtins.int = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+        services: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_precisions", b"available_precisions", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "precision", b"precision", "source_language_codes", b"source_language_codes", "state", b"state", "state_message", b"state_message", "target_language_codes", b"target_language_codes", "task", b"task", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_precisions", b"available_precisions", "labels", b"labels", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "precision", b"precision", "services", b"services", "source_language_codes", b"source_language_codes", "state", b"state", "state_message", b"state_message", "target_language_codes", b"target_language_codes", "task", b"task", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

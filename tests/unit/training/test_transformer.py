@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from triptych_training.batches import pad
-from triptych_training.transformer import ACTIVATIONS, NORM_ORDERS, Transformer, TransformerConfig
+from triptych_training.blocks import ACTIVATIONS, NORM_ORDERS
+from triptych_training.transformer import Transformer, TransformerConfig
 
 from .toy import SHAPE, make_ids, make_model
 

@@ -1,0 +1,214 @@
+"""BERT (Devlin et al. 2018): a bidirectional encoder, its pre-training heads and its fine-tuning heads.
+
+Shapes: `B` texts, `T` positions, `E` model dimensions, `V` tokens, `C` classes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_training.blocks import BlockConfig, EncoderLayer
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """Everything that fixes the weights' shapes and the arithmetic; the defaults are BERT-base.
+
+    Raises:
+        ValueError: a field is out of range; the message names field, value and limit.
+    """
+
+    vocabulary_size: int
+    model_dim: int = 768
+    heads: int = 12
+    feedforward_dim: int = 3072
+    layers: int = 12
+    max_positions: int = 512
+    segments: int = 2
+    norm: str = "post"
+    activation: str = "gelu"
+    dropout: float = 0.1
+    norm_epsilon: float = 1e-12
+    pad_id: int = 0
+    cls_id: int = 2
+    sep_id: int = 3
+    mask_id: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary_size", "layers", "segments"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        if self.max_positions < 4:
+            raise ValueError(f"max_positions: {self.max_positions} is below 4: [CLS], a token, [SEP] twice")
+        for name in ("pad_id", "cls_id", "sep_id", "mask_id"):
+            if not 0 <= getattr(self, name) < self.vocabulary_size:
+                raise ValueError(f"{name}: {getattr(self, name)} is outside the vocabulary of {self.vocabulary_size}")
+        _ = self.block
+
+    @property
+    def block(self) -> BlockConfig:
+        """One layer."""
+        return BlockConfig(
+            self.model_dim, self.heads, self.feedforward_dim, self.norm, self.activation, self.dropout, self.norm_epsilon
+        )
+
+
+class BertEmbedding(nn.Module):
+    """Tokens + positions + segments, normalised."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocabulary_size, config.model_dim, padding_idx=config.pad_id)
+        self.positions = nn.Embedding(config.max_positions, config.model_dim)
+        self.segments = nn.Embedding(config.segments, config.model_dim)
+        self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
+        """`[B, T]` ids and segment numbers -> `[B, T, E]`."""
+        total = self.tokens(ids) + self.positions.weight[: ids.shape[1]] + self.segments(segments)
+        y: Tensor = self.dropout(self.norm(total))
+        return y
+
+
+class Bert(nn.Module):
+    """The encoder."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = BertEmbedding(config)
+        self.layers = nn.ModuleList(EncoderLayer(config.block) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
+
+    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
+        """`[B, T]` -> hidden states `[B, T, E]`; padding is masked out."""
+        mask = (ids != self.config.pad_id)[:, None, None, :]
+        x = self.embedding(ids, segments)
+        for layer in self.layers:
+            x = layer(x, mask)
+        y: Tensor = self.norm(x)
+        return y
+
+
+class MaskedTokenHead(nn.Module):
+    """Hidden states -> logits over the vocabulary; the matrix is the embedding's own."""
+
+    def __init__(self, config: BertConfig, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.transform = nn.Linear(config.model_dim, config.model_dim)
+        self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon)
+        self.projection = nn.Linear(config.model_dim, config.vocabulary_size)
+        self.projection.weight = tokens.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`[..., E]` -> `[..., V]`."""
+        logits: Tensor = self.projection(self.norm(functional.gelu(self.transform(hidden))))
+        return logits
+
+
+class Pooler(nn.Module):
+    """The state of [CLS] through a dense layer and tanh."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.model_dim, config.model_dim)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`[B, T, E]` -> `[B, E]`."""
+        return torch.tanh(self.dense(hidden[:, 0]))
+
+
+class BertForPretraining(nn.Module):
+    """Masked tokens and, unless switched off as in RoBERTa (Liu et al. 2019), next-sentence prediction."""
+
+    def __init__(self, config: BertConfig, next_sentence: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = Bert(config)
+        self.masked_token = MaskedTokenHead(config, self.bert.embedding.tokens)
+        self.pooler = Pooler(config) if next_sentence else None
+        self.next_sentence = nn.Linear(config.model_dim, 2) if next_sentence else None
+        self.apply(initialise)
+
+    def forward(self, ids: Tensor, segments: Tensor, places: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits of the masked tokens and of "is the next sentence".
+
+        Args:
+            ids: `[B, T]`.
+            segments: `[B, T]`.
+            places: `[M]`, indices of the masked tokens in the flattened `[B*T]`: only they are projected.
+
+        Returns:
+            `[M, V]`, and `[B, 2]` (1: the second part follows the first) or None.
+        """
+        hidden = self.bert(ids, segments)
+        logits = self.masked_token(hidden.flatten(0, 1)[places])
+        if self.pooler is None or self.next_sentence is None:
+            return logits, None
+        return logits, self.next_sentence(self.pooler(hidden))
+
+
+class BertForSequenceClassification(nn.Module):
+    """One label a text, from [CLS]."""
+
+    def __init__(self, config: BertConfig, classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = Bert(config)
+        self.pooler = Pooler(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.model_dim, classes)
+        self.apply(initialise)
+
+    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
+        """`[B, T]` -> `[B, C]`."""
+        logits: Tensor = self.classifier(self.dropout(self.pooler(self.bert(ids, segments))))
+        return logits
+
+
+class BertForTokenClassification(nn.Module):
+    """One label a token."""
+
+    def __init__(self, config: BertConfig, classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = Bert(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.model_dim, classes)
+        self.apply(initialise)
+
+    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
+        """`[B, T]` -> `[B, T, C]`."""
+        logits: Tensor = self.classifier(self.dropout(self.bert(ids, segments)))
+        return logits
+
+
+class BertForQuestionAnswering(nn.Module):
+    """Where in the text the answer begins and ends (Rajpurkar et al. 2016)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = Bert(config)
+        self.span = nn.Linear(config.model_dim, 2)
+        self.apply(initialise)
+
+    def forward(self, ids: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
+        """`[B, T]` -> logits of the first and of the last token, each `[B, T]`; padding is out of the question."""
+        start, end = self.span(self.bert(ids, segments)).unbind(-1)
+        padding = ids == self.config.pad_id
+        return start.masked_fill(padding, float("-inf")), end.masked_fill(padding, float("-inf"))
+
+
+@torch.no_grad()
+def initialise(module: nn.Module) -> None:
+    """Normal with deviation 0.02, as in the paper's code."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        module.weight[module.padding_idx].zero_()

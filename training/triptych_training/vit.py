@@ -1,0 +1,121 @@
+"""The Vision Transformer (Dosovitskiy et al. 2020).
+
+Shapes: `B` images, `C` channels, `P` patches, `E` model dimensions.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from triptych_training.blocks import BlockConfig, EncoderLayer
+
+STEMS = ("patch", "convolution")
+
+
+@dataclass(frozen=True)
+class VitConfig:
+    """Everything that fixes the weights' shapes and the arithmetic; the defaults are ViT-B/16.
+
+    Raises:
+        ValueError: a field is out of range; the message names field, value and limit.
+    """
+
+    classes: int
+    image_size: int = 224  # pixels, height and width
+    patch_size: int = 16
+    channels: int = 3
+    model_dim: int = 768
+    heads: int = 12
+    feedforward_dim: int = 3072
+    layers: int = 12
+    dropout: float = 0.0
+    drop_path: float = 0.0  # of the last layer; rises linearly from 0 at the first
+    norm_epsilon: float = 1e-6
+    stem: str = "patch"  # "convolution" helps on small data (Xiao et al. 2021)
+
+    def __post_init__(self) -> None:
+        for name in ("classes", "image_size", "patch_size", "channels", "layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        if self.image_size % self.patch_size:
+            raise ValueError(f"patch_size: {self.patch_size} does not divide image_size {self.image_size}")
+        if self.stem not in STEMS:
+            raise ValueError(f"stem: {self.stem!r} is unknown; choose one of {', '.join(STEMS)}")
+        if self.stem == "convolution" and self.patch_size & (self.patch_size - 1):
+            raise ValueError(f"patch_size: {self.patch_size} is not a power of two, which the convolution stem needs")
+        _ = self.block(0)
+
+    @property
+    def patches(self) -> int:
+        """Patches of one image."""
+        return (self.image_size // self.patch_size) ** 2
+
+    def block(self, layer: int) -> BlockConfig:
+        """Layer number `layer`."""
+        share = layer / max(1, self.layers - 1)
+        return BlockConfig(
+            self.model_dim,
+            self.heads,
+            self.feedforward_dim,
+            norm="pre",
+            activation="gelu",
+            dropout=self.dropout,
+            norm_epsilon=self.norm_epsilon,
+            drop_path=self.drop_path * share,
+        )
+
+
+class ConvolutionStem(nn.Sequential):
+    """Stride-2 convolutions down to one pixel a patch, then a 1x1 projection."""
+
+    def __init__(self, config: VitConfig) -> None:
+        halvings = config.patch_size.bit_length() - 1
+        widths = [config.channels, *(max(16, config.model_dim >> (halvings - i)) for i in range(halvings))]
+        layers: list[nn.Module] = []
+        for before, after in zip(widths, widths[1:], strict=False):
+            layers += [nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(after), nn.GELU()]
+        super().__init__(*layers, nn.Conv2d(widths[-1], config.model_dim, 1))
+
+
+class Vit(nn.Module):
+    """Images -> class logits."""
+
+    def __init__(self, config: VitConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.stem: nn.Module = (
+            nn.Conv2d(config.channels, config.model_dim, config.patch_size, stride=config.patch_size)
+            if config.stem == "patch"
+            else ConvolutionStem(config)
+        )
+        self.class_token = nn.Parameter(torch.zeros(1, 1, config.model_dim))
+        self.positions = nn.Parameter(torch.empty(config.patches + 1, config.model_dim).normal_(std=0.02))
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(EncoderLayer(config.block(i)) for i in range(config.layers))
+        self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon)
+        self.classifier = nn.Linear(config.model_dim, config.classes)
+        self.apply(_initialise)
+
+    def features(self, images: Tensor) -> Tensor:
+        """`[B, C, height, width]`, normalised -> the class token's last state `[B, E]`."""
+        patches = self.stem(images).flatten(2).transpose(1, 2)  # [B, P, E]
+        x = torch.cat((self.class_token.expand(len(patches), -1, -1), patches), dim=1) + self.positions
+        x = self.dropout(x)
+        for layer in self.layers:
+            x = layer(x, None)
+        y: Tensor = self.norm(x[:, 0])
+        return y
+
+    def forward(self, images: Tensor) -> Tensor:
+        """`[B, C, height, width]` -> `[B, classes]`."""
+        logits: Tensor = self.classifier(self.features(images))
+        return logits
+
+
+@torch.no_grad()
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
