@@ -62,13 +62,13 @@ def translation(out: Path, resume: bool, **options: Any) -> None:
     """Train an encoder-decoder Transformer on sentence pairs."""
     needs("triptych_training.trainer", "train")
     from triptych_training.errors import TrainingError
-    from triptych_training.recipe import Recipe
-    from triptych_training.trainer import train_translation
+    from triptych_training.recipe import TranslationRecipe
+    from triptych_training.translation import train_translation
     from triptych_training.transformer import TransformerConfig
 
     with one_line(TrainingError, ValueError):
-        recipe_names = Recipe.__dataclass_fields__.keys()
-        recipe = Recipe(**{name: value for name, value in options.items() if name in recipe_names})
+        recipe_names = TranslationRecipe.__dataclass_fields__.keys()
+        recipe = TranslationRecipe(**{name: value for name, value in options.items() if name in recipe_names})
         shape = {name: value for name, value in options.items() if name not in recipe_names}
         folder = train_translation(recipe, TransformerConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
     if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":  # one of several processes speaks for all

@@ -37,12 +37,18 @@ class Batch:
 
 def plan_batches(examples: Sequence[Example], batch_tokens: int, seed: int, epoch: int) -> list[list[int]]:
     """Group indices so that rows x longest side stays within `batch_tokens`; a new order every epoch, the same for a seed."""
-    rng = random.Random(f"{seed}/{epoch}")
-    order = sorted(range(len(examples)), key=lambda i: (examples[i].size(), len(examples[i].source), rng.random()))
+    sizes = [(example.size(), len(example.source)) for example in examples]
+    return plan_sizes(sizes, batch_tokens, f"{seed}/{epoch}")
+
+
+def plan_sizes(sizes: Sequence[tuple[int, ...]], batch_tokens: int, seed: str) -> list[list[int]]:
+    """The same for rows of which only the sizes are known; the first of each counts, the others bring like rows together."""
+    rng = random.Random(seed)
+    order = sorted(range(len(sizes)), key=lambda i: (*sizes[i], rng.random()))
     batches: list[list[int]] = []
     for index in order:
         # Sorted by size: the newest example is the longest of its batch.
-        if not batches or (len(batches[-1]) + 1) * examples[index].size() > batch_tokens:
+        if not batches or (len(batches[-1]) + 1) * sizes[index][0] > batch_tokens:
             batches.append([])
         batches[-1].append(index)
     rng.shuffle(batches)

@@ -203,6 +203,9 @@ class BertForQuestionAnswering(nn.Module):
         return start.masked_fill(padding, float("-inf")), end.masked_fill(padding, float("-inf"))
 
 
+BertModel = BertForPretraining | BertForSequenceClassification | BertForTokenClassification | BertForQuestionAnswering
+
+
 @torch.no_grad()
 def initialise(module: nn.Module) -> None:
     """Normal with deviation 0.02, as in the paper's code."""

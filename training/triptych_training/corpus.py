@@ -1,14 +1,17 @@
 """Sentence pairs from files: `source<TAB>target` (one file) or two aligned files, plain or gzip."""
 
 import gzip
+import lzma
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from triptych_training.errors import CorpusError
 
 Pair = tuple[str, str]
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def read_pairs(paths: Sequence[str]) -> list[Pair]:
@@ -57,18 +60,20 @@ def _checked(source: str, target: str, where: str) -> Pair:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines (from 1) of a UTF-8 file, gzip if the name ends in `.gz`; a byte-order mark is no part of the text.
+    """Numbered lines (from 1) of a UTF-8 file, packed if its name ends in `.gz` or `.xz`.
+
+    A byte-order mark is no part of the text.
 
     Raises:
         CorpusError: the file cannot be opened, is damaged or holds a line that is not UTF-8.
     """
     number = 0
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+        with OPENERS.get(path.suffix, open)(path, "rb") as file:
             for number, raw in enumerate(file, start=1):
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise CorpusError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start})") from error
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise CorpusError(f"{path}{f':{number + 1}' if number else ''}: cannot be read: {reason}") from error

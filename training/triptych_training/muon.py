@@ -32,7 +32,7 @@ class Muon(Optimizer):
     """Updates have the size that Adam's would (0.2 sqrt(max(rows, columns)); Liu et al. 2025), so one rate serves both.
 
     Args:
-        params: two-dimensional parameters only.
+        params: matrices; of more dimensions (kernels of convolutions) all but the first are taken as one.
         lr: learning rate.
         momentum: decay of the gradient average (Nesterov).
         weight_decay: decoupled, multiplied by the learning rate.
@@ -79,7 +79,8 @@ class Muon(Optimizer):
 
     def _orthogonal(self, directions: dict[Tensor, Tensor], iterations: int) -> dict[Tensor, Tensor]:
         """Orthogonalise all matrices of one shape in one batched call."""
-        stacks = {p: torch.unflatten(direction, 0, (self._fused.get(p, 1), -1)) for p, direction in directions.items()}
+        flat = {p: direction.flatten(1) for p, direction in directions.items()}
+        stacks = {p: torch.unflatten(matrix, 0, (self._fused.get(p, 1), -1)) for p, matrix in flat.items()}
         by_shape: dict[torch.Size, list[Tensor]] = {}
         for parameter, stack in stacks.items():
             by_shape.setdefault(stack.shape[1:], []).append(parameter)

@@ -4,19 +4,20 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from triptych_training.attention import CrossAttention, SelfAttention
+from triptych_training.blocks import EncoderLayer
 from triptych_training.errors import RecipeError
 from triptych_training.muon import Muon
-from triptych_training.transformer import Transformer
+from triptych_training.transformer import DecoderLayer
 
 OPTIMIZERS = ("adam", "muon")
 SCHEDULES = ("inverse-sqrt", "linear", "cosine")
 
 
-def make_optimizers(model: Transformer, kind: str, learning_rate: float, weight_decay: float, fused: bool) -> list[Optimizer]:
+def make_optimizers(model: nn.Module, kind: str, learning_rate: float, weight_decay: float, fused: bool) -> list[Optimizer]:
     """Adam for everything (Vaswani et al. 2017), or Muon for the layers' matrices and Adam for the rest.
 
     Raises:
@@ -24,8 +25,7 @@ def make_optimizers(model: Transformer, kind: str, learning_rate: float, weight_
     """
     if kind not in OPTIMIZERS:
         raise RecipeError(f"optimizer: {kind!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
-    layers = (model.encoder.layers, model.decoder.layers)
-    matrices = [p for part in layers for p in part.parameters() if p.ndim == 2] if kind == "muon" else []
+    matrices = _matrices(model) if kind == "muon" else []
     chosen = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in chosen]
     optimizers: list[Optimizer] = [
@@ -36,7 +36,13 @@ def make_optimizers(model: Transformer, kind: str, learning_rate: float, weight_
     return optimizers
 
 
-def _fused(model: Transformer) -> dict[Tensor, int]:
+def _matrices(model: nn.Module) -> list[Tensor]:
+    """The layers' matrices and the kernels of convolutions."""
+    inner = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer | nn.Conv2d)]
+    return [p for module in inner for p in module.parameters() if p.ndim >= 2]
+
+
+def _fused(model: nn.Module) -> dict[Tensor, int]:
     """How many projections each fused attention matrix holds."""
     fused: dict[Tensor, int] = {}
     for module in model.modules():

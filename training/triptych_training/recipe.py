@@ -1,5 +1,6 @@
 """A training's options, checked once and written into the run folder."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from triptych_training.errors import RecipeError
@@ -8,22 +9,16 @@ from triptych_training.optimizer import OPTIMIZERS, SCHEDULES
 PRECISIONS = ("auto", "fp32", "bf16")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a translation model is trained; lengths and budgets are in tokens.
+    """What all trainings have in common.
 
     Raises:
         RecipeError: a value is out of range; the message names option, value and limit.
     """
 
-    train: tuple[str, ...]
-    valid: tuple[str, ...]
-    source_language: str
-    target_language: str
-    vocabulary_size: int = 8_000
-    max_length: int = 200  # longer pairs are left out of training, and counted
     epochs: int = 20
-    batch_tokens: int = 4_000  # rows x longest side of one batch
+    max_steps: int = 0  # optimizer steps after which training ends, whatever the epochs; 0: no limit
     accumulate: int = 1  # batches an optimizer step
     optimizer: str = "adam"
     learning_rate: float = 1e-3  # peak
@@ -33,33 +28,136 @@ class Recipe:
     clip_norm: float = 1.0
     label_smoothing: float = 0.1
     average: int = 5  # last epochs' checkpoints that make the final model
+    ema_decay: float = 0.0  # of the moving average that is the model instead, where above 0
     save_steps: int = 500
     precision: str = "auto"  # bf16 on a GPU, fp32 on a CPU
     devices: str = "auto"
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_tokens", "accumulate", "average", "save_steps", "max_length"):
-            _at_least(name, getattr(self, name), 1)
-        for name in ("warmup_steps", "weight_decay", "clip_norm", "seed"):
-            _at_least(name, getattr(self, name), 0)
-        _at_least("vocabulary_size", self.vocabulary_size, 260)  # 256 bytes and the special tokens
+        for name in ("epochs", "accumulate", "average", "save_steps"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("max_steps", "warmup_steps", "weight_decay", "clip_norm", "seed"):
+            at_least(name, getattr(self, name), 0)
         if not self.learning_rate > 0:
             raise RecipeError(f"learning_rate: {self.learning_rate} is not above 0")
-        if not 0 <= self.label_smoothing < 1:
-            raise RecipeError(f"label_smoothing: {self.label_smoothing} is outside [0, 1)")
-        _one_of("optimizer", self.optimizer, OPTIMIZERS)
-        _one_of("schedule", self.schedule, SCHEDULES)
-        _one_of("precision", self.precision, PRECISIONS)
-        if not self.train or not self.valid:
-            raise RecipeError("train and valid: both need at least one file")
+        for name in ("label_smoothing", "ema_decay"):
+            share(name, getattr(self, name))
+        one_of("optimizer", self.optimizer, OPTIMIZERS)
+        one_of("schedule", self.schedule, SCHEDULES)
+        one_of("precision", self.precision, PRECISIONS)
 
 
-def _at_least(name: str, value: float, limit: float) -> None:
-    if not value >= limit:  # nor may it be NaN
+@dataclass(frozen=True, kw_only=True)
+class TranslationRecipe(Recipe):
+    """How a translation model is trained; lengths and budgets are in tokens."""
+
+    train: tuple[str, ...]
+    valid: tuple[str, ...]
+    source_language: str
+    target_language: str
+    vocabulary_size: int = 8_000
+    max_length: int = 200  # longer pairs are left out of training, and counted
+    batch_tokens: int = 4_000  # rows x longest side of one batch
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("batch_tokens", self.batch_tokens, 1)
+        at_least("max_length", self.max_length, 1)
+        at_least("vocabulary_size", self.vocabulary_size, 260)  # 256 bytes and the special tokens
+        need_files(self.train, self.valid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingRecipe(Recipe):
+    """How a BERT is pre-trained; lengths and budgets are in tokens."""
+
+    train: tuple[str, ...]
+    valid: tuple[str, ...]
+    tokenizer: str = ""  # a tokenizer.json to use; empty: train a WordPiece vocabulary
+    vocabulary_size: int = 30_000
+    lowercase: bool = True
+    sequence_length: int = 128  # of a row, [CLS] and [SEP] included
+    batch_tokens: int = 8_192
+    mask_share: float = 0.15
+    next_sentence: bool = True
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("sequence_length", self.sequence_length, 8)
+        at_least("batch_tokens", self.batch_tokens, self.sequence_length)
+        at_least("vocabulary_size", self.vocabulary_size, 100)
+        share("mask_share", self.mask_share)
+        need_files(self.train, self.valid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRecipe(Recipe):
+    """How a ViT is trained on image folders."""
+
+    train: tuple[str, ...]  # folders of <class>/<image>
+    valid: tuple[str, ...] = ()  # the same; empty: `hold_out` images of the training folders
+    hold_out: int = 5_000
+    batch_images: int = 128
+    randaugment_operations: int = 2  # of every image; 0 is off
+    randaugment_magnitude: float = 0.3  # 0 to 1
+    flip: bool = True  # half of the images, left to right
+    translate: float = 0.125  # at most this share of the image, either way
+    mixup: float = 0.0  # alpha of the Beta distribution (Zhang et al. 2018); 0 is off
+    cutmix: float = 0.0  # the same (Yun et al. 2019)
+    cache_gib: float = 4.0  # memory for decoded images
+    schedule: str = "cosine"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("hold_out", "randaugment_operations", "mixup", "cutmix", "cache_gib"):
+            at_least(name, getattr(self, name), 0)
+        at_least("batch_images", self.batch_images, 1)
+        for name in ("randaugment_magnitude", "translate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise RecipeError(f"{name}: {getattr(self, name)} is outside [0, 1]")
+        if not self.train:
+            raise RecipeError("train: needs at least one folder")
+        if not self.valid and not self.hold_out:
+            raise RecipeError("valid: name folders, or let hold_out take images from the training folders")
+
+
+def at_least(name: str, value: float, limit: float) -> None:
+    """Refuse a value below `limit`, or one that is no number.
+
+    Raises:
+        RecipeError: names option, value and limit.
+    """
+    if not value >= limit:
         raise RecipeError(f"{name}: {value} is below {limit}")
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+def share(name: str, value: float) -> None:
+    """Refuse what is not in [0, 1).
+
+    Raises:
+        RecipeError: names option and value.
+    """
+    if not 0 <= value < 1:
+        raise RecipeError(f"{name}: {value} is outside [0, 1)")
+
+
+def one_of(name: str, value: str, choices: Collection[str]) -> None:
+    """Refuse an unknown name.
+
+    Raises:
+        RecipeError: names option, value and choices.
+    """
     if value not in choices:
         raise RecipeError(f"{name}: {value!r} is unknown; choose one of {', '.join(choices)}")
+
+
+def need_files(train: Collection[str], valid: Collection[str]) -> None:
+    """Refuse a recipe without data.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    if not train or not valid:
+        raise RecipeError("train and valid: both need at least one file")

@@ -2,6 +2,7 @@
 
 recipe.json               the options, the model's shape among them
 tokenizer.json            the vocabulary
+documents.npz             the tokenized text of a pre-training
 metrics.jsonl             one line an epoch, one every 50 steps, one at the end
 loss.png                  the same, drawn
 checkpoints/epoch-0007/   weights after each epoch (a checkpoint folder)
@@ -19,41 +20,47 @@ import torch
 
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.recipe import Recipe
-from triptych_training.transformer import TransformerConfig
 
 # A resumed training may go on for longer, elsewhere, or report otherwise; anything else would make it another training.
 # What an optimizer step is, accumulate x processes, must stay the same; the trainer sees to it.
-CHANGEABLE = {"epochs", "average", "save_steps", "devices", "accumulate", "precision", "valid"}
-SHAPE = "transformer"  # member of recipe.json
+CHANGEABLE = {"epochs", "max_steps", "average", "save_steps", "devices", "accumulate", "precision", "valid"}
 
 
 class RunFolder:
     """Paths and files of one run; nothing is written before `begin`.
 
+    Args:
+        root: the folder.
+        recipe: the training's options.
+        architecture: the model's, under which recipe.json has its shape.
+        shape: a dataclass; its vocabulary's size is the tokenizer's affair, and left out.
+        resume: go on with the training that the folder holds.
+
     Raises:
         RecipeError: the folder holds another training, or one to be resumed and `resume` is false.
     """
 
-    def __init__(self, root: Path, recipe: Recipe, shape: TransformerConfig, resume: bool) -> None:
+    def __init__(self, root: Path, recipe: Recipe, architecture: str, shape: Any, resume: bool) -> None:
         self.root = root
         self.options = root / "recipe.json"
         self.metrics = root / "metrics.jsonl"
         self.tokenizer = root / "tokenizer.json"
+        self.documents = root / "documents.npz"
         self.plot = root / "loss.png"
         self.state = root / "state.pt"
         self.model = root / "model"
         if self.state.exists() and not resume:
             raise RecipeError(f"out: {root} holds a training already; pass --resume to go on with it, or name another folder")
         self._resume = resume
-        self._settings = _settings(recipe, shape)
+        self._settings = _settings(recipe, architecture, shape)
         if self.options.exists() and resume:
-            _check_same(_read_settings(self.options), self._settings, root)
+            _check_same(_read_settings(self.options), self._settings, architecture, root)
 
     def begin(self) -> None:
         """Write the options; remove what a training that is not resumed and never saved its state left behind."""
         self.root.mkdir(parents=True, exist_ok=True)
         if not self._resume:
-            for path in (self.tokenizer, self.metrics):
+            for path in (self.tokenizer, self.documents, self.metrics):
                 path.unlink(missing_ok=True)
         _replace(self.options, json.dumps(self._settings, indent=2) + "\n")
 
@@ -65,6 +72,11 @@ class RunFolder:
         """Append one line to metrics.jsonl."""
         with open(self.metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+    def note(self, what: str, count: int, limit: int) -> None:
+        """Tell how many examples were left out because they are longer than `limit` tokens."""
+        if count:
+            self.log({"kind": "note", "step": 0, what: count, "longer_than_tokens": limit})
 
     def records(self) -> list[dict[str, Any]]:
         """All lines of metrics.jsonl."""
@@ -107,10 +119,10 @@ class RunFolder:
         return state
 
 
-def _settings(recipe: Recipe, shape: TransformerConfig) -> dict[str, Any]:
-    """The members of recipe.json; the vocabulary's size is the tokenizer's affair."""
+def _settings(recipe: Recipe, architecture: str, shape: Any) -> dict[str, Any]:
+    """The members of recipe.json."""
     described = {name: value for name, value in asdict(shape).items() if name != "vocabulary_size"}
-    settings: dict[str, Any] = json.loads(json.dumps({**asdict(recipe), SHAPE: described}))
+    settings: dict[str, Any] = json.loads(json.dumps({**asdict(recipe), architecture: described}))
     return settings
 
 
@@ -122,13 +134,15 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], root: Path) -> None:
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], architecture: str, root: Path) -> None:
     """Compare what both name: a release may have added options since."""
-    before = {**before, **before.get(SHAPE, {})}
+    if architecture not in before:
+        raise RecipeError(f"resume: {root} holds the training of another model, not of a {architecture}")
+    before = {**before, **before[architecture]}
     changed = [
         f"{name} was {before[name]!r}, is {value!r}"
-        for name, value in {**now, **now[SHAPE]}.items()
-        if name in before and name not in {*CHANGEABLE, SHAPE} and before[name] != value
+        for name, value in {**now, **now[architecture]}.items()
+        if name in before and name not in {*CHANGEABLE, architecture} and before[name] != value
     ]
     if changed:
         raise RecipeError(f"resume: {root} was started otherwise: {'; '.join(changed)}")

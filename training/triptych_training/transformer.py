@@ -15,6 +15,7 @@ from triptych_training.attention import CrossAttention, KeyValues, SelfAttention
 from triptych_training.blocks import BlockConfig, EncoderLayer, FeedForward, Residual
 from triptych_training.positions import POSITIONS, make_positions
 
+
 @dataclass(frozen=True)
 class TransformerConfig:
     """Everything that fixes the weights' shapes and the arithmetic.

@@ -4,6 +4,7 @@ Shapes: `B` images, `C` channels, `P` patches, `E` model dimensions.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -67,15 +68,17 @@ class VitConfig:
 
 
 class ConvolutionStem(nn.Sequential):
-    """Stride-2 convolutions down to one pixel a patch, then a 1x1 projection."""
+    """A 3x3 convolution over the pixels, then stride-2 ones down to one pixel a patch; the width doubles up to the model's."""
 
     def __init__(self, config: VitConfig) -> None:
         halvings = config.patch_size.bit_length() - 1
-        widths = [config.channels, *(max(16, config.model_dim >> (halvings - i)) for i in range(halvings))]
+        widths = [min(config.model_dim, max(16, config.model_dim >> (halvings - 1 - i))) for i in range(halvings)]
+        widths = [config.channels, *widths, config.model_dim]
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
-            layers += [nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(after), nn.GELU()]
-        super().__init__(*layers, nn.Conv2d(widths[-1], config.model_dim, 1))
+        for index, (before, after) in enumerate(pairwise(widths)):
+            stride = 2 if index else 1
+            layers += [nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(after), nn.GELU()]
+        super().__init__(*layers)
 
 
 class Vit(nn.Module):

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from triptych_training.checkpoint import Checkpoint, average_weights, load_checkpoint, load_weights, save_checkpoint
+from triptych_training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.weights import average_weights, load_weights
 from triptych_training.errors import CheckpointError
 from triptych_training.tokenizer import train_tokenizer
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from triptych_training.errors import RecipeError
-from triptych_training.recipe import Recipe
+from triptych_training.recipe import TranslationRecipe
 
 GOOD: dict[str, Any] = {"train": ("a",), "valid": ("b",), "source_language": "en", "target_language": "de"}
 
 
 def test_the_defaults_are_a_recipe() -> None:
-    assert Recipe(**GOOD).optimizer == "adam"
+    assert TranslationRecipe(**GOOD).optimizer == "adam"
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_the_defaults_are_a_recipe() -> None:
 )
 def test_a_value_out_of_range_is_named_with_its_limit(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        Recipe(**{**GOOD, **changes})
+        TranslationRecipe(**{**GOOD, **changes})
     assert str(caught.value) == message

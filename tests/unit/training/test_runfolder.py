@@ -9,34 +9,34 @@ import pytest
 import torch
 
 from triptych_training.errors import CheckpointError, RecipeError
-from triptych_training.recipe import Recipe
+from triptych_training.recipe import TranslationRecipe
 from triptych_training.runfolder import RunFolder
 
 from .toy import SHAPE, make_recipe
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
+def recipe(tmp_path: Path) -> TranslationRecipe:
     return make_recipe(tmp_path)
 
 
 @pytest.fixture
-def run(tmp_path: Path, recipe: Recipe) -> Path:
+def run(tmp_path: Path, recipe: TranslationRecipe) -> Path:
     """The folder of a run that has saved its state."""
-    folder = RunFolder(tmp_path / "run", recipe, SHAPE, resume=False)
+    folder = RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
     folder.begin()
     folder.save_state({"position": {"step": 4}})
     return folder.root
 
 
-def test_looking_at_a_folder_writes_nothing(tmp_path: Path, recipe: Recipe) -> None:
-    RunFolder(tmp_path / "run", recipe, SHAPE, resume=False)
+def test_looking_at_a_folder_writes_nothing(tmp_path: Path, recipe: TranslationRecipe) -> None:
+    RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_holds_a_training_is_refused_without_resume(run: Path, recipe: Recipe) -> None:
+def test_a_folder_that_holds_a_training_is_refused_without_resume(run: Path, recipe: TranslationRecipe) -> None:
     with pytest.raises(RecipeError, match=f"out: {run} holds a training already; pass --resume"):
-        RunFolder(run, recipe, SHAPE, resume=False)
+        RunFolder(run, recipe, "transformer", SHAPE, resume=False)
 
 
 @pytest.mark.parametrize(
@@ -49,36 +49,36 @@ def test_a_folder_that_holds_a_training_is_refused_without_resume(run: Path, rec
     ],
 )
 def test_resuming_another_training_is_refused_with_all_differences(
-    run: Path, recipe: Recipe, recipe_changes: dict[str, Any], shape_changes: dict[str, Any], message: str
+    run: Path, recipe: TranslationRecipe, recipe_changes: dict[str, Any], shape_changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RecipeError) as caught:
-        RunFolder(run, replace(recipe, **recipe_changes), replace(SHAPE, **shape_changes), resume=True)
+        RunFolder(run, replace(recipe, **recipe_changes), "transformer", replace(SHAPE, **shape_changes), resume=True)
     assert str(caught.value) == f"resume: {run} was started otherwise: {message}"
 
 
-def test_resuming_may_change_how_long_and_where(run: Path, recipe: Recipe) -> None:
-    RunFolder(run, replace(recipe, epochs=9, average=1, devices="auto", save_steps=1), SHAPE, resume=True).begin()
+def test_resuming_may_change_how_long_and_where(run: Path, recipe: TranslationRecipe) -> None:
+    RunFolder(run, replace(recipe, epochs=9, average=1, devices="auto", save_steps=1), "transformer", SHAPE, resume=True).begin()
     assert json.loads((run / "recipe.json").read_text())["epochs"] == 9
 
 
-def test_options_that_an_older_recipe_does_not_name_are_no_difference(run: Path, recipe: Recipe) -> None:
+def test_options_that_an_older_recipe_does_not_name_are_no_difference(run: Path, recipe: TranslationRecipe) -> None:
     options = json.loads((run / "recipe.json").read_text())
     del options["transformer"], options["clip_norm"]
     (run / "recipe.json").write_text(json.dumps(options))
-    RunFolder(run, recipe, SHAPE, resume=True)
+    RunFolder(run, recipe, "transformer", SHAPE, resume=True)
 
 
-def test_a_start_that_saved_no_state_leaves_nothing_to_the_next(tmp_path: Path, recipe: Recipe) -> None:
-    folder = RunFolder(tmp_path / "run", recipe, SHAPE, resume=False)
+def test_a_start_that_saved_no_state_leaves_nothing_to_the_next(tmp_path: Path, recipe: TranslationRecipe) -> None:
+    folder = RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
     folder.begin()
     folder.tokenizer.write_text("another vocabulary")
     folder.log({"kind": "note", "step": 0})
-    RunFolder(tmp_path / "run", recipe, SHAPE, resume=False).begin()
+    RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False).begin()
     assert [path.name for path in folder.root.iterdir()] == ["recipe.json"]
 
 
-def test_a_rewind_forgets_what_will_happen_again(run: Path, recipe: Recipe) -> None:
-    folder = RunFolder(run, recipe, SHAPE, resume=True)
+def test_a_rewind_forgets_what_will_happen_again(run: Path, recipe: TranslationRecipe) -> None:
+    folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
     for kind, step in (("note", 0), ("train", 2), ("epoch", 4), ("final", 4), ("train", 6)):
         folder.log({"kind": kind, "step": step})
     with open(folder.metrics, "a") as file:
@@ -87,8 +87,8 @@ def test_a_rewind_forgets_what_will_happen_again(run: Path, recipe: Recipe) -> N
     assert [(r["kind"], r["step"]) for r in folder.records()] == [("note", 0), ("train", 2), ("epoch", 4)]
 
 
-def test_state_survives_and_a_damaged_one_is_named(run: Path, recipe: Recipe) -> None:
-    folder = RunFolder(run, recipe, SHAPE, resume=True)
+def test_state_survives_and_a_damaged_one_is_named(run: Path, recipe: TranslationRecipe) -> None:
+    folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
     folder.save_state({"model": {"weight": torch.ones(2)}})
     state = folder.load_state()
     assert state is not None
@@ -98,7 +98,7 @@ def test_state_survives_and_a_damaged_one_is_named(run: Path, recipe: Recipe) ->
         folder.load_state()
 
 
-def test_a_damaged_recipe_is_named(run: Path, recipe: Recipe) -> None:
+def test_a_damaged_recipe_is_named(run: Path, recipe: TranslationRecipe) -> None:
     (run / "recipe.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"recipe\.json: damaged"):
-        RunFolder(run, recipe, SHAPE, resume=True)
+        RunFolder(run, recipe, "transformer", SHAPE, resume=True)

@@ -13,8 +13,9 @@ from torch import Tensor
 from triptych_training import trainer as trainer_module
 from triptych_training.checkpoint import load_checkpoint
 from triptych_training.errors import CheckpointError, CorpusError, DivergedError, RecipeError
-from triptych_training.recipe import Recipe
-from triptych_training.trainer import Trainer, train_translation
+from triptych_training.recipe import TranslationRecipe
+from triptych_training.trainer import Trainer
+from triptych_training.translation import train_translation
 
 from .toy import PAIRS, SHAPE, make_recipe, write_pairs
 
@@ -26,7 +27,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[TranslationRecipe, Path]:
     """An uninterrupted run, with both optimizers: Muon for the layers' matrices, Adam for the rest."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
@@ -42,7 +43,7 @@ def frequent_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
+def recipe(tmp_path: Path) -> TranslationRecipe:
     return make_recipe(tmp_path)
 
 
@@ -60,7 +61,7 @@ def same_but_for_time(run: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in r.items() if k not in smoothed} for r in timeless]
 
 
-def test_a_run_folder_holds_what_is_documented(finished: tuple[Recipe, Path]) -> None:
+def test_a_run_folder_holds_what_is_documented(finished: tuple[TranslationRecipe, Path]) -> None:
     _, run = finished
     checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
@@ -69,7 +70,7 @@ def test_a_run_folder_holds_what_is_documented(finished: tuple[Recipe, Path]) ->
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_metrics_tell_of_steps_epochs_and_the_end(finished: tuple[Recipe, Path]) -> None:
+def test_metrics_tell_of_steps_epochs_and_the_end(finished: tuple[TranslationRecipe, Path]) -> None:
     recipe, run = finished
     lines = records(run)
     assert [r["step"] for r in lines if r["kind"] == "train"] == [5, 10, 15, 20, 25]
@@ -86,12 +87,12 @@ def test_metrics_tell_of_steps_epochs_and_the_end(finished: tuple[Recipe, Path])
     assert rate == pytest.approx(recipe.learning_rate * (4 / 6) ** 0.5)
 
 
-def test_the_loss_falls(finished: tuple[Recipe, Path]) -> None:
+def test_the_loss_falls(finished: tuple[TranslationRecipe, Path]) -> None:
     first, second = (r["valid_loss"] for r in records(finished[1]) if r["kind"] == "epoch")
     assert second < first < 6
 
 
-def test_the_result_is_a_checkpoint_with_its_history(finished: tuple[Recipe, Path]) -> None:
+def test_the_result_is_a_checkpoint_with_its_history(finished: tuple[TranslationRecipe, Path]) -> None:
     recipe, run = finished
     checkpoint = load_checkpoint(run / "model")
     assert list(checkpoint.samples) == PAIRS[::8]
@@ -115,7 +116,7 @@ KILLS = {
 
 @pytest.mark.parametrize(("method", "call", "save_steps"), KILLS.values(), ids=KILLS)
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    finished: tuple[Recipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, call: int, save_steps: int
+    finished: tuple[TranslationRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, call: int, save_steps: int
 ) -> None:
     recipe, whole = finished
     recipe = replace(recipe, save_steps=save_steps)
@@ -140,7 +141,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
 
 
 def test_a_state_of_the_first_release_is_resumed(
-    finished: tuple[Recipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: tuple[TranslationRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knew a random state and no batches per step; recipe.json did not hold the model's shape."""
     recipe, whole = finished
@@ -158,7 +159,7 @@ def test_a_state_of_the_first_release_is_resumed(
     assert (result / "model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
 
 
-def test_a_finished_run_can_go_on_for_longer(finished: tuple[Recipe, Path], tmp_path: Path) -> None:
+def test_a_finished_run_can_go_on_for_longer(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
     recipe, whole = finished
     shutil.copytree(whole, tmp_path / "run")
     train_translation(replace(recipe, epochs=3), SHAPE, tmp_path / "run", resume=True)
@@ -166,14 +167,14 @@ def test_a_finished_run_can_go_on_for_longer(finished: tuple[Recipe, Path], tmp_
     assert [r["kind"] for r in records(tmp_path / "run")].count("final") == 1
 
 
-def test_an_optimizer_step_of_other_size_is_not_resumed(finished: tuple[Recipe, Path], tmp_path: Path) -> None:
+def test_an_optimizer_step_of_other_size_is_not_resumed(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
     recipe, whole = finished
     shutil.copytree(whole, tmp_path / "run")
     with pytest.raises(RecipeError, match="took 1 batches an optimizer step, now it would be 2"):
         train_translation(replace(recipe, accumulate=2), SHAPE, tmp_path / "run", resume=True)
 
 
-def test_a_state_of_another_model_is_named(finished: tuple[Recipe, Path], tmp_path: Path) -> None:
+def test_a_state_of_another_model_is_named(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
     recipe, whole = finished
     shutil.copytree(whole, tmp_path / "run")
     state = torch.load(tmp_path / "run/state.pt", weights_only=True)
@@ -248,7 +249,7 @@ def test_dropout_differs_from_step_to_step_and_not_from_run_to_run(trainer: Trai
     assert not torch.equal(draws[0], draws[1])
 
 
-def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path, recipe: Recipe) -> None:
+def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path, recipe: TranslationRecipe) -> None:
     long = " ".join(["three"] * 40)
     train = write_pairs(tmp_path / "long.tsv", [*PAIRS, (long, "one"), ("one", long)])
     valid = write_pairs(tmp_path / "long_valid.tsv", [*PAIRS[:4], (long, "one"), ("one", long)])
@@ -270,25 +271,25 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path, recipe
         ({"devices": "0"}, "devices: '0' cannot be used"),
     ],
 )
-def test_a_recipe_that_cannot_run_is_refused(tmp_path: Path, recipe: Recipe, changes: dict[str, Any], message: str) -> None:
+def test_a_recipe_that_cannot_run_is_refused(tmp_path: Path, recipe: TranslationRecipe, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         train_translation(replace(recipe, **changes), SHAPE, tmp_path / "run")
 
 
-def test_validation_needs_a_pair_that_the_model_can_take(tmp_path: Path, recipe: Recipe) -> None:
+def test_validation_needs_a_pair_that_the_model_can_take(tmp_path: Path, recipe: TranslationRecipe) -> None:
     valid = write_pairs(tmp_path / "long.tsv", [("one", " ".join(["three"] * 40))])
     with pytest.raises(RecipeError, match="max_positions: no validation pair has at most 32 tokens"):
         train_translation(replace(recipe, valid=(valid,)), SHAPE, tmp_path / "run")
 
 
-def test_bad_data_leaves_no_run_folder(tmp_path: Path, recipe: Recipe) -> None:
+def test_bad_data_leaves_no_run_folder(tmp_path: Path, recipe: TranslationRecipe) -> None:
     bad = write_pairs(tmp_path / "bad.tsv", [("one", "")])
     with pytest.raises(CorpusError, match=r"bad\.tsv:1: the target side is empty"):
         train_translation(replace(recipe, train=(bad,)), SHAPE, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_loss_that_is_no_number_ends_the_training(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_no_number_ends_the_training(recipe: TranslationRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "_step", lambda trainer, batches: float("nan"))
     with pytest.raises(DivergedError, match=r"step 1: the loss is nan; lower the learning rate"):
         train_translation(recipe, SHAPE, tmp_path / "run")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from triptych_training.recipe import Recipe
+from triptych_training.recipe import TranslationRecipe
 from triptych_training.transformer import Transformer, TransformerConfig
 
 SHAPE = TransformerConfig(
@@ -47,9 +47,9 @@ def write_pairs(path: Path, pairs: Sequence[tuple[str, str]] = PAIRS) -> str:
     return str(path)
 
 
-def make_recipe(folder: Path, **changes: Any) -> Recipe:
+def make_recipe(folder: Path, **changes: Any) -> TranslationRecipe:
     """Two epochs of eleven steps over `PAIRS`."""
-    recipe = Recipe(
+    recipe = TranslationRecipe(
         train=(write_pairs(folder / "train.tsv"),),
         valid=(write_pairs(folder / "valid.tsv", PAIRS[::8]),),
         source_language="en",

@@ -1,0 +1,103 @@
+"""Pre-training examples: one or two spans of text a row (Devlin et al. 2018, section 3.1 and appendix A.2)."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_training.documents import Documents
+
+SPECIAL_SINGLE, SPECIAL_PAIR = 2, 3  # [CLS] A [SEP]; [CLS] A [SEP] B [SEP]
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Rows as offsets into the documents' ids: A is `ids[spans[i, 0]:spans[i, 1]]`, B the same of columns 2 and 3, or empty.
+
+    spans    `[R, 4]`
+    follows  `[R]`, whether B is what follows A in its document
+    """
+
+    spans: NDArray[np.int64]
+    follows: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @property
+    def text_sizes(self) -> NDArray[np.int64]:
+        """Tokens of A and B of each row."""
+        return (self.spans[:, 1] - self.spans[:, 0]) + (self.spans[:, 3] - self.spans[:, 2])
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Tokens of each row, special ones included."""
+        pair = self.spans[:, 3] > self.spans[:, 2]
+        return self.text_sizes + np.where(pair, SPECIAL_PAIR, SPECIAL_SINGLE)
+
+
+def cut_chunks(documents: Documents, max_tokens: int) -> list[NDArray[np.int64]]:
+    """Runs of whole sentences of one document, each as its sentences' offsets into the ids.
+
+    A run has at most `max_tokens` tokens; a sentence that is longer alone is cut into pieces.
+    """
+    chunks: list[NDArray[np.int64]] = []
+    for first, last in zip(documents.documents[:-1], documents.documents[1:], strict=True):
+        bounds = _split_long(documents.sentences[first : last + 1], max_tokens)
+        start = 0
+        while start < len(bounds) - 1:
+            end = int(np.searchsorted(bounds, bounds[start] + max_tokens, side="right")) - 1
+            if bounds[end] > bounds[start]:
+                chunks.append(bounds[start : end + 1])
+            start = max(end, start + 1)
+    return chunks
+
+
+def _split_long(bounds: NDArray[np.int64], max_tokens: int) -> NDArray[np.int64]:
+    sizes = np.diff(bounds)
+    if not len(sizes) or sizes.max() <= max_tokens:
+        return bounds
+    cuts = [np.arange(start, end, max_tokens) for start, end in pairwise(bounds)]
+    return np.append(np.concatenate(cuts), bounds[-1])
+
+
+def whole_segments(chunks: list[NDArray[np.int64]]) -> Segments:
+    """One span a row, without B (RoBERTa's way; Liu et al. 2019)."""
+    spans = np.zeros((len(chunks), 4), np.int64)
+    spans[:, 0] = [chunk[0] for chunk in chunks]
+    spans[:, 1] = [chunk[-1] for chunk in chunks]
+    return Segments(spans, np.ones(len(chunks), bool))
+
+
+def paired_segments(chunks: list[NDArray[np.int64]], max_tokens: int, seed: int) -> Segments:
+    """Two spans a row: half of the rows have the sentences that follow, the others those of another row.
+
+    Rows that do not follow pass their B on among themselves, so that no text is lost or seen twice. A chunk of a single
+    sentence cannot be split and stays whole.
+    """
+    rng = np.random.default_rng(seed)
+    whole = whole_segments(chunks)
+    spans, follows = whole.spans.copy(), whole.follows.copy()
+    several = np.array([len(chunk) > 2 for chunk in chunks])
+    splits = [chunk[rng.integers(1, len(chunk) - 1)] if ok else chunk[-1] for chunk, ok in zip(chunks, several, strict=True)]
+    spans[:, 3] = np.where(several, spans[:, 1], 0)
+    spans[:, 1] = splits
+    spans[:, 2] = np.where(several, spans[:, 1], 0)
+    swapped = rng.permutation(np.flatnonzero(several & (rng.random(len(chunks)) < 0.5)))
+    if len(swapped) > 1:
+        spans[swapped, 2:] = spans[np.roll(swapped, 1), 2:]
+        follows[swapped] = False
+    _shorten(spans, max_tokens)
+    return Segments(spans, follows)
+
+
+def _shorten(spans: NDArray[np.int64], max_tokens: int) -> None:
+    """Cut the end of the longer side where both together are too long."""
+    excess = np.maximum(0, (spans[:, 1] - spans[:, 0]) + (spans[:, 3] - spans[:, 2]) - max_tokens)
+    first, second = spans[:, 1] - spans[:, 0], spans[:, 3] - spans[:, 2]
+    from_longer = np.minimum(excess, np.abs(first - second))
+    even = excess - from_longer
+    from_first = np.where(first > second, from_longer, 0) + even // 2
+    spans[:, 1] -= from_first
+    spans[:, 3] -= excess - from_first
