@@ -3,6 +3,7 @@
 Shapes: `B` texts, `T` positions, `E` model dimensions, `V` tokens, `C` classes.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_training.blocks import BlockConfig, EncoderLayer
+from triptych_training.positions import sinusoid_table
+
+DEVIATION = 0.02  # of fresh weights
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class BertForPretraining(nn.Module):
         self.masked_token = MaskedTokenHead(config, self.bert.embedding.tokens)
         self.pooler = Pooler(config) if next_sentence else None
         self.next_sentence = nn.Linear(config.model_dim, 2) if next_sentence else None
-        self.apply(initialise)
+        initialise(self)
 
     def forward(self, ids: Tensor, segments: Tensor, places: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits of the masked tokens and of "is the next sentence".
@@ -161,7 +165,7 @@ class BertForSequenceClassification(nn.Module):
         self.pooler = Pooler(config)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.model_dim, classes)
-        self.apply(initialise)
+        initialise(self)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` -> `[B, C]`."""
@@ -178,7 +182,7 @@ class BertForTokenClassification(nn.Module):
         self.bert = Bert(config)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.model_dim, classes)
-        self.apply(initialise)
+        initialise(self)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` -> `[B, T, C]`."""
@@ -194,7 +198,7 @@ class BertForQuestionAnswering(nn.Module):
         self.config = config
         self.bert = Bert(config)
         self.span = nn.Linear(config.model_dim, 2)
-        self.apply(initialise)
+        initialise(self)
 
     def forward(self, ids: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
         """`[B, T]` -> logits of the first and of the last token, each `[B, T]`; padding is out of the question."""
@@ -207,10 +211,20 @@ BertModel = BertForPretraining | BertForSequenceClassification | BertForTokenCla
 
 
 @torch.no_grad()
-def initialise(module: nn.Module) -> None:
-    """Normal with deviation 0.02, as in the paper's code."""
+def initialise(model: BertModel) -> None:
+    """Normal with deviation 0.02, as in the paper's code; positions begin as sinusoids of that size.
+
+    Sinusoids let the first layers attend to a token's neighbours from the start: with random positions a small model stays for
+    long at the frequencies of single words.
+    """
+    model.apply(_initialise)
+    positions = model.bert.embedding.positions.weight
+    positions.copy_(sinusoid_table(*positions.shape) * (DEVIATION * math.sqrt(2)))
+
+
+def _initialise(module: nn.Module) -> None:
     if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
+        nn.init.normal_(module.weight, std=DEVIATION)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
     if isinstance(module, nn.Embedding) and module.padding_idx is not None:

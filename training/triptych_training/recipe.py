@@ -7,6 +7,7 @@ from triptych_training.errors import RecipeError
 from triptych_training.optimizer import OPTIMIZERS, SCHEDULES
 
 PRECISIONS = ("auto", "fp32", "bf16")
+HEADS = ("text-classification", "token-classification", "question-answering")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,36 @@ class PretrainingRecipe(Recipe):
         at_least("batch_tokens", self.batch_tokens, self.sequence_length)
         at_least("vocabulary_size", self.vocabulary_size, 100)
         share("mask_share", self.mask_share)
+        need_files(self.train, self.valid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuningRecipe(Recipe):
+    """How a head is trained on a pre-trained BERT; lengths and budgets are in tokens."""
+
+    head: str
+    encoder: str  # checkpoint folder
+    train: tuple[str, ...]
+    valid: tuple[str, ...]
+    max_length: int = 0  # of an input, [CLS] and [SEP] included; 0: the model's own limit
+    stride: int = 64  # tokens that two windows of a long context share (question answering)
+    batch_tokens: int = 4_096
+    dropout: float = 0.1
+    epochs: int = 3
+    learning_rate: float = 5e-5
+    schedule: str = "linear"
+    warmup_steps: int = 100
+    weight_decay: float = 0.01
+    average: int = 1
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("head", self.head, HEADS)
+        for name in ("max_length", "stride"):
+            at_least(name, getattr(self, name), 0)
+        at_least("batch_tokens", self.batch_tokens, 1)
+        share("dropout", self.dropout)
         need_files(self.train, self.valid)
 
 
