@@ -1,18 +1,27 @@
 """MODEL_CARD.md: what a model is, where it comes from and how good it is."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from triptych_serving.manifest import Manifest
 
 
-def write_card(name: str, manifest: Manifest, checkpoint: Mapping[str, Any], notes: str) -> str:
+@dataclass(frozen=True)
+class Description:
+    """What only the model's family can say: what it does, in a sentence, and its shape."""
+
+    sentence: str
+    rows: Mapping[str, object] = field(default_factory=dict)
+
+
+def write_card(name: str, description: Description, manifest: Manifest, checkpoint: Mapping[str, Any], notes: str) -> str:
     """The card's text. `notes` says what no file can know: data, licence, intended use."""
     sections = [
         f"# {name}",
-        f"Translates {', '.join(manifest.source_languages)} to {', '.join(manifest.target_languages)}.",
+        description.sentence,
         notes.strip(),
-        "## Model\n\n" + _table(_model(manifest)),
+        "## Model\n\n" + _table(_model(description, manifest)),
         "## Training\n\n" + _table(_training(checkpoint)),
         "## Quality\n\n" + _table(_flatten(manifest.metrics)),
         "## Parity with PyTorch\n\n" + _table(_flatten(manifest.parity)),
@@ -20,11 +29,10 @@ def write_card(name: str, manifest: Manifest, checkpoint: Mapping[str, Any], not
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _model(manifest: Manifest) -> dict[str, object]:
+def _model(description: Description, manifest: Manifest) -> dict[str, object]:
     return {
         "architecture": manifest.family,
-        "decoder layers, heads, head size": f"{manifest.decoder.layers}, {manifest.decoder.heads}, {manifest.decoder.head_dim}",
-        "longest source, target (tokens)": f"{manifest.limits.max_source_tokens}, {manifest.limits.max_target_tokens}",
+        **description.rows,
         "precisions": ", ".join(manifest.precisions),
         **{key: value for key, value in manifest.provenance.items() if not isinstance(value, dict)},
     }

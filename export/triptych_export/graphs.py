@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from triptych_export.operators import cached_attention, masked_attention, memory_attention
 from triptych_training.attention import CrossAttention, SelfAttention
-from triptych_training.transformer import DecoderLayer, EncoderLayer, Transformer
+from triptych_training.blocks import EncoderLayer
+from triptych_training.transformer import DecoderLayer, Transformer
 
 NEVER = -1e9  # logit of a token that only fills the vocabulary up
 

@@ -1,7 +1,11 @@
 """int8 weights, activations quantized as they come (dynamic quantization), on the operators that ONNX Runtime runs fastest.
 
 Weights are symmetric int8 with one scale a column (signed: 1.3-1.45 times faster than unsigned with VNNI). A projection becomes
-one `DynamicQuantizeMatMul`, bias included; an embedding is gathered in int8 and scaled row by row. All else stays float32.
+one `DynamicQuantizeMatMul`, bias included; attention that projects by itself becomes `QAttention`; a projection of bytes
+(pixels) multiplies the bytes as they are; an embedding is gathered in int8 and scaled row by row. All else stays float32.
+
+Without VNNI, x86 adds two products of a byte and a weight in 16 bits. Weights within +-64 (`weight_bits=7`) fit, since
+2 * 255 * 64 < 2^15: the fast kernels are then exact on every processor, for half of the weights' resolution.
 """
 
 import numpy as np
@@ -14,29 +18,41 @@ from triptych_export.operators import DOMAIN
 
 Floats = NDArray[np.float32]
 SMALLEST_TABLE = 1_024  # rows; smaller gathered tables (positions) are not worth a quantization
+NARROWEST = 16  # columns; a projection to a few classes costs nothing, and its rounding shows in the answer
+LARGEST = {8: 127, 7: 64}  # weight by weight bits
+BYTE_CENTRE = 128  # what bytes are taken to vary around
 
 
-def quantize(model: ModelProto) -> ModelProto:
+def quantize(model: ModelProto, weight_bits: int = 8) -> ModelProto:
     """An int8 copy of a float32 graph.
+
+    Args:
+        model: what a trace gave.
+        weight_bits: 8, or 7 for weights whose products never saturate.
 
     Raises:
         GraphError: no projection was found, so nothing would be quantized.
+        ValueError: another number of bits.
     """
+    if weight_bits not in LARGEST:
+        raise ValueError(f"weight_bits: {weight_bits} is not one of {', '.join(map(str, sorted(LARGEST)))}")
     result = onnx.ModelProto()
     result.CopyFrom(model)
-    _Quantizer(result).run()
+    _Quantizer(result, LARGEST[weight_bits]).run()
     return result
 
 
 class _Quantizer:
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, largest: int) -> None:
         self.graph = model.graph
+        self.largest = largest
         self.outputs = {value.name for value in model.graph.output}
         self.weights = {tensor.name: tensor for tensor in model.graph.initializer}
         self.readers: dict[str, list[NodeProto]] = {}
         for node in model.graph.node:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
+        self.bytes = _byte_casts(model)
         self.added: dict[str, TensorProto] = {}
 
     def run(self) -> None:
@@ -49,6 +65,9 @@ class _Quantizer:
             if self._is_projection(node):
                 nodes.append(self._project(node, absorbed))
                 projections += 1
+            elif self._is_attention(node):
+                nodes += self._attend(node)
+                projections += 1
             elif self._is_table(node):
                 nodes += self._gather(node)
             else:
@@ -58,7 +77,12 @@ class _Quantizer:
         self._replace(nodes)
 
     def _is_projection(self, node: NodeProto) -> bool:
-        return node.op_type in ("Gemm", "MatMul") and self._rank(node.input[1]) == 2 and _is_plain(node)
+        if node.op_type not in ("Gemm", "MatMul") or self._rank(node.input[1]) != 2 or not _is_plain(node):
+            return False
+        return self.weights[node.input[1]].dims[0 if _is_transposed(node) else 1] >= NARROWEST
+
+    def _is_attention(self, node: NodeProto) -> bool:
+        return node.op_type == "Attention" and node.domain == DOMAIN and self._rank(node.input[1]) == 2
 
     def _is_table(self, node: NodeProto) -> bool:
         name = node.input[0]
@@ -71,15 +95,40 @@ class _Quantizer:
         return len(self.weights[name].dims) if name in self.weights else -1
 
     def _project(self, node: NodeProto, absorbed: set[str]) -> NodeProto:
-        transposed = any(a.name == "transB" and a.i for a in node.attribute)
-        weight, scale = self._quantized(node.input[1], per_row=transposed)
+        weight, scale = self._quantized(node.input[1], transpose=_is_transposed(node))
         bias, output = (node.input[2] if len(node.input) > 2 else ""), node.output[0]
         if not bias and (add := self._bias_add(output)) is not None:
             bias = next(name for name in add.input if name != output)
             absorbed.add(add.output[0])
             output = add.output[0]
+        if node.input[0] in self.bytes:
+            return self._project_bytes(node, weight, scale, bias, output)
         inputs = [node.input[0], weight, scale, "", bias]
         return helper.make_node("DynamicQuantizeMatMul", inputs, [output], name=f"{node.name}_int8", domain=DOMAIN)
+
+    def _project_bytes(self, node: NodeProto, weight: str, scale: str, bias: str, output: str) -> NodeProto:
+        """Bytes times weights; bytes count from their centre, so that a weight's rounding meets small numbers of both signs."""
+        matrix: Floats = numpy_helper.to_array(self.weights[node.input[1]])
+        given = numpy_helper.to_array(self.weights[bias]) if bias else 0.0
+        shift = BYTE_CENTRE * matrix.astype(np.float64).sum(axis=1 if _is_transposed(node) else 0)
+        name = f"{node.input[1]}_shift"
+        self.added[name] = numpy_helper.from_array((given + shift).astype(np.float32), name)
+        one, centre = f"{node.input[1]}_one", f"{node.input[1]}_centre"
+        self.added[one] = numpy_helper.from_array(np.array(1, np.float32), one)
+        self.added[centre] = numpy_helper.from_array(np.array(BYTE_CENTRE, np.uint8), centre)
+        inputs = [self.bytes[node.input[0]], weight, one, scale, centre, "", name]
+        return helper.make_node("MatMulIntegerToFloat", inputs, [output], name=f"{node.name}_int8", domain=DOMAIN)
+
+    def _attend(self, node: NodeProto) -> list[NodeProto]:
+        """Quantize the input, then attention with its integer projection."""
+        weight, scale = self._quantized(node.input[1], transpose=False)
+        output = node.output[0]
+        quantized = [f"{output}_int8", f"{output}_scale", f"{output}_zero"]
+        mask = list(node.input[3:4]) or [""]
+        inputs = [quantized[0], weight, node.input[2], quantized[1], scale, *mask, quantized[2]]
+        attention = helper.make_node("QAttention", inputs, [output], name=f"{node.name}_int8", domain=DOMAIN)
+        attention.attribute.extend(node.attribute)
+        return [helper.make_node("DynamicQuantizeLinear", [node.input[0]], quantized), attention]
 
     def _bias_add(self, name: str) -> NodeProto | None:
         """The Add that is the only reader of `name` and adds a constant vector."""
@@ -91,10 +140,11 @@ class _Quantizer:
 
     def _gather(self, node: NodeProto) -> list[NodeProto]:
         """Rows in int8, then `row * scale`."""
-        table, scale = self._quantized(node.input[0], per_row=True, transpose=False)
-        column = f"{scale}_column"
-        if column not in self.added:
-            self.added[column] = numpy_helper.from_array(numpy_helper.to_array(self.added[scale])[:, None], column)
+        table, column = f"{node.input[0]}_int8", f"{node.input[0]}_scale_column"
+        if table not in self.added:
+            values, scales = quantize_columns(numpy_helper.to_array(self.weights[node.input[0]]).T)
+            self.added[table] = numpy_helper.from_array(np.ascontiguousarray(values.T), table)
+            self.added[column] = numpy_helper.from_array(scales[:, None], column)
         output = node.output[0]
         return [
             helper.make_node("Gather", [table, node.input[1]], [f"{output}_int8"], axis=0),
@@ -103,20 +153,19 @@ class _Quantizer:
             helper.make_node("Mul", [f"{output}_float", f"{output}_scale"], [output]),
         ]
 
-    def _quantized(self, name: str, per_row: bool, transpose: bool = True) -> tuple[str, str]:
-        """Names of the int8 matrix `[K, N]` (or as it was) and of its scales `[N]`."""
-        suffix = "int8_T" if per_row and transpose else "int8"
-        weight, scale = f"{name}_{suffix}", f"{name}_scale"
+    def _quantized(self, name: str, transpose: bool) -> tuple[str, str]:
+        """Names of the int8 matrix `[K, N]` and of its scales `[N]`."""
+        weight, scale = f"{name}_int8_{'T' if transpose else 'N'}", f"{name}_scale"
         if weight not in self.added:
             matrix: Floats = numpy_helper.to_array(self.weights[name])
-            values, scales = quantize_columns(matrix.T if per_row else matrix)
-            stored = values.T if per_row and not transpose else values
-            self.added[weight] = numpy_helper.from_array(np.ascontiguousarray(stored), weight)
+            values, scales = quantize_columns(matrix.T if transpose else matrix, self.largest)
+            self.added[weight] = numpy_helper.from_array(np.ascontiguousarray(values), weight)
             self.added[scale] = numpy_helper.from_array(scales, scale)
         return weight, scale
 
     def _replace(self, nodes: list[NodeProto]) -> None:
-        used = {name for node in nodes for name in node.input}
+        used = {name for node in nodes for name in node.input} | self.outputs
+        nodes = [node for node in nodes if not self.bytes.keys() & set(node.output) or used & set(node.output)]
         kept = [tensor for tensor in [*self.weights.values(), *self.added.values()] if tensor.name in used]
         del self.graph.node[:], self.graph.initializer[:], self.graph.value_info[:]
         self.graph.node.extend(nodes)
@@ -129,10 +178,21 @@ def _is_plain(node: NodeProto) -> bool:
     return all(helper.get_attribute_value(a) == plain[a.name] for a in node.attribute if a.name in plain)
 
 
-def quantize_columns(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """`[K, N]` float32 -> int8 in [-127, 127] and one scale a column, `matrix ~ values * scales`."""
+def _is_transposed(node: NodeProto) -> bool:
+    return any(a.name == "transB" and a.i for a in node.attribute)
+
+
+def _byte_casts(model: ModelProto) -> dict[str, str]:
+    """Of each float that was a byte before: the byte's name."""
+    kinds = {value.name: value.type.tensor_type.elem_type for value in [*model.graph.input, *model.graph.value_info]}
+    casts = [node for node in model.graph.node if node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT]
+    return {node.output[0]: node.input[0] for node in casts if kinds.get(node.input[0]) == TensorProto.UINT8}
+
+
+def quantize_columns(matrix: Floats, limit: int = 127) -> tuple[NDArray[np.int8], Floats]:
+    """`[K, N]` float32 -> int8 in [-limit, limit] and one scale a column, `matrix ~ values * scales`."""
     largest = np.abs(matrix).max(axis=0)
     # A runtime that flushes subnormal numbers would take such a scale for zero; so small a column is zero.
-    scales = np.where(largest > 127 * np.finfo(np.float32).tiny, largest / 127.0, 1.0).astype(np.float32)
-    values = np.clip(np.rint(matrix / scales), -127, 127).astype(np.int8)
+    scales = np.where(largest > limit * np.finfo(np.float32).tiny, largest / limit, 1.0).astype(np.float32)
+    values = np.clip(np.rint(matrix / scales), -limit, limit).astype(np.int8)
     return values, scales

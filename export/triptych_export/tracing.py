@@ -9,10 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from triptych_export.graphs import EncoderGraph, StepGraph
+from triptych_export.image_graphs import ImageGraph
+from triptych_export.text_graphs import TextGraph
 from triptych_training.transformer import Transformer
 
 OPSET = 21
 EXAMPLE_ROWS, EXAMPLE_SOURCE = 3, 7  # any sizes but 0 and 1, which the tracer would take for constants
+EXAMPLE_MASKS, EXAMPLE_TOP = 5, 2
+RANKED = ("scores", "tokens", "labels")  # outputs `[N, k]`
 
 
 def trace_encoder(model: Transformer) -> onnx.ModelProto:
@@ -46,6 +50,38 @@ def trace_step(model: Transformer) -> onnx.ModelProto:
     inputs = ["tokens", "positions", "last", "forced", *(f"cache_{n}" for n in names), *(f"memory_{n}" for n in names)]
     outputs = ["next", *(f"present_{n}" for n in names)]
     return _trace(StepGraph(model), arguments, shapes, inputs, outputs)
+
+
+def trace_text(graph: TextGraph) -> onnx.ModelProto:
+    """A text graph, dynamic in rows, length and, where it fills masks, their number."""
+    rows = torch.export.Dim("rows", min=1, max=65_535)
+    length = torch.export.Dim("length", min=2, max=graph.max_positions)
+    size = min(EXAMPLE_SOURCE, graph.max_positions)
+    examples = {
+        "ids": (torch.ones(EXAMPLE_ROWS, size, dtype=torch.int32), {0: rows, 1: length}),
+        "segments": (torch.zeros(EXAMPLE_ROWS, size, dtype=torch.int32), {0: rows, 1: length}),
+        "lengths": (torch.full((EXAMPLE_ROWS,), size, dtype=torch.int32), {0: rows}),
+        "places": (torch.arange(EXAMPLE_MASKS), {0: torch.export.Dim("masks", min=0, max=1 << 30)}),
+        "k": (torch.tensor([EXAMPLE_TOP]), None),
+    }
+    arguments, shapes = zip(*(examples[name] for name in graph.inputs), strict=True)
+    return _name_ranks(_trace(graph, arguments, shapes, list(graph.inputs), list(graph.outputs)))
+
+
+def trace_image(graph: ImageGraph) -> onnx.ModelProto:
+    """An image graph, dynamic in rows."""
+    rows = torch.export.Dim("rows", min=1, max=65_535)
+    pixels = torch.zeros(EXAMPLE_ROWS, graph.image_size, graph.image_size, 3, dtype=torch.uint8)
+    arguments = (pixels, torch.tensor([EXAMPLE_TOP]))
+    return _name_ranks(_trace(graph, arguments, ({0: rows}, None), list(graph.inputs), list(graph.outputs)))
+
+
+def _name_ranks(model: onnx.ModelProto) -> onnx.ModelProto:
+    """How many results a graph gives is an input, for which the tracer has no name: it is `k`."""
+    for output in model.graph.output:
+        if output.name in RANKED:
+            output.type.tensor_type.shape.dim[1].dim_param = "k"
+    return model
 
 
 def cache_names(layers: int) -> list[str]:

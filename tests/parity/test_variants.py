@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from triptych_export.exporter import _write_all
+from triptych_export.translation_family import write_translation
 from triptych_serving.bundle import Bundle, open_bundle
 from triptych_serving.engine import EngineOptions
 from triptych_serving.row import Row
@@ -67,7 +67,7 @@ def make_model(**changes: Any) -> Transformer:
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Transformer, Bundle]:
     toy, model = load_checkpoint(HERE / "checkpoint"), make_model(**request.param)
     folder = tmp_path_factory.mktemp("variant") / "bundle"
-    _write_all(Checkpoint(model, toy.tokenizer, "en", "de"), folder, lambda line: None)
+    write_translation(Checkpoint(model, toy.tokenizer, "en", "de"), folder, lambda line: None)
     return model, open_bundle(folder)
 
 

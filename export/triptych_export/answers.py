@@ -1,0 +1,115 @@
+"""Comparing what two runtimes answer: largest differences, and the same order of the best choices.
+
+An answer is a dictionary of arrays by the graph's output names, for one text or image. The arrays of `CHOICES` are scores that
+somebody chooses the best of, along the last axis; each such vector is a *decision*.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_export.errors import ParityError
+
+Floats = NDArray[np.floating[Any]]
+Answer = Mapping[str, Floats]
+
+BATCHES = (1, 3, 16)
+TOP = 5
+TOLERANCE = 1e-3  # of hidden states and logits, times their largest magnitude where that is above 1
+PROBABILITY_TOLERANCE = 1e-4
+PROBABILITIES = ("probabilities", "next_sentence")
+LOGITS = ("log_probabilities", "start", "end")
+CHOICES = (*PROBABILITIES, *LOGITS)
+POOLED = ("mean", "cls")
+
+
+def check_answers(expected: Sequence[Answer], run: Callable[[int], Sequence[Answer]]) -> dict[str, Any]:
+    """Compare in batches of 1, 3 and 16; returns the report for the manifest.
+
+    Args:
+        expected: PyTorch's answers, each computed alone.
+        run: the runtime's answers to the same, so many at once.
+
+    Raises:
+        ParityError: a number is too far off, or another choice is best; shows the first.
+    """
+    largest: dict[str, float] = {}
+    for size in BATCHES:
+        for index, (want, got) in enumerate(zip(expected, run(size), strict=True)):
+            for name, values in want.items():
+                difference = _check_values(f"sample {index}, {name}, {size} at once", name, values, got[name])
+                largest[name] = max(largest.get(name, 0.0), difference)
+    return {
+        "samples": len(expected),
+        "decisions": sum(len(decisions(answer)) for answer in expected),
+        "batches": list(BATCHES),
+        "largest_difference": {name: float(f"{value:.3g}") for name, value in largest.items()},
+        "best_choices_equal": True,
+    }
+
+
+def compare_answers(expected: Sequence[Answer], answers: Sequence[Answer]) -> dict[str, float]:
+    """How near a quantized variant is: same best choice in percent, mean change of the best choice's probability, cosines."""
+    both = list(zip(expected, answers, strict=True))
+    pairs = [pair for want, got in both for pair in zip(decisions(want), decisions(got), strict=True)]
+    same = [want.argmax() == got.argmax() for want, got in pairs]
+    changes = [abs(float(want.max() - got[want.argmax()])) for want, got in pairs]
+    report: dict[str, float] = {"decisions": len(pairs)}
+    if pairs:
+        report["top_1_agreement_percent"] = round(100 * float(np.mean(same)), 2)
+        report["mean_probability_difference"] = float(f"{np.mean(changes):.3g}")
+    for name in POOLED:
+        cosines = [_cosine(want[name], got[name]) for want, got in both if name in want]
+        if cosines:
+            report[f"{name}_cosine"] = round(float(np.mean(cosines)), 5)
+    return report
+
+
+def decisions(answer: Answer) -> list[Floats]:
+    """Every vector of probabilities that something is chosen from."""
+    return [
+        vector if name in PROBABILITIES else _softmax(vector)
+        for name in CHOICES
+        if name in answer
+        for vector in answer[name].reshape(-1, answer[name].shape[-1])
+    ]
+
+
+def _check_values(place: str, name: str, want: Floats, got: Floats) -> float:
+    """The largest difference."""
+    if want.shape != got.shape:
+        raise ParityError(f"{place}: PyTorch gives {list(want.shape)} numbers, the bundle {list(got.shape)}")
+    if not want.size:
+        return 0.0
+    difference = float(np.abs(want - got).max())
+    limit = PROBABILITY_TOLERANCE if name in PROBABILITIES else TOLERANCE * max(1.0, float(np.abs(want).max()))
+    if not difference <= limit:  # "not" finds NaN too
+        raise ParityError(f"{place}: differs from PyTorch by up to {difference:.3g}, the limit is {limit:.3g}")
+    if name in CHOICES:
+        _check_order(place, want.reshape(-1, want.shape[-1]), got.reshape(-1, got.shape[-1]), limit)
+    return difference
+
+
+def _check_order(place: str, want: Floats, got: Floats, limit: float) -> None:
+    """The best five are the same ones in the same order, but for those that PyTorch itself holds for equal."""
+    for index, (ours, theirs) in enumerate(zip(got, want, strict=True)):
+        for best, other in zip(_best(theirs), _best(ours), strict=True):
+            if best != other and abs(float(theirs[best] - theirs[other])) > limit:
+                raise ParityError(f"{place}, decision {index}: PyTorch ranks {best} where the bundle has {other}")
+
+
+def _best(scores: Floats) -> list[int]:
+    best: list[int] = np.argsort(-scores, kind="stable")[:TOP].tolist()
+    return best
+
+
+def _softmax(logits: Floats) -> Floats:
+    powers: Floats = np.exp(logits - logits.max())
+    powers /= powers.sum()
+    return powers
+
+
+def _cosine(a: Floats, b: Floats) -> float:
+    return float(a @ b / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-12))

@@ -1,0 +1,59 @@
+"""The files of a bundle as every family writes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+from tokenizers import Tokenizer
+
+from triptych_client.version import __version__
+from triptych_export.quantization import quantize
+from triptych_export.weights import WeightsFile
+from triptych_serving.bundle import sha256
+from triptych_serving.manifest import FILE_NAME
+
+PRECISIONS = ("fp32", "int8")
+ENCODER_WEIGHT_BITS = 7  # of int8, see `quantize`; encoders are asked for throughput, and 7 bits need no slow kernels
+
+
+def write_graph(graph: ModelProto, path: Path, weights: WeightsFile, precision: str, weight_bits: int = 8) -> None:
+    """Write a traced graph in a precision, its large tensors to `weights`."""
+    model = quantize(graph, weight_bits) if precision == "int8" else ModelProto()
+    if precision == "fp32":
+        model.CopyFrom(graph)
+    for node in model.graph.node:  # traces carry Python stack lines; nobody serves those
+        del node.metadata_props[:]
+        node.doc_string = ""
+    del model.metadata_props[:], model.graph.metadata_props[:], model.graph.value_info[:]
+    model.producer_name, model.producer_version, model.doc_string = "triptych", __version__, ""
+    weights.externalize(model)
+    path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def write_encoder(graph: ModelProto, folder: Path) -> None:
+    """The one graph of an encoder model in every precision."""
+    for precision in PRECISIONS:
+        weights = WeightsFile(folder / f"weights.{precision}.bin")
+        write_graph(graph, folder / f"graph.{precision}.onnx", weights, precision, ENCODER_WEIGHT_BITS)
+
+
+def encoder_precisions() -> dict[str, dict[str, Any]]:
+    """The manifest's member `precisions` for what `write_encoder` wrote."""
+    exact = {"saturation_free": True} if ENCODER_WEIGHT_BITS == 7 else {}
+    return {p: {"graph": f"graph.{p}.onnx", **(exact if p == "int8" else {})} for p in PRECISIONS}
+
+
+def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
+    """Write tokenizer.json, without a trainer's cutting and padding."""
+    plain = Tokenizer.from_str(tokenizer.to_str())
+    plain.no_truncation()
+    plain.no_padding()
+    plain.save(str(path))
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write `bundle.json` with size and SHA-256 of everything beside it."""
+    files = sorted(path for path in folder.iterdir() if path.name != FILE_NAME)
+    manifest["files"] = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in files}
+    (folder / FILE_NAME).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,61 @@
+"""One encoder layer as the runtime likes it, around the checkpoint's own sub-modules; shared by the text and image graphs.
+
+Shapes: `B` rows, `T` positions, `E` model dimensions.
+"""
+
+from torch import Tensor, nn
+
+from triptych_export.operators import full_attention, packed_attention
+from triptych_training.blocks import EncoderLayer
+
+
+class FusedLayer(nn.Module):
+    """Self-attention in one operator, then the feed-forward."""
+
+    def __init__(self, layer: EncoderLayer) -> None:
+        super().__init__()
+        self.layer = layer
+        projection = layer.attention.query_key_value
+        self.heads = layer.attention.heads
+        self.weight = nn.Parameter(projection.weight.detach().t().contiguous())  # as the operator wants it
+        self.bias = projection.bias
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, None means full rows."""
+        frame = self.layer.attention_residual
+        context = packed_attention(frame.enter(x), self.weight, self.bias, lengths, self.heads)
+        return self._feed(frame.leave(x, self.layer.attention.output(context)))
+
+    def _feed(self, x: Tensor) -> Tensor:
+        frame = self.layer.feedforward_residual
+        return frame.leave(x, self.layer.feedforward(frame.enter(x)))
+
+
+class FirstPositionLayer(nn.Module):
+    """A last layer of which only position 0 is asked for: keys and values of all positions, all else of one."""
+
+    def __init__(self, layer: EncoderLayer) -> None:
+        super().__init__()
+        self.layer = layer
+        projection = layer.attention.query_key_value
+        width = projection.in_features
+        self.heads = layer.attention.heads
+        self.query = _rows(projection, 0, width)
+        self.key_value = _rows(projection, width, 3 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, T, E]`, full rows -> position 0 `[B, E]`."""
+        frame, last = self.layer.attention_residual, self.layer.feedforward_residual
+        entered = frame.enter(x)
+        key, value = self.key_value(entered).chunk(2, dim=-1)
+        context = full_attention(self.query(entered[:, :1]), key, value, self.heads)  # [B, 1, E]
+        y = frame.leave(x[:, 0], self.layer.attention.output(context.squeeze(1)))
+        return last.leave(y, self.layer.feedforward(last.enter(y)))
+
+
+def _rows(linear: nn.Linear, start: int, stop: int) -> nn.Linear:
+    """A projection to some of the outputs."""
+    part = nn.Linear(linear.in_features, stop - start)
+    part.weight = nn.Parameter(linear.weight.detach()[start:stop].clone())
+    part.bias = nn.Parameter(linear.bias.detach()[start:stop].clone())
+    return part

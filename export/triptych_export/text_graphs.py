@@ -1,0 +1,168 @@
+"""The graphs of the BERT family, one a task, as modules around the checkpoint's own sub-modules.
+
+Inputs of all: `ids` and `segments` `[B, T]` int32, `lengths` `[B]` int32; what lies beyond a row's length is padding and never
+matters. Outputs of all: `mean` and `cls` `[B, E]`, the last hidden states' mean over the row's tokens and that of token 0.
+
+Shapes: `B` rows, `T` positions, `E` model dimensions, `M` masks of all rows, `V` tokens, `C` classes.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from triptych_export.fused_layer import FusedLayer
+from triptych_export.operators import top_k
+from triptych_training.bert import (
+    Bert,
+    BertForPretraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
+from triptych_training.blocks import EncoderLayer
+
+
+class TextEncoder(nn.Module):
+    """Hidden states and what is pooled from them."""
+
+    def __init__(self, bert: Bert) -> None:
+        super().__init__()
+        self.embedding, self.norm = bert.embedding, bert.norm
+        self.layers = nn.ModuleList(_fuse(layer) for layer in bert.layers)
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states `[B, T, E]`, their mean and the first one, `[B, E]` each."""
+        x = self.embedding(ids, segments)
+        for layer in self.layers:
+            x = layer(x, lengths)
+        hidden: Tensor = self.norm(x)
+        shares = inside(ids, lengths).float() / lengths[:, None]  # [B, T]
+        mean = torch.bmm(shares[:, None], hidden).squeeze(1)
+        return hidden, mean, hidden[:, 0]
+
+
+class TextGraph(nn.Module):
+    """Common frame: names of inputs and outputs beside the encoder."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("ids", "segments", "lengths")
+    outputs: ClassVar[tuple[str, ...]] = ("mean", "cls")
+
+    def __init__(self, model: BertModel) -> None:
+        super().__init__()
+        self.encoder = TextEncoder(model.bert)
+        self.max_positions = model.config.max_positions
+
+
+class FillMaskGraph(TextGraph):
+    """Only the masked positions reach the vocabulary; the best `k` are chosen in the graph."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*TextGraph.inputs, "places", "k")
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "scores", "tokens", "log_probabilities")
+
+    def __init__(self, model: BertForPretraining) -> None:
+        super().__init__(model)
+        self.head = model.masked_token
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        """`places` `[M]` int64 are indices in the flattened `[B*T]`; -> `[M, k]` scores and tokens, `[M, V]`."""
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        return mean, cls, *self._fill(hidden, places, k)
+
+    def _fill(self, hidden: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits = self.head(torch.index_select(hidden.flatten(0, 1), 0, places))
+        # One vectorised pass serves both: ReduceLogSumExp alone takes five times as long.
+        log_probabilities = torch.log_softmax(logits, dim=-1)
+        best, tokens = top_k(log_probabilities, k)
+        return torch.exp(best), tokens, log_probabilities
+
+
+class PretrainingGraph(FillMaskGraph):
+    """FillMaskGraph that also says whether the second text follows the first."""
+
+    outputs: ClassVar[tuple[str, ...]] = (*FillMaskGraph.outputs, "next_sentence")
+
+    def __init__(self, model: BertForPretraining) -> None:
+        super().__init__(model)
+        self.pooler, self.next_sentence = model.pooler, model.next_sentence
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        """As FillMaskGraph, and probabilities `[B, 2]`; index 1: it follows."""
+        assert self.pooler is not None
+        assert self.next_sentence is not None
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        follows = torch.softmax(self.next_sentence(self.pooler(hidden)), dim=-1)
+        return mean, cls, *self._fill(hidden, places, k), follows
+
+
+class TextClassificationGraph(TextGraph):
+    """Probabilities of the text's labels."""
+
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "probabilities")
+
+    def __init__(self, model: BertForSequenceClassification) -> None:
+        super().__init__(model)
+        self.pooler, self.classifier = model.pooler, model.classifier
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, C]`."""
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        return mean, cls, torch.softmax(self.classifier(self.pooler(hidden)), dim=-1)
+
+
+class TokenClassificationGraph(TextGraph):
+    """Probabilities of every token's labels."""
+
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "probabilities")
+
+    def __init__(self, model: BertForTokenClassification) -> None:
+        super().__init__(model)
+        self.classifier = model.classifier
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, T, C]`."""
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        return mean, cls, torch.softmax(self.classifier(hidden), dim=-1)
+
+
+class QuestionAnsweringGraph(TextGraph):
+    """Logits of the answer's first and last token."""
+
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "start", "end")
+
+    def __init__(self, model: BertForQuestionAnswering) -> None:
+        super().__init__(model)
+        self.span = model.span
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, T]` each, -inf on padding."""
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        start, end = self.span(hidden).unbind(-1)
+        padding = ~inside(ids, lengths)
+        return mean, cls, start.masked_fill(padding, float("-inf")), end.masked_fill(padding, float("-inf"))
+
+
+def text_graph(model: BertModel) -> TextGraph:
+    """The graph that serves a model's head."""
+    match model:
+        case BertForPretraining(next_sentence=None):
+            return FillMaskGraph(model)
+        case BertForPretraining():
+            return PretrainingGraph(model)
+        case BertForSequenceClassification():
+            return TextClassificationGraph(model)
+        case BertForTokenClassification():
+            return TokenClassificationGraph(model)
+        case BertForQuestionAnswering():
+            return QuestionAnsweringGraph(model)
+
+
+def inside(ids: Tensor, lengths: Tensor) -> Tensor:
+    """`[B, T]` bool, False on padding."""
+    return torch.arange(ids.shape[1], dtype=torch.int32) < lengths[:, None]
+
+
+def _fuse(layer: nn.Module) -> FusedLayer:
+    assert isinstance(layer, EncoderLayer)
+    return FusedLayer(layer)

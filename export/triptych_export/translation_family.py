@@ -1,0 +1,152 @@
+"""Encoder-decoder checkpoints as translation bundles."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sacrebleu.metrics.bleu import BLEU
+
+from triptych_export.bundle_files import PRECISIONS, write_graph, write_manifest
+from triptych_export.card import Description
+from triptych_export.errors import SourceError
+from triptych_export.family import Report, Say
+from triptych_export.graphs import fold_scales
+from triptych_export.parity import Sample, agreement, check_parity, decode, make_sample
+from triptych_export.samples import spread
+from triptych_export.tracing import trace_encoder, trace_step
+from triptych_export.weights import WeightsFile
+from triptych_serving.bundle import open_bundle
+from triptych_serving.manifest import FORMAT, TRANSLATION
+from triptych_training.checkpoint import ARCHITECTURE, Checkpoint, load_checkpoint
+from triptych_training.corpus import Pair, read_pairs
+
+PARITY_SENTENCES = 300
+HEAD_MULTIPLE = 8  # of GroupQueryAttention
+QUALITY_SLOTS = 16
+
+
+class TranslationFamily:
+    """A translation checkpoint.
+
+    Args:
+        folder: what a training wrote.
+        valid: files of sentence pairs for parity and BLEU; empty: the sample in the folder.
+
+    Raises:
+        SourceError: the runtime's operators cannot take the shape, or there are no sentences.
+        TrainingError: checkpoint or sentences cannot be read.
+    """
+
+    def __init__(self, folder: Path, valid: Sequence[str]) -> None:
+        self.checkpoint = load_checkpoint(folder)
+        _check_shape(self.checkpoint)
+        self.pairs = _pairs(folder, self.checkpoint, valid)
+
+    @property
+    def default_name(self) -> str:
+        return f"{self.checkpoint.source_language}-{self.checkpoint.target_language}"
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        return self.checkpoint.provenance
+
+    def describe(self) -> Description:
+        config = self.checkpoint.model.config
+        shape = f"{config.decoder_layers}, {config.heads}, {config.model_dim // config.heads}"
+        rows = {
+            "decoder layers, heads, head size": shape,
+            "longest source, target (tokens)": f"{config.max_positions}, {config.max_positions}",
+        }
+        return Description(f"Translates {self.checkpoint.source_language} to {self.checkpoint.target_language}.", rows)
+
+    def write(self, folder: Path, say: Say) -> None:
+        write_translation(self.checkpoint, folder, say)
+
+    def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
+        return _measure(self.checkpoint, folder, self.pairs, say)
+
+
+def write_translation(checkpoint: Checkpoint, folder: Path, say: Say) -> None:
+    """Graphs in every precision, tokenizer and a first manifest."""
+    folder.mkdir()
+    folded = fold_scales(checkpoint.model)
+    say("tracing the encoder")
+    encoder = trace_encoder(folded)
+    say("tracing the step")
+    step = trace_step(folded)
+    for precision in PRECISIONS:
+        weights = WeightsFile(folder / f"weights.{precision}.bin")
+        for kind, graph in (("encoder", encoder), ("step", step)):
+            write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision)
+    checkpoint.tokenizer.save(str(folder / "tokenizer.json"))
+    write_manifest(folder, translation_manifest(checkpoint))
+
+
+def translation_manifest(checkpoint: Checkpoint) -> dict[str, Any]:
+    """All that the checkpoint says."""
+    config = checkpoint.model.config
+    return {
+        "format": FORMAT,
+        "task": TRANSLATION,
+        "family": ARCHITECTURE,
+        "source_languages": [checkpoint.source_language],
+        "target_languages": [checkpoint.target_language],
+        "tokens": {"pad": config.pad_id, "start": config.bos_id, "end": config.eos_id},
+        "limits": {"max_source_tokens": config.max_positions, "max_target_tokens": config.max_positions},
+        "decoder": {
+            "layers": config.decoder_layers,
+            "heads": config.heads,
+            "head_dim": config.model_dim // config.heads,
+        },
+        "precisions": {p: {"encoder": f"encoder.{p}.onnx", "step": f"step.{p}.onnx"} for p in PRECISIONS},
+        "default_precision": "fp32",
+        "generation": {"max_length": config.max_positions - 1},
+        "provenance": {},
+        "metrics": {},
+        "parity": {},
+    }
+
+
+def _check_shape(checkpoint: Checkpoint) -> None:
+    config = checkpoint.model.config
+    size = config.model_dim // config.heads
+    if size % HEAD_MULTIPLE:
+        raise SourceError(
+            f"model_dim {config.model_dim} with {config.heads} heads: a head has {size} dimensions; "
+            f"ONNX Runtime's attention takes multiples of {HEAD_MULTIPLE}"
+        )
+
+
+def _pairs(folder: Path, checkpoint: Checkpoint, valid: Sequence[str]) -> list[Pair]:
+    pairs = read_pairs(valid) if valid else list(checkpoint.samples)
+    if not pairs:
+        raise SourceError(f"{folder}: holds no sentences for the parity check; name a file of pairs with --valid")
+    return pairs
+
+
+def _measure(checkpoint: Checkpoint, folder: Path, pairs: Sequence[Pair], say: Say) -> tuple[Report, Report]:
+    """Parity of fp32, agreement of int8, BLEU of both."""
+    config = checkpoint.model.config
+    encodings = checkpoint.tokenizer.encode_batch([source for source, _ in pairs])
+    sources = [encoding.ids for encoding in encodings if len(encoding.ids) <= config.max_positions]
+    references = [t for (_, t), e in zip(pairs, encodings, strict=True) if len(e.ids) <= config.max_positions]
+    say("decoding in PyTorch")
+    sample = make_sample(checkpoint.model, spread(sources, PARITY_SENTENCES), config.max_positions - 1)
+    say("comparing the bundle with PyTorch, token by token")
+    parity: Report = {"fp32": check_parity(folder, "fp32", sample)}
+    parity["int8"] = _compare_int8(folder, sample)
+    say("measuring BLEU")
+    metrics: Report = {"validation_pairs": len(sources)}
+    scorer = BLEU()
+    bundle = open_bundle(folder)
+    for precision in PRECISIONS:
+        outputs = decode(bundle, precision, sources, config.max_positions - 1, QUALITY_SLOTS)
+        texts = checkpoint.tokenizer.decode_batch(outputs)
+        metrics[f"bleu_{precision}"] = round(scorer.corpus_score(texts, [references]).score, 2)
+    metrics["sacrebleu_signature"] = str(scorer.get_signature())
+    return parity, metrics
+
+
+def _compare_int8(folder: Path, sample: Sample) -> dict[str, float]:
+    outputs = decode(open_bundle(folder), "int8", sample.sources, sample.max_length, QUALITY_SLOTS)
+    return agreement(sample.expected, outputs)

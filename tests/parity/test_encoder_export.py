@@ -1,0 +1,156 @@
+"""The whole way once for every head: a checkpoint folder traced, quantized, compared with PyTorch, and read by serving."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from triptych_export import text_family
+from triptych_export.answers import Answer
+from triptych_export.errors import ParityError, SourceError
+from triptych_export.exporter import ExportOptions, export
+from triptych_serving.bundle import Bundle, open_bundle, read_labels
+from triptych_serving.manifest import ImageManifest, TextManifest
+from triptych_training.bert import (
+    BertConfig,
+    BertForPretraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
+from triptych_training.encoder_checkpoint import (
+    BertCheckpoint,
+    ImagePreprocessing,
+    VitCheckpoint,
+    save_bert_checkpoint,
+    save_vit_checkpoint,
+)
+from triptych_training.vit import Vit, VitConfig
+from triptych_training.wordpiece import train_wordpiece
+
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "play", "chess"]
+TEXTS = [" ".join(WORDS[i % 7 : 3 + i % 14]) for i in range(30)]
+PAIRS = list(zip(TEXTS[::2], TEXTS[1::2], strict=True))
+TOKENIZER = train_wordpiece(TEXTS * 2, 80, lowercase=True)
+SHAPE = BertConfig(
+    TOKENIZER.get_vocab_size(), model_dim=32, heads=2, feedforward_dim=48, layers=1, max_positions=20, norm_epsilon=1e-6
+)
+METRICS = {"accuracy": 0.5}
+HEADS: dict[str, tuple[Callable[[], BertModel], tuple[str, ...]]] = {
+    "fill-mask": (lambda: BertForPretraining(SHAPE), ()),
+    "text-classification": (lambda: BertForSequenceClassification(SHAPE, 2), ("no", "yes")),
+    "token-classification": (lambda: BertForTokenClassification(SHAPE, 3), ("O", "B-PER", "I-PER")),
+    "question-answering": (lambda: BertForQuestionAnswering(SHAPE), ()),
+}
+
+
+def enlarge(model: nn.Module) -> None:
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    model.eval()
+
+
+def save_text(folder: Path, task: str) -> Path:
+    make, labels = HEADS[task]
+    model = make()
+    enlarge(model)
+    provenance = {"metrics": METRICS, "recipe": {"train": ["/data/a.txt"], "tokenizer": "/data/tokenizer.json"}}
+    save_bert_checkpoint(BertCheckpoint(model, TOKENIZER, labels, provenance, [*TEXTS, *PAIRS], pairs=True), folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=HEADS)
+def text_bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    work = tmp_path_factory.mktemp("text")
+    folder = save_text(work / "checkpoint", request.param)
+    return open_bundle(export(folder, ExportOptions(work / "models", notes="Random | numbers."), lambda line: None))
+
+
+def test_serving_reads_what_a_text_model_is(text_bundle: Bundle) -> None:
+    manifest = text_bundle.manifest_of(TextManifest)
+    assert text_bundle.folder.parts[-2:] == (manifest.task, "1")
+    assert manifest.family == "triptych-bert"
+    assert (manifest.tokens.pad, manifest.tokens.cls, manifest.tokens.sep, manifest.tokens.mask) == (0, 2, 3, 4)
+    assert (manifest.limits.max_tokens, manifest.hidden_size) == (20, 32)
+    assert manifest.labels == HEADS[manifest.task][1]
+    assert manifest.next_sentence == (manifest.task == "fill-mask")
+    assert manifest.pairs == (manifest.task == "text-classification")
+    assert list(manifest.precisions) == ["int8", "fp32"]
+    assert [graph.saturation_free for graph in manifest.precisions.values()] == [True, False]
+
+
+def test_the_reports_say_what_was_compared(text_bundle: Bundle) -> None:
+    parity = text_bundle.manifest.parity
+    assert parity["fp32"]["samples"] == 45
+    assert parity["fp32"]["batches"] == [1, 3, 16]
+    assert parity["fp32"]["best_choices_equal"] is True
+    assert parity["int8"]["decisions"] == parity["fp32"]["decisions"] >= 45
+    assert text_bundle.manifest.metrics == METRICS
+
+
+def test_the_card_tells_it_all_and_no_folder(text_bundle: Bundle) -> None:
+    card = (text_bundle.folder / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "Random | numbers." in card
+    assert "| accuracy | 0.5 |" in card
+    assert "| int8: top 1 agreement percent |" in card
+    assert "/data" not in card + (text_bundle.folder / "bundle.json").read_text(encoding="utf-8")
+
+
+def test_other_answers_than_pytorch_s_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save_text(tmp_path / "checkpoint", "question-answering")
+    true = text_family.answer_in_torch
+
+    def spoilt(model: BertModel, row: Any) -> Answer:
+        return {name: values + np.float32(0.01) for name, values in true(model, row).items()}
+
+    monkeypatch.setattr(text_family, "answer_in_torch", spoilt)
+    with pytest.raises(ParityError, match=r"differs from PyTorch by up to 0\.01"):
+        export(folder, ExportOptions(tmp_path / "models"), lambda line: None)
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_checkpoint_without_texts_asks_for_some(tmp_path: Path) -> None:
+    save_bert_checkpoint(BertCheckpoint(BertForQuestionAnswering(SHAPE), TOKENIZER), tmp_path / "checkpoint")
+    with pytest.raises(SourceError, match="holds no texts for the parity check; name a file of texts with --valid"):
+        export(tmp_path / "checkpoint", ExportOptions(tmp_path / "models"), lambda line: None)
+
+
+def jpeg(index: int) -> bytes:
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(index).integers(0, 256, (4, 5, 3), np.uint8)
+    Image.fromarray(pixels).resize((50 + index, 40)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def save_vit(folder: Path, side: int = 32) -> Path:
+    model = Vit(VitConfig(3, 32, 8, model_dim=32, heads=2, feedforward_dim=48, layers=2))
+    enlarge(model)
+    image = ImagePreprocessing(side, side, "shortest-edge", 36, "bicubic", (0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
+    save_vit_checkpoint(VitCheckpoint(model, ("ant", "big  bee", "cow"), image, {}, [jpeg(i) for i in range(20)]), folder)
+    return folder
+
+
+def test_serving_reads_what_an_image_model_is(tmp_path: Path) -> None:
+    bundle = open_bundle(export(save_vit(tmp_path / "checkpoint"), ExportOptions(tmp_path / "models"), lambda line: None))
+    manifest = bundle.manifest_of(ImageManifest)
+    assert bundle.folder == tmp_path / "models" / "image-classification" / "1"
+    assert (manifest.family, manifest.label_count) == ("triptych-vit", 3)
+    assert read_labels(bundle.path("labels.txt")) == ("ant", "big bee", "cow")
+    assert (manifest.image.height, manifest.image.resize_size, manifest.image.interpolation) == (32, 36, "bicubic")
+    assert (manifest.mean, manifest.std) == ((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
+    assert manifest.parity["fp32"]["samples"] == manifest.parity["int8"]["decisions"] == 20
+
+
+def test_pixels_that_the_model_does_not_take_are_refused(tmp_path: Path) -> None:
+    folder = save_vit(tmp_path / "checkpoint", side=24)
+    with pytest.raises(SourceError, match="image: 24 x 24 pixels, the model takes 32 x 32"):
+        export(folder, ExportOptions(tmp_path / "models"), lambda line: None)

@@ -1,0 +1,98 @@
+"""Both stems of the ViT family, with large random weights: the graph's probabilities are PyTorch's."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from triptych_export.answers import check_answers, compare_answers
+from triptych_export.bundle_files import write_encoder
+from triptych_export.image_graphs import ImageGraph
+from triptych_export.parity_image import Pixels, answer_images_in_session, answer_images_in_torch
+from triptych_export.tracing import trace_image
+from triptych_serving.session import Session
+from triptych_training.vit import Vit, VitConfig
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CLASSES, SIDE = 20, 32
+SHAPES = {
+    "patches": VitConfig(CLASSES, SIDE, 8, model_dim=48, heads=3, feedforward_dim=80, layers=3),
+    "convolutions": VitConfig(CLASSES, SIDE, 8, model_dim=48, heads=3, feedforward_dim=80, layers=2, stem="convolution"),
+    "one layer": VitConfig(CLASSES, SIDE, 16, model_dim=32, heads=2, feedforward_dim=64, layers=1),
+}
+Exported = tuple[Vit, Path]
+
+
+def make_model(shape: VitConfig) -> Vit:
+    """Weights at which a lost bias shows, and batch statistics as after a training."""
+    torch.manual_seed(5)
+    model = Vit(shape).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean.normal_()  # type: ignore[union-attr]
+                module.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+    return model
+
+
+@pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    model, folder = make_model(request.param), tmp_path_factory.mktemp("graph")
+    write_encoder(trace_image(ImageGraph(model, MEAN, STD)), folder)
+    return model, folder
+
+
+@pytest.fixture
+def images() -> list[Pixels]:
+    """Forty, from dark to bright, from flat to noisy."""
+    chance = np.random.default_rng(2)
+    levels = np.linspace(0, 255, 40)
+    noise = chance.normal(size=(40, SIDE, SIDE, 3)) * np.linspace(0, 90, 40)[::-1, None, None, None]
+    tint = chance.normal(size=(40, 1, 1, 3)) * 40
+    return list(np.clip(levels[:, None, None, None] + noise + tint, 0, 255).astype(np.uint8))
+
+
+def test_probabilities_are_those_of_pytorch_in_every_batch(exported: Exported, images: list[Pixels]) -> None:
+    model, folder = exported
+    expected = [answer_images_in_torch(model, image, MEAN, STD) for image in images]
+    session = Session(folder / "graph.fp32.onnx")
+    report = check_answers(expected, lambda size: answer_images_in_session(session, images, size, CLASSES))
+    assert (report["samples"], report["decisions"]) == (40, 40)
+    assert len({int(answer["probabilities"].argmax()) for answer in expected}) > 1
+
+
+def test_as_many_labels_come_as_were_asked_for(exported: Exported, images: list[Pixels]) -> None:
+    model, folder = exported
+    pixels = np.stack(images[:5])
+    scores, labels = Session(folder / "graph.fp32.onnx").run({"pixels": pixels, "k": np.array([3])}, ["scores", "labels"])
+    assert scores.shape == labels.shape == (5, 3)
+    assert np.all(np.diff(scores) <= 0)
+    best = [int(answer_images_in_torch(model, image, MEAN, STD)["probabilities"].argmax()) for image in images[:5]]
+    assert labels[:, 0].tolist() == best
+
+
+def test_int8_is_near_and_needs_no_slow_kernels(exported: Exported, images: list[Pixels]) -> None:
+    model, folder = exported
+    expected = [answer_images_in_torch(model, image, MEAN, STD) for image in images]
+    fast = answer_images_in_session(Session(folder / "graph.int8.onnx", saturation_free=True), images, 16, CLASSES)
+    safe = answer_images_in_session(Session(folder / "graph.int8.onnx"), images, 16, CLASSES)
+    for left, right in zip(fast, safe, strict=True):
+        np.testing.assert_array_equal(left["probabilities"], right["probabilities"])
+    report = compare_answers(expected, fast)
+    assert report["top_1_agreement_percent"] > 60
+    assert report["mean_probability_difference"] < 0.1
+
+
+def test_patches_are_multiplied_as_bytes(exported: Exported) -> None:
+    model, folder = exported
+    kinds = [node.op_type for node in onnx.load(folder / "graph.int8.onnx", load_external_data=False).graph.node]
+    by_patch = model.config.stem == "patch"
+    assert kinds.count("MatMulIntegerToFloat") == by_patch
+    assert kinds.count("Cast") == (not by_patch)
+    assert kinds.count("QAttention") == model.config.layers - 1  # of the last layer only the class token is asked for
+    assert not {"MatMul", "Gemm", "BatchNormalization"} & set(kinds)

@@ -1,0 +1,140 @@
+"""Every head and shape of the BERT family, with large random weights: the graph's numbers are PyTorch's."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from triptych_export.answers import check_answers, compare_answers
+from triptych_export.bundle_files import write_encoder
+from triptych_export.errors import ParityError
+from triptych_export.parity_text import TextRow, answer_in_session, answer_in_torch
+from triptych_export.text_graphs import text_graph
+from triptych_export.tracing import trace_text
+from triptych_serving.session import Session
+from triptych_training.bert import (
+    BertConfig,
+    BertForPretraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
+
+VOCABULARY, LONGEST = 1_200, 24
+SHAPE = {"model_dim": 48, "heads": 3, "feedforward_dim": 80, "layers": 2, "max_positions": LONGEST}
+POST = BertConfig(VOCABULARY, **SHAPE)
+PRE = BertConfig(VOCABULARY, **SHAPE, norm="pre", activation="relu", norm_epsilon=1e-5)
+MODELS: dict[str, Callable[[], BertModel]] = {
+    "pre-training": lambda: BertForPretraining(POST),
+    "without next sentence, pre-norm": lambda: BertForPretraining(PRE, next_sentence=False),
+    "text classification": lambda: BertForSequenceClassification(POST, 3),
+    "token classification, pre-norm": lambda: BertForTokenClassification(PRE, 20),
+    "question answering": lambda: BertForQuestionAnswering(POST),
+}
+Exported = tuple[BertModel, Path]
+
+
+def enlarge(model: nn.Module) -> nn.Module:
+    """Weights at which a wrong mask or a lost bias shows."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    model = request.param()
+    enlarge(model)
+    folder = tmp_path_factory.mktemp("graph")
+    write_encoder(trace_text(text_graph(model)), folder)
+    return model, folder
+
+
+@pytest.fixture
+def rows() -> list[TextRow]:
+    """Forty texts of 2 to 24 tokens, long beside short; every third has no mask, the others one to four."""
+    chance = np.random.default_rng(3)
+    rows = []
+    for index in range(40):
+        length = 2 + (7 * index) % (LONGEST - 1)
+        ids = chance.integers(5, VOCABULARY, length).tolist()
+        first = int(chance.integers(1, length + 1))
+        places = list(range(index % 2, length, 1 + length // 4)) if index % 3 else []
+        rows.append(TextRow(ids, [0] * first + [1] * (length - first), places))
+    return rows
+
+
+def test_numbers_are_those_of_pytorch_in_every_batch(exported: Exported, rows: list[TextRow]) -> None:
+    model, folder = exported
+    expected = [answer_in_torch(model, row) for row in rows]
+    session = Session(folder / "graph.fp32.onnx")
+    report = check_answers(expected, lambda size: answer_in_session(session, rows, size, pad=0))
+    assert report["samples"] == 40
+    assert report["decisions"] >= 40
+    assert max(report["largest_difference"].values()) < 1e-3
+
+
+def test_other_weights_are_found_out(exported: Exported, rows: list[TextRow]) -> None:
+    model, folder = exported
+    expected = [{name: values + 0.01 for name, values in answer_in_torch(model, row).items()} for row in rows[1:3]]
+    session = Session(folder / "graph.fp32.onnx")
+    with pytest.raises(ParityError, match=r"sample 0, \w+, 1 at once: differs from PyTorch by up to 0.01"):
+        check_answers(expected, lambda size: answer_in_session(session, rows[1:3], size, pad=0))
+
+
+def test_what_stands_in_padding_does_not_matter(exported: Exported, rows: list[TextRow]) -> None:
+    session = Session(exported[1] / "graph.fp32.onnx")
+    for quiet, loud in zip(answer_in_session(session, rows, 16, 0), answer_in_session(session, rows, 16, 1_000), strict=True):
+        for name, values in quiet.items():
+            np.testing.assert_allclose(loud[name], values, atol=1e-5, err_msg=name)
+
+
+def test_int8_is_near_and_needs_no_slow_kernels(exported: Exported, rows: list[TextRow]) -> None:
+    model, folder = exported
+    expected = [answer_in_torch(model, row) for row in rows]
+    fast = answer_in_session(Session(folder / "graph.int8.onnx", saturation_free=True), rows, 16, pad=0)
+    safe = answer_in_session(Session(folder / "graph.int8.onnx"), rows, 16, pad=0)
+    for left, right in zip(fast, safe, strict=True):
+        for name, values in left.items():
+            np.testing.assert_array_equal(values, right[name])
+    report = compare_answers(expected, fast)
+    assert report["mean_cosine"] > 0.97
+    assert report["top_1_agreement_percent"] > 60
+
+
+def test_no_projection_but_the_narrow_ones_stays_in_float(exported: Exported) -> None:
+    kinds = [node.op_type for node in onnx.load(exported[1] / "graph.int8.onnx", load_external_data=False).graph.node]
+    assert kinds.count("QAttention") == POST.layers
+    assert kinds.count("DynamicQuantizeMatMul") >= 3 * POST.layers
+    assert kinds.count("Gemm") + kinds.count("MatMul") <= 2  # the mean, and labels or next sentence
+
+
+def test_gelu_is_exact_and_one_operator(exported: Exported) -> None:
+    model, folder = exported
+    nodes = onnx.load(folder / "graph.fp32.onnx", load_external_data=False).graph.node
+    kinds = [node.op_type for node in nodes]
+    assert "Erf" not in kinds
+    assert not any(a.s == b"tanh" for node in nodes if node.op_type == "Gelu" for a in node.attribute)
+    assert kinds.count("Gelu") >= (POST.layers if model.config.activation == "gelu" else 0)
+
+
+def test_padding_is_no_answer(tmp_path: Path) -> None:
+    model = enlarge(BertForQuestionAnswering(POST))
+    assert isinstance(model, BertForQuestionAnswering)
+    write_encoder(trace_text(text_graph(model)), tmp_path)
+    inputs = {
+        "ids": np.full((2, 6), 9, np.int32),
+        "segments": np.zeros((2, 6), np.int32),
+        "lengths": np.array([6, 2], np.int32),
+    }
+    for logits in Session(tmp_path / "graph.fp32.onnx").run(inputs, ["start", "end"]):
+        assert np.isfinite(logits[0]).all()
+        assert np.isfinite(logits[1, :2]).all()
+        assert np.all(np.isneginf(logits[1, 2:]))
