@@ -1,5 +1,6 @@
-"""Where a command's translations come from: an engine in this process, or a server."""
+"""Where a command's results come from: an engine in this process, or a server."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +11,23 @@ from triptych_cli.options import asks_server
 from triptych_cli.repository import embedded_repository
 
 EMBEDDED_CALL = 1_024  # texts handed to the engine at once
+FIELD = re.compile(r"(?:contents|inputs|images)\[(\d+)\](?:\.\w+)?")  # how an error names one input
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the command line asks for; empty members leave the choice to the model."""
+class Place:
+    """Which model the command line asks for, and where; empty members leave the choice open."""
 
     models: Path | None = None
     model: str = ""
     server: str = ""
     precision: str | None = None
+
+
+@dataclass(frozen=True)
+class Request(Place):
+    """A translation that the command line asks for; empty members leave the choice to the model."""
+
     source_language: str = ""
     target_language: str = ""
     max_length: int | None = None
@@ -33,8 +41,8 @@ class Translated:
     truncated: bool
 
 
-class TextError(Exception):
-    """One text of a batch cannot be translated."""
+class InputError(Exception):
+    """One text or image of a batch cannot be used."""
 
     def __init__(self, index: int, problem: str) -> None:
         super().__init__(problem)
@@ -61,7 +69,7 @@ class Backend(Protocol):
         """Order is kept.
 
         Raises:
-            TextError: one of the texts is the cause.
+            InputError: one of the texts is the cause.
             BackendError: anything else.
         """
         ...
@@ -70,7 +78,7 @@ class Backend(Protocol):
         """Pieces, then the whole.
 
         Raises:
-            TextError: the text is the cause.
+            InputError: the text is the cause.
             BackendError: anything else.
         """
         ...

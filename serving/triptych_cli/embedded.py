@@ -1,15 +1,17 @@
 """An engine in this process."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from triptych_cli.backend import EMBEDDED_CALL, BackendError, Request, TextError, Translated
-from triptych_serving.errors import InvalidInputError, ServingError
+from triptych_cli.backend import EMBEDDED_CALL, FIELD, BackendError, InputError, Request, Translated
+from triptych_serving.capability import text_capabilities
+from triptych_serving.errors import BundleError, InvalidInputError, ServingError
+from triptych_serving.manifest import TRANSLATION, TextManifest, read_manifest
 from triptych_serving.options import DecodingOptions
 from triptych_serving.registry import Registry, Wish, load_registry
+from triptych_serving.repository import Entry, newest_versions
 from triptych_serving.row import Finish
 from triptych_serving.translator import Output, Translator, TranslatorOptions
 
@@ -32,12 +34,9 @@ class EmbeddedBackend:
     def __enter__(self) -> Self:
         request = self._request
         wish = Wish(request.model, "", request.source_language, request.target_language)
-        with _as_backend_errors():
+        with as_backend_errors():
             options = TranslatorOptions(precision=request.precision)
-            self._registry: Registry = load_registry(self._repository, options, request.model)
-            faults = [loaded.fault for loaded in self._registry.models if loaded.fault]
-            if faults and not self._registry.translators:
-                raise BackendError("; ".join(faults))
+            self._registry: Registry = open_registry(self._repository, options, request.model, TRANSLATION)
             self._translator: Translator = self._registry.find(wish)
         return self
 
@@ -45,11 +44,11 @@ class EmbeddedBackend:
         self._registry.close(drain=False)
 
     def translate(self, texts: Sequence[str]) -> list[Translated]:
-        with _as_backend_errors():
+        with as_backend_errors():
             return [_translated(output) for output in self._translator.translate(texts, self._options)]
 
     def stream(self, text: str) -> Iterator[str | Translated]:
-        with _as_backend_errors():
+        with as_backend_errors():
             for event in self._translator.stream(text, self._options):
                 yield _translated(event) if isinstance(event, Output) else event
 
@@ -58,12 +57,39 @@ def _translated(output: Output) -> Translated:
     return Translated(output.text, output.finish is Finish.LENGTH)
 
 
+def open_registry(repository: Path, options: TranslatorOptions, model: str, capability: str) -> Registry:
+    """Load what a command needs, and no more where the repository leaves no choice.
+
+    Raises:
+        BackendError: nothing could be loaded.
+    """
+    registry = load_registry(repository, options, model or only_model(repository, capability))
+    faults = [loaded.fault for loaded in registry.models if loaded.fault]
+    if faults and not registry.ready:
+        raise BackendError("; ".join(faults))
+    return registry
+
+
+def only_model(repository: Path, capability: str) -> str:
+    """The name of the one model that can do it; empty where there are none or several."""
+    names = [entry.name for entry in newest_versions(repository) if capability in _capabilities(entry)]
+    return names[0] if len(names) == 1 else ""
+
+
+def _capabilities(entry: Entry) -> frozenset[str]:
+    try:
+        manifest = read_manifest(entry.folder)
+    except BundleError:  # loading tells what is wrong
+        return frozenset()
+    return text_capabilities(manifest) if isinstance(manifest, TextManifest) else frozenset({manifest.task})
+
+
 @contextmanager
-def _as_backend_errors() -> Iterator[None]:
+def as_backend_errors() -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        match = re.fullmatch(r"contents\[(\d+)\]", error.field)
-        raise TextError(int(match[1]), error.problem) if match else BackendError(str(error)) from error
+        match = FIELD.fullmatch(error.field)
+        raise InputError(int(match[1]), error.problem) if match else BackendError(str(error)) from error
     except ServingError as error:
         raise BackendError(str(error)) from error

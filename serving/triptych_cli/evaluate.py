@@ -1,25 +1,33 @@
-"""`triptych evaluate`: BLEU of what a user would get."""
+"""`triptych evaluate`: how good a model's bundle is, measured on the engine that serves it."""
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from triptych_cli import options
-from triptych_cli.backend import Backend, BackendError, Request, TextError, open_backend
+from triptych_cli.backend import Backend, BackendError, InputError, Place, Request, open_backend
 from triptych_cli.failure import needs, one_line
 
+as_json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")
 
-@click.command(name="evaluate")
+
+@click.group(name="evaluate", help="Measure how good a model is.")
+def command() -> None:
+    """Group of the tasks that can be measured."""
+
+
+@command.command(name="translation")
 @click.argument("pairs", nargs=-1, required=True)
 @options.models
 @options.model
 @options.server
 @options.precision
 @click.option("--lowercase", is_flag=True, help="Compare without regard to case, as part of the literature does.")
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
-def command(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked: str) -> None:
+@as_json_option
+def translation(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked: str) -> None:
     """Translate the source side of PAIRS (source<TAB>target files, or SOURCE::TARGET) and print sacreBLEU."""
     needs("sacrebleu", "train")
     from sacrebleu.metrics.bleu import BLEU
@@ -42,11 +50,56 @@ def command(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked: str
         click.echo(f"BLEU {score:.2f}  ({len(examples):,} sentences in {seconds:.1f} s; {result['signature']})")
 
 
+@command.command(name="fill-mask")
+@click.argument("texts", nargs=-1, required=True)
+@options.models
+@options.model
+@options.precision
+@options.option("--sequence-length", default=128, help="Tokens of a row, [CLS] and [SEP] included.")
+@as_json_option
+def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **asked: Any) -> None:
+    """Hide 15 % of the tokens of TEXTS (files of paragraphs, a blank line between documents) and have them filled.
+
+    80 % of them are behind [MASK], 10 % behind another token, 10 % as they were: the same ones for every model of a vocabulary.
+    """
+    needs("triptych_training.pretraining", "train")
+    from triptych_cli.evaluation import masked_accuracy
+    from triptych_training.errors import TrainingError
+
+    with one_line(TrainingError, BackendError):
+        _show(masked_accuracy(texts, Place(**asked), sequence_length), as_json)
+
+
+@command.command(name="image-classification")
+@click.argument("folders", nargs=-1, required=True)
+@options.models
+@options.model
+@options.precision
+@click.option("--hold-out", default=0, show_default=True, help="Only these last of each class' files, in all; 0: every file.")
+@as_json_option
+def image_classification(folders: tuple[str, ...], hold_out: int, as_json: bool, **asked: Any) -> None:
+    """Classify the images of FOLDERS, each of <class>/<image> files, and print the accuracy."""
+    needs("triptych_training.pictures", "train")
+    from triptych_cli.evaluation import image_accuracy
+    from triptych_training.errors import TrainingError
+
+    with one_line(TrainingError, BackendError):
+        _show(image_accuracy(folders, Place(**asked), hold_out), as_json)
+
+
+def _show(result: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    for name, value in result.items():
+        click.echo(f"{name.replace('_', ' '):16} {value}")
+
+
 def _translate(backend: Backend, sources: Sequence[str]) -> list[str]:
     outputs: list[str] = []
     for first in range(0, len(sources), backend.batch):
         try:
             outputs += [translated.text for translated in backend.translate(sources[first : first + backend.batch])]
-        except TextError as error:
+        except InputError as error:
             raise click.ClickException(f"pair {first + error.index + 1}: {error}") from error
     return outputs

@@ -11,7 +11,7 @@ from triptych_cli.failure import needs, one_line
 @click.command(name="export")
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Model repository to write into.")
-@click.option("--name", default="", help="The model's name.  [default: SOURCE-TARGET languages]")
+@click.option("--name", default="", help="The model's name.  [default: SOURCE-TARGET languages, or the task]")
 @click.option("--version", type=click.IntRange(min=1), default=None, help="[default: the next free number]")
 @click.option(
     "--precision",
@@ -22,7 +22,7 @@ from triptych_cli.failure import needs, one_line
     show_default=True,
     help="What to ship; the first is the default. Repeatable.",
 )
-@click.option("--valid", multiple=True, help="Sentence pairs for parity and BLEU.  [default: the checkpoint's own sample]")
+@click.option("--valid", multiple=True, help="Sentence pairs, texts or images for parity.  [default: the checkpoint's own]")
 @click.option(
     "--notes", type=click.File(encoding="utf-8"), default=None, help="Markdown for the model card: data, licence, use."
 )
@@ -37,7 +37,8 @@ def command(
 ) -> None:
     """Turn CHECKPOINT, a folder that `triptych train` wrote, into a bundle under the repository OUT.
 
-    The bundle's fp32 graphs must answer exactly as PyTorch does, or nothing is written.
+    CHECKPOINT may hold a translation model, a BERT with any head, or a ViT. The bundle's fp32 graphs must answer as PyTorch
+    does, or nothing is written.
     """
     needs("triptych_export.exporter", "export")
     from triptych_export.errors import ExportError

@@ -33,7 +33,7 @@ def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[Line]:
     if file is not None:
         return _from_file(file)
     if sys.stdin is None or sys.stdin.isatty():
-        raise click.UsageError("nothing to translate: give texts, --input FILE, or a pipe")
+        raise click.UsageError("nothing to read: give texts, --input FILE, or a pipe")
     return _decode(sys.stdin.buffer, "standard input")
 
 

@@ -10,11 +10,14 @@ from triptych_client.version import __version__
 
 VERBS = {
     "translate": "Translate text, a file or a pipe.",
+    "fill": "Rank what may stand at [MASK].",
+    "classify": "Say what is on photos.",
+    "embed": "Turn texts into vectors.",
     "serve": "Serve a model repository over gRPC.",
     "models": "List the models of a repository or of a server.",
     "export": "Turn a trained checkpoint into a bundle.",
     "train": "Train a model.",
-    "evaluate": "Measure a model's translations of a file of sentence pairs.",
+    "evaluate": "Measure how good a model is.",
 }
 
 

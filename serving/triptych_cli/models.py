@@ -3,12 +3,16 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from triptych_cli import options
 from triptych_cli.failure import needs, one_line
 from triptych_cli.repository import embedded_repository
+
+if TYPE_CHECKING:
+    from triptych_serving.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,8 @@ class Row:
     version: str
     task: str
     languages: str
+    labels: int  # what it tells apart; 0 where it does not classify
+    limits: str
     precisions: str  # the one that runs, or would, comes first
     state: str
 
@@ -33,7 +39,7 @@ def command(models: Path | None, server: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
         return
-    cells = [tuple(asdict(row).values()) for row in rows]
+    cells = [tuple(str(value or "") for value in asdict(row).values()) for row in rows]
     header = tuple(Row.__dataclass_fields__)
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(len(header))]
     for line in [header, *cells]:
@@ -50,13 +56,31 @@ def _of_repository(root: Path) -> list[Row]:
         try:
             manifest = open_bundle(entry.folder).manifest
         except BundleError as error:
-            return Row(entry.name, str(entry.version), "", "", "", f"damaged: {error}")
-        pair = f"{'/'.join(manifest.source_languages)} to {'/'.join(manifest.target_languages)}"
-        precisions = sorted(manifest.precisions, key=lambda name: name != manifest.default_precision)
-        return Row(entry.name, str(entry.version), manifest.task, pair, ", ".join(precisions), "on disk")
+            return Row(entry.name, str(entry.version), "", "", 0, "", "", f"damaged: {error}")
+        precisions = ", ".join(sorted(manifest.precisions, key=lambda name: name != manifest.default_precision))
+        return Row(entry.name, str(entry.version), manifest.task, *_kind(manifest), precisions, "on disk")
 
     with one_line(BundleError):
         return [row(entry) for entry in list_versions(root)]
+
+
+def _kind(manifest: "Manifest") -> tuple[str, int, str]:
+    """Languages, labels, limits."""
+    from triptych_serving.manifest import ImageManifest, TextManifest, TranslationManifest
+
+    match manifest:
+        case TranslationManifest():
+            pair = f"{'/'.join(manifest.source_languages)} to {'/'.join(manifest.target_languages)}"
+            return pair, 0, _tokens(manifest.limits.max_source_tokens)
+        case TextManifest():
+            return "", len(manifest.labels), _tokens(manifest.limits.max_tokens)
+        case ImageManifest():
+            return "", manifest.label_count, f"{manifest.image.width} x {manifest.image.height} pixels"
+    return "", 0, ""
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} tokens" if count else ""
 
 
 def _of_server(server: str) -> list[Row]:
@@ -66,7 +90,8 @@ def _of_server(server: str) -> list[Row]:
         pair = f"{'/'.join(model.source_languages)} to {'/'.join(model.target_languages)}" if model.source_languages else ""
         rest = [name for name in model.available_precisions if name != model.precision]
         state = model.state.value + (f": {model.state_message}" if model.state_message else "")
-        return Row(model.name, model.version, model.task, pair, ", ".join(filter(None, [model.precision, *rest])), state)
+        limits, precisions = _tokens(model.max_source_tokens), ", ".join(filter(None, [model.precision, *rest]))
+        return Row(model.name, model.version, model.task, pair, len(model.labels), limits, precisions, state)
 
     with one_line(TriptychClientError), Client(server) as client:
         return [row(model) for model in client.models()]

@@ -1,11 +1,10 @@
 """A server's client."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from triptych_cli.backend import BackendError, Request, TextError, Translated
+from triptych_cli.backend import FIELD, BackendError, InputError, Request, Translated
 from triptych_client import Client, DecodingOptions, FinishReason, InvalidArgumentError, Translation, TriptychClientError
 from triptych_client.arguments import TranslateArguments
 
@@ -33,11 +32,11 @@ class RemoteBackend:
         self._client.close()
 
     def translate(self, texts: Sequence[str]) -> list[Translated]:
-        with _as_backend_errors():
+        with as_backend_errors():
             return [_translated(translation) for translation in self._client.translate_many(texts, **self._arguments)]
 
     def stream(self, text: str) -> Iterator[str | Translated]:
-        with _as_backend_errors(), self._client.translate_stream(text, **self._arguments) as stream:
+        with as_backend_errors(), self._client.translate_stream(text, **self._arguments) as stream:
             yield from stream
             yield _translated(stream.translation)
 
@@ -47,13 +46,13 @@ def _translated(translation: Translation) -> Translated:
 
 
 @contextmanager
-def _as_backend_errors() -> Iterator[None]:
+def as_backend_errors() -> Iterator[None]:
     try:
         yield
     except InvalidArgumentError as error:
         for violation in error.violations:
-            if match := re.fullmatch(r"contents\[(\d+)\]", violation.field):
-                raise TextError(int(match[1]), violation.description) from error
+            if match := FIELD.fullmatch(violation.field):
+                raise InputError(int(match[1]), violation.description) from error
         raise BackendError(str(error)) from error
     except TriptychClientError as error:
         raise BackendError(str(error)) from error

@@ -1,8 +1,6 @@
 """`triptych translate`: text, a file or a pipe."""
 
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
@@ -10,9 +8,10 @@ from typing import TextIO
 import click
 
 from triptych_cli import options
-from triptych_cli.backend import Backend, BackendError, Request, TextError, Translated, open_backend
+from triptych_cli.backend import Backend, BackendError, InputError, Request, Translated, open_backend
 from triptych_cli.failure import one_line
 from triptych_cli.lines import Line, read_lines
+from triptych_cli.writer import open_writer
 
 
 @click.command(name="translate")
@@ -42,7 +41,7 @@ def command(texts: tuple[str, ...], source: Path | None, target: Path | None, st
         raise click.UsageError("--output is the --input file, which would be emptied before it is read")
     lines = read_lines(texts, source)
     request = Request(**asked)  # type: ignore[arg-type]
-    with one_line(BackendError), open_backend(request) as backend, _writer(target) as output:
+    with one_line(BackendError), open_backend(request) as backend, open_writer(target) as output:
         for line, translated in _stream(backend, lines, output) if stream else _translate(backend, lines, output):
             if translated.truncated:
                 click.echo(f"{line.place}: the translation reached its length limit and is incomplete", err=True)
@@ -55,7 +54,7 @@ def _translate(backend: Backend, lines: Iterable[Line], output: TextIO) -> Itera
         full = [line for line in batch if line.text.strip()]
         try:
             results = iter(backend.translate([line.text for line in full]) if full else [])
-        except TextError as error:
+        except InputError as error:
             raise click.ClickException(f"{full[error.index].place}: {error}") from error
         for line in batch:
             translated = next(results) if line.text.strip() else Translated("", False)
@@ -73,7 +72,7 @@ def _stream(backend: Backend, lines: Iterable[Line], output: TextIO) -> Iterator
                 else:
                     output.write(_one_line(event))
                     output.flush()
-        except TextError as error:
+        except InputError as error:
             raise click.ClickException(f"{line.place}: {error}") from error
         output.write("\n")
 
@@ -81,14 +80,3 @@ def _stream(backend: Backend, lines: Iterable[Line], output: TextIO) -> Iterator
 def _one_line(text: str) -> str:
     """One line in, one line out, whatever the model says."""
     return text.replace("\r", " ").replace("\n", " ")
-
-
-@contextmanager
-def _writer(target: Path | None) -> Iterator[TextIO]:
-    try:
-        with open(target or sys.stdout.fileno(), "w", encoding="utf-8", closefd=target is not None) as output:
-            yield output
-    except BrokenPipeError:  # whoever read has seen enough
-        raise
-    except OSError as error:
-        raise click.ClickException(f"{target or 'standard output'}: cannot be written: {error.strerror}") from error

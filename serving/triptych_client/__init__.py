@@ -1,4 +1,4 @@
-"""The Triptych client: translations from a Triptych server, in a few lines.
+"""The Triptych client: translations, filled masks, vectors and labels from a Triptych server, in a few lines.
 
     from triptych_client import Client
 
@@ -7,6 +7,8 @@
         print(translation.text)
         for translation in client.translate_many(["Eins.", "Zwei."], target_language="en"):
             print(translation.text, translation.finish_reason)
+        print(client.fill_mask("The capital of France is [MASK].").masks[0].candidates[0].sequence)
+        print(client.classify_image("cat.jpg").labels[0].label)
 
 `AsyncClient` is the same for asyncio. What a call can raise is drawn in `triptych_client.errors`; the named arguments that
 the calls share are in `triptych_client.arguments`.
@@ -30,28 +32,57 @@ from triptych_client.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from triptych_client.image_results import ClassifiedImage, ImageOutcome
 from triptych_client.options import DecodingOptions, SplitSentences
-from triptych_client.results import FinishReason, Hypothesis, Model, ModelState, Timing, Translation, Translations
+from triptych_client.results import FinishReason, Hypothesis, Model, ModelState, Results, Timing, Translation, Translations
 from triptych_client.stream import TranslationStream
+from triptych_client.text_options import Aggregation, Pooling
+from triptych_client.text_results import (
+    Answer,
+    AnsweredQuestion,
+    ClassifiedText,
+    Embedding,
+    Entity,
+    FilledMask,
+    FilledText,
+    LabelledText,
+    MaskCandidate,
+    ScoredLabel,
+)
 from triptych_client.version import __version__
 
 __all__ = [
+    "Aggregation",
+    "Answer",
+    "AnsweredQuestion",
     "AsyncClient",
     "AsyncTranslationStream",
     "CallCancelledError",
+    "ClassifiedImage",
+    "ClassifiedText",
     "Client",
     "DeadlineExceededError",
     "DecodingOptions",
+    "Embedding",
+    "Entity",
     "FailedPreconditionError",
     "FieldViolation",
+    "FilledMask",
+    "FilledText",
     "FinishReason",
     "Hypothesis",
+    "ImageOutcome",
     "InvalidArgumentError",
+    "LabelledText",
+    "MaskCandidate",
     "Model",
     "ModelState",
     "NotFoundError",
     "PermissionDeniedError",
+    "Pooling",
     "ResourceExhaustedError",
+    "Results",
+    "ScoredLabel",
     "ServerError",
     "SplitSentences",
     "Timing",

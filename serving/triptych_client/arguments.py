@@ -1,8 +1,10 @@
 """The named arguments that several calls share, with their meaning. All may be left out."""
 
-from typing import TypedDict
+from collections.abc import Sequence
+from typing import Literal, TypedDict
 
 from triptych_client.options import DecodingOptions
+from triptych_client.text_options import Aggregation, Pooling
 
 
 class CallArguments(TypedDict, total=False):
@@ -31,3 +33,60 @@ class JobArguments(TypedDict, total=False):
 
 class TranslateArguments(CallArguments, JobArguments, total=False):
     """The arguments of every kind of translation."""
+
+
+class ModelArguments(CallArguments, total=False):
+    """The arguments of every call to the encoder models' services."""
+
+    model: str | None
+    """The model's name. May be left out where one model can do it."""
+    model_version: str | None
+    """The newest by default."""
+
+
+class FillMaskArguments(ModelArguments, total=False):
+    """The arguments of `fill_mask` and `fill_mask_many`."""
+
+    top_k: int | None
+    """Candidates of each mask, best first; 5 by default, at most 1,000, and no more than there are targets."""
+    targets: Sequence[str]
+    """Rank these words alone, each one token of the model; without, the whole vocabulary."""
+
+
+class EmbedArguments(ModelArguments, total=False):
+    """The arguments of `embed` and `embed_many`."""
+
+    pooling: Pooling | Literal["mean", "cls"]
+    """How the tokens' vectors become one; "mean" by default."""
+    normalize: bool
+    """Scale each vector to length 1, so that a dot product is the cosine similarity; off by default."""
+
+
+class ClassifyTextArguments(ModelArguments, total=False):
+    """The arguments of `classify_text` and `classify_text_many`."""
+
+    top_k: int | None
+    """Labels of each input, best first; all by default."""
+
+
+class ClassifyTokensArguments(ModelArguments, total=False):
+    """The arguments of `classify_tokens` and `classify_tokens_many`."""
+
+    aggregation: Aggregation | Literal["none", "simple"]
+    """How labelled tokens become entities; "simple" by default."""
+
+
+class AnswerArguments(ModelArguments, total=False):
+    """The arguments of `answer` and `answer_many`."""
+
+    top_k: int | None
+    """Answers to each question, best first; 1 by default, at most 100."""
+    max_answer_length: int | None
+    """Longest answer, in tokens; 15 by default."""
+
+
+class ClassifyImageArguments(ModelArguments, total=False):
+    """The arguments of `classify_image`, `classify_image_many` and `classify_images`."""
+
+    top_k: int | None
+    """Labels of each image, best first; 5 by default. More than the model has: all."""

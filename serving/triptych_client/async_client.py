@@ -1,7 +1,6 @@
 """The client for asyncio."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -10,15 +9,16 @@ from google.protobuf.wrappers_pb2 import StringValue
 from triptych.v1 import model_pb2
 from triptych_client import health
 from triptych_client.arguments import CallArguments, TranslateArguments
-from triptych_client.async_sending import send, send_all
+from triptych_client.async_image_calls import AsyncImageCalls
+from triptych_client.async_sending import send
 from triptych_client.async_stream import AsyncTranslationStream
-from triptych_client.base import BaseClient
+from triptych_client.async_text_calls import AsyncTextCalls
 from triptych_client.codec import model_from
-from triptych_client.connection import AsyncConnection
 from triptych_client.results import Model, Translation, Translations
+from triptych_client.translate_job import TranslateJob
 
 
-class AsyncClient(BaseClient):
+class AsyncClient(AsyncTextCalls, AsyncImageCalls):
     """Client for asyncio; it belongs to the event loop of its first call.
 
         async with AsyncClient("localhost:8001") as client:
@@ -27,21 +27,14 @@ class AsyncClient(BaseClient):
     The methods are those of Client, with the same arguments, results and errors. Cancelling a task cancels its request.
     """
 
-    @cached_property
-    def _connection(self) -> AsyncConnection:
-        # Not made with the client, which may be before its event loop runs.
-        return AsyncConnection(self._settings)
-
     async def translate(self, text: str, **arguments: Unpack[TranslateArguments]) -> Translation:
         """Translate one text. Arguments and errors are those of `Client.translate`."""
         return (await self.translate_many([text], **arguments))[0]
 
     async def translate_many(self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]) -> Translations:
         """Translate many texts; the result has their order. Arguments and errors are those of `Client.translate_many`."""
-        job = self._job(texts, **arguments)
-        requests = self._requests(job)
-        responses = await send_all(self._connection.translation.Translate, requests, self._settings.concurrency)
-        return job.result(requests, responses)
+        job = TranslateJob(texts=texts, **self._with_call(arguments))
+        return Translations.of(await self._ask(self._connection.translation.Translate, job))
 
     def translate_stream(self, text: str, **arguments: Unpack[TranslateArguments]) -> AsyncTranslationStream:
         """Translate one text, and get it piece by piece while it is decoded.
@@ -53,7 +46,8 @@ class AsyncClient(BaseClient):
 
         Arguments and errors are those of `Client.translate_stream`.
         """
-        return AsyncTranslationStream(self._connection.translation.TranslateStream, self._job([text], **arguments))
+        job = TranslateJob(texts=[text], **self._with_call(arguments))
+        return AsyncTranslationStream(self._connection.translation.TranslateStream, job)
 
     async def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
         """Every model of the server, by name, then version. Raises TriptychClientError."""

@@ -20,7 +20,7 @@ async def send(method: "grpc.aio.UnaryUnaryMultiCallable[Request, Response]", re
         try:
             return await method(request, timeout=attempts.remaining_seconds(), metadata=call.metadata)
         except grpc.RpcError as failure:
-            pause = attempts.pause_after(error_of(failure, call.request_id, call.first_text))
+            pause = attempts.pause_after(error_of(failure, call.request_id, call.first_input))
         await asyncio.sleep(pause)
 
 

@@ -1,14 +1,14 @@
 """What both clients share: how they are made, and how their calls are prepared."""
 
 import uuid
-from collections.abc import Sequence
-from typing import Unpack
+from collections.abc import Mapping
+from typing import Any
 
 import grpc
 
-from triptych_client.arguments import JobArguments
+from triptych_client.arguments import CallArguments
 from triptych_client.call import Call
-from triptych_client.job import TranslateCall, TranslateJob
+from triptych_client.job import Job, Request, Response, Result
 from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, default_address
 
 
@@ -33,8 +33,8 @@ class BaseClient:
             credentials: For TLS, as from `grpc.ssl_channel_credentials()`; without, the connection is not encrypted.
             timeout_seconds: How long a request may take, its retries included, where the call does not say.
             retries: How often a request is sent again while the server is unavailable or its queue is full; 0 is never.
-            concurrency: How many requests of one `translate_many` are under way at once.
-            texts_per_call: How many texts a request has at most; longer lists are sent as several requests.
+            concurrency: How many requests of one call such as `translate_many` are under way at once.
+            texts_per_call: How many texts or images a request has at most; longer lists are sent as several requests.
             max_message_bytes: The largest message to send or receive. The server has a limit of its own.
 
         Raises:
@@ -64,15 +64,11 @@ class BaseClient:
         check_timeout(seconds)
         return Call(request_id or uuid.uuid4().hex, seconds, self._settings.retries)
 
-    def _job(
-        self,
-        texts: Sequence[str],
-        *,
-        timeout_seconds: float | None = None,
-        request_id: str | None = None,
-        **arguments: Unpack[JobArguments],
-    ) -> TranslateJob:
-        return TranslateJob(call=self._call(timeout_seconds=timeout_seconds, request_id=request_id), texts=texts, **arguments)
-
-    def _requests(self, job: TranslateJob) -> list[TranslateCall]:
+    def _requests(self, job: Job[Request, Response, Result]) -> list[tuple[Request, Call]]:
         return job.requests(self._settings.texts_per_call, self._settings.max_message_bytes)
+
+    def _with_call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a job: those of the call as one `call`, and the others as they are."""
+        others = dict(arguments)
+        known = {name: others.pop(name) for name in CallArguments.__annotations__ if name in others}
+        return {"call": self._call(**known), **others}

@@ -14,8 +14,10 @@ class Call:
     request_id: str
     timeout_seconds: float
     retries: int
-    first_text: int = 0
-    """Which of the user's texts is the first of this request."""
+    first_input: int = 0
+    """Which of the user's texts or images is the first of this request."""
+    input_count: int = 0
+    """How many of them it has."""
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:

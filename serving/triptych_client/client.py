@@ -9,15 +9,16 @@ from google.protobuf.wrappers_pb2 import StringValue
 from triptych.v1 import model_pb2
 from triptych_client import health
 from triptych_client.arguments import CallArguments, TranslateArguments
-from triptych_client.base import BaseClient
 from triptych_client.codec import model_from
-from triptych_client.connection import Connection
+from triptych_client.image_calls import ImageCalls
 from triptych_client.results import Model, Translation, Translations
-from triptych_client.sending import send, send_all
+from triptych_client.sending import send
 from triptych_client.stream import TranslationStream
+from triptych_client.text_calls import TextCalls
+from triptych_client.translate_job import TranslateJob
 
 
-class Client(BaseClient):
+class Client(TextCalls, ImageCalls):
     """A connection to a Triptych server. Threads may share it.
 
         with Client("localhost:8001") as client:
@@ -26,9 +27,6 @@ class Client(BaseClient):
     Every call has a deadline. A request that finds the server unavailable, or its queue full, is sent again after a growing
     pause, as long as the deadline allows. What a call can raise is in `triptych_client.errors`.
     """
-
-    def _open(self) -> None:
-        self._connection = Connection(self._settings)
 
     def translate(self, text: str, **arguments: Unpack[TranslateArguments]) -> Translation:
         """Translate one text.
@@ -59,10 +57,8 @@ class Client(BaseClient):
         Raises:
             TriptychClientError: As for `translate`.
         """
-        job = self._job(texts, **arguments)
-        requests = self._requests(job)
-        responses = send_all(self._connection.translation.Translate, requests, self._settings.concurrency)
-        return job.result(requests, responses)
+        job = TranslateJob(texts=texts, **self._with_call(arguments))
+        return Translations.of(self._ask(self._connection.translation.Translate, job))
 
     def translate_stream(self, text: str, **arguments: Unpack[TranslateArguments]) -> TranslationStream:
         """Translate one text, and get it piece by piece while it is decoded.
@@ -79,7 +75,8 @@ class Client(BaseClient):
         Raises:
             TriptychClientError: As for `translate`, while the pieces are iterated over.
         """
-        return TranslationStream(self._connection.translation.TranslateStream, self._job([text], **arguments))
+        job = TranslateJob(texts=[text], **self._with_call(arguments))
+        return TranslationStream(self._connection.translation.TranslateStream, job)
 
     def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
         """Every model of the server, by name, then version.

@@ -1,7 +1,7 @@
 """Between the client's dataclasses and the wire's messages."""
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol, TypedDict
 
 from triptych.v1 import common_pb2, model_pb2, translation_pb2
 from triptych_client.errors import ServerError
@@ -44,6 +44,34 @@ def timing_from(message: common_pb2.Timing) -> Timing:
     )
 
 
+class ServedFields(TypedDict):
+    """The members of triptych_client.results.Served."""
+
+    model: str
+    model_version: str
+    timing: Timing
+    request_id: str
+
+
+class ServedMessage(Protocol):
+    """A message that says what served a call."""
+
+    model: str
+    model_version: str
+
+    @property
+    def timing(self) -> common_pb2.Timing: ...
+
+
+def served_from(message: ServedMessage, request_id: str) -> ServedFields:
+    return ServedFields(
+        model=message.model,
+        model_version=message.model_version,
+        timing=timing_from(message.timing),
+        request_id=request_id,
+    )
+
+
 def hypothesis_from(message: translation_pb2.Hypothesis) -> Hypothesis:
     return Hypothesis(
         text=message.text,
@@ -54,22 +82,16 @@ def hypothesis_from(message: translation_pb2.Hypothesis) -> Hypothesis:
     )
 
 
-def translation_from(
-    message: translation_pb2.Translation,
-    source: translation_pb2.TranslateResponse | translation_pb2.StreamSummary,
-    request_id: str,
-) -> Translation:
-    """One translation, with what `source` tells about the whole call. Raises ServerError: it has no hypothesis."""
+def translation_from(message: translation_pb2.Translation, served: ServedFields) -> Translation:
+    """One translation. Raises ServerError: it has no hypothesis."""
     if not message.hypotheses:
-        raise ServerError("the server sent a translation without hypotheses", code="INTERNAL", request_id=request_id)
+        problem = "the server sent a translation without hypotheses"
+        raise ServerError(problem, code="INTERNAL", request_id=served["request_id"])
     return Translation(
         text=message.translated_text,
         hypotheses=tuple(hypothesis_from(hypothesis) for hypothesis in message.hypotheses),
         source_token_count=message.source_token_count,
-        model=source.model,
-        model_version=source.model_version,
-        timing=timing_from(source.timing),
-        request_id=request_id,
+        **served,
     )
 
 
@@ -86,4 +108,6 @@ def model_from(message: model_pb2.Model) -> Model:
         target_languages=tuple(message.target_language_codes),
         max_source_tokens=message.max_source_tokens,
         max_target_tokens=message.max_target_tokens,
+        labels=tuple(message.labels),
+        services=tuple(message.services),
     )

@@ -2,7 +2,13 @@
 
 import grpc
 
+from triptych.v1.embedding_pb2_grpc import EmbeddingServiceStub
+from triptych.v1.fill_mask_pb2_grpc import FillMaskServiceStub
+from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
 from triptych.v1.model_pb2_grpc import ModelServiceStub
+from triptych.v1.question_answering_pb2_grpc import QuestionAnsweringServiceStub
+from triptych.v1.text_classification_pb2_grpc import TextClassificationServiceStub
+from triptych.v1.token_classification_pb2_grpc import TokenClassificationServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client.health import async_check_method, check_method
 from triptych_client.settings import Settings
@@ -33,6 +39,12 @@ class Connection:
         else:
             self.channel = grpc.secure_channel(settings.address, settings.credentials, options)
         self.translation = TranslationServiceStub(self.channel)
+        self.fill_mask = FillMaskServiceStub(self.channel)
+        self.embedding = EmbeddingServiceStub(self.channel)
+        self.text_classification = TextClassificationServiceStub(self.channel)
+        self.token_classification = TokenClassificationServiceStub(self.channel)
+        self.question_answering = QuestionAnsweringServiceStub(self.channel)
+        self.image_classification = ImageClassificationServiceStub(self.channel)
         self.models = ModelServiceStub(self.channel)
         self.check_health = check_method(self.channel)
 
@@ -47,5 +59,11 @@ class AsyncConnection:
         else:
             self.channel = grpc.aio.secure_channel(settings.address, settings.credentials, options)
         self.translation = TranslationServiceStub(self.channel)
+        self.fill_mask = FillMaskServiceStub(self.channel)
+        self.embedding = EmbeddingServiceStub(self.channel)
+        self.text_classification = TextClassificationServiceStub(self.channel)
+        self.token_classification = TokenClassificationServiceStub(self.channel)
+        self.question_answering = QuestionAnsweringServiceStub(self.channel)
+        self.image_classification = ImageClassificationServiceStub(self.channel)
         self.models = ModelServiceStub(self.channel)
         self.check_health = async_check_method(self.channel)

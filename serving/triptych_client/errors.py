@@ -1,7 +1,7 @@
 """What a call can raise.
 
 TriptychClientError
-├── InvalidArgumentError     a text is empty or too long, an option out of range      INVALID_ARGUMENT, OUT_OF_RANGE
+├── InvalidArgumentError     an input cannot be used, or an option is out of range    INVALID_ARGUMENT, OUT_OF_RANGE
 ├── NotFoundError            no such model, version or language pair                  NOT_FOUND
 ├── FailedPreconditionError  the model or the server cannot do that                   FAILED_PRECONDITION, ALREADY_EXISTS
 ├── UnimplementedError       the server is older than the client                      UNIMPLEMENTED
@@ -66,7 +66,7 @@ class TriptychClientError(Exception):
 
 
 class InvalidArgumentError(TriptychClientError):
-    """A text or an option cannot be used; `violations` names the fields."""
+    """A text, an image or an option cannot be used; `violations` names the fields."""
 
 
 class NotFoundError(TriptychClientError):

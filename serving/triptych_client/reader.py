@@ -3,7 +3,7 @@
 import grpc
 
 from triptych.v1 import translation_pb2
-from triptych_client.codec import translation_from
+from triptych_client.codec import served_from, translation_from
 from triptych_client.errors import ServerError
 from triptych_client.results import Translation
 from triptych_client.retry import Attempts
@@ -30,7 +30,7 @@ class StreamReader:
                 self._result = message.result.translation
                 return self._add(self._rest(self._result.translated_text))
             case "summary" if self._result is not None:
-                self._translation = translation_from(self._result, message.summary, self.request_id)
+                self._translation = translation_from(self._result, served_from(message.summary, self.request_id))
         return ""
 
     def finish(self) -> None:

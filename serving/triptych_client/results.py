@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import overload
+from typing import Generic, Self, TypeVar, overload
+
+Item = TypeVar("Item")
 
 
 class FinishReason(StrEnum):
@@ -36,13 +38,51 @@ class Timing:
     queue_seconds: float = 0.0
     """Waiting for a place in the engine."""
     preprocess_seconds: float = 0.0
-    """Turning text into tensors."""
+    """Turning text or images into tensors."""
     inference_seconds: float = 0.0
     """From the first computation to the last."""
     postprocess_seconds: float = 0.0
-    """Turning tensors back into text."""
+    """Turning tensors back into text or labels."""
     time_to_first_token_seconds: float = 0.0
-    """From the call's arrival to its first decoded token."""
+    """From the call's arrival to its first decoded token; translation only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What every result tells about the call that it came from."""
+
+    model: str
+    model_version: str
+    timing: Timing
+    """Of the whole call, which may have had other inputs too."""
+    request_id: str
+    """What the call sent as `x-request-id`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results(Sequence[Item], Generic[Item]):
+    """The results of many inputs, in the inputs' order; a sequence."""
+
+    items: tuple[Item, ...]
+    timings: tuple[Timing, ...]
+    """One for each call to the server: a long list of inputs is sent in several."""
+    request_id: str
+    """What every one of these calls sent as `x-request-id`."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
+        return self.items[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +105,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(Served):
     """The translation of one text."""
 
     text: str
@@ -74,12 +114,6 @@ class Translation:
     """Best first; at least one."""
     source_token_count: int
     """Tokens of the source, the end of the sentence included."""
-    model: str
-    model_version: str
-    timing: Timing
-    """Of the whole call, which may have had other texts too."""
-    request_id: str
-    """What the call sent as `x-request-id`."""
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -93,34 +127,23 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True)
-class Translations(Sequence[Translation]):
+class Translations(Results[Translation]):
     """The translations of many texts, in the texts' order; a sequence of Translation."""
 
-    translations: tuple[Translation, ...]
-    timings: tuple[Timing, ...]
-    """One for each call to the server: a long list of texts is sent in several."""
-    request_id: str
-    """What every one of these calls sent as `x-request-id`."""
+    @classmethod
+    def of(cls, results: Results[Translation]) -> Self:
+        """The same, with what only translations have."""
+        return cls(results.items, results.timings, results.request_id)
+
+    @property
+    def translations(self) -> tuple[Translation, ...]:
+        """All of them."""
+        return self.items
 
     @property
     def texts(self) -> list[str]:
         """The best hypothesis' text of each translation."""
-        return [translation.text for translation in self.translations]
-
-    def __len__(self) -> int:
-        return len(self.translations)
-
-    def __iter__(self) -> Iterator[Translation]:
-        return iter(self.translations)
-
-    @overload
-    def __getitem__(self, index: int) -> Translation: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Translation, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Translation | tuple[Translation, ...]:
-        return self.translations[index]
+        return [translation.text for translation in self.items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +153,8 @@ class Model:
     name: str
     version: str
     task: str
-    """ "translation", "fill-mask" or "image-classification"."""
+    """ "translation", "fill-mask", "text-classification", "token-classification", "question-answering" or
+    "image-classification"."""
     state: ModelState
     state_message: str
     precision: str
@@ -139,6 +163,10 @@ class Model:
     source_languages: tuple[str, ...]
     target_languages: tuple[str, ...]
     max_source_tokens: int
-    """Longest input, the end of the sentence included."""
+    """Longest input, the end of the sentence (BERT: [CLS] and [SEP]) included; 0 where the model takes no text."""
     max_target_tokens: int
-    """Longest output, the end of the sentence included."""
+    """Longest output, the end of the sentence included; 0 where the model gives no text."""
+    labels: tuple[str, ...] = ()
+    """What it tells apart, where it classifies."""
+    services: tuple[str, ...] = ()
+    """The services that can be asked for it, such as "triptych.v1.FillMaskService"."""

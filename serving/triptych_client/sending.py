@@ -48,5 +48,5 @@ def send_in(
         try:
             return group.run(start)
         except grpc.RpcError as failure:
-            pause = attempts.pause_after(error_of(failure, call.request_id, call.first_text))
+            pause = attempts.pause_after(error_of(failure, call.request_id, call.first_input))
         group.sleep(pause)

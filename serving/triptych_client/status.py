@@ -52,35 +52,51 @@ DETAILS_KEY = "grpc-status-details-bin"
 # gRPC's core refuses large messages before either side's code runs, and its text names no setting.
 SIZE_LIMIT = re.compile(r"(?P<side>CLIENT|SERVER): (?:Received|Sent) message larger than max")
 SIZE_HINTS = {
-    "CLIENT": "raise `max_message_bytes` of the client, or lower `texts_per_call`",
-    "SERVER": "raise the server's message size limit, or lower `texts_per_call` of the client",
+    "CLIENT": "raise `max_message_bytes` of the client, lower `texts_per_call`, or send smaller images",
+    "SERVER": "raise the server's message size limit, lower `texts_per_call` of the client, or send smaller images",
 }
 
 
-# What the server says of a text, it says of the text's place in the request.
-TEXT_INDEX = re.compile(r"\b(?P<field>contents|target_prefix)\[(?P<index>\d+)\]")
+# What the server says of a text or an image, it says of its place in the request.
+INPUT_INDEX = re.compile(r"\b(?P<field>contents|target_prefix|inputs|images)\[(?P<index>\d+)\]")
+
+CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
-def error_of(call: grpc.RpcError, request_id: str, first_text: int = 0) -> TriptychClientError:
+def error_of(call: grpc.RpcError, request_id: str, first_input: int = 0) -> TriptychClientError:
     """The exception for a failed call, the call as its cause.
 
-    `first_text` is the place, among the texts that the user gave, of the request's first one.
+    `first_input` is the place, among the texts or images that the user gave, of the request's first one.
     """
-    code = call.code()
-    message = shift_indices(call.details() or "no details", first_text)
-    details = details_of(call)
-    error = ERRORS[code](
+    error = build_error(call.code(), call.details() or "no details", details_of(call), request_id, first_input)
+    error.__cause__ = call
+    return error
+
+
+def error_of_status(status: status_pb2.Status, request_id: str) -> TriptychClientError:
+    """The exception for one input of a stream that goes on."""
+    details = Details()
+    with contextlib.suppress(DecodeError):
+        for packed in status.details:
+            details.read(packed)
+    code = CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    return build_error(code, status.message or "no details", details, request_id)
+
+
+def build_error(
+    code: grpc.StatusCode, message: str, details: "Details", request_id: str, first_input: int = 0
+) -> TriptychClientError:
+    message = shift_indices(message, first_input)
+    return ERRORS[code](
         message + size_hint(message),
         code=code.name,
         request_id=request_id,
         reason=details.reason,
         violations=tuple(
-            FieldViolation(shift_indices(fault.field, first_text), fault.description) for fault in details.violations
+            FieldViolation(shift_indices(fault.field, first_input), fault.description) for fault in details.violations
         ),
         retry_delay_seconds=details.retry_delay_seconds,
     )
-    error.__cause__ = call
-    return error
 
 
 def size_hint(message: str) -> str:
@@ -89,9 +105,9 @@ def size_hint(message: str) -> str:
     return f"; {SIZE_HINTS[limit['side']]}" if limit else ""
 
 
-def shift_indices(message: str, first_text: int) -> str:
+def shift_indices(message: str, first_input: int) -> str:
     """`contents[2]` of a request is `contents[66]` of the user's where 64 texts came before."""
-    return TEXT_INDEX.sub(lambda match: f"{match['field']}[{int(match['index']) + first_text}]", message)
+    return INPUT_INDEX.sub(lambda match: f"{match['field']}[{int(match['index']) + first_input}]", message)
 
 
 @dataclass(slots=True)

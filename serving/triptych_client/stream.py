@@ -8,9 +8,9 @@ from typing import Self, TypeAlias
 import grpc
 
 from triptych.v1.translation_pb2 import TranslateStreamRequest, TranslateStreamResponse
-from triptych_client.job import TranslateJob
 from triptych_client.reader import StreamReader
 from triptych_client.results import Translation
+from triptych_client.translate_job import TranslateJob
 
 # A string: grpc's classes are generic for type checkers only.
 StreamMethod: TypeAlias = "grpc.UnaryStreamMultiCallable[TranslateStreamRequest, TranslateStreamResponse]"

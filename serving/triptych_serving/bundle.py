@@ -3,11 +3,16 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from triptych_serving.errors import BundleError
-from triptych_serving.manifest import Graphs, Manifest, StoredFile, read_manifest
+from triptych_serving.manifest import ImageManifest, Manifest, StoredFile, read_manifest
+from triptych_serving.manifest.base import check_names
+from triptych_serving.manifest.image import LABELS_FILE
 
 CHUNK_BYTES = 1 << 20
+
+Kind = TypeVar("Kind", bound=Manifest)
 
 
 @dataclass(frozen=True)
@@ -17,17 +22,27 @@ class Bundle:
     folder: Path
     manifest: Manifest
 
-    def graphs(self, precision: str | None) -> tuple[str, Graphs]:
-        """The precision to serve (`None`: the bundle's default) and its graphs.
+    def manifest_of(self, kind: type[Kind]) -> Kind:
+        """The manifest as one of a task's family.
+
+        Raises:
+            BundleError: the bundle is for another task.
+        """
+        if not isinstance(self.manifest, kind):
+            raise BundleError(self.folder, [f"task {self.manifest.task!r} has no {kind.__name__}"])
+        return self.manifest
+
+    def precision(self, wanted: str | None) -> str:
+        """The precision to serve (`None`: the bundle's default).
 
         Raises:
             BundleError: the bundle has no such precision.
         """
-        name = precision or self.manifest.default_precision
+        name = wanted or self.manifest.default_precision
         if name not in self.manifest.precisions:
             has = ", ".join(sorted(self.manifest.precisions))
             raise BundleError(self.folder, [f"precision {name!r} is not in this bundle; it has: {has}"])
-        return name, self.manifest.precisions[name]
+        return name
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -41,9 +56,31 @@ def open_bundle(folder: Path) -> Bundle:
     """
     manifest = read_manifest(folder)
     faults = [fault for name, stored in manifest.files.items() if (fault := _fault(folder / name, stored)) is not None]
+    if not faults and isinstance(manifest, ImageManifest):
+        faults = _label_faults(folder / LABELS_FILE, manifest.label_count)
     if faults:
         raise BundleError(folder, faults)
     return Bundle(folder, manifest)
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """The lines of labels.txt.
+
+    Raises:
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return tuple(line.strip() for line in (lines[:-1] if lines[-1] == "" else lines))
+
+
+def _label_faults(path: Path, count: int) -> list[str]:
+    try:
+        labels = read_labels(path)
+    except UnicodeDecodeError as error:
+        return [f"{path.name} is not UTF-8: {error}"]
+    faults = [] if len(labels) == count else [f"{path.name} has {len(labels):,} lines, label_count says {count:,}"]
+    check_names(path.name, labels, faults)
+    return faults
 
 
 def _fault(path: Path, stored: StoredFile) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from triptych_serving.errors import CancelledError, EngineError, UnavailableError
 from triptych_serving.lane import GreedyLane
-from triptych_serving.row import Call
+from triptych_serving.row import Call, Row
 from triptych_serving.scheduler import Job, Scheduler, SchedulerLimits
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Engine:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: Call[Row]) -> None:
         """Queue a call; its listener hears of the end.
 
         Raises:
@@ -74,7 +74,7 @@ class Engine:
             self._scheduler.submit(call, self._clock())
             self._changed.notify_all()
 
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: Call[Row]) -> None:
         """Drop a call; its rows leave before the next step."""
         with self._changed:
             call.fail(CancelledError("the caller went away"))

@@ -35,6 +35,21 @@ class Fields:
             self.faults.append(f"{self._at(name)} is {value}, expected at least 1")
         return value
 
+    def natural(self, name: str) -> int:
+        """An integer of at least 0."""
+        value = self.get(name, int)
+        if value < 0:
+            self.faults.append(f"{self._at(name)} is {value}, expected at least 0")
+        return value
+
+    def numbers(self, name: str, count: int) -> tuple[float, ...]:
+        """A list of so many numbers."""
+        value = self.values.get(name)
+        if not isinstance(value, list) or len(value) != count or any(type(item) not in (int, float) for item in value):
+            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of {count} numbers")
+            return (0.0,) * count
+        return tuple(map(float, value))
+
     def strings(self, name: str) -> tuple[str, ...]:
         """A list of strings."""
         value = self.values.get(name)

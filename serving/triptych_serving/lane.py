@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.manifest import Manifest
+from triptych_serving.manifest import TranslationManifest
 from triptych_serving.row import Finish
 from triptych_serving.scheduler import Job
 from triptych_serving.session import Array, Binding, Session
@@ -28,7 +28,7 @@ class GreedyLane:
         slots: the most rows at once.
     """
 
-    def __init__(self, encoder: Session, step: Session, manifest: Manifest, slots: int) -> None:
+    def __init__(self, encoder: Session, step: Session, manifest: TranslationManifest, slots: int) -> None:
         self._encoder, self._step = encoder, step
         self._tokens_of = manifest.tokens
         shape, limits = manifest.decoder, manifest.limits

@@ -4,28 +4,37 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from triptych_serving.bundle import open_bundle
+from triptych_serving.capability import VERBS, unsupported
+from triptych_serving.encoder import DEFAULTS, EncoderOptions
 from triptych_serving.errors import BundleError, InvalidInputError, NotFoundError, UnavailableError
+from triptych_serving.imagemodel import ImageModel
 from triptych_serving.languages import find_language
+from triptych_serving.loading import load_model
+from triptych_serving.manifest import IMAGE_CLASSIFICATION, TRANSLATION
+from triptych_serving.model import Model
 from triptych_serving.repository import Entry, newest_versions
+from triptych_serving.textmodel import TextModel
 from triptych_serving.translator import Translator, TranslatorOptions
 
 logger = logging.getLogger(__name__)
 
+Found = TypeVar("Found", bound=Model)
+
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model of the repository: `translator` where it loaded, else `fault` says why not."""
+    """A model of the repository: `model` where it loaded, else `fault` says why not."""
 
     entry: Entry
-    translator: Translator | None
+    model: Model | None
     fault: str = ""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a request says about the model that it wants; empty members leave it open."""
+    """What a request says about the model that it wants; empty members leave it open. Languages are for translation alone."""
 
     model: str = ""
     version: str = ""
@@ -40,27 +49,51 @@ class Registry:
         self.models = tuple(models)
 
     @property
-    def translators(self) -> list[Translator]:
+    def ready(self) -> list[Model]:
         """Those that can serve."""
-        return [model.translator for model in self.models if model.translator is not None]
+        return [loaded.model for loaded in self.models if loaded.model is not None]
+
+    @property
+    def translators(self) -> list[Translator]:
+        """Those that can translate."""
+        return [model for model in self.ready if isinstance(model, Translator)]
 
     def find(self, wish: Wish) -> Translator:
-        """The one model that a request means.
+        """The one translation model that a request means.
 
         Raises:
             NotFoundError: no model has this name, version or language pair.
+            UnsupportedError: the model that is named does not translate.
             UnavailableError: the model is there but could not be loaded.
             InvalidInputError: a language code is malformed, or missing where the model has several, or several models would do.
         """
-        candidates = [t for t in self._named(wish) if _translates(t, wish)]
+        named = self._able(wish, TRANSLATION)
+        candidates = [model for model in named if isinstance(model, Translator) and _translates(model, wish)]
         if not candidates:
             wanted = f"{wish.source_language or 'any language'} to {wish.target_language or 'any language'}"
             raise NotFoundError(f"no model translates {wanted}; there are: {self._pairs()}")
-        if len(candidates) > 1:
-            names = ", ".join(sorted(t.name for t in candidates))
-            raise InvalidInputError("model", f"several models would do, name one of: {names}")
-        _refuse_if_open(candidates[0], wish)
-        return candidates[0]
+        translator = _only(candidates)
+        _refuse_if_open(translator, wish)
+        return translator
+
+    def find_text(self, wish: Wish, capability: str) -> TextModel:
+        """The one model of the text family that a request means; `capability` is one of triptych_serving.capability.
+
+        Raises:
+            NotFoundError: no model has this name or version, or none can do it.
+            UnsupportedError: the model that is named cannot do it.
+            UnavailableError: the model is there but could not be loaded.
+            InvalidInputError: several models would do.
+        """
+        return _only([model for model in self._some_able(wish, capability) if isinstance(model, TextModel)])
+
+    def find_image(self, wish: Wish) -> ImageModel:
+        """The one model that a request to classify images means.
+
+        Raises:
+            ServingError: as for `find_text`.
+        """
+        return _only([model for model in self._some_able(wish, IMAGE_CLASSIFICATION) if isinstance(model, ImageModel)])
 
     def select(self, name: str, version: str = "") -> list[Loaded]:
         """The models of this name and version, where empty is any; at least one.
@@ -80,15 +113,27 @@ class Registry:
 
     def close(self, drain: bool = True) -> None:
         """Stop every model."""
-        for translator in self.translators:
-            translator.close(drain)
+        for model in self.ready:
+            model.close(drain)
 
-    def _named(self, wish: Wish) -> list[Translator]:
+    def _some_able(self, wish: Wish, capability: str) -> list[Model]:
+        """At least one."""
+        able = self._able(wish, capability)
+        if not able:
+            there = ", ".join(f"{model.name} ({model.manifest.task})" for model in self.ready) or "none"
+            raise NotFoundError(f"no model {VERBS[capability]}; there are: {there}")
+        return able
+
+    def _able(self, wish: Wish, capability: str) -> list[Model]:
+        """The models that a wish may mean, languages aside."""
         found = self.select(wish.model, wish.version)
-        ready = [m.translator for m in found if m.translator is not None]
+        ready = [loaded.model for loaded in found if loaded.model is not None]
         if wish.model and not ready:
             raise UnavailableError(f"model {wish.model!r} could not be loaded: {found[0].fault}")
-        return ready
+        able = [model for model in ready if capability in model.capabilities]
+        if wish.model and not able:
+            raise unsupported(wish.model, capability, ready[0].capabilities)
+        return able
 
     def _pairs(self) -> str:
         pairs = [
@@ -98,8 +143,14 @@ class Registry:
         return ", ".join(sorted(pairs)) or "none"
 
 
-def load_registry(root: Path, options: TranslatorOptions, only: str = "") -> Registry:
+def load_registry(root: Path, options: TranslatorOptions, only: str = "", encoders: EncoderOptions = DEFAULTS) -> Registry:
     """Load the newest version of every model, or of the one named `only`; one that cannot be loaded does not stop the others.
+
+    Args:
+        root: the repository.
+        options: how translation models are loaded; its precision counts for every model.
+        only: a model's name, or empty.
+        encoders: how models of the other tasks are loaded.
 
     Raises:
         RepositoryError: the repository is missing or empty.
@@ -110,12 +161,12 @@ def load_registry(root: Path, options: TranslatorOptions, only: str = "") -> Reg
     if not entries:
         names = ", ".join(entry.name for entry in there)
         raise NotFoundError(f"model {only!r} is not in {root}; there are: {names}")
-    return Registry([_load(entry, options) for entry in entries])
+    return Registry([_load(entry, options, encoders) for entry in entries])
 
 
-def _load(entry: Entry, options: TranslatorOptions) -> Loaded:
+def _load(entry: Entry, options: TranslatorOptions, encoders: EncoderOptions) -> Loaded:
     try:
-        return Loaded(entry, Translator(entry.name, entry.version, open_bundle(entry.folder), options))
+        return Loaded(entry, load_model(entry, options, encoders))
     except Exception as error:  # whatever it is, the other models must be served
         fault = " ".join(str(error).split())
         if not isinstance(error, BundleError):
@@ -123,6 +174,13 @@ def _load(entry: Entry, options: TranslatorOptions) -> Loaded:
             logger.debug("model %s version %d", entry.name, entry.version, exc_info=error)
         logger.error("model %s version %d cannot be served: %s", entry.name, entry.version, fault)
         return Loaded(entry, None, fault)
+
+
+def _only(candidates: Sequence[Found]) -> Found:
+    if len(candidates) > 1:
+        names = ", ".join(sorted(model.name for model in candidates))
+        raise InvalidInputError("model", f"several models would do, name one of: {names}")
+    return candidates[0]
 
 
 def _sides(translator: Translator, wish: Wish) -> tuple[tuple[str, Sequence[str], str], ...]:

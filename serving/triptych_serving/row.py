@@ -1,15 +1,15 @@
-"""What a decode engine works on: rows (one text each), and the calls that they belong to."""
+"""What engines work on: rows (a text or an image each), and the calls that they belong to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from triptych_serving.errors import ServingError
 
 
 class Finish(Enum):
-    """Why a row ended."""
+    """Why a row of the decode engine ended."""
 
     STOP = "stop"  # the model ended the sentence
     LENGTH = "length"  # the row's own limit
@@ -17,7 +17,7 @@ class Finish(Enum):
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """One text on its way: written by the engine's thread alone, read by others once `finish` is set."""
+    """One text to translate: written by the engine's thread alone, read by others once `finish` is set."""
 
     source: Sequence[int]  # ids, end of sentence last
     max_tokens: int  # the most tokens to produce, end of sentence not included
@@ -28,18 +28,47 @@ class Row:
     ended: float = 0.0
     alone: bool = False  # its batch failed; it is tried once more by itself
 
+    @property
+    def size(self) -> int:
+        """Source tokens."""
+        return len(self.source)
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """One text or image for a graph that runs once: written by the engine's threads, read by others once its call is over."""
+
+    payload: Any  # what the runner needs to prepare it
+    size: int  # tokens of a text, the same number for every image: what queue and padding are measured in; at least 1
+    result: Any = None
+    started: float = 0.0  # clock seconds when its batch ran
+    ended: float = 0.0
+    alone: bool = False  # its batch failed; it is tried once more by itself
+
+
+class Measured(Protocol):
+    """What a queue must know of a row."""
+
+    @property
+    def size(self) -> int:
+        """Tokens."""
+
+
+RowT = TypeVar("RowT", bound=Measured)
+
 
 class Listener(Protocol):
-    """Who waits for a call. Runs in the engine's thread: hand over and return."""
+    """Who waits for a call. Runs in an engine's thread: hand over and return. A subclass may hear of the end alone."""
 
     def on_token(self, row: Row) -> None:
         """`row.tokens` has grown by one."""
+        return
 
     def on_end(self) -> None:
         """All rows have finished, or `Call.error` is set."""
 
 
-class Call:
+class Call(Generic[RowT]):
     """The rows of one request: they share deadline, cancellation and fate.
 
     Args:
@@ -52,7 +81,7 @@ class Call:
         ValueError: there are no rows, so nothing would ever end the call.
     """
 
-    def __init__(self, rows: Sequence[Row], listener: Listener, deadline: float | None = None, streams: bool = False) -> None:
+    def __init__(self, rows: Sequence[RowT], listener: Listener, deadline: float | None = None, streams: bool = False) -> None:
         if not rows:
             raise ValueError("a call has at least one row")
         self.rows = tuple(rows)
@@ -70,13 +99,17 @@ class Call:
 
     @property
     def tokens(self) -> int:
-        """Source tokens of all rows."""
-        return sum(len(row.source) for row in self.rows)
+        """Tokens of all rows."""
+        return sum(row.size for row in self.rows)
+
+    def count_down(self) -> bool:
+        """One row has its result. True with the last one of a call that has not failed: the listener is to be told."""
+        self._left -= 1
+        return self._left == 0 and self.error is None
 
     def row_ended(self) -> None:
-        """One row has its result."""
-        self._left -= 1
-        if self._left == 0 and self.error is None:
+        """One row has its result; tells the listener of the last one."""
+        if self.count_down():
             self.listener.on_end()
 
     def fail(self, error: ServingError) -> None:

@@ -14,21 +14,37 @@ from grpc import aio
 from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
-from triptych.v1 import model_pb2, model_pb2_grpc, translation_pb2, translation_pb2_grpc
+from triptych.v1 import (
+    embedding_pb2_grpc,
+    fill_mask_pb2_grpc,
+    image_classification_pb2_grpc,
+    model_pb2_grpc,
+    question_answering_pb2_grpc,
+    text_classification_pb2_grpc,
+    token_classification_pb2_grpc,
+    translation_pb2_grpc,
+)
 from triptych_serving.address import check_free, format_address
+from triptych_serving.encoder import EncoderOptions
 from triptych_serving.errors import BundleError, PortError, UnavailableError
 from triptych_serving.processor import usable_cpus
 from triptych_serving.registry import Loaded, Registry, load_registry
+from triptych_serving.servicers import services
+from triptych_serving.servicers.calls import ActiveCalls
+from triptych_serving.servicers.embedding import EmbeddingServicer
+from triptych_serving.servicers.fill_mask import FillMaskServicer
 from triptych_serving.servicers.health import HEALTH, HealthServicer
+from triptych_serving.servicers.image_classification import ImageClassificationServicer
 from triptych_serving.servicers.models import ModelServicer
-from triptych_serving.servicers.status import ActiveCalls, StatusInterceptor
+from triptych_serving.servicers.question_answering import QuestionAnsweringServicer
+from triptych_serving.servicers.status import StatusInterceptor
+from triptych_serving.servicers.text_classification import TextClassificationServicer
+from triptych_serving.servicers.texts import TextCalls
+from triptych_serving.servicers.token_classification import TokenClassificationServicer
 from triptych_serving.servicers.translation import TranslationServicer
 from triptych_serving.translator import TranslatorOptions
 
 logger = logging.getLogger(__name__)
-
-TRANSLATION = translation_pb2.DESCRIPTOR.services_by_name["TranslationService"].full_name
-MODELS = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 # The default of 5 ms lets a busy event loop stall the engine's threads for whole steps.
 SWITCH_SECONDS = 0.0005
@@ -46,7 +62,8 @@ class ServerOptions:
     max_message_bytes: int = 64 * 1024 * 1024  # either way
     exit_timeout_seconds: float = 30.0  # for requests in flight, once asked to stop
     reflection: bool = True
-    translator: TranslatorOptions = field(default_factory=TranslatorOptions)
+    translator: TranslatorOptions = field(default_factory=TranslatorOptions)  # its precision counts for every model
+    encoders: EncoderOptions = field(default_factory=EncoderOptions)  # models of the other tasks
 
 
 class Server:
@@ -66,7 +83,7 @@ class Server:
         self._registry: Registry | None = None
         self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="triptych-text")
         self._stop = asyncio.Event()
-        self._health = HealthServicer(["", TRANSLATION, MODELS])
+        self._health = HealthServicer(["", *services.ALL])
         self._calls = ActiveCalls()
         self._server = aio.server(interceptors=[StatusInterceptor(self._calls)], options=self._channel_options())
 
@@ -107,6 +124,7 @@ class Server:
     def stop(self) -> None:
         """Begin to drain: from here on health says NOT_SERVING and requests are refused. Call it in the event loop."""
         self._stop.set()
+        self._calls.stopping.set()
         self._health.stop()
 
     @property
@@ -126,8 +144,9 @@ class Server:
         return self._registry
 
     def _load(self) -> Registry:
-        registry = load_registry(self.options.models, self.options.translator, self.options.model)
-        if not registry.translators:
+        options = self.options
+        registry = load_registry(options.models, options.translator, options.model, options.encoders)
+        if not registry.ready:
             raise BundleError("no model can be served", [model.fault for model in registry.models])
         return registry
 
@@ -137,11 +156,22 @@ class Server:
                 raise UnavailableError("the server is shutting down")
             return self.registry
 
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(registry, self._pool), self._server)
-        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(registry), self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        server, pool, texts = self._server, self._pool, TextCalls(registry, self._pool)
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(registry, pool), server)
+        fill_mask_pb2_grpc.add_FillMaskServiceServicer_to_server(FillMaskServicer(texts), server)
+        embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingServicer(texts), server)
+        text_classification_pb2_grpc.add_TextClassificationServiceServicer_to_server(TextClassificationServicer(texts), server)
+        token_classification_pb2_grpc.add_TokenClassificationServiceServicer_to_server(
+            TokenClassificationServicer(texts), server
+        )
+        question_answering_pb2_grpc.add_QuestionAnsweringServiceServicer_to_server(QuestionAnsweringServicer(texts), server)
+        image_classification_pb2_grpc.add_ImageClassificationServiceServicer_to_server(
+            ImageClassificationServicer(registry), server
+        )
+        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(registry), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self.options.reflection:
-            reflection.enable_server_reflection((TRANSLATION, MODELS, HEALTH, reflection.SERVICE_NAME), self._server)
+            reflection.enable_server_reflection((*services.ALL, HEALTH, reflection.SERVICE_NAME), server)
 
     def _bind(self) -> None:
         host, port = self.options.host, self.options.port
@@ -189,9 +219,5 @@ def _on_signal(server: Server) -> None:
 
 
 def _describe(loaded: Loaded) -> str:
-    name, translator = f"{loaded.entry.name} version {loaded.entry.version}", loaded.translator
-    if translator is None:
-        return f"{name}: not served"
-    pair = f"{'/'.join(translator.manifest.source_languages)} to {'/'.join(translator.manifest.target_languages)}"
-    megabytes = translator.engine.bytes / 1e6
-    return f"{name}: {pair}, CPU, {translator.precision}, caches of at most {megabytes:,.0f} MB"
+    what = "not served" if loaded.model is None else loaded.model.describe()
+    return f"{loaded.entry.name} version {loaded.entry.version}: {what}"

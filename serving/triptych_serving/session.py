@@ -1,7 +1,7 @@
 """ONNX Runtime: the only module that knows it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,35 +65,48 @@ class Session:
     Args:
         path: the .onnx file; weights beside it are mapped.
         threads: threads inside one operator; 1 runs in the caller's thread alone.
+        saturation_free: its integer weights are small enough for the fast kernels of every processor.
 
     Raises:
         BundleError: the file is not a graph that the runtime can load.
     """
 
-    def __init__(self, path: Path, threads: int = 1) -> None:
+    def __init__(self, path: Path, threads: int = 1, saturation_free: bool = False) -> None:
+        options = _options(threads, int8_saturates() and not saturation_free)
         try:
-            self._session = ort.InferenceSession(str(path), _options(threads), providers=["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except RUNTIME_ERRORS as error:
             raise BundleError(path, [f"the runtime cannot load it: {error}"]) from error
 
-    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Run once; outputs are new arrays.
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names."""
+        return tuple(node.name for node in self._session.get_inputs())
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names."""
+        return tuple(node.name for node in self._session.get_outputs())
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
+        """Run once; outputs are new arrays, those that are named in their order, or all.
 
         Raises:
             EngineError: the runtime failed.
         """
+        names = None if outputs is None else list(outputs)
         try:
-            outputs: list[Array] = self._session.run(None, dict(inputs))
+            results: list[Array] = self._session.run(names, dict(inputs))
         except RUN_ERRORS as error:
             raise EngineError(f"the runtime failed: {error}") from error
-        return [np.asarray(output) for output in outputs]
+        return [np.asarray(result) for result in results]
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
         """Tie the graph to memory; an output may share its memory with an input where the graph updates in place."""
         return Binding(self._session, inputs, outputs)
 
 
-def _options(threads: int) -> ort.SessionOptions:
+def _options(threads: int, exact_products: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -103,7 +116,7 @@ def _options(threads: int) -> ort.SessionOptions:
         "session.set_denormal_as_zero": "1",
         # Add + LayerNormalization took 14-17 us where the fused operator took 69-90.
         "optimization.disable_specified_optimizers": "SkipLayerNormFusion",
-        "session.x64quantprecision": "1" if int8_saturates() else "0",
+        "session.x64quantprecision": "1" if exact_products else "0",
     }
     for key, value in entries.items():
         options.add_session_config_entry(key, value)

@@ -1,17 +1,10 @@
 """Text to ids and back, with the bundle's own tokenizer."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from triptych_serving.errors import BundleError, InvalidInputError
-from triptych_serving.processor import usable_cpus
-
-# Rust's thread pool takes the host's core count unless told otherwise; read when it first runs.
-os.environ.setdefault("RAYON_NUM_THREADS", str(usable_cpus()))
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-
-from tokenizers import Tokenizer
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.tokenizing import is_unicode, read_tokenizer
 
 REPLACEMENT = "\ufffd"  # what an unfinished UTF-8 sequence decodes to
 
@@ -28,13 +21,7 @@ class TextCodec:
     """
 
     def __init__(self, path: Path, max_tokens: int) -> None:
-        try:
-            self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises bare Exception
-            raise BundleError(path, [f"not a tokenizer: {error}"]) from error
-        self._tokenizer.encode_special_tokens = True  # a user's "</s>" is text
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self._tokenizer = read_tokenizer(path)
         self._max_tokens = max_tokens
         self._longest_piece = max(len(piece) for piece in self._tokenizer.get_vocab())
 
@@ -89,7 +76,7 @@ class Pieces:
 
 
 def _not_unicode(texts: Sequence[str]) -> InvalidInputError:
-    index = next(index for index, text in enumerate(texts) if any("\ud800" <= letter <= "\udfff" for letter in text))
+    index = next(index for index, text in enumerate(texts) if not is_unicode([text]))
     return InvalidInputError(f"contents[{index}]", "the text is not Unicode, it has a lone surrogate")
 
 

@@ -1,18 +1,19 @@
 """A translation model ready to serve: a bundle's tokenizer and graphs behind one decode engine."""
 
 import queue
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from triptych_serving.bundle import Bundle
 from triptych_serving.engine import Engine, EngineOptions
 from triptych_serving.lane import GreedyLane
+from triptych_serving.manifest import TRANSLATION, TranslationManifest
 from triptych_serving.options import DecodingOptions, check_options
 from triptych_serving.processor import usable_cpus
 from triptych_serving.row import Call, Finish, Row
 from triptych_serving.session import Session
 from triptych_serving.text import Pieces, TextCodec
+from triptych_serving.waiting import run_rows
 
 GREEDY = DecodingOptions()
 
@@ -44,8 +45,11 @@ class Translator:
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: TranslatorOptions) -> None:
         self.name, self.version = name, version
-        self.manifest = bundle.manifest
-        self.precision, graphs = bundle.graphs(options.precision)
+        self.capabilities = frozenset({TRANSLATION})
+        self.labels: tuple[str, ...] = ()
+        self.manifest = bundle.manifest_of(TranslationManifest)
+        self.precision = bundle.precision(options.precision)
+        graphs = self.manifest.precisions[self.precision]
         limits = self.manifest.limits
         self.codec = TextCodec(bundle.path("tokenizer.json"), limits.max_source_tokens)
         encoder, step = Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step))
@@ -114,18 +118,12 @@ class Translator:
         Raises:
             ServingError: the call as a whole failed.
         """
-        if not rows:
-            return
-        waiter = _Waiter()
-        call = Call(rows, waiter)
-        self.engine.submit(call)
-        try:
-            waiter.done.wait()
-        except BaseException:  # Ctrl-C: the engine must not go on for nobody
-            self.engine.cancel(call)
-            raise
-        if call.error is not None:
-            raise call.error
+        run_rows(self.engine, rows)
+
+    def describe(self) -> str:
+        """For the log."""
+        pair = f"{'/'.join(self.manifest.source_languages)} to {'/'.join(self.manifest.target_languages)}"
+        return f"{pair}, CPU, {self.precision}, caches of at most {self.engine.bytes / 1e6:,.0f} MB"
 
     def close(self, drain: bool = True) -> None:
         """Stop the engine."""
@@ -143,16 +141,3 @@ class _Messenger:
 
     def on_end(self) -> None:
         self._news.put(None)
-
-
-class _Waiter:
-    """A listener for a caller that has nothing else to do."""
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-
-    def on_token(self, row: Row) -> None:
-        """Nothing to show before the end."""
-
-    def on_end(self) -> None:
-        self.done.set()

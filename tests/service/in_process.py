@@ -21,14 +21,21 @@ OPTIONS = ServerOptions(
 
 @contextmanager
 def running_server(options: ServerOptions = OPTIONS) -> Iterator[tuple[str, Translator]]:
-    """Its address and its only model."""
+    """Its address and its only model, which translates."""
+    with serving(options) as server:
+        yield f"127.0.0.1:{server.port}", server.registry.translators[0]
+
+
+@contextmanager
+def serving(options: ServerOptions) -> Iterator[Server]:
+    """A server that has started; what is done to it beyond looking belongs into its event loop."""
     switch_seconds = sys.getswitchinterval()
     started: Future[tuple[Server, asyncio.AbstractEventLoop]] = Future()
     thread = threading.Thread(target=lambda: asyncio.run(_serve(options, started)))
     thread.start()
     server, loop = started.result(PATIENCE_SECONDS)
     try:
-        yield f"127.0.0.1:{server.port}", server.registry.translators[0]
+        yield server
     finally:
         loop.call_soon_threadsafe(server.stop)
         thread.join(PATIENCE_SECONDS)

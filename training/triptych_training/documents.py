@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from triptych_training.corpus import read_lines
 from triptych_training.errors import CorpusError
 
-SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
+SENTENCE_END = re.compile(r"[.!?][\"')\]]*(\s+)(?=[\"'(\[]?[A-Z0-9])")
 ENCODE_DOCUMENTS = 2_000  # tokenized in one call
 
 Integers = NDArray[np.int64]
@@ -55,7 +55,9 @@ def read_documents(paths: Sequence[str]) -> Iterator[list[str]]:
 
 def split_sentences(line: str) -> list[str]:
     """Roughly: where a full stop, a space and a capital letter or digit meet."""
-    return [sentence for sentence in SENTENCE_END.split(line) if sentence]
+    gaps = [match.span(1) for match in SENTENCE_END.finditer(line)]
+    starts, ends = [0, *(end for _, end in gaps)], [*(start for start, _ in gaps), len(line)]
+    return [line[start:end] for start, end in zip(starts, ends, strict=True) if start < end]
 
 
 def encode_documents(tokenizer: Tokenizer, documents: Iterator[list[str]]) -> Documents:

@@ -1,7 +1,7 @@
 """BERT's pre-training: masked tokens and next sentences over document-ordered text (Devlin et al. 2018)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,16 @@ from triptych_training.fabric import make_fabric
 from triptych_training.masking import Masker
 from triptych_training.recipe import PretrainingRecipe
 from triptych_training.runfolder import RunFolder
-from triptych_training.segments import SPECIAL_PAIR, SPECIAL_SINGLE, Segments, cut_chunks, paired_segments, whole_segments
+from triptych_training.segments import (
+    SPECIAL_PAIR,
+    SPECIAL_SINGLE,
+    Segments,
+    SpecialIds,
+    cut_chunks,
+    make_row,
+    paired_segments,
+    whole_segments,
+)
 from triptych_training.tokenizer import load_tokenizer, save_tokenizer
 from triptych_training.trainer import Trainer
 from triptych_training.wordpiece import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, train_wordpiece
@@ -34,6 +43,8 @@ VALID_SEED = 1  # masks and pairs of the validation set are the same for every m
 SPECIAL_IDS = {"pad_id": PAD, "cls_id": CLS, "sep_id": SEP, "mask_id": MASK}  # BertConfig's names
 VALID_SHARE = 0.15  # of the validation set's tokens, whatever a recipe masks in training
 SAMPLE_TEXTS = 300  # validation texts that the final checkpoint carries
+
+Draw = Callable[[int], np.random.Generator]  # where a row's masks come from
 
 
 def pretrain(recipe: PretrainingRecipe, shape: BertConfig, out: Path, resume: bool = False) -> Path:
@@ -97,6 +108,11 @@ class PretrainingLoss(nn.Module):
         return loss + len(labels) * functional.cross_entropy(next_sentence.float(), follows, ignore_index=-1)
 
 
+def draw_valid(row: int) -> np.random.Generator:
+    """Where the masks of a validation row come from: the same ones for every model, in whatever batches."""
+    return np.random.default_rng((VALID_SEED, row))
+
+
 class PretrainingTask:
     """A unit is a masked token."""
 
@@ -123,7 +139,8 @@ class PretrainingTask:
         return sum(self.masker.count(int(size)) for size in self._rows.text_sizes[list(indices)])
 
     def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
-        return self._collate(self.corpus.train, self._rows, indices, self.masker, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        return self._collate(self.corpus.train, self._rows, indices, self.masker, lambda _: rng)
 
     def validate(self) -> Mapping[str, float]:
         """Masked tokens in unbroken text: loss (nats), perplexity, accuracy; next sentences: accuracy."""
@@ -149,38 +166,30 @@ class PretrainingTask:
         return whole_segments(chunks)
 
     def _collate(
-        self, documents: Documents, rows: Segments, indices: Sequence[int], masker: Masker, rng: np.random.Generator
+        self, documents: Documents, rows: Segments, indices: Sequence[int], masker: Masker, draw: Draw
     ) -> tuple[Tensor, ...]:
         config = self.model.config
+        special = SpecialIds(config.cls_id, config.sep_id)
         longest = int(rows.sizes[list(indices)].max())
         ids = np.full((len(indices), longest), config.pad_id, np.int64)
-        segments = np.zeros_like(ids)
-        original = np.empty_like(ids)
+        segments, original = np.zeros_like(ids), np.zeros_like(ids)
         places = []
         for row, index in enumerate(indices):
-            a, b, c, d = rows.spans[index]
-            first, second = documents.ids[a:b], documents.ids[c:d]
-            end = len(first) + 2
-            ids[row, 0] = config.cls_id
-            ids[row, 1 : end - 1], ids[row, end - 1] = first, config.sep_id
-            text = np.arange(1, end - 1)
-            if len(second):
-                ids[row, end : end + len(second)], ids[row, end + len(second)] = second, config.sep_id
-                segments[row, end : end + len(second) + 1] = 1
-                text = np.concatenate((text, np.arange(end, end + len(second))))
-            original[row] = ids[row]
-            places.append(row * longest + masker.mask(ids[row], text, rng))
+            tokens, parts, text = make_row(documents, rows.spans[index], special)
+            original[row, : len(tokens)] = ids[row, : len(tokens)] = tokens
+            segments[row, : len(tokens)] = parts
+            places.append(row * longest + masker.mask(ids[row], text, draw(index)))
         flat = np.concatenate(places)
         pairs = rows.spans[list(indices), 3] > 0
         follows = np.where(pairs, rows.follows[list(indices)], -1).astype(np.int64)
         arrays = (ids, segments, flat, original.reshape(-1)[flat], follows)
         return tuple(torch.from_numpy(array) for array in arrays)
 
-    def _batches(self, documents: Documents, rows: Segments) -> list[tuple[Tensor, ...]]:
-        rng, masker = np.random.default_rng(VALID_SEED), replace(self.masker, share=VALID_SHARE)
-        plan = plan_sizes([(int(size),) for size in rows.sizes], self.recipe.batch_tokens, str(VALID_SEED))
+    def _batches(self, documents: Documents, rows: Segments) -> Iterator[tuple[Tensor, ...]]:
+        masker = replace(self.masker, share=VALID_SHARE)
         device = next(self.model.parameters()).device
-        return [tuple(t.to(device) for t in self._collate(documents, rows, indices, masker, rng)) for indices in plan]
+        for indices in plan_sizes([(int(size),) for size in rows.sizes], self.recipe.batch_tokens, str(VALID_SEED)):
+            yield tuple(t.to(device) for t in self._collate(documents, rows, indices, masker, draw_valid))
 
     @torch.inference_mode()
     def _masked_metrics(self, documents: Documents, rows: Segments) -> dict[str, float]:

@@ -44,13 +44,13 @@ def cut_chunks(documents: Documents, max_tokens: int) -> list[NDArray[np.int64]]
     """
     chunks: list[NDArray[np.int64]] = []
     for first, last in zip(documents.documents[:-1], documents.documents[1:], strict=True):
-        bounds = _split_long(documents.sentences[first : last + 1], max_tokens)
+        sentences = np.unique(documents.sentences[first : last + 1])  # some characters make no token: no empty sentences
+        bounds = _split_long(sentences, max_tokens)
         start = 0
         while start < len(bounds) - 1:
             end = int(np.searchsorted(bounds, bounds[start] + max_tokens, side="right")) - 1
-            if bounds[end] > bounds[start]:
-                chunks.append(bounds[start : end + 1])
-            start = max(end, start + 1)
+            chunks.append(bounds[start : end + 1])
+            start = end
     return chunks
 
 
@@ -101,3 +101,28 @@ def _shorten(spans: NDArray[np.int64], max_tokens: int) -> None:
     from_first = np.where(first > second, from_longer, 0) + even // 2
     spans[:, 1] -= from_first
     spans[:, 3] -= excess - from_first
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """What frames a row's text."""
+
+    cls: int
+    sep: int
+
+
+def make_row(
+    documents: Documents, span: NDArray[np.int64], special: SpecialIds
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """One row of `Segments.spans` as `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
+
+    Returns:
+        ids `[T]`, segments `[T]`, and the places `[N]` of A's and B's tokens.
+    """
+    first, second = documents.ids[span[0] : span[1]], documents.ids[span[2] : span[3]]
+    tail = [*second, special.sep] if len(second) else []
+    ids = np.array([special.cls, *first, special.sep, *tail], np.int64)
+    segments = np.zeros(len(ids), np.int64)
+    segments[len(first) + 2 :] = 1
+    text = np.flatnonzero(np.arange(len(ids)) != len(first) + 1)
+    return ids, segments, text[(text > 0) & (text < len(ids) - bool(tail))]

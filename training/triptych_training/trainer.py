@@ -74,14 +74,19 @@ class Trainer:
         with TrainingProgress(self.total_steps, self.position.step, unit, self.fabric.is_global_zero) as progress:
             parameters = sum(p.numel() for p in self.task.model.parameters())
             progress.say(f"{parameters:,} parameters, {self.task.describe()}, {self.total_steps:,} steps")
-            while self.position.epoch < self.recipe.epochs and self.position.step < self.total_steps:
+            while self._unfinished():
                 self._epoch(progress)
             return self._finish(progress)
+
+    def _unfinished(self) -> bool:
+        """Steps are left, or the last epoch took all of its own and was not yet validated when a kill came."""
+        position = self.position
+        return position.epoch < self.recipe.epochs and (position.step < self.total_steps or position.step_in_epoch > 0)
 
     def _epoch(self, progress: TrainingProgress) -> None:
         position = self.position
         meter = _Meter()
-        steps = self._plan(position.epoch)[position.step_in_epoch :][: self.total_steps - position.step]
+        steps = self._plan(position.epoch)[position.step_in_epoch :][: max(0, self.total_steps - position.step)]
         started = time.monotonic()
         for share in self._shares(steps):
             loss = self._step(share)

@@ -1,15 +1,29 @@
 """Wire messages to plain values and back."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from triptych.v1 import common_pb2, model_pb2, translation_pb2
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.manifest import TextManifest, TranslationManifest
 from triptych_serving.options import DecodingOptions
 from triptych_serving.registry import Loaded, Wish
 from triptych_serving.row import Finish
+from triptych_serving.servicers.services import services_of
 from triptych_serving.translator import Output
 
 TranslateRequest = translation_pb2.TranslateRequest | translation_pb2.TranslateStreamRequest
+
+
+class TextRequest(Protocol):
+    """Any request with texts."""
+
+    @property
+    def contents(self) -> Sequence[str]: ...
+
+    @property
+    def mime_type(self) -> str: ...
+
 
 PLAIN_TEXT = "text/plain"
 SPLIT = {
@@ -25,7 +39,7 @@ def wish_from(request: TranslateRequest) -> Wish:
     return Wish(request.model, request.model_version, request.source_language_code, request.target_language_code)
 
 
-def contents_from(request: TranslateRequest) -> Sequence[str]:
+def contents_from(request: TextRequest) -> Sequence[str]:
     """The texts.
 
     Raises:
@@ -71,17 +85,22 @@ def timing_to(seconds: dict[str, float]) -> common_pb2.Timing:
 def model_to(loaded: Loaded) -> model_pb2.Model:
     """One model of the repository."""
     message = model_pb2.Model(name=loaded.entry.name, version=str(loaded.entry.version))
-    translator = loaded.translator
-    if translator is None:
+    model = loaded.model
+    if model is None:
         message.state, message.state_message = model_pb2.MODEL_STATE_FAILED, loaded.fault
         return message
-    manifest = translator.manifest
+    manifest = model.manifest
     message.state = model_pb2.MODEL_STATE_READY
     message.task = manifest.task
-    message.precision = translator.precision
+    message.precision = model.precision
     message.available_precisions.extend(manifest.precisions)
-    message.source_language_codes.extend(manifest.source_languages)
-    message.target_language_codes.extend(manifest.target_languages)
-    message.max_source_tokens = manifest.limits.max_source_tokens
-    message.max_target_tokens = manifest.limits.max_target_tokens
+    message.labels.extend(model.labels)
+    message.services.extend(services_of(model.capabilities))
+    if isinstance(manifest, TranslationManifest):
+        message.source_language_codes.extend(manifest.source_languages)
+        message.target_language_codes.extend(manifest.target_languages)
+        message.max_source_tokens = manifest.limits.max_source_tokens
+        message.max_target_tokens = manifest.limits.max_target_tokens
+    if isinstance(manifest, TextManifest):
+        message.max_source_tokens = manifest.limits.max_tokens
     return message

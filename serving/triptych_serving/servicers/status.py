@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import grpc
@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2  # type: ignore[import-untyped]
 from grpc import aio
 
-from triptych_serving.errors import InvalidInputError, OverloadedError, ServingError
+from triptych_serving.errors import InvalidInputError, OverloadedError, ServingError, UnavailableError
+from triptych_serving.servicers.calls import ActiveCalls, Incoming
 
 logger = logging.getLogger(__name__)
 
@@ -27,26 +28,8 @@ Context = aio.ServicerContext[Any, Any]
 Parse = Callable[[bytes], Any]
 
 
-class ActiveCalls:
-    """The calls that are being handled. Used in the event loop alone."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._none = asyncio.Event()
-        self._none.set()
-
-    def __enter__(self) -> None:
-        self._count += 1
-        self._none.clear()
-
-    def __exit__(self, *details: object) -> None:
-        self._count -= 1
-        if not self._count:
-            self._none.set()
-
-    async def drained(self) -> None:
-        """Wait until there are none."""
-        await self._none.wait()
+# Of the call that is being handled.
+request_id_now: ContextVar[str] = ContextVar("request_id_now")
 
 
 class StatusInterceptor(aio.ServerInterceptor):
@@ -72,6 +55,8 @@ class StatusInterceptor(aio.ServerInterceptor):
             return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, parse, self._calls), None, serialize)
         if handler.unary_stream:
             return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, parse, self._calls), None, serialize)
+        if handler.stream_stream:
+            return grpc.stream_stream_rpc_method_handler(_both(handler.stream_stream, parse, self._calls), None, serialize)
         return handler
 
 
@@ -80,8 +65,7 @@ class StatusInterceptor(aio.ServerInterceptor):
 
 def _unary(behaviour: Callable[..., Any], parse: Parse, calls: ActiveCalls) -> Callable[..., Any]:
     async def handle(request: bytes, context: Context) -> Any:
-        request_id = request_id_of(context)
-        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        request_id = _identify(context)
         try:
             with calls:
                 return await behaviour(_parsed(request, parse), context)
@@ -93,8 +77,7 @@ def _unary(behaviour: Callable[..., Any], parse: Parse, calls: ActiveCalls) -> C
 
 def _stream(behaviour: Callable[..., Any], parse: Parse, calls: ActiveCalls) -> Callable[..., Any]:
     async def handle(request: bytes, context: Context) -> AsyncIterator[Any]:
-        request_id = request_id_of(context)
-        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        request_id = _identify(context)
         try:
             with calls:
                 async for response in behaviour(_parsed(request, parse), context):
@@ -103,6 +86,30 @@ def _stream(behaviour: Callable[..., Any], parse: Parse, calls: ActiveCalls) -> 
             await _abort(context, error, request_id)
 
     return handle
+
+
+def _both(behaviour: Callable[..., Any], parse: Parse, calls: ActiveCalls) -> Callable[..., Any]:
+    async def handle(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        request_id = _identify(context)
+        try:
+            with calls:
+                incoming = Incoming(requests, calls.stopping)
+                async for response in behaviour((_parsed(request, parse) async for request in incoming), context):
+                    yield response
+                if incoming.cut_off:
+                    raise UnavailableError("the server is shutting down")
+        except Exception as error:
+            await _abort(context, error, request_id)
+
+    return handle
+
+
+def _identify(context: Context) -> str:
+    """The call's request id, which goes back to the caller."""
+    request_id = request_id_of(context)
+    request_id_now.set(request_id)
+    context.set_trailing_metadata(((REQUEST_ID, request_id),))
+    return request_id
 
 
 def _parsed(request: bytes, parse: Parse) -> Any:
@@ -123,13 +130,19 @@ def request_id_of(context: Context) -> str:
 async def _abort(context: Context, error: Exception, request_id: str) -> NoReturn:
     if isinstance(error, aio.AbortError):
         raise error  # a handler has aborted already
-    if not isinstance(error, ServingError):
-        logger.error("request %s failed: %s", request_id, error, exc_info=error)
-        error = ServingError("internal error; the server's log has more under this request id")
-    status = status_of(error, request_id)
+    shown = public_error(error, request_id)
+    status = status_of(shown, request_id)
     metadata = ((REQUEST_ID, request_id), ("grpc-status-details-bin", status.SerializeToString()))
-    await context.abort(grpc.StatusCode[error.status], status.message, metadata)
+    await context.abort(grpc.StatusCode[shown.status], status.message, metadata)
     raise AssertionError("abort returns never")
+
+
+def public_error(error: BaseException, request_id: str) -> ServingError:
+    """What the caller may know of an error; one that nobody foresaw is logged."""
+    if isinstance(error, ServingError):
+        return error
+    logger.error("request %s failed: %s", request_id, error, exc_info=error)
+    return ServingError("internal error; the server's log has more under this request id")
 
 
 def status_of(error: ServingError, request_id: str) -> status_pb2.Status:

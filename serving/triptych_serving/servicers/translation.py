@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, TypeVar
 
 from triptych.v1 import translation_pb2, translation_pb2_grpc
 from triptych_serving.errors import UnsupportedError
@@ -19,13 +18,11 @@ from triptych_serving.servicers.codec import (
     translation_to,
     wish_from,
 )
+from triptych_serving.servicers.job import Arrival, EndListener, Job
+from triptych_serving.servicers.offload import Offload
 from triptych_serving.servicers.status import Context
 from triptych_serving.text import Pieces
 from triptych_serving.translator import Output, Translator
-
-Result = TypeVar("Result")
-
-INLINE_CHARACTERS = 2_000  # shorter work is done in the event loop: a hop to a thread costs more than it takes
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
@@ -38,7 +35,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     def __init__(self, registry: Callable[[], Registry], pool: Executor) -> None:
         self._registry = registry
-        self._pool = pool
+        self._offload = Offload(pool)
 
     async def Translate(self, request: translation_pb2.TranslateRequest, context: Context) -> translation_pb2.TranslateResponse:
         job = await self._begin(request, context, streams=False)
@@ -52,7 +49,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             translations=[translation_to(output) for output in outputs],
             model=job.translator.name,
             model_version=str(job.translator.version),
-            timing=job.timing(),
+            timing=timing_to(job.seconds()),
         )
 
     async def TranslateStream(
@@ -72,15 +69,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     async def _begin(self, request: TranslateRequest, context: Context, streams: bool) -> "_Job":
         """Validate, tokenize and queue."""
-        arrived = time.monotonic()
+        arrival = Arrival.of(context)
         translator = self._registry().find(wish_from(request))
         contents, options = contents_from(request), options_from(request.options)
-        size = sum(map(len, contents))
-        rows = await self._run(size, translator.prepare, contents, options)
-        left = context.time_remaining()
-        deadline = None if left is None else time.monotonic() + left
-        job = _Job(translator, rows, arrived, deadline, streams)
-        translator.engine.submit(job.call)
+        rows = await self._offload.run(sum(map(len, contents)), translator.prepare, contents, options)
+        job = _Job(translator, rows, arrival, streams)
+        job.submit()
         return job
 
     async def _events(self, job: "_Job") -> AsyncIterator[translation_pb2.TranslateStreamResponse]:
@@ -102,67 +96,37 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             job.raise_error()
         await job.listener.ended.wait()  # the timing of the last rows follows their text
         summary = translation_pb2.StreamSummary(
-            model=job.translator.name, model_version=str(job.translator.version), timing=job.timing()
+            model=job.translator.name, model_version=str(job.translator.version), timing=timing_to(job.seconds())
         )
         yield translation_pb2.TranslateStreamResponse(summary=summary)
 
     async def _outputs(self, job: "_Job", rows: Sequence[Row]) -> list[Output]:
         started = time.monotonic()
         size = 4 * sum(len(row.tokens) for row in rows)  # characters, roughly
-        outputs = await self._run(size, job.translator.outputs, rows)
+        outputs = await self._offload.run(size, job.translator.outputs, rows)
         job.postprocess = time.monotonic() - started
         return outputs
 
-    async def _run(self, size: int, function: Callable[..., Result], *arguments: Any) -> Result:
-        if size <= INLINE_CHARACTERS:
-            return function(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
+class _Job(Job[Row]):
+    """One request in the decode engine."""
 
-class _Job:
-    """One request in the engine."""
-
-    def __init__(
-        self, translator: Translator, rows: Sequence[Row], arrived: float, deadline: float | None, streams: bool
-    ) -> None:
+    def __init__(self, translator: Translator, rows: Sequence[Row], arrival: Arrival, streams: bool) -> None:
         self.translator = translator
-        self.listener = _Listener(asyncio.get_running_loop())
-        self.call = Call(rows, self.listener, deadline, streams)
-        self.listener.rows = self.call.rows
-        self.arrived = arrived
-        self.prepared = time.monotonic()
-        self.postprocess = 0.0
+        self.listener = _Listener(rows)
+        super().__init__(translator.engine, Call(rows, self.listener, arrival.deadline, streams), arrival)
 
-    def abandon(self) -> None:
-        """The handler is leaving: whatever still runs for it shall stop."""
-        if not self.call.over:
-            self.translator.engine.cancel(self.call)
-
-    def raise_error(self) -> None:
-        if self.call.error is not None:
-            raise self.call.error
-
-    def timing(self) -> Any:
-        rows = self.call.rows
-        started = [row.started for row in rows]
-        return timing_to(
-            {
-                "queue": max(started) - self.call.arrived,
-                "preprocess": self.prepared - self.arrived,
-                "inference": max(row.ended for row in rows) - min(started),
-                "postprocess": self.postprocess,
-                "time_to_first_token": min(row.first_token for row in rows) - self.arrived,
-            }
-        )
+    def seconds(self) -> dict[str, float]:
+        first = min(row.first_token for row in self.call.rows)
+        return {**super().seconds(), "time_to_first_token": first - self._arrival.arrived}
 
 
-class _Listener:
+class _Listener(EndListener):
     """Hands the engine's news to the event loop. A slow reader finds more text at once; the engine never waits for it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.ended = asyncio.Event()
-        self.rows: Sequence[Row] = ()
-        self._loop = loop
+    def __init__(self, rows: Sequence[Row]) -> None:
+        super().__init__()
+        self._rows = rows
         self._news = asyncio.Event()
         self._changed: dict[int, Row] = {}
         self._fresh: deque[Row] = deque()  # the engine appends, the event loop takes
@@ -173,9 +137,6 @@ class _Listener:
         if not self._told:  # one wake-up for many tokens: a flood of them would fill the event loop's pipe
             self._told = True
             self._post(self._take)
-
-    def on_end(self) -> None:
-        self._post(self._end)
 
     async def changed_rows(self) -> list[Row]:
         """Rows with more tokens than at the last call; waits for one."""
@@ -193,15 +154,9 @@ class _Listener:
         self._news.set()
 
     def _end(self) -> None:
-        self._changed.update({id(row): row for row in self.rows})
+        self._changed.update({id(row): row for row in self._rows})
         self._news.set()
-        self.ended.set()
-
-    def _post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop is closed: the server is gone, and with it whoever asked
-            return
+        super()._end()
 
 
 def _piece(index: int, text: str) -> translation_pb2.TranslateStreamResponse:

@@ -9,7 +9,7 @@ from ...fixtures.toy import MODELS, PAIRS, SOURCE, TARGET
 from .conftest import Run
 
 pytest.importorskip("sacrebleu")
-Toy = ("evaluate", "--models", MODELS)
+Toy = ("evaluate", "translation", "--models", MODELS)
 
 
 @pytest.fixture

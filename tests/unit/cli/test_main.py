@@ -66,7 +66,11 @@ def test_every_option_of_serve_is_a_variable_too() -> None:
 
 
 def test_a_variable_means_the_same_to_every_verb() -> None:
-    options = [option for verb in ("translate", "serve", "models", "evaluate") for option in options_of(verb)]
+    options = [
+        option
+        for verb in ("translate", "fill", "classify", "embed", "serve", "models", "evaluate")
+        for option in options_of(verb)
+    ]
     names = {(option.envvar, option.name) for option in options if option.envvar}
     assert len({variable for variable, _ in names}) == len(names)
 
@@ -94,3 +98,13 @@ def test_a_missing_extra_is_named() -> None:
     result = subprocess.run([sys.executable, "-c", program, "translate", "a"], capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert result.stderr == 'Error: onnxruntime is not installed; run: pip install "triptych[serve]"\n'
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["fill", "--help"], ["classify", "--help"], ["embed", "--help"]])
+def test_help_loads_no_runtime(arguments: list[str]) -> None:
+    program = (
+        "import sys, atexit; atexit.register(lambda: print('onnxruntime' in sys.modules or 'numpy' in sys.modules));"
+        "from triptych_cli.main import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "False"

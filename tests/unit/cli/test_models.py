@@ -13,8 +13,8 @@ def test_the_table(run: Run) -> None:
     result = run("models", "--models", MODELS)
     assert (result.code, result.err) == (0, "")
     assert [line.split() for line in result.out.splitlines()] == [
-        ["name", "version", "task", "languages", "precisions", "state"],
-        ["toy", "1", "translation", "en", "to", "de", "fp32,", "int8", "on", "disk"],
+        ["name", "version", "task", "languages", "labels", "limits", "precisions", "state"],
+        ["toy", "1", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "on", "disk"],
     ]
 
 
@@ -25,6 +25,8 @@ def test_json(run: Run) -> None:
         "version": "1",
         "task": "translation",
         "languages": "en to de",
+        "labels": 0,
+        "limits": "64 tokens",
         "precisions": "fp32, int8",
         "state": "on disk",
     }

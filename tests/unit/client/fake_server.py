@@ -19,6 +19,8 @@ from grpc_status import rpc_status
 
 from triptych.v1 import common_pb2, model_pb2, model_pb2_grpc, translation_pb2, translation_pb2_grpc
 
+from .fake_encoders import FakeEncoders
+
 Script = Callable[[grpc.ServicerContext], object]
 
 
@@ -53,7 +55,7 @@ def translation(text: str) -> translation_pb2.Translation:
 
 
 @dataclass
-class FakeServer(translation_pb2_grpc.TranslationServiceServicer, model_pb2_grpc.ModelServiceServicer):
+class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, model_pb2_grpc.ModelServiceServicer):
     """Each call takes the next step of `script`, a stream one more before its result; without a script calls succeed."""
 
     script: list[Script] = field(default_factory=list)
@@ -67,6 +69,7 @@ class FakeServer(translation_pb2_grpc.TranslationServiceServicer, model_pb2_grpc
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", self.receive_bytes)])
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(self, self._server)
+        self.add_encoders(self._server)
         model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
         self.health = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)

@@ -1,8 +1,8 @@
-from triptych_client.chunks import chunks
+from triptych_client.chunks import chunks, text_bytes
 
 
 def cut(texts: list[str], most_texts: int, most_bytes: int) -> list[list[str]]:
-    return [texts[part] for part in chunks(texts, most_texts, most_bytes)]
+    return [texts[part] for part in chunks([text_bytes(text) for text in texts], most_texts, most_bytes)]
 
 
 def test_at_most_so_many_texts() -> None:

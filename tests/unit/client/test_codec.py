@@ -7,8 +7,8 @@ from triptych.v1 import model_pb2, translation_pb2
 from triptych_client import DecodingOptions, FinishReason, ServerError, Timing
 from triptych_client.call import Call
 from triptych_client.codec import FINISH_REASONS, MODEL_STATES, SPLIT_SENTENCES, hypothesis_from, options_message
-from triptych_client.job import TranslateJob
 from triptych_client.options import COUNTS
+from triptych_client.translate_job import TranslateJob
 
 EVERYTHING = slice(None)
 
@@ -80,5 +80,5 @@ def test_a_finish_reason_from_the_future_is_unknown() -> None:
 def test_a_response_that_does_not_fit_its_request_is_an_error(translations: list[translation_pb2.Translation]) -> None:
     job = TranslateJob(call=Call("mine", 1.0, 0), texts=["a"])
     with pytest.raises(ServerError) as caught:
-        job.result(job.requests(64, 1000), [translation_pb2.TranslateResponse(translations=translations)])
+        job.results(job.requests(64, 1000), [translation_pb2.TranslateResponse(translations=translations)])
     assert caught.value.request_id == "mine"

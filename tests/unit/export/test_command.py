@@ -17,7 +17,7 @@ def run(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("none",), "none: not a checkpoint folder, missing config.json, model.safetensors, tokenizer.json"),
+        (("none",), "none: not a checkpoint folder, missing config.json"),
         ((str(HERE / "checkpoint"), "--valid", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
         ((str(HERE / "checkpoint"), "--name", "a/b"), "name: 'a/b' is not a plain folder name"),
     ],

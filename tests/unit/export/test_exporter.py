@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from triptych_export import exporter, parity
+from triptych_export import exporter, parity, translation_family
+from triptych_export.bundle_files import write_manifest
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
+from triptych_export.samples import spread
+from triptych_export.translation_family import translation_manifest
 from triptych_serving.bundle import open_bundle
 from triptych_training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from triptych_training.errors import CheckpointError
@@ -27,19 +30,19 @@ def copy_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None]
     """What tracing and quantizing this very checkpoint gave."""
     shutil.copytree(BUNDLE, folder)
     (folder / "MODEL_CARD.md").unlink()
-    exporter._write_manifest(folder, exporter._manifest(checkpoint))
+    write_manifest(folder, translation_manifest(checkpoint))
 
 
 def spoil_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None]) -> None:
     copy_graphs(checkpoint, folder, say)
     weights = np.fromfile(folder / "weights.fp32.bin", np.float32)
     (weights[::-1] * 1.5).tofile(folder / "weights.fp32.bin")
-    exporter._write_manifest(folder, exporter._manifest(checkpoint))
+    write_manifest(folder, translation_manifest(checkpoint))
 
 
 @pytest.fixture(autouse=True)
 def no_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporter, "_write_all", copy_graphs)
+    monkeypatch.setattr(translation_family, "write_translation", copy_graphs)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     """A bundle in both precisions, and what was said meanwhile."""
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exporter, "_write_all", copy_graphs)
+        patch.setattr(translation_family, "write_translation", copy_graphs)
         options = ExportOptions(tmp_path_factory.mktemp("models"), precisions=("int8", "fp32"), notes="Toy sentences | CC0.\n")
         return export(CHECKPOINT, options, said.append), said
 
@@ -126,14 +129,14 @@ def test_one_precision_ships_alone_under_the_next_free_version(tmp_path: Path, b
 
 
 def test_other_answers_than_pytorch_s_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporter, "_write_all", spoil_graphs)
+    monkeypatch.setattr(translation_family, "write_translation", spoil_graphs)
     with pytest.raises(ParityError, match="sentences differ from PyTorch"):
         export(CHECKPOINT, ExportOptions(tmp_path / "new"), lambda line: None)
     assert not (tmp_path / "new").exists()
 
 
 def test_a_failure_leaves_other_models_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporter, "_write_all", spoil_graphs)
+    monkeypatch.setattr(translation_family, "write_translation", spoil_graphs)
     (tmp_path / "en-de" / "1").mkdir(parents=True)
     with pytest.raises(ParityError):
         export(CHECKPOINT, ExportOptions(tmp_path), lambda line: None)
@@ -187,5 +190,5 @@ def test_heads_that_the_runtime_cannot_take_are_refused(tmp_path: Path) -> None:
 
 def test_sources_for_parity_are_spread_over_all() -> None:
     items: list[Any] = [[i] for i in range(10)]
-    assert exporter._spread(items, 4) == [[0], [2], [5], [7]]
-    assert exporter._spread(items, 20) == items
+    assert spread(items, 4) == [[0], [2], [5], [7]]
+    assert spread(items, 20) == items

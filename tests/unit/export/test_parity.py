@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from triptych_export.bundle_files import write_manifest
 from triptych_export.errors import ParityError, SourceError
-from triptych_export.exporter import _write_manifest
 from triptych_export.parity import Sample, agreement, check_parity, make_sample
 from triptych_training.checkpoint import Checkpoint, load_checkpoint
 from triptych_training.greedy import greedy
@@ -52,7 +52,7 @@ def perturb(folder: Path, change: Callable[[np.ndarray], object]) -> Path:
     weights = np.fromfile(folder / "weights.fp32.bin", np.float32)
     change(weights)
     weights.tofile(folder / "weights.fp32.bin")
-    _write_manifest(folder, json.loads((folder / "bundle.json").read_text(encoding="utf-8")))
+    write_manifest(folder, json.loads((folder / "bundle.json").read_text(encoding="utf-8")))
     return folder
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.errors import GraphError
-from triptych_export.quantization import SMALLEST_TABLE, quantize, quantize_columns
+from triptych_export.quantization import NARROWEST, SMALLEST_TABLE, quantize, quantize_columns
 from triptych_serving.session import Session
 
 from ...fixtures.toy import BUNDLE
@@ -192,3 +192,63 @@ def test_no_projection_of_an_exported_graph_stays_in_float(kind: str) -> None:
     found = kinds(quantize(model))
     assert found.count("DynamicQuantizeMatMul") == projections
     assert not {"Gemm", "MatMul"} & set(found)
+
+
+MATMUL = ([helper.make_node("MatMul", ["x", "weight"], ["y"])],)
+
+
+def test_seven_bits_stay_within_what_never_saturates() -> None:
+    values, scales = quantize_columns(WEIGHT, 64)
+    assert max(-int(values.min()), int(values.max())) == 64
+    assert np.all(np.abs(WEIGHT - values * scales) <= scales * 0.5001)
+    weights = {t.name: numpy_helper.to_array(t) for t in quantize(make_graph(*MATMUL, weight=WEIGHT), 7).graph.initializer}
+    assert np.abs(weights["weight_int8_N"].astype(int)).max() == 64
+
+
+def test_another_number_of_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match="weight_bits: 4 is not one of 7, 8"):
+        quantize(make_graph(*MATMUL, weight=WEIGHT), 4)
+
+
+def test_narrow_projections_stay() -> None:
+    nodes = [*MATMUL[0], helper.make_node("MatMul", ["y", "narrow"], ["z"])]
+    quantized = quantize(make_graph(nodes, ["z"], weight=WEIGHT, narrow=np.ascontiguousarray(TURNED[:, : NARROWEST - 1])))
+    assert kinds(quantized) == ["DynamicQuantizeMatMul", "MatMul"]
+
+
+@pytest.mark.parametrize("lengths", [True, False], ids=["bounded", "full"])
+def test_attention_projects_in_int8(tmp_path: Path, lengths: bool) -> None:
+    weight, bias = RNG.standard_normal((INNER, 3 * INNER), np.float32), RNG.standard_normal(3 * INNER, np.float32)
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "axis"], ["row"]),
+        helper.make_node("Attention", ["row", "qkv", "b"] + ["length"] * lengths, ["y"], domain="com.microsoft", num_heads=2),
+    ]
+    model = make_graph(nodes, qkv=weight, b=bias)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0]), "axis"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([3], np.int32), "length"))
+    quantized = quantize(model)
+    assert kinds(quantized) == ["Unsqueeze", "DynamicQuantizeLinear", "QAttention"]
+    [actual], [expected] = run(quantized, tmp_path), run(model, tmp_path)
+    assert np.abs(actual - expected).max() <= 0.1 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_bytes_are_multiplied_as_they_are(tmp_path: Path, bias: bool) -> None:
+    """Their average is far from zero, and yet a weight's rounding costs no more than with centred numbers."""
+    nodes = [
+        helper.make_node("Gather", ["pixels", "byte_row"], ["taken"]),
+        helper.make_node("Cast", ["taken"], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("Gemm", ["float", "weight"] + ["bias"] * bias, ["y"]),
+    ]
+    model = make_graph(nodes, weight=WEIGHT, bias=BIAS)
+    pixels = np.random.default_rng(1).integers(100, 256, (5, INNER), np.uint8)
+    model.graph.initializer.append(numpy_helper.from_array(pixels, "pixels"))
+    model.graph.initializer.append(numpy_helper.from_array(np.arange(5), "byte_row"))
+    model.graph.value_info.append(helper.make_tensor_value_info("taken", TensorProto.UINT8, [5, INNER]))
+    quantized = quantize(model, 7)
+    assert kinds(quantized) == ["Gather", "MatMulIntegerToFloat"]
+    [actual], [expected] = run(quantized, tmp_path), run(model, tmp_path)
+    _, scales = quantize_columns(WEIGHT, 64)
+    assert np.all(
+        np.abs(actual - expected) <= 0.5 * scales * np.abs(pixels.astype(int) - 128).sum(axis=1, keepdims=True) + 1e-2
+    )

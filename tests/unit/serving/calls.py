@@ -3,8 +3,9 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from triptych_serving.row import Call, Row
+from triptych_serving.row import Call, Item, Row
 from triptych_serving.scheduler import Job
 
 PATIENCE_SECONDS = 120.0  # for a machine that has other things to do
@@ -26,7 +27,7 @@ class Recorder:
         self.ended.set()
 
 
-class RecordedCall(Call):
+class RecordedCall(Call[Any]):
     """A call whose listener is a Recorder."""
 
     listener: Recorder
@@ -48,7 +49,12 @@ def call_of(*rows: Row) -> RecordedCall:
     return RecordedCall(rows, Recorder())
 
 
-def jobs_of(*calls: Call) -> list[Job]:
+def item_call(*sizes: int, deadline: float | None = None, payload: Any = None) -> RecordedCall:
+    """A call for a one-shot engine, an item of each size."""
+    return RecordedCall([Item(payload, size) for size in sizes], Recorder(), deadline)
+
+
+def jobs_of(*calls: Call[Row]) -> list[Job]:
     """Every row of the calls, as a lane takes them."""
     return [Job(row, call) for call in calls for row in call.rows]
 

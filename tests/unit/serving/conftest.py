@@ -28,7 +28,7 @@ def codec(bundle: Bundle) -> TextCodec:
 @pytest.fixture(scope="session")
 def make_lane(bundle: Bundle) -> MakeLane:
     """Lanes of so many slots over the same fp32 graphs."""
-    _, graphs = bundle.graphs("fp32")
+    graphs = bundle.manifest.precisions["fp32"]
     encoder, step = Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step))
     return lambda slots: GreedyLane(encoder, step, bundle.manifest, slots)
 

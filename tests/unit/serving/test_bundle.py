@@ -67,10 +67,10 @@ def test_all_damaged_files_are_named_at_once(copy: Path) -> None:
 
 
 def test_the_default_precision_is_the_manifests(bundle: Bundle) -> None:
-    assert bundle.graphs(None)[0] == "fp32"
-    assert bundle.graphs("int8")[1].step == "step.int8.onnx"
+    assert bundle.precision(None) == "fp32"
+    assert bundle.precision("int8") == "int8"
 
 
 def test_an_unknown_precision_names_those_that_are_there(bundle: Bundle) -> None:
     with pytest.raises(BundleError, match="precision 'fp16' is not in this bundle; it has: fp32, int8"):
-        bundle.graphs("fp16")
+        bundle.precision("fp16")

@@ -59,7 +59,7 @@ def test_the_model_knows_its_sentences(make_lane: MakeLane, codec: TextCodec) ->
 def storm_lane() -> GreedyLane:
     """One lane for all storms: what earlier rows left behind is part of the test."""
     bundle = open_bundle(BUNDLE)
-    _, graphs = bundle.graphs("fp32")
+    graphs = bundle.manifest.precisions["fp32"]
     return GreedyLane(Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step)), bundle.manifest, 6)
 
 

@@ -103,8 +103,11 @@ def test_another_format_is_named_and_nothing_else(read: Callable[[Edit], Manifes
 
 
 def test_another_task_is_named_and_nothing_else(read: Callable[[Edit], Manifest]) -> None:
-    faults = faults_of(read, lambda raw: raw.update(task="fill-mask", decoder=None))
-    assert faults == ["task 'fill-mask' is not supported; this release serves 'translation'"]
+    faults = faults_of(read, lambda raw: raw.update(task="speech", decoder=None))
+    assert faults == [
+        "task 'speech' is not supported; this release serves: translation, fill-mask, text-classification, "
+        "token-classification, question-answering, image-classification"
+    ]
 
 
 def test_a_missing_manifest_is_no_bundle(tmp_path: Path) -> None:

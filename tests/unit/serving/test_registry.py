@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from triptych_serving import registry as module
+from triptych_serving import loading as module
 from triptych_serving.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, UnavailableError
 from triptych_serving.registry import Registry, Wish, load_registry
@@ -127,7 +127,7 @@ def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
     with loaded(repository) as registry:
         assert [translator.name for translator in registry.translators] == ["good"]
         assert registry.find(Wish()).translate([SOURCE])[0].text == TARGET
-        faults = {model.entry.name: model.fault for model in registry.models if model.translator is None}
+        faults = {model.entry.name: model.fault for model in registry.models if model.model is None}
     assert faults.keys() == {"tampered", "truncated", "misshapen", "huge", "no-bundle"}
     assert "SHA-256" in faults["tampered"]
     assert "expected 217,088" in faults["truncated"]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from triptych_serving.admission import SWEEP_SECONDS
 from triptych_serving.errors import (
     CancelledError,
     DeadlineError,
@@ -11,8 +12,8 @@ from triptych_serving.errors import (
     OverloadedError,
     UnavailableError,
 )
-from triptych_serving.row import Call
-from triptych_serving.scheduler import SWEEP_SECONDS, Job, Plan, Scheduler, SchedulerLimits
+from triptych_serving.row import Call, Row
+from triptych_serving.scheduler import Job, Plan, Scheduler, SchedulerLimits
 
 from .calls import RecordedCall, jobs_of, make_call
 
@@ -20,7 +21,7 @@ SLOTS = 32
 LATER = 2 * SWEEP_SECONDS
 
 
-def scheduler_with(*calls: Call, limits: SchedulerLimits | None = None, now: float = 0.0) -> Scheduler:
+def scheduler_with(*calls: Call[Row], limits: SchedulerLimits | None = None, now: float = 0.0) -> Scheduler:
     scheduler = Scheduler(limits or SchedulerLimits())
     for call in calls:
         scheduler.submit(call, now)
@@ -33,7 +34,7 @@ def plan(
     return scheduler.plan(running, slots - len(running), idle_workers, now)
 
 
-def who(plan: Plan) -> list[Call]:
+def who(plan: Plan) -> list[Call[Row]]:
     return [job.call for job in plan.join]
 
 

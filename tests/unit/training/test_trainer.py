@@ -17,13 +17,10 @@ from triptych_training.recipe import TranslationRecipe
 from triptych_training.trainer import Trainer
 from triptych_training.translation import train_translation
 
+from .runs import assert_same, files, kill, records
 from .toy import PAIRS, SHAPE, make_recipe, write_pairs
 
 STEPS = 26  # of `make_recipe`
-
-
-class Killed(BaseException):
-    """As sudden as a signal."""
 
 
 @pytest.fixture(scope="module")
@@ -45,20 +42,6 @@ def frequent_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def recipe(tmp_path: Path) -> TranslationRecipe:
     return make_recipe(tmp_path)
-
-
-def records(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def files(run: Path) -> set[str]:
-    return {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
-
-
-def same_but_for_time(run: Path) -> list[dict[str, Any]]:
-    timeless = [{k: v for k, v in r.items() if k not in ("seconds", "tokens_per_second")} for r in records(run)]
-    smoothed = {"loss", "train_loss"}  # the meter starts anew with every process
-    return [{k: v for k, v in r.items() if k not in smoothed} for r in timeless]
 
 
 def test_a_run_folder_holds_what_is_documented(finished: tuple[TranslationRecipe, Path]) -> None:
@@ -107,50 +90,31 @@ def test_the_result_is_a_checkpoint_with_its_history(finished: tuple[Translation
 KILLS = {
     "before any state was saved": ("_step", 3, 4),
     "within the first epoch": ("_step", 7, 4),
-    "between an epoch's last step and its validation": ("_validate", 1, 13),
+    "between an epoch's last step and its validation": ("_end_epoch", 1, 13),
     "within the second epoch": ("_step", 18, 4),
-    "after the last step": ("_validate", 2, 4),
-    "at the final validation": ("_validate", 3, 4),
+    "after the last step": ("_end_epoch", 2, 4),
+    "between the last step and its validation": ("_end_epoch", 2, 13),
+    "at the final validation": ("_finish", 1, 4),
 }
 
 
 @pytest.mark.parametrize(("method", "call", "save_steps"), KILLS.values(), ids=KILLS)
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    finished: tuple[TranslationRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, call: int, save_steps: int
+    finished: tuple[TranslationRecipe, Path], tmp_path: Path, method: str, call: int, save_steps: int
 ) -> None:
     recipe, whole = finished
     recipe = replace(recipe, save_steps=save_steps)
-    original, calls = getattr(Trainer, method), iter(range(1, 1_000))
-
-    def deadly(self: Trainer, *arguments: Any) -> Any:
-        if next(calls) == call:
-            raise Killed
-        return original(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, method, deadly)
-        with pytest.raises(Killed):
-            train_translation(recipe, SHAPE, tmp_path / "run")
+    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), method, call)
     train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
-
-    for name in ("model", "checkpoints/epoch-0001", "checkpoints/epoch-0002"):
-        weights = f"{name}/model.safetensors"
-        assert (tmp_path / "run" / weights).read_bytes() == (whole / weights).read_bytes(), name
-    assert files(tmp_path / "run") == files(whole)
-    assert same_but_for_time(tmp_path / "run") == same_but_for_time(whole)
+    assert_same(tmp_path / "run", whole)
 
 
-def test_a_state_of_the_first_release_is_resumed(
-    finished: tuple[TranslationRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It knew a random state and no batches per step; recipe.json did not hold the model's shape."""
+def test_a_state_of_the_first_release_is_resumed(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
+    """It knew a random state, no average and no batches per step; recipe.json did not hold the model's shape."""
     recipe, whole = finished
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_validate", lambda self: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            train_translation(recipe, SHAPE, tmp_path / "run")
+    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_finish", 1)
     state = torch.load(tmp_path / "run/state.pt", weights_only=True)
-    del state["batches_per_step"]
+    del state["batches_per_step"], state["average"]
     torch.save({**state, "random": torch.get_rng_state()}, tmp_path / "run/state.pt")
     options = json.loads((tmp_path / "run/recipe.json").read_text())
     del options["transformer"]
@@ -209,13 +173,18 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     return held[0]
 
 
+def step(trainer: Trainer, batches: list[list[int]]) -> float:
+    """The loss of one optimizer step over these pairs."""
+    return trainer._step(trainer._share(batches, trainer.position.step))
+
+
 def test_accumulated_batches_have_the_gradient_of_one_batch(trainer: Trainer) -> None:
-    recorder = Recorder(trainer.model)
+    recorder = Recorder(trainer.task.model)
     trainer.optimizers = [recorder]  # type: ignore[list-item]
     chosen = [0, 8, 17, 30, 41, 48]  # of unequal lengths
     losses, gradients = [], []
     for batches in ([chosen], [chosen[:3], chosen[3:]], [[i] for i in chosen]):
-        losses.append(trainer._step(batches))
+        losses.append(step(trainer, batches))
         gradients.append(recorder.gradients)
     assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-5)
     for other in gradients[1:]:
@@ -224,25 +193,24 @@ def test_accumulated_batches_have_the_gradient_of_one_batch(trainer: Trainer) ->
 
 
 def test_the_loss_of_a_step_is_a_mean_over_its_tokens(trainer: Trainer) -> None:
-    trainer.optimizers = [Recorder(trainer.model)]  # type: ignore[list-item]
-    alone = [trainer._step([[i]]) for i in (0, 8)]
-    sizes = [len(trainer.corpus.train[i].target) for i in (0, 8)]
+    trainer.optimizers = [Recorder(trainer.task.model)]  # type: ignore[list-item]
+    alone = [step(trainer, [[i]]) for i in (0, 8)]
+    sizes = [trainer.task.weight([i]) for i in (0, 8)]
     mean = sum(loss * size for loss, size in zip(alone, sizes, strict=True)) / sum(sizes)
-    assert trainer._step([[0, 8]]) == pytest.approx(mean, rel=1e-5)
+    assert step(trainer, [[0, 8]]) == pytest.approx(mean, rel=1e-5)
 
 
 def test_gradients_are_clipped(trainer: Trainer) -> None:
-    recorder = Recorder(trainer.model)
+    recorder = Recorder(trainer.task.model)
     trainer.optimizers = [recorder]  # type: ignore[list-item]
     trainer.recipe = replace(trainer.recipe, clip_norm=0.01)
-    trainer._step([[0, 1, 2]])
+    step(trainer, [[0, 1, 2]])
     assert torch.cat([g.flatten() for g in recorder.gradients]).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
 def test_dropout_differs_from_step_to_step_and_not_from_run_to_run(trainer: Trainer) -> None:
     draws = []
-    for step in (0, 1, 0):
-        trainer.position.step = step
+    for trainer.position.step in (0, 1, 0):
         trainer._seed_step()
         draws.append(torch.rand(3))
     assert torch.equal(draws[0], draws[2])
@@ -290,6 +258,6 @@ def test_bad_data_leaves_no_run_folder(tmp_path: Path, recipe: TranslationRecipe
 
 
 def test_a_loss_that_is_no_number_ends_the_training(recipe: TranslationRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Trainer, "_step", lambda trainer, batches: float("nan"))
+    monkeypatch.setattr(Trainer, "_step", lambda trainer, share: float("nan"))
     with pytest.raises(DivergedError, match=r"step 1: the loss is nan; lower the learning rate"):
         train_translation(recipe, SHAPE, tmp_path / "run")

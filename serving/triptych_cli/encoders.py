@@ -1,0 +1,61 @@
+"""Where filled masks, vectors and image labels come from: an engine in this process, or a server."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+
+from triptych_cli.backend import Place
+from triptych_cli.failure import needs
+from triptych_cli.options import asks_server
+from triptych_cli.repository import embedded_repository
+
+if TYPE_CHECKING:
+    import triptych_client as client
+    from triptych_serving import results as serving
+
+# Both have the members of the wire's messages.
+FilledText: TypeAlias = "client.FilledText | serving.FilledText"
+Embedding: TypeAlias = "client.Embedding | serving.TextEmbedding"
+ClassifiedImage: TypeAlias = "client.ClassifiedImage | serving.ClassifiedImage"
+
+
+class Encoders(Protocol):
+    """Models that read their input once. A context manager. Order is kept.
+
+    All methods raise InputError where one of the inputs is the cause, and BackendError for anything else.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *details: object) -> None: ...
+
+    def fill_mask(self, texts: Sequence[str], top_k: int, targets: Sequence[str]) -> Sequence[FilledText]:
+        """What may stand at each mask."""
+        ...
+
+    def embed(self, texts: Sequence[str], pooling: str, normalize: bool) -> Sequence[Embedding]:
+        """Vectors."""
+        ...
+
+    def classify_images(self, images: Sequence[bytes], top_k: int) -> Sequence[ClassifiedImage]:
+        """Labels."""
+        ...
+
+
+def open_encoders(place: Place, capability: str) -> Encoders:
+    """A server's client if the command is for one, else an engine in this process with the model that can do it.
+
+    Args:
+        place: which model, and where.
+        capability: "fill-mask", "embedding" or "image-classification".
+
+    Raises:
+        click.ClickException: options contradict each other, or an extra is missing.
+    """
+    if not asks_server():
+        needs("triptych_serving.registry", "serve")
+        from triptych_cli.encoders_embedded import EmbeddedEncoders
+
+        return EmbeddedEncoders(place, place.models or embedded_repository(), capability)
+    from triptych_cli.encoders_remote import RemoteEncoders
+
+    return RemoteEncoders(place)

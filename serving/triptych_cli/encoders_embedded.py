@@ -1,0 +1,45 @@
+"""Encoder models in this process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from triptych_cli.backend import Place
+from triptych_cli.embedded import as_backend_errors, open_registry
+from triptych_serving.capability import EMBEDDING
+from triptych_serving.manifest import FILL_MASK
+from triptych_serving.registry import Registry, Wish
+from triptych_serving.results import ClassifiedImage, FilledText, TextEmbedding
+from triptych_serving.translator import TranslatorOptions
+
+
+class EmbeddedEncoders:
+    """Loads the model when entered."""
+
+    def __init__(self, place: Place, repository: Path, capability: str) -> None:
+        self._place = place
+        self._repository = repository
+        self._capability = capability
+        self._wish = Wish(place.model)
+
+    def __enter__(self) -> Self:
+        place = self._place
+        options = TranslatorOptions(precision=place.precision)
+        with as_backend_errors():
+            self._registry: Registry = open_registry(self._repository, options, place.model, self._capability)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._registry.close(drain=False)
+
+    def fill_mask(self, texts: Sequence[str], top_k: int, targets: Sequence[str]) -> list[FilledText]:
+        with as_backend_errors():
+            return self._registry.find_text(self._wish, FILL_MASK).fill_mask(texts, top_k=top_k, targets=targets)
+
+    def embed(self, texts: Sequence[str], pooling: str, normalize: bool) -> list[TextEmbedding]:
+        with as_backend_errors():
+            return self._registry.find_text(self._wish, EMBEDDING).embed(texts, pooling=pooling, normalize=normalize)
+
+    def classify_images(self, images: Sequence[bytes], top_k: int) -> list[ClassifiedImage]:
+        with as_backend_errors():
+            return self._registry.find_image(self._wish).classify(images, top_k=top_k)

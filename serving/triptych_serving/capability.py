@@ -1,0 +1,40 @@
+"""What a loaded model can be asked for, and how people say it."""
+
+from triptych_serving.errors import UnsupportedError
+from triptych_serving.manifest import (
+    FILL_MASK,
+    IMAGE_CLASSIFICATION,
+    QUESTION_ANSWERING,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    TRANSLATION,
+    TextManifest,
+)
+
+EMBEDDING = "embedding"  # every model of the text family can; no bundle has it as its task
+
+VERBS = {
+    TRANSLATION: "translates",
+    FILL_MASK: "fills masks",
+    EMBEDDING: "embeds text",
+    TEXT_CLASSIFICATION: "classifies text",
+    TOKEN_CLASSIFICATION: "labels tokens",
+    QUESTION_ANSWERING: "answers questions",
+    IMAGE_CLASSIFICATION: "classifies images",
+}
+
+
+def text_capabilities(manifest: TextManifest) -> frozenset[str]:
+    """A model that was trained to tell whether a text follows another classifies pairs."""
+    more = {TEXT_CLASSIFICATION} if manifest.next_sentence else set()
+    return frozenset({manifest.task, EMBEDDING, *more})
+
+
+def describe(capabilities: frozenset[str]) -> str:
+    """Such as "fills masks, embeds text"."""
+    return ", ".join(verb for capability, verb in VERBS.items() if capability in capabilities)
+
+
+def unsupported(name: str, wanted: str, capabilities: frozenset[str]) -> UnsupportedError:
+    """The error of a model that was named for something else."""
+    return UnsupportedError(f"model {name!r} is not one that {VERBS[wanted]}; it {describe(capabilities)}")

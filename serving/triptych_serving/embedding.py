@@ -1,0 +1,35 @@
+"""Texts as vectors."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from triptych_serving.bertcodec import BertCodec
+from triptych_serving.encoder import Work
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.results import TextEmbedding
+from triptych_serving.row import Item
+from triptych_serving.textrunner import CLS, MEAN
+from triptych_serving.texttask import make_items
+
+POOLINGS = (MEAN, CLS)
+
+
+def prepare_embed(codec: BertCodec, texts: Sequence[str], pooling: str, normalize: bool) -> Work[TextEmbedding]:
+    """Check and tokenize. Pooling is "mean" (over all tokens, [CLS] and [SEP] included) or "cls" (last hidden state of [CLS]).
+
+    Raises:
+        InvalidInputError: a text is empty or too long, or the pooling is unknown.
+    """
+    if pooling not in POOLINGS:
+        raise InvalidInputError("pooling", f"{pooling!r} is unknown, it must be one of: {', '.join(POOLINGS)}")
+    items = make_items(codec.encode([(text,) for text in texts]), (pooling,))
+    return Work(items, partial(_read, items, pooling, normalize), 1_000 * len(items))
+
+
+def _read(items: Sequence[Item], pooling: str, normalize: bool) -> list[TextEmbedding]:
+    vectors = np.stack([item.result[pooling] for item in items])
+    if normalize:
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return [TextEmbedding(tuple(values), item.size) for values, item in zip(vectors.tolist(), items, strict=True)]

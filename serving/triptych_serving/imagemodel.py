@@ -1,0 +1,101 @@
+"""A model of the ViT family ready to serve: decoding in threads, the graph behind one engine."""
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from triptych_serving.bundle import Bundle, read_labels
+from triptych_serving.capability import describe
+from triptych_serving.encoder import DEFAULTS, EncoderOptions
+from triptych_serving.gate import Gate
+from triptych_serving.imagejob import ImageJob, ImageParts, ImageRequest
+from triptych_serving.imagerunner import ImageRunner
+from triptych_serving.manifest import IMAGE_CLASSIFICATION, ImageManifest
+from triptych_serving.manifest.image import LABELS_FILE
+from triptych_serving.oneshot import OneShotEngine
+from triptych_serving.processor import usable_cpus
+from triptych_serving.results import ClassifiedImage
+from triptych_serving.session import Session
+from triptych_serving.texttask import check_range
+
+DEFAULT_TOP_K = 5
+IN_FLIGHT = 64  # images of one request that are decoded or run; the others wait as files and leave room for other requests
+DECODED_BYTES = 512 << 20  # of all images that wait
+PIXELS_PER_TOKEN = 256  # patches of 16 x 16 pixels: what batches are measured in
+
+
+class ImageModel:
+    """One version of one model. Thread-safe.
+
+    Raises:
+        BundleError: the bundle lacks the precision, or a file cannot be loaded.
+    """
+
+    def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
+        self.name, self.version = name, version
+        self.manifest = bundle.manifest_of(ImageManifest)
+        self.precision = bundle.precision(options.precision)
+        self.labels = read_labels(bundle.path(LABELS_FILE))
+        self.capabilities = frozenset({IMAGE_CLASSIFICATION})
+        graph, spec = self.manifest.precisions[self.precision], self.manifest.image
+        pixels = spec.height * spec.width
+        self.gate = Gate(max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
+        session = Session(bundle.path(graph.graph), options.threads, graph.saturation_free)
+        self.engine = OneShotEngine(ImageRunner(session, spec), options.engine)
+        self.engine.start()
+        self._parts = ImageParts(self.engine, spec, self.labels, max(1, pixels // PIXELS_PER_TOKEN))
+        self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix=f"triptych-decode-{name}")
+
+    def classify(self, images: Sequence[bytes], top_k: int = DEFAULT_TOP_K) -> list[ClassifiedImage]:
+        """Rank the labels of each image; order is kept.
+
+        Args:
+            images: JPEG, PNG or WebP files.
+            top_k: labels of each image; more than the model has: all.
+
+        Raises:
+            ServingError: whatever kept the images from being classified; the first bad image is named.
+        """
+        jobs: deque[ImageJob] = deque()
+        results: list[ClassifiedImage] = []
+        with self.gate.admit(len(images)):
+            try:
+                for index, data in enumerate(images):
+                    if len(jobs) == IN_FLIGHT:
+                        results.append(jobs.popleft().result())
+                    jobs.append(self.begin(data, top_k, f"images[{index}]"))
+                while jobs:
+                    results.append(jobs.popleft().result())
+            finally:
+                for job in jobs:
+                    job.cancel()
+        return results
+
+    def begin(self, data: bytes, top_k: int | None, field: str, deadline: float | None = None) -> ImageJob:
+        """Start one image, for which the caller has passed the gate.
+
+        Args:
+            data: JPEG, PNG or WebP file.
+            top_k: labels; None: 5.
+            field: the request's field, for errors.
+            deadline: monotonic seconds.
+
+        Raises:
+            InvalidInputError: `top_k` is out of range.
+            UnavailableError: the model is shutting down.
+        """
+        k = min(check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1), len(self.labels))
+        return ImageJob(ImageRequest(data, k, field, deadline), self._parts, self._pool)
+
+    def describe(self) -> str:
+        """For the log."""
+        size = f"{self.manifest.image.width} x {self.manifest.image.height} pixels"
+        return f"{describe(self.capabilities)} into {len(self.labels):,} labels, CPU, {self.precision}, {size}"
+
+    def close(self, drain: bool = True) -> None:
+        """Stop: with `drain`, after everything accepted is answered; else at once, failing what is left. Idempotent."""
+        self.gate.close()
+        if drain:
+            self.gate.wait()
+        self._pool.shutdown(wait=drain, cancel_futures=not drain)
+        self.engine.close(drain)

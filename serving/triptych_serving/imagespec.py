@@ -1,0 +1,59 @@
+"""What a model wants of an image, and how large an image may be. Needs no Pillow, so that manifests can be read without it."""
+
+from dataclasses import dataclass
+
+STRETCH = "stretch"
+SHORTEST_EDGE = "shortest-edge"
+RESIZES = (STRETCH, SHORTEST_EDGE)
+INTERPOLATIONS = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
+
+MAX_TARGET = 4096  # pixels of a side
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """How pixels reach the graph; the member `image` of an image bundle's manifest.
+
+    "stretch" resizes to width x height and ignores the aspect ratio, as ViT's processor of Hugging Face does. "shortest-edge"
+    resizes the shorter side to `resize_size` and cuts height x width out of the middle, as CLIP's does.
+
+    Raises:
+        ValueError: a member is out of range; `args` are all faults, one string each.
+    """
+
+    height: int  # pixels
+    width: int  # pixels
+    resize: str = STRETCH
+    resize_size: int = 0  # pixels of the shorter side; ignored for "stretch"
+    interpolation: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        if faults := self._faults():
+            raise ValueError(*faults)
+
+    def _faults(self) -> list[str]:
+        sides = {"height": self.height, "width": self.width}
+        if self.resize == SHORTEST_EDGE:
+            sides["resize_size"] = self.resize_size
+        faults = [
+            f"{name} is {side}, it must be between 1 and {MAX_TARGET} pixels"
+            for name, side in sides.items()
+            if not 1 <= side <= MAX_TARGET
+        ]
+        if self.resize not in RESIZES:
+            faults.append(f"resize is {self.resize!r}, it must be one of {', '.join(RESIZES)}")
+        if self.interpolation not in INTERPOLATIONS:
+            faults.append(f"interpolation is {self.interpolation!r}, it must be one of {', '.join(INTERPOLATIONS)}")
+        crop = max(self.height, self.width)
+        if not faults and self.resize == SHORTEST_EDGE and self.resize_size < crop:
+            faults.append(f"resize_size is {self.resize_size}, it must be {crop} or more, the longer side of the crop")
+        return faults
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """What is refused from a file's header, before anything is decoded."""
+
+    max_pixels: int = 64_000_000  # as sent, and after a resize of the shorter side; Pillow holds 4 bytes for each: 256 MB
+    max_side: int = 65_535  # pixels, the most that JPEG knows; the resize needs some 50 bytes for each
+    max_scans: int = 100  # of a progressive JPEG; encoders write about 10, each costs a pass over the whole image

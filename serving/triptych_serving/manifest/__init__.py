@@ -1,0 +1,67 @@
+"""The manifest of a bundle, `bundle.json`: what the files beside it are and how to serve them.
+
+Members of every bundle:
+
+format                1
+task                  "translation", "fill-mask", "text-classification", "token-classification", "question-answering" or
+                      "image-classification"
+family                the architecture's name, such as "triptych-transformer", "triptych-bert" or "triptych-vit"
+precisions            name -> the graphs' file names, {graph} (translation: {encoder, step}); `saturation_free` (optional): the
+                      integer weights have 7 bits, their products fit the fast kernels of every processor
+default_precision     one of them
+files                 name -> {sha256, bytes}; every file of the bundle but this one
+provenance, metrics, parity    for people and tools; not needed to serve
+
+The other members belong to a task's family: see TranslationManifest, TextManifest and ImageManifest.
+"""
+
+from triptych_serving.manifest.base import FILE_NAME, FORMAT, Graph, Graphs, Manifest, StoredFile
+from triptych_serving.manifest.image import IMAGE_CLASSIFICATION, ImageManifest
+from triptych_serving.manifest.reader import TASKS, read_manifest
+from triptych_serving.manifest.text import (
+    FILL_MASK,
+    QUESTION_ANSWERING,
+    TEXT_CLASSIFICATION,
+    TEXT_TASKS,
+    TOKEN_CLASSIFICATION,
+    TextLimits,
+    TextManifest,
+    TextTokens,
+)
+from triptych_serving.manifest.translation import (
+    TRANSLATION,
+    DecoderShape,
+    Generation,
+    Limits,
+    SpecialTokens,
+    TranslationGraphs,
+    TranslationManifest,
+)
+
+__all__ = [
+    "FILE_NAME",
+    "FILL_MASK",
+    "FORMAT",
+    "IMAGE_CLASSIFICATION",
+    "QUESTION_ANSWERING",
+    "TASKS",
+    "TEXT_CLASSIFICATION",
+    "TEXT_TASKS",
+    "TOKEN_CLASSIFICATION",
+    "TRANSLATION",
+    "DecoderShape",
+    "Generation",
+    "Graph",
+    "Graphs",
+    "ImageManifest",
+    "Limits",
+    "Manifest",
+    "SpecialTokens",
+    "StoredFile",
+    "TextLimits",
+    "TextManifest",
+    "TextTokens",
+    "TranslationGraphs",
+    "TranslationManifest",
+    "read_manifest",
+]

@@ -1,0 +1,109 @@
+"""The manifest of a translation model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from triptych_serving.fields import Fields
+from triptych_serving.languages import is_language
+from triptych_serving.manifest.base import Manifest, check_common, parse_common
+
+TRANSLATION = "translation"
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids."""
+
+    pad: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Lengths in tokens, the end of the sentence included."""
+
+    max_source_tokens: int
+    max_target_tokens: int
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """What the caches are allocated from."""
+
+    layers: int
+    heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True)
+class TranslationGraphs:
+    """File names of one precision's graphs."""
+
+    encoder: str
+    step: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.encoder, self.step)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Defaults of decoding."""
+
+    max_length: int  # tokens, the end of the sentence not included
+
+
+@dataclass(frozen=True)
+class TranslationManifest(Manifest):
+    """Beside the common members:
+
+    source_languages      BCP 47 codes
+    target_languages      BCP 47 codes
+    tokens                pad, start (first decoder input), end: ids
+    limits                max_source_tokens, max_target_tokens: end of sentence included
+    decoder               layers, heads, head_dim: the shape of the caches
+    generation            defaults of decoding: max_length (tokens, end of sentence not included)
+    """
+
+    precisions: Mapping[str, TranslationGraphs]
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+    tokens: SpecialTokens
+    limits: Limits
+    decoder: DecoderShape
+    generation: Generation
+
+
+def parse_translation(fields: Fields, faults: list[str]) -> TranslationManifest:
+    """Read and check it; what is wrong goes to `faults`."""
+    tokens, limits, decoder, generation = (fields.object(n) for n in ("tokens", "limits", "decoder", "generation"))
+    manifest = TranslationManifest(
+        **parse_common(fields),
+        precisions={
+            name: TranslationGraphs(graphs.get("encoder", str), graphs.get("step", str))
+            for name, graphs in fields.objects("precisions").items()
+        },
+        source_languages=fields.strings("source_languages"),
+        target_languages=fields.strings("target_languages"),
+        tokens=SpecialTokens(tokens.get("pad", int), tokens.get("start", int), tokens.get("end", int)),
+        limits=Limits(limits.positive("max_source_tokens"), limits.positive("max_target_tokens")),
+        decoder=DecoderShape(decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim")),
+        generation=Generation(generation.positive("max_length")),
+    )
+    check_common(manifest, {"tokenizer.json"}, faults)
+    _check(manifest, faults)
+    return manifest
+
+
+def _check(manifest: TranslationManifest, faults: list[str]) -> None:
+    if manifest.generation.max_length >= max(1, manifest.limits.max_target_tokens):
+        faults.append(
+            f"generation.max_length {manifest.generation.max_length} is not below limits.max_target_tokens "
+            f"{manifest.limits.max_target_tokens}"
+        )
+    for kind, codes in (("source", manifest.source_languages), ("target", manifest.target_languages)):
+        if not codes and not any(f"{kind}_languages" in fault for fault in faults):
+            faults.append(f"{kind}_languages is empty")
+        faults.extend(f"{kind}_languages: {code!r} is not a language code" for code in codes if not is_language(code))

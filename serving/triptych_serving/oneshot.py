@@ -1,0 +1,213 @@
+"""The one-shot engine: batches of many calls for graphs that run once, the next one prepared while one runs."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from triptych_serving.admission import is_dead
+from triptych_serving.batching import BatchFormer, BatchLimits, Ticket
+from triptych_serving.errors import CancelledError, EngineError, UnavailableError
+from triptych_serving.row import Call, Item
+
+logger = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What a model does with a batch. `prepare` and `finish` are called by several threads at once, and so is `run`
+    if the engine has several `runs`."""
+
+    def prepare(self, items: Sequence[Item]) -> Any:
+        """Assemble the arrays of a batch, in Python and numpy; runs beside another batch's `run`."""
+
+    def run(self, batch: Any) -> Any:
+        """Run the graph; releases the interpreter lock."""
+
+    def finish(self, items: Sequence[Item], outputs: Any) -> None:
+        """Write every item's `result`, each its own copy: a view would keep the whole batch in memory."""
+
+
+@runtime_checkable
+class WarmRunner(Protocol):
+    """A runner that is slow at first, unless it is warmed up before the engine takes calls."""
+
+    def warm_up(self) -> None:
+        """Run once or twice, before any `prepare`."""
+
+
+@dataclass(frozen=True)
+class OneShotOptions:
+    """How a one-shot engine is built.
+
+    Raises:
+        ValueError: there are no runs, so nothing would ever be answered.
+    """
+
+    runs: int = 1  # batches that run at once
+    limits: BatchLimits = field(default_factory=BatchLimits)
+
+    def __post_init__(self) -> None:
+        if self.runs < 1:
+            raise ValueError(f"runs is {self.runs}, it must be at least 1")
+
+
+class OneShotEngine:
+    """Takes calls from any thread.
+
+    Args:
+        runner: the model.
+        options: runs and limits.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, runner: Runner, options: OneShotOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._runner = runner
+        self._runs = options.runs
+        self._clock = clock
+        self._former = BatchFormer(options.limits)
+        self._changed = threading.Condition()
+        self._slots = threading.Semaphore(options.runs)
+        self._planned = 0  # batches that run or wait for it
+        self._items = 0  # in all batches
+        self._stopping = False  # end when there is nothing more to do
+        self._aborting = False  # end now
+        # One more than runs: it prepares the next batch, or writes the results of the last.
+        self._threads = [
+            threading.Thread(target=self._work, name=f"triptych-oneshot-{index}", daemon=True)
+            for index in range(options.runs + 1)
+        ]
+
+    def start(self) -> None:
+        """Warm up and start the workers."""
+        if isinstance(self._runner, WarmRunner):
+            self._runner.warm_up()
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, call: Call[Item]) -> None:
+        """Queue a call; its listener hears of the end.
+
+        Raises:
+            InvalidInputError: the call alone is larger than the queue.
+            OverloadedError: the queue is full.
+            UnavailableError: the engine is shutting down.
+            DeadlineError: the deadline has passed.
+        """
+        with self._changed:
+            self._former.submit(call, self._clock())
+            if self._may_plan():
+                self._changed.notify()
+
+    def cancel(self, call: Call[Item]) -> None:
+        """Drop a call: what waits will not run, what runs is thrown away."""
+        with self._changed:
+            call.fail(CancelledError("the caller went away"))
+
+    def load(self) -> tuple[int, int]:
+        """Rows in batches, the one prepared ahead included; rows that wait."""
+        with self._changed:
+            return self._items, self._former.waiting
+
+    def close(self, drain: bool = True) -> None:
+        """Stop: with `drain`, after everything accepted is answered; else after what runs, failing what waits. Idempotent."""
+        with self._changed:
+            self._former.close()
+            self._stopping = True
+            self._aborting = self._aborting or not drain
+            if self._aborting:
+                self._fail(self._former.drain())
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def _work(self) -> None:
+        while tickets := self._next_batch():
+            self._serve(tickets)
+
+    def _next_batch(self) -> tuple[Ticket, ...]:
+        """Wait for work and plan a batch of it. Empty when the worker shall end."""
+        with self._changed:
+            while not self._aborting:
+                if self._may_plan() and (tickets := self._former.plan(self._runs - self._planned, self._clock())):
+                    self._planned += 1
+                    self._items += len(tickets)
+                    if self._may_plan():
+                        self._changed.notify()
+                    return tickets
+                if self._stopping and not self._former.waiting:
+                    return ()
+                self._changed.wait()
+            self._fail(self._former.drain())  # what failed after the engine was told to end
+            return ()
+
+    def _may_plan(self) -> bool:
+        return self._former.ready(idle=self._planned < self._runs)
+
+    def _serve(self, tickets: tuple[Ticket, ...]) -> None:
+        items = [ticket.item for ticket in tickets]
+        try:
+            try:
+                batch = self._runner.prepare(items)
+                with self._slots:
+                    if not self._begin(tickets):
+                        return
+                    outputs = self._runner.run(batch)
+            finally:
+                self._leave_run()
+            self._runner.finish(items, outputs)
+        except Exception as error:  # whatever it is, the server must live on
+            self._recover(tickets, error)
+        else:
+            self._report(tickets)
+
+    def _begin(self, tickets: tuple[Ticket, ...]) -> bool:
+        """A run is free. False if nobody waits for the batch any more."""
+        with self._changed:
+            now = self._clock()
+            if self._aborting:
+                self._fail([ticket.call for ticket in tickets])
+            alive = [ticket for ticket in tickets if not is_dead(ticket.call, now)]
+            if not alive:
+                self._items -= len(tickets)
+            for ticket in alive:
+                ticket.item.started = now
+            return bool(alive)
+
+    def _leave_run(self) -> None:
+        with self._changed:
+            self._planned -= 1
+            if self._stopping:
+                self._changed.notify_all()
+            elif self._may_plan():
+                self._changed.notify()
+
+    def _report(self, tickets: tuple[Ticket, ...]) -> None:
+        """Tell the listeners of the calls that are complete, without the lock: they may take their time."""
+        with self._changed:
+            now = self._clock()
+            self._items -= len(tickets)
+            for ticket in tickets:
+                ticket.item.ended = now
+            complete = [ticket.call for ticket in tickets if ticket.call.count_down()]
+        for call in complete:
+            call.listener.on_end()
+
+    def _recover(self, tickets: tuple[Ticket, ...], error: Exception) -> None:
+        """The runtime failed: items that shared a batch are tried once more alone, an item that was alone has its answer."""
+        logger.error("a batch of %d items failed: %s", len(tickets), error, exc_info=error)
+        cause = error if isinstance(error, EngineError) else EngineError(f"the runtime failed: {error}")
+        with self._changed:
+            self._items -= len(tickets)
+            for ticket in tickets:
+                if ticket.item.alone:
+                    ticket.call.fail(cause)
+            self._former.retry(ticket for ticket in tickets if not ticket.item.alone and not ticket.call.over)
+            self._changed.notify_all()
+
+    @staticmethod
+    def _fail(calls: Sequence[Call[Item]]) -> None:
+        for call in calls:
+            call.fail(UnavailableError("the model is shutting down"))

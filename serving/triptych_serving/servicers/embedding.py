@@ -1,0 +1,37 @@
+"""triptych.v1.EmbeddingService."""
+
+from triptych.v1 import embedding_pb2, embedding_pb2_grpc
+from triptych_serving.capability import EMBEDDING
+from triptych_serving.results import TextEmbedding
+from triptych_serving.servicers.codec import contents_from
+from triptych_serving.servicers.options import choice_from
+from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.texts import Asked, TextCalls
+
+POOLING = {
+    embedding_pb2.POOLING_UNSPECIFIED: "mean",
+    embedding_pb2.POOLING_MEAN: "mean",
+    embedding_pb2.POOLING_CLS: "cls",
+}
+
+
+class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
+    """EmbedText."""
+
+    def __init__(self, calls: TextCalls) -> None:
+        self._calls = calls
+
+    async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: Context) -> embedding_pb2.EmbedTextResponse:
+        texts, pooling, normalize = contents_from(request), choice_from(request, "pooling", POOLING), request.normalize
+        asked = Asked(
+            EMBEDDING,
+            sum(map(len, texts)),
+            lambda model: model.prepare_embed(texts, pooling, normalize),
+            _embedding_to,
+        )
+        answered = await self._calls.answer(request, context, asked)
+        return embedding_pb2.EmbedTextResponse(embeddings=answered.messages, **answered.common)
+
+
+def _embedding_to(embedding: TextEmbedding) -> embedding_pb2.Embedding:
+    return embedding_pb2.Embedding(values=embedding.values, token_count=embedding.token_count)

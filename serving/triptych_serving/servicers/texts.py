@@ -1,0 +1,92 @@
+"""How every service of the text family answers: find the model, tokenize, wait for the engine, make messages of the results."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from triptych_serving.encoder import Work
+from triptych_serving.registry import Registry, Wish
+from triptych_serving.row import Call, Item
+from triptych_serving.servicers.codec import timing_to
+from triptych_serving.servicers.job import Arrival, EndListener, Job
+from triptych_serving.servicers.offload import Offload
+from triptych_serving.servicers.status import Context
+from triptych_serving.textmodel import TextModel
+
+Result = TypeVar("Result")
+Message = TypeVar("Message")
+
+
+class ModelRequest(Protocol):
+    """Any request that may name a model."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def model_version(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Asked(Generic[Result, Message]):
+    """A service's part in the answer."""
+
+    capability: str
+    characters: int  # of all texts
+    prepare: Callable[[TextModel], Work[Result]]
+    convert: Callable[[Result], Message]
+
+
+@dataclass(frozen=True)
+class Answered(Generic[Message]):
+    """One message for each text, and the members that all responses have."""
+
+    messages: Sequence[Message]
+    common: dict[str, Any]  # model, model_version, timing
+
+
+class TextCalls:
+    """Shared by the text servicers.
+
+    Args:
+        registry: returns the loaded models, or raises UnavailableError while there are none.
+        pool: threads for long work.
+    """
+
+    def __init__(self, registry: Callable[[], Registry], pool: Executor) -> None:
+        self._registry = registry
+        self._offload = Offload(pool)
+
+    async def answer(self, request: ModelRequest, context: Context, asked: Asked[Result, Message]) -> Answered[Message]:
+        """Do all of it.
+
+        Raises:
+            ServingError: whatever kept the request from being answered.
+        """
+        arrival = Arrival.of(context)
+        model = self._registry().find_text(wish_from(request), asked.capability)
+        work = await self._offload.run(asked.characters, asked.prepare, model)
+        listener = EndListener()
+        job: Job[Item] = Job(model.engine, Call(work.items, listener, arrival.deadline), arrival)
+        job.submit()
+        try:
+            await listener.ended.wait()
+            job.raise_error()
+        finally:
+            job.abandon()
+        began = time.monotonic()
+        messages = await self._offload.run(work.size, _convert, work, asked.convert)
+        job.postprocess = time.monotonic() - began
+        common = {"model": model.name, "model_version": str(model.version), "timing": timing_to(job.seconds())}
+        return Answered(messages, common)
+
+
+def wish_from(request: ModelRequest) -> Wish:
+    """Which model a request asks for."""
+    return Wish(request.model, request.model_version)
+
+
+def _convert(work: Work[Result], convert: Callable[[Result], Message]) -> list[Message]:
+    return [convert(result) for result in work.read()]

@@ -1,0 +1,42 @@
+"""Hugging Face tokenizers as serving uses them: as many threads as there are CPUs, no truncation, a user's "</s>" is text."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from triptych_serving.errors import BundleError
+from triptych_serving.processor import usable_cpus
+
+# Rust's thread pool takes the host's core count unless told otherwise; read when it first runs.
+os.environ.setdefault("RAYON_NUM_THREADS", str(usable_cpus()))
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+from tokenizers import Encoding, Tokenizer
+
+__all__ = ["Encoding", "Tokenizer", "is_unicode", "make_tokenizer", "read_tokenizer"]
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`.
+
+    Raises:
+        BundleError: the file is not a tokenizer.
+    """
+    try:
+        return make_tokenizer(path.read_text(encoding="utf-8"))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise BundleError(path, [f"not a tokenizer: {error}"]) from error
+
+
+def make_tokenizer(content: str) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`'s content."""
+    tokenizer: Tokenizer = Tokenizer.from_str(content)
+    tokenizer.encode_special_tokens = True  # where a user writes one, it is text
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def is_unicode(texts: Iterable[str]) -> bool:
+    """False where one has a lone surrogate, which tokenizers do not take."""
+    return not any("\ud800" <= letter <= "\udfff" for text in texts for letter in text)

@@ -1,0 +1,357 @@
+"""The services of the text and image families on a real port, beside translation, without the SDK."""
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from PIL import Image
+
+from triptych.v1 import (
+    embedding_pb2,
+    embedding_pb2_grpc,
+    fill_mask_pb2,
+    fill_mask_pb2_grpc,
+    image_classification_pb2,
+    image_classification_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    question_answering_pb2,
+    question_answering_pb2_grpc,
+    text_classification_pb2,
+    text_classification_pb2_grpc,
+    token_classification_pb2,
+    token_classification_pb2_grpc,
+    translation_pb2,
+    translation_pb2_grpc,
+)
+from triptych_serving.encoder import EncoderOptions
+from triptych_serving.errors import EngineError, OverloadedError
+from triptych_serving.oneshot import OneShotOptions
+from triptych_serving.registry import Wish
+from triptych_serving.server import Server, ServerOptions
+from triptych_serving.servicers import services
+from triptych_serving.textrunner import TextRunner
+
+from ..fixtures.encoders import COLOURS, ENTITIES, write_every_bundle, write_text_bundle
+from ..fixtures.toy import SOURCE, TARGET, copy_bundle, tamper
+from .in_process import OPTIONS, serving
+from .processes import PATIENCE_SECONDS
+from .test_cancel import eventually
+
+INVALID, NOT_FOUND, CANNOT, UNAVAILABLE = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNAVAILABLE,
+)
+
+
+def png(colour: tuple[int, int, int], size: tuple[int, int] = (9, 6)) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", size, colour).save(file, "PNG")
+    return file.getvalue()
+
+
+RED, GREEN = png((250, 0, 0)), png((0, 250, 0))
+
+
+def options_of(repository: Path) -> ServerOptions:
+    encoders = EncoderOptions(engine=OneShotOptions(runs=1))
+    return ServerOptions(repository, host="127.0.0.1", port=0, translator=OPTIONS.translator, encoders=encoders)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    repository = tmp_path_factory.mktemp("models")
+    write_every_bundle(repository)
+    copy_bundle(repository)
+    tamper(write_text_bundle(repository, "fill-mask", "broken") / "tokenizer.json")
+    with serving(options_of(repository)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def channel(server: Server) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        yield channel
+
+
+def failure(call: Callable[[], object]) -> Any:
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    return error.value
+
+
+def details_of(status: status_pb2.Status, kind: Any) -> Any:
+    """The one detail of a kind."""
+    [packed] = [detail for detail in status.details if detail.Is(kind.DESCRIPTOR)]
+    detail = kind()
+    packed.Unpack(detail)
+    return detail
+
+
+def fill(channel: grpc.Channel, *texts: str, **fields: Any) -> fill_mask_pb2.FillMaskResponse:
+    return fill_mask_pb2_grpc.FillMaskServiceStub(channel).FillMask(fill_mask_pb2.FillMaskRequest(contents=texts, **fields))
+
+
+def classify(channel: grpc.Channel, *images: bytes, **fields: Any) -> image_classification_pb2.ClassifyImageResponse:
+    stub = image_classification_pb2_grpc.ImageClassificationServiceStub(channel)
+    return stub.ClassifyImage(image_classification_pb2.ClassifyImageRequest(images=images, **fields))
+
+
+def test_masks_are_filled_in_order(channel: grpc.Channel) -> None:
+    response = fill(channel, "one [MASK]", "One two [MASK], six [MASK].", top_k=2)
+    assert [[mask.candidates[0].token_str for mask in text.masks] for text in response.results] == [["two"], ["three", "seven"]]
+    assert response.results[1].masks[1].candidates[0].sequence == "One two [MASK], six seven."
+    assert [len(mask.candidates) for text in response.results for mask in text.masks] == [2, 2, 2]
+    assert (response.model, response.model_version, response.results[0].token_count) == ("fill-mask", "1", 4)
+    timing = response.timing
+    assert min(timing.queue_seconds, timing.preprocess_seconds, timing.postprocess_seconds) >= 0
+    assert timing.inference_seconds > 0
+
+
+def test_targets(channel: grpc.Channel) -> None:
+    response = fill(channel, "six [MASK]", targets=["##teen", "nine"])
+    assert [one.sequence for one in response.results[0].masks[0].candidates] == ["six nine", "sixteen"]
+
+
+def test_texts_become_vectors(channel: grpc.Channel) -> None:
+    stub = embedding_pb2_grpc.EmbeddingServiceStub(channel)
+    request = embedding_pb2.EmbedTextRequest(contents=["one", "one two"], model="fill-mask", pooling=embedding_pb2.POOLING_CLS)
+    response = stub.EmbedText(request)
+    assert [list(embedding.values) for embedding in response.embeddings] == [[2, 0, 0, 1]] * 2
+    assert [embedding.token_count for embedding in response.embeddings] == [3, 4]
+    unit = stub.EmbedText(embedding_pb2.EmbedTextRequest(contents=["one"], model="question-answering", normalize=True))
+    assert sum(value * value for value in unit.embeddings[0].values) == pytest.approx(1)
+    assert unit.model == "question-answering"
+
+
+def test_texts_get_labels(channel: grpc.Channel) -> None:
+    inputs = [text_classification_pb2.TextInput(text=text) for text in ("one", "one two three")]
+    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, top_k=1)
+    response = text_classification_pb2_grpc.TextClassificationServiceStub(channel).ClassifyText(request)
+    assert [(text.labels[0].label, text.labels[0].index) for text in response.results] == [("one word", 0), ("many words", 2)]
+    assert response.results[0].labels[0].score == pytest.approx(0.665, abs=0.001)
+
+
+def test_entities_are_found(channel: grpc.Channel) -> None:
+    request = token_classification_pb2.ClassifyTokensRequest(contents=["Anna Smith lives in Paris"])
+    response = token_classification_pb2_grpc.TokenClassificationServiceStub(channel).ClassifyTokens(request)
+    found = [(one.label, one.text, one.start, one.end) for one in response.results[0].entities]
+    assert found == [("PER", "Anna Smith", 0, 10), ("LOC", "Paris", 20, 25)]
+
+
+def test_questions_are_answered(channel: grpc.Channel) -> None:
+    inputs = [question_answering_pb2.QuestionInput(question="where?", context="Anna Smith lives in Paris")]
+    request = question_answering_pb2.AnswerQuestionRequest(inputs=inputs, top_k=2, max_answer_length=3)
+    response = question_answering_pb2_grpc.QuestionAnsweringServiceStub(channel).AnswerQuestion(request)
+    assert [answer.text for answer in response.results[0].answers] == ["Paris", "Anna Smith"]
+
+
+def test_images_get_labels(channel: grpc.Channel) -> None:
+    response = classify(channel, RED, GREEN, top_k=2)
+    assert [image.labels[0].label for image in response.results] == ["red", "green"]
+    assert [(image.width, image.height, len(image.labels)) for image in response.results] == [(9, 6, 2)] * 2
+    assert response.model == "image-classification"
+    assert response.timing.preprocess_seconds > 0
+    assert response.timing.inference_seconds > 0
+
+
+def test_all_tasks_at_once(channel: grpc.Channel) -> None:
+    def ask(index: int) -> bool:
+        if index % 3 == 0:
+            return fill(channel, "one [MASK]", top_k=1).results[0].masks[0].candidates[0].token_str == "two"
+        if index % 3 == 1:
+            return classify(channel, GREEN, RED, top_k=1).results[1].labels[0].label == "red"
+        request = translation_pb2.TranslateRequest(contents=[SOURCE])
+        answer = translation_pb2_grpc.TranslationServiceStub(channel).Translate(request)
+        return answer.translations[0].translated_text == TARGET
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(30)))
+
+
+def test_models_say_what_they_can_do(channel: grpc.Channel) -> None:
+    response = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
+    models = {model.name: model for model in response.models}
+    assert models["broken"].state == model_pb2.MODEL_STATE_FAILED
+    assert models["fill-mask"].services == ["triptych.v1.FillMaskService", "triptych.v1.EmbeddingService"]
+    assert (models["fill-mask"].task, models["fill-mask"].max_source_tokens) == ("fill-mask", 64)
+    assert list(models["token-classification"].labels) == ENTITIES
+    assert list(models["image-classification"].labels) == COLOURS
+    assert models["toy"].services == ["triptych.v1.TranslationService"]
+    assert models["toy"].max_target_tokens == 64
+
+
+def test_every_service_has_its_health(channel: grpc.Channel) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    for name in ("", *services.ALL):
+        assert stub.Check(health_pb2.HealthCheckRequest(service=name)).status == health_pb2.HealthCheckResponse.SERVING
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A request that must fail, and how."""
+
+    method: str
+    code: grpc.StatusCode
+    message: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+PAIRS = [{"text": "one", "text_pair": "two"}]
+BAD = [
+    Bad("FillMask", INVALID, "contents: there are no texts"),
+    Bad("FillMask", INVALID, "contents[1]: there is no [MASK] to fill", {"contents": ["[MASK]", "one"]}),
+    Bad("FillMask", INVALID, "contents[0]: the text is empty", {"contents": [" "]}),
+    Bad("FillMask", INVALID, "contents[0]: 102 tokens are too long", {"contents": ["one " * 99 + "[MASK]"]}),
+    Bad("FillMask", INVALID, "top_k: 0 is out of range", {"contents": ["[MASK]"], "top_k": 0}),
+    Bad("FillMask", INVALID, "targets[0]: 'sixteen' is 2 tokens", {"contents": ["[MASK]"], "targets": ["sixteen"]}),
+    Bad("FillMask", INVALID, "mime_type: 'text/html' is not", {"contents": ["[MASK]"], "mime_type": "text/html"}),
+    Bad("FillMask", NOT_FOUND, "model 'foo' is not here", {"contents": ["[MASK]"], "model": "foo"}),
+    Bad("FillMask", CANNOT, "model 'toy' is not one that fills masks; it translates", {"contents": ["[MASK]"], "model": "toy"}),
+    Bad(
+        "FillMask",
+        grpc.StatusCode.UNAVAILABLE,
+        "model 'broken' could not be loaded",
+        {"contents": ["[MASK]"], "model": "broken"},
+    ),
+    Bad("EmbedText", INVALID, "model: several models would do, name one of: fill-mask, question", {"contents": ["one"]}),
+    Bad("EmbedText", INVALID, "pooling: 9 is unknown", {"contents": ["one"], "model": "fill-mask", "pooling": 9}),
+    Bad("ClassifyText", INVALID, "inputs: there are no texts"),
+    Bad("ClassifyText", INVALID, "inputs[0].text_pair: the model takes single texts", {"inputs": PAIRS}),
+    Bad("ClassifyTokens", INVALID, "aggregation: 9 is unknown", {"contents": ["one"], "aggregation": 9}),
+    Bad("AnswerQuestion", INVALID, "inputs: there are no questions"),
+    Bad("AnswerQuestion", INVALID, "inputs[0].context: the text is empty", {"inputs": [{"question": "where?"}]}),
+    Bad("ClassifyImage", INVALID, "images: there are no images"),
+    Bad("ClassifyImage", INVALID, "images[1]: ", {"images": [RED, b"hello"]}),
+    Bad("ClassifyImage", INVALID, "images[0]: ", {"images": [RED[:40]]}),
+    Bad("ClassifyImage", INVALID, "images[0]: ", {"images": [b""]}),
+    Bad("ClassifyImage", INVALID, "top_k: 0 is out of range", {"images": [RED], "top_k": 0}),
+    Bad(
+        "ClassifyImage", CANNOT, "model 'fill-mask' is not one that classifies images", {"images": [RED], "model": "fill-mask"}
+    ),
+]
+STUBS: dict[str, tuple[Any, Any]] = {
+    "FillMask": (fill_mask_pb2_grpc.FillMaskServiceStub, fill_mask_pb2.FillMaskRequest),
+    "EmbedText": (embedding_pb2_grpc.EmbeddingServiceStub, embedding_pb2.EmbedTextRequest),
+    "ClassifyText": (text_classification_pb2_grpc.TextClassificationServiceStub, text_classification_pb2.ClassifyTextRequest),
+    "ClassifyTokens": (
+        token_classification_pb2_grpc.TokenClassificationServiceStub,
+        token_classification_pb2.ClassifyTokensRequest,
+    ),
+    "AnswerQuestion": (
+        question_answering_pb2_grpc.QuestionAnsweringServiceStub,
+        question_answering_pb2.AnswerQuestionRequest,
+    ),
+    "ClassifyImage": (
+        image_classification_pb2_grpc.ImageClassificationServiceStub,
+        image_classification_pb2.ClassifyImageRequest,
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: f"{bad.method} {bad.message[:30]}")
+def test_a_bad_request_is_refused_in_one_line(channel: grpc.Channel, bad: Bad) -> None:
+    stub, request = STUBS[bad.method]
+    call = getattr(stub(channel), bad.method)
+    error = failure(lambda: call(request(**bad.fields), metadata=(("x-request-id", "bad-1"),)))
+    assert error.code() is bad.code
+    assert bad.message in error.details()
+    assert len(error.details().splitlines()) == 1
+    assert dict(error.trailing_metadata())["x-request-id"] == "bad-1"
+
+
+def test_a_field_that_is_wrong_is_named_in_the_details(channel: grpc.Channel) -> None:
+    error = failure(lambda: fill(channel, "[MASK]", "one"))
+    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+    assert details_of(status, error_details_pb2.BadRequest).field_violations[0].field == "contents[1]"
+    assert details_of(status, error_details_pb2.ErrorInfo).reason == "INVALID_INPUT"
+
+
+def test_a_full_queue_refuses_with_a_delay(server: Server, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(call: object) -> None:
+        raise OverloadedError("the queue is full: 9 rows wait, 2 more exceed 10", 0.25)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server.registry.find_text(Wish(), "fill-mask").engine, "submit", full)
+        patch.setattr(server.registry.find_image(Wish()).gate, "limit", 64)
+        patch.setattr(server.registry.find_image(Wish()).gate, "held", 63)
+        for call in (lambda: fill(channel, "one [MASK]"), lambda: classify(channel, RED, RED)):
+            error = failure(call)
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+            assert details_of(status, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() > 0
+    assert fill(channel, "one [MASK]").results
+
+
+def test_a_runtime_that_fails_is_internal(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(runner: TextRunner, batch: object) -> None:
+        raise EngineError("the runtime failed: out of luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextRunner, "run", fail)
+        error = failure(lambda: fill(channel, "one [MASK]"))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert "out of luck" in error.details()
+    assert fill(channel, "one [MASK]").results
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """No batch of texts runs before this is set."""
+    run, released = TextRunner.run, threading.Event()
+
+    def hold(runner: TextRunner, batch: Any) -> Any:
+        assert released.wait(PATIENCE_SECONDS)
+        return run(runner, batch)
+
+    monkeypatch.setattr(TextRunner, "run", hold)
+    yield released
+    released.set()
+
+
+def test_a_caller_that_goes_away_leaves_nothing_behind(server: Server, channel: grpc.Channel, held: threading.Event) -> None:
+    engine = server.registry.find_text(Wish(), "fill-mask").engine
+    request = fill_mask_pb2.FillMaskRequest(contents=["one [MASK]"] * 5_000)
+    call = fill_mask_pb2_grpc.FillMaskServiceStub(channel).FillMask.future(request)
+    eventually(lambda: sum(engine.load()) == 5_000)
+    call.cancel()
+    held.set()
+    eventually(lambda: engine.load() == (0, 0))
+    assert fill(channel, "one [MASK]").results
+
+
+def test_a_deadline_ends_the_wait(server: Server, channel: grpc.Channel, held: threading.Event) -> None:
+    request = fill_mask_pb2.FillMaskRequest(contents=["one [MASK]"])
+    stub = fill_mask_pb2_grpc.FillMaskServiceStub(channel)
+    error = failure(lambda: stub.FillMask(request, timeout=0.3))
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    held.set()
+    eventually(lambda: server.registry.find_text(Wish(), "fill-mask").engine.load() == (0, 0))
+
+
+def test_a_server_without_translation_starts_and_drains(tmp_path: Path, held: threading.Event) -> None:
+    write_text_bundle(tmp_path)
+    held.set()  # for the warm-up
+    with (
+        ThreadPoolExecutor(1) as pool,
+        serving(options_of(tmp_path)) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        held.clear()
+        answer = pool.submit(fill, channel, "one [MASK]")
+        eventually(lambda: sum(server.registry.find_text(Wish(), "fill-mask").engine.load()) == 1)
+        threading.Timer(0.2, held.set).start()
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+        error = failure(lambda: stub.Translate(translation_pb2.TranslateRequest(contents=["one"])))
+        assert error.code() is NOT_FOUND
+        assert answer.result(PATIENCE_SECONDS).results[0].masks[0].candidates[0].token_str == "two"

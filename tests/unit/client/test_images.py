@@ -1,0 +1,261 @@
+"""Images as the client takes them, in one call and in a stream."""
+
+import asyncio
+import contextlib
+import io
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+
+from triptych.v1.image_classification_pb2 import ClassifyImageStreamResponse
+from triptych_client import (
+    AsyncClient,
+    Client,
+    DeadlineExceededError,
+    ImageOutcome,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    ServerError,
+    UnavailableError,
+)
+from triptych_client.call import Call
+from triptych_client.image_flow import ImageFlow, ImageOptions
+from triptych_client.image_source import read_image
+from triptych_client.status import error_of_status
+
+from .conftest import Ask
+from .fake_server import FakeServer, fail, succeed
+
+Outcomes = Callable[..., list[ImageOutcome]]
+UNAVAILABLE = fail(grpc.StatusCode.UNAVAILABLE)
+
+
+def stream_sync(address: str, images: Any, settings: dict[str, Any] | None = None, **arguments: Any) -> list[ImageOutcome]:
+    with Client(address, **settings or {}) as client:
+        return list(client.classify_images(images, **arguments))
+
+
+def stream_async(address: str, images: Any, settings: dict[str, Any] | None = None, **arguments: Any) -> list[ImageOutcome]:
+    async def main() -> list[ImageOutcome]:
+        async with AsyncClient(address, **settings or {}) as client:
+            return [outcome async for outcome in client.classify_images(images, **arguments)]
+
+    return asyncio.run(main())
+
+
+both = pytest.mark.parametrize("stream", [stream_sync, stream_async], ids=["sync", "async"])
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, io.BytesIO])
+def test_an_image_is_bytes_or_a_file(kind: Callable[[bytes], Any]) -> None:
+    assert read_image(kind(b"abc")) == b"abc"
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_an_image_is_a_path(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
+    (tmp_path / "a.png").write_bytes(b"abc")
+    assert read_image(kind(tmp_path / "a.png")) == b"abc"
+
+
+@pytest.mark.parametrize(("source", "message"), [(7, "not int"), (io.StringIO("a"), "must be opened in binary mode")])
+def test_what_is_no_image_is_refused(source: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        read_image(source)
+
+
+def test_images_of_every_kind_in_one_call(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"abc")
+    results = ask(server.address, lambda client: client.classify_image_many([b"a", tmp_path / "a.png", io.BytesIO(b"ab")]))
+    assert [result.width for result in results] == [1, 3, 2]
+
+
+def test_requests_with_large_images_have_few(server: FakeServer, ask: Ask) -> None:
+    ask(server.address, lambda client: client.classify_image_many([bytes(400_000)] * 5), concurrency=1)
+    assert [len(request.images) for request in server.requests] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda client: client.classify_image_many(b"abc"),
+        lambda client: client.classify_image_many("a.png"),
+        lambda client: client.classify_image_many(Path("a.png")),
+        lambda client: client.classify_image_many(io.BytesIO(b"abc")),
+        lambda client: client.classify_images("a.png"),
+    ],
+)
+def test_one_image_is_not_several(server: FakeServer, ask: Ask, wrong: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="takes several images; classify_image takes one image"):
+        ask(server.address, wrong)
+
+
+@pytest.mark.parametrize(("argument", "value"), [("top_k", -1), ("in_flight", 0)])
+def test_wrong_arguments_of_a_stream_are_told_at_once(argument: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{argument} is {value}, must be"):
+        Client().classify_images([], **{argument: value})
+
+
+def test_a_missing_file_is_an_os_error(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ask(server.address, lambda client: client.classify_image(tmp_path / "missing.png"))
+
+
+@both
+def test_every_image_has_its_outcome(server: FakeServer, stream: Outcomes) -> None:
+    images = [bytes(length) for length in range(1, 41)]
+    outcomes = stream(server.address, images, in_flight=3, top_k=2, model="m", request_id="mine")
+    assert sorted((outcome.index, outcome.get().width) for outcome in outcomes) == [(i, i + 1) for i in range(40)]
+    assert (outcomes[0].get().model, outcomes[0].get().request_id) == ("guess", "mine")
+    assert {(request.model, request.top_k) for request in server.requests} == {("m", 2)}
+
+
+@both
+def test_no_images_need_no_call(server: FakeServer, stream: Outcomes) -> None:
+    assert stream(server.address, []) == []
+    assert server.requests == []
+
+
+def test_images_from_an_asynchronous_iterator(server: FakeServer) -> None:
+    async def images() -> AsyncIterator[bytes]:
+        for length in range(1, 6):
+            yield bytes(length)
+
+    assert sorted(outcome.get().width for outcome in stream_async(server.address, images(), in_flight=2)) == [1, 2, 3, 4, 5]
+
+
+@both
+def test_bad_images_do_not_stop_the_others(server: FakeServer, stream: Outcomes, tmp_path: Path) -> None:
+    images = [b"a", b"bad", tmp_path / "missing.png", 7, bytes(2000), b"ab"]
+    outcomes = {outcome.index: outcome for outcome in stream(server.address, images, {"max_message_bytes": 1000})}
+    assert [outcomes[index].get().width for index in (0, 5)] == [1, 2]
+    errors = [outcomes[index].error for index in (1, 2, 3, 4)]
+    kinds = [InvalidArgumentError, FileNotFoundError, TypeError, ResourceExhaustedError]
+    assert [type(error) for error in errors] == kinds
+    assert "`max_message_bytes` of the client is 1,000" in str(errors[3])
+    with pytest.raises(InvalidArgumentError, match="INVALID_ARGUMENT: no image"):
+        outcomes[1].get()
+
+
+@both
+def test_no_more_are_under_way_than_was_said(server: FakeServer, stream: Outcomes) -> None:
+    answered_before: list[int] = []
+
+    def images() -> Iterator[bytes]:
+        for index in range(12):
+            # The server has got all but those that it must have answered before this one was taken.
+            answered_before.append(len(server.requests))
+            yield bytes(index + 1)
+
+    assert len(stream(server.address, images(), in_flight=1)) == 12
+    assert answered_before == list(range(12))
+
+
+@both
+def test_what_was_under_way_is_sent_again(server: FakeServer, stream: Outcomes) -> None:
+    server.script = [succeed, UNAVAILABLE, UNAVAILABLE, succeed, succeed, UNAVAILABLE]
+    outcomes = stream(server.address, [bytes(length) for length in range(1, 11)], in_flight=4)
+    assert sorted(outcome.get().width for outcome in outcomes) == list(range(1, 11))
+    assert len(set(server.request_ids)) == 1
+
+
+@both
+def test_retries_end(server: FakeServer, stream: Outcomes) -> None:
+    server.script = [UNAVAILABLE] * 10
+    with pytest.raises(UnavailableError):
+        stream(server.address, [b"a"], {"retries": 2})
+    assert len(server.requests) == 3
+
+
+@both
+def test_a_failure_of_the_whole_stream_is_raised(server: FakeServer, stream: Outcomes) -> None:
+    server.script = [succeed, fail(grpc.StatusCode.NOT_FOUND, "gone")]
+    with pytest.raises(NotFoundError, match="gone"):
+        stream(server.address, [b"a", b"b", b"c"])
+
+
+@both
+def test_a_server_that_stands_still_is_not_waited_for(server: FakeServer, stream: Outcomes) -> None:
+    server.script = [lambda context: server.hang.wait()] * 3
+    with pytest.raises(DeadlineExceededError):
+        stream(server.address, [b"a"], timeout_seconds=0.2)
+    assert len(server.requests) <= 1
+
+
+@both
+def test_a_stream_may_last_longer_than_its_connection(server: FakeServer, stream: Outcomes) -> None:
+    server.script = [succeed, fail(grpc.StatusCode.DEADLINE_EXCEEDED)] * 4
+    outcomes = stream(server.address, [bytes(length) for length in range(1, 6)], {"retries": 0}, in_flight=2)
+    assert sorted(outcome.get().width for outcome in outcomes) == [1, 2, 3, 4, 5]
+
+
+@both
+def test_an_error_of_the_iterator_is_the_callers(server: FakeServer, stream: Outcomes) -> None:
+    def images() -> Iterator[bytes]:
+        yield b"a"
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError, match="no more"):
+        stream(server.address, images())
+
+
+def test_closing_cancels_the_call_on_the_server(server: FakeServer) -> None:
+    server.script = [succeed, lambda context: server.hang.wait()]
+    with Client(server.address) as client:
+        outcomes = client.classify_images([b"a", b"b"])
+        assert next(outcomes).index == 0
+        outcomes.close()
+        assert server.stream_ended.wait(10)
+
+
+def test_closing_cancels_the_call_on_the_server_async(server: FakeServer) -> None:
+    server.script = [succeed, lambda context: server.hang.wait()]
+
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            async with contextlib.aclosing(client.classify_images([b"a", b"b"])) as outcomes:
+                assert (await anext(outcomes)).index == 0
+            assert await asyncio.to_thread(server.stream_ended.wait, 10)
+
+    asyncio.run(main())
+
+
+def flow_with_one_image() -> ImageFlow:
+    options = ImageOptions(call=Call("mine", 60.0, 1), images=[], in_flight=2, max_message_bytes=1000)
+    flow = ImageFlow(options)
+    flow.add(lambda: b"a")
+    return flow
+
+
+@pytest.mark.parametrize("message", [ClassifyImageStreamResponse(), ClassifyImageStreamResponse(image_id=7)])
+def test_an_answer_to_no_question_is_an_error(message: ClassifyImageStreamResponse) -> None:
+    with pytest.raises(ServerError) as caught:
+        flow_with_one_image().take(message)
+    assert caught.value.request_id == "mine"
+
+
+def test_an_image_that_found_the_queue_full_is_sent_again_as_often_as_calls_are() -> None:
+    flow = flow_with_one_image()
+    busy = ClassifyImageStreamResponse()
+    busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
+    again = flow.take(busy)
+    assert not isinstance(again, ImageOutcome)
+    assert again.request.image == b"a"
+    outcome = flow.take(busy)
+    assert isinstance(outcome, ImageOutcome)
+    assert isinstance(outcome.error, UnavailableError)
+    assert flow.pending == {}
+
+
+def test_an_error_of_one_image_has_its_details() -> None:
+    message = ClassifyImageStreamResponse()
+    message.error.code = 999
+    violation = error_details_pb2.BadRequest.FieldViolation(field="image", description="is empty")
+    message.error.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+    error = error_of_status(message.error, "mine")
+    assert isinstance(error, ServerError)
+    assert (error.code, error.violations[0].description) == ("UNKNOWN", "is empty")

@@ -1,0 +1,90 @@
+"""The comparison behind every encoder's parity report."""
+
+import numpy as np
+import pytest
+
+from triptych_export.answers import Answer, check_answers, compare_answers, decisions
+from triptych_export.errors import ParityError
+
+NAN = float("nan")
+
+
+def answer(**values: object) -> Answer:
+    return {name: np.array(value, np.float32) for name, value in values.items()}
+
+
+def check(expected: Answer, got: Answer) -> dict[str, object]:
+    return check_answers([expected], lambda _size: [got])
+
+
+def test_equal_answers_pass_and_are_counted() -> None:
+    same = answer(mean=[1, 2], log_probabilities=[[-1, -2, -3], [-3, -2, -1]], next_sentence=[0.25, 0.75])
+    assert check(same, same) == {
+        "samples": 1,
+        "decisions": 3,
+        "batches": [1, 3, 16],
+        "largest_difference": {"mean": 0.0, "log_probabilities": 0.0, "next_sentence": 0.0},
+        "best_choices_equal": True,
+    }
+
+
+def test_every_batch_size_is_asked_for_and_the_largest_difference_reported() -> None:
+    asked: list[int] = []
+
+    def run(size: int) -> list[Answer]:
+        asked.append(size)
+        return [answer(mean=[1 + size * 1e-5])]
+
+    report = check_answers([answer(mean=[1])], run)
+    assert asked == [1, 3, 16]
+    assert report["largest_difference"]["mean"] == pytest.approx(16e-5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "message"),
+    [
+        (
+            answer(mean=[1, 2]),
+            answer(mean=[1, 2.01]),
+            "mean, 1 at once: differs from PyTorch by up to 0.01, the limit is 0.002",
+        ),
+        (answer(probabilities=[0.5, 0.5]), answer(probabilities=[0.5003, 0.4997]), "the limit is 0.0001"),
+        (answer(cls=[1]), answer(cls=[NAN]), "differs from PyTorch by up to nan"),
+        (answer(start=[1, 2, 3]), answer(start=[1, 2]), r"PyTorch gives \[3\] numbers, the bundle \[2\]"),
+    ],
+    ids=["hidden", "probability", "not a number", "shape"],
+)
+def test_what_is_too_far_off_is_named(expected: Answer, got: Answer, message: str) -> None:
+    with pytest.raises(ParityError, match=message):
+        check(expected, got)
+
+
+def test_another_best_choice_fails_unless_pytorch_holds_the_two_for_equal() -> None:
+    check(answer(start=[2.0, 2.0005]), answer(start=[2.0005, 2.0]))
+    with pytest.raises(ParityError, match="decision 0: PyTorch ranks 1 where the bundle has 0"):
+        check(answer(probabilities=[0.49992, 0.50008, 0]), answer(probabilities=[0.50001, 0.49999, 0]))
+
+
+def test_logits_become_probabilities_and_probabilities_stay() -> None:
+    found = decisions(answer(start=[0, 0], probabilities=[[0.9, 0.1], [0.2, 0.8]], mean=[5, 5]))
+    assert [vector.tolist() for vector in found] == [
+        pytest.approx([0.9, 0.1]),
+        pytest.approx([0.2, 0.8]),
+        pytest.approx([0.5, 0.5]),
+    ]
+
+
+def test_a_quantized_variant_is_described() -> None:
+    expected = [answer(probabilities=[0.7, 0.3], mean=[1, 0]), answer(probabilities=[0.4, 0.6], mean=[0, 2])]
+    got = [answer(probabilities=[0.6, 0.4], mean=[2, 0]), answer(probabilities=[0.5, 0.5], mean=[0, 3])]
+    report = compare_answers(expected, got)
+    assert report == {
+        "decisions": 2,
+        "top_1_agreement_percent": 50.0,
+        "mean_probability_difference": pytest.approx(0.1),
+        "mean_cosine": 1.0,
+    }
+
+
+def test_nothing_to_choose_is_said() -> None:
+    assert compare_answers([answer(cls=[1, 1])], [answer(cls=[1, 1])]) == {"decisions": 0, "cls_cosine": 1.0}

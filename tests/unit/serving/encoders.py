@@ -1,0 +1,46 @@
+"""Toy models of the text and image families, loaded for a test."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from triptych_serving.bundle import open_bundle
+from triptych_serving.encoder import EncoderOptions
+from triptych_serving.imagemodel import ImageModel
+from triptych_serving.oneshot import OneShotOptions
+from triptych_serving.textmodel import TextModel
+
+from ...fixtures.encoders import write_image_bundle, write_text_bundle
+
+OPTIONS = EncoderOptions(engine=OneShotOptions(runs=1))
+
+
+@contextmanager
+def text_model(folder: Path, task: str = "fill-mask", **members: Any) -> Iterator[TextModel]:
+    """One of the text family; `members` go to its manifest."""
+    model = TextModel(task, 1, open_bundle(write_text_bundle(folder, task, **members)), OPTIONS)
+    try:
+        yield model
+    finally:
+        model.close(drain=False)
+
+
+@contextmanager
+def image_model(folder: Path) -> Iterator[ImageModel]:
+    """One of the image family."""
+    model = ImageModel("toy", 1, open_bundle(write_image_bundle(folder)), OPTIONS)
+    try:
+        yield model
+    finally:
+        model.close(drain=False)
+
+
+def photo(colour: tuple[int, int, int] = (10, 200, 20), size: tuple[int, int] = (20, 30)) -> bytes:
+    """A PNG of one colour."""
+    file = io.BytesIO()
+    Image.new("RGB", size, colour).save(file, "PNG")
+    return file.getvalue()

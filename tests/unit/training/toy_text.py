@@ -1,0 +1,95 @@
+"""A small world of animals in text: to pre-train on, and to label."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from triptych_training.bert import BertConfig, BertForPretraining, BertModel
+from triptych_training.encoder_checkpoint import BertCheckpoint, save_bert_checkpoint
+from triptych_training.tokenizer import literal
+from triptych_training.wordpiece import train_wordpiece
+
+ANIMALS = {"cat": "fish", "dog": "bones", "cow": "grass", "bird": "seeds", "frog": "flies", "horse": "hay"}
+DOCUMENTS = [
+    [f"Here is a {animal}.", f"The {animal} eats {food}.", f"We buy {food} for the {animal}.", f"Is the {animal} at home?"]
+    for animal, food in ANIMALS.items()
+]
+TOKENIZER: Tokenizer = literal(train_wordpiece([text for document in DOCUMENTS * 2 for text in document], 120, lowercase=True))
+SHAPE = BertConfig(
+    vocabulary_size=TOKENIZER.get_vocab_size(),
+    model_dim=32,
+    heads=2,
+    feedforward_dim=48,
+    layers=2,
+    max_positions=48,
+    dropout=0.0,
+)
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def write_documents(path: Path, repeat: int = 1) -> str:
+    """One document a line group; its sentences share one line."""
+    return write(path, "\n\n".join([" ".join(document) for document in DOCUMENTS] * repeat) + "\n")
+
+
+def write_labelled(path: Path, repeat: int = 1) -> str:
+    """Does the animal eat this? An opinion a line."""
+    lines = [
+        f"the {animal} eats {food}\t{'true' if food == right else 'false'}"
+        for animal, right in ANIMALS.items()
+        for food in (right, *[f for f in ("hay", "fish") if f != right])
+    ]
+    return write(path, "\n".join(lines * repeat) + "\n")
+
+
+def write_words(path: Path, repeat: int = 1) -> str:
+    """Animals and their food, in CoNLL's columns."""
+    blocks = [f"the O\n{animal} B-ANIMAL\neats O\n{food} B-FOOD\n" for animal, food in ANIMALS.items()]
+    return write(path, "\n".join(blocks * repeat))
+
+
+def write_questions(path: Path, repeat: int = 1) -> str:
+    """What each animal eats, in SQuAD's JSON."""
+    paragraphs = []
+    for document, (animal, food) in zip(DOCUMENTS, ANIMALS.items(), strict=True):
+        context = " ".join(document)
+        answer = {"text": food, "answer_start": context.index(food)}
+        asked = {"id": animal, "question": f"what eats the {animal}", "answers": [answer]}
+        paragraphs.append({"context": context, "qas": [asked]})
+    return write(path, json.dumps({"data": [{"paragraphs": paragraphs * repeat}]}))
+
+
+def stir(model: nn.Module) -> None:
+    """Give fresh weights, many of them zero, answers of many kinds."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+
+
+def make_bert(**changes: Any) -> BertForPretraining:
+    """In evaluation mode."""
+    model = BertForPretraining(replace(SHAPE, **changes)).eval()
+    stir(model)
+    return model
+
+
+def write_encoder(folder: Path, model: BertModel | None = None) -> str:
+    """A checkpoint to fine-tune."""
+    torch.manual_seed(5)
+    save_bert_checkpoint(BertCheckpoint(model or BertForPretraining(SHAPE), TOKENIZER), folder)
+    return str(folder)
+
+
+def ids_of(texts: Sequence[str]) -> list[list[int]]:
+    return [encoding.ids for encoding in TOKENIZER.encode_batch(list(texts))]
