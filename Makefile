@@ -9,7 +9,7 @@ test:  ## the fast tier: lint, types, walls, stubs, tests with a real server
 full:  ## longer suites; TRIPTYCH_CHECKPOINT and TRIPTYCH_PAIRS add a real model
 	pytest -m full
 
-soak:  ## minutes of load; TRIPTYCH_SOAK_SECONDS sets how many
+soak:  ## minutes of load; TRIPTYCH_SOAK_SECONDS and TRIPTYCH_STORM_SECONDS set how many
 	pytest -m soak
 
 lint:

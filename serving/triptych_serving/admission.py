@@ -41,8 +41,8 @@ class Admission:
         if call.deadline is not None and call.deadline <= now:
             raise DeadlineError("the deadline had passed on arrival")
         rows, tokens = len(call.rows), call.tokens
-        self._refuse("rows", self.rows, rows, self._limits.waiting_rows)
-        self._refuse("tokens", self.tokens, tokens, self._limits.waiting_tokens)
+        _refuse(call.field, "rows", self.rows, rows, self._limits.waiting_rows)
+        _refuse(call.field, "tokens", self.tokens, tokens, self._limits.waiting_tokens)
         call.arrived = now
         self.rows += rows
         self.tokens += tokens
@@ -60,17 +60,16 @@ class Admission:
         """Nothing waits any more."""
         self.rows = self.tokens = 0
 
-    def _refuse(self, name: str, held: int, more: int, limit: int) -> None:
-        if more > limit:
-            raise InvalidInputError("contents", f"{more:,} {name} in one request, at most {limit:,} can wait; send fewer")
-        if held + more > limit:
-            raise OverloadedError(
-                f"the queue is full: {held:,} {name} wait, {more:,} more exceed {limit:,}", RETRY_AFTER_SECONDS
-            )
-
 
 def is_dead(call: Call[Any], now: float) -> bool:
     """Nobody waits for its result any more; a call whose deadline has passed fails here."""
     if not call.over and call.deadline is not None and call.deadline <= now:
         call.fail(DeadlineError("the deadline passed before the answer was ready"))
     return call.over
+
+
+def _refuse(field: str, name: str, held: int, more: int, limit: int) -> None:
+    if more > limit:
+        raise InvalidInputError(field, f"{more:,} {name} in one request, at most {limit:,} can wait; send fewer")
+    if held + more > limit:
+        raise OverloadedError(f"the queue is full: {held:,} {name} wait, {more:,} more exceed {limit:,}", RETRY_AFTER_SECONDS)

@@ -30,3 +30,4 @@ class Work(Generic[Result]):
     items: Sequence[Item]
     read: Callable[[], list[Result]]
     size: int  # characters that `read` goes through, roughly
+    field: str = "contents"  # the request's, that the items come from

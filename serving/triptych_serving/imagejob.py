@@ -107,7 +107,8 @@ class ImageJob:
         decoded = decode_image(request.data, self._parts.spec, request.field)
         self.decode_seconds = time.monotonic() - began
         self._size = decoded.width, decoded.height
-        self._call = Call([Item(ImageRow(decoded.pixels, request.k), self._parts.row_size)], self, request.deadline)
+        item = Item(ImageRow(decoded.pixels, request.k), self._parts.row_size)
+        self._call = Call([item], self, request.deadline, field=request.field)
         self._parts.engine.submit(self._call)
         if self.done.done():  # cancelled in the meantime
             self._parts.engine.cancel(self._call)

@@ -32,7 +32,7 @@ def prepare_answer(
     encodings = codec.encode(inputs, NAMES, offsets=True)
     items = make_items(encodings, (START, END))
     size = sum(len(context) for _, context in inputs)
-    return Work(items, partial(_read, items, inputs, encodings, k, length), size)
+    return Work(items, partial(_read, items, inputs, encodings, k, length), size, "inputs")
 
 
 def _read(

@@ -76,18 +76,27 @@ class Call(Generic[RowT]):
         listener: told about tokens and the end.
         deadline: clock seconds after which the answer is worthless, or None.
         streams: the listener wants to hear of every token.
+        field: the request's field that the rows come from, for errors.
 
     Raises:
         ValueError: there are no rows, so nothing would ever end the call.
     """
 
-    def __init__(self, rows: Sequence[RowT], listener: Listener, deadline: float | None = None, streams: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Sequence[RowT],
+        listener: Listener,
+        deadline: float | None = None,
+        streams: bool = False,
+        field: str = "contents",
+    ) -> None:
         if not rows:
             raise ValueError("a call has at least one row")
         self.rows = tuple(rows)
         self.listener = listener
         self.deadline = deadline
         self.streams = streams
+        self.field = field
         self.arrived = 0.0
         self.error: ServingError | None = None
         self._left = len(self.rows)

@@ -33,7 +33,8 @@ def prepare_classify(
     pairs = manifest.pairs or manifest.next_sentence
     parts = [_parts(index, given, pairs) for index, given in enumerate(inputs)]
     items = make_items(codec.encode(parts, NAMES), (output,))
-    return Work(items, partial(_read, items, output, labels, top_k), 10 * len(labels) * len(items))
+    size = 10 * len(labels) * len(items)
+    return Work(items, partial(_read, items, output, labels, top_k), size, "inputs")
 
 
 def _parts(index: int, given: TextOrPair, pairs: bool) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ class TextModel:
         """
         if not work.items:
             return []
-        run_rows(self.engine, work.items)
+        run_rows(self.engine, work.items, work.field)
         return work.read()
 
     def describe(self) -> str:

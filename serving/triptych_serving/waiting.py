@@ -30,8 +30,8 @@ class Waiter:
         self.done.set()
 
 
-def run_rows(engine: Engine[RowT], rows: Sequence[RowT]) -> None:
-    """Have an engine work on rows and wait for the last one.
+def run_rows(engine: Engine[RowT], rows: Sequence[RowT], field: str = "contents") -> None:
+    """Have an engine work on rows, which come from the request's `field`, and wait for the last one.
 
     Raises:
         ServingError: the call as a whole failed.
@@ -39,7 +39,7 @@ def run_rows(engine: Engine[RowT], rows: Sequence[RowT]) -> None:
     if not rows:
         return
     waiter = Waiter()
-    call = Call(rows, waiter)
+    call = Call(rows, waiter, field=field)
     engine.submit(call)
     try:
         waiter.done.wait()

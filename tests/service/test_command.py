@@ -90,7 +90,7 @@ def test_a_server_is_evaluated(server: ServerProcess, tmp_path: Path) -> None:
     pytest.importorskip("sacrebleu")
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
-    assert json.loads(done(run("evaluate", "--server", server.address, "--json", pairs)))["bleu"] == 100.0
+    assert json.loads(done(run("evaluate", "translation", "--server", server.address, "--json", pairs)))["bleu"] == 100.0
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]], ids=["lines", "stream"])

@@ -13,7 +13,17 @@ from triptych_client import Client, ModelState, NotFoundError
 from ..fixtures.toy import MODELS, SOURCE
 from .processes import ServerProcess
 
-SERVICES = ["", "triptych.v1.TranslationService", "triptych.v1.ModelService"]
+SERVICES = [
+    "",
+    "triptych.v1.TranslationService",
+    "triptych.v1.FillMaskService",
+    "triptych.v1.EmbeddingService",
+    "triptych.v1.TextClassificationService",
+    "triptych.v1.TokenClassificationService",
+    "triptych.v1.QuestionAnsweringService",
+    "triptych.v1.ImageClassificationService",
+    "triptych.v1.ModelService",
+]
 SERVING = health_pb2.HealthCheckResponse.SERVING
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 

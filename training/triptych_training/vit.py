@@ -45,6 +45,8 @@ class VitConfig:
             raise ValueError(f"stem: {self.stem!r} is unknown; choose one of {', '.join(STEMS)}")
         if self.stem == "convolution" and self.patch_size & (self.patch_size - 1):
             raise ValueError(f"patch_size: {self.patch_size} is not a power of two, which the convolution stem needs")
+        if not 0.0 <= self.drop_path < 1.0:
+            raise ValueError(f"drop_path: {self.drop_path} is outside [0, 1)")
         _ = self.block(0)
 
     @property

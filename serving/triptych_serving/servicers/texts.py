@@ -69,7 +69,7 @@ class TextCalls:
         model = self._registry().find_text(wish_from(request), asked.capability)
         work = await self._offload.run(asked.characters, asked.prepare, model)
         listener = EndListener()
-        job: Job[Item] = Job(model.engine, Call(work.items, listener, arrival.deadline), arrival)
+        job: Job[Item] = Job(model.engine, Call(work.items, listener, arrival.deadline, field=work.field), arrival)
         job.submit()
         try:
             await listener.ended.wait()

@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from triptych_serving.batching import BatchLimits
 from triptych_serving.bundle import open_bundle
 from triptych_serving.capability import EMBEDDING
+from triptych_serving.encoder import EncoderOptions
 from triptych_serving.errors import BundleError, EngineError, InvalidInputError
+from triptych_serving.oneshot import OneShotOptions
 from triptych_serving.results import Answer, Entity
 from triptych_serving.session import Session
 from triptych_serving.textmodel import TextModel
@@ -183,6 +186,26 @@ def test_an_answer_is_whole_words(repository: Path) -> None:
 def test_bad_questions(repository: Path, inputs: Sequence[tuple[str, str]], options: dict[str, int], message: str) -> None:
     with text_model(repository, "question-answering") as model, pytest.raises(InvalidInputError, match=message):
         model.answer(inputs, **options)
+
+
+@pytest.mark.parametrize(
+    ("task", "field", "ask"),
+    [
+        ("fill-mask", "contents", lambda model: model.embed(["one"] * 3)),
+        ("text-classification", "inputs", lambda model: model.classify(["one"] * 3)),
+        ("question-answering", "inputs", lambda model: model.answer([("where?", "in Paris")] * 3)),
+    ],
+)
+def test_too_many_texts_are_refused_by_the_requests_own_field(
+    repository: Path, task: str, field: str, ask: Callable[[TextModel], object]
+) -> None:
+    options = EncoderOptions(engine=OneShotOptions(limits=BatchLimits(waiting_rows=2)))
+    model = TextModel(task, 1, open_bundle(write_text_bundle(repository, task)), options)
+    try:
+        with pytest.raises(InvalidInputError, match=f"^{field}: 3 rows in one request, at most 2 can wait"):
+            ask(model)
+    finally:
+        model.close(drain=False)
 
 
 def test_a_runtime_that_fails_is_an_error_and_the_model_lives_on(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,40 @@
+"""`triptych serve`: what its options become."""
+
+import pytest
+
+from triptych_serving import server
+from triptych_serving.processor import usable_cpus
+from triptych_serving.server import ServerOptions
+
+from .conftest import Run
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerOptions]:
+    """What servers would have been started with."""
+    served: list[ServerOptions] = []
+
+    async def serve(options: ServerOptions) -> None:
+        served.append(options)
+
+    monkeypatch.setattr(server, "serve", serve)
+    return served
+
+
+def test_encoders_run_on_every_cpu_in_one_thread_each(run: Run, served: list[ServerOptions]) -> None:
+    assert run("serve").code == 0
+    assert (served[0].encoders.threads, served[0].encoders.engine.runs) == (1, usable_cpus())
+
+
+def test_options_of_encoders(run: Run, served: list[ServerOptions]) -> None:
+    assert run("serve", "--encoder-threads", "3", "--encoder-runs", "5", "--workers", "7").code == 0
+    assert (served[0].encoders.threads, served[0].encoders.engine.runs) == (3, 5)
+    assert served[0].translator.engine.workers == 7
+
+
+@pytest.mark.parametrize("option", ["--encoder-threads", "--encoder-runs"])
+def test_no_encoder_without_a_thread(run: Run, served: list[ServerOptions], option: str) -> None:
+    result = run("serve", option, "0")
+    assert result.code == 2
+    assert option in result.error
+    assert not served
