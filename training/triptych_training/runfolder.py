@@ -24,6 +24,7 @@ from triptych_training.recipe import Recipe
 # A resumed training may go on for longer, elsewhere, or report otherwise; anything else would make it another training.
 # What an optimizer step is, accumulate x processes, must stay the same; the trainer sees to it.
 CHANGEABLE = {"epochs", "max_steps", "average", "save_steps", "devices", "accumulate", "precision", "valid"}
+ARCHITECTURES = ("transformer", "bert", "vit")
 
 
 class RunFolder:
@@ -136,9 +137,10 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], architecture: str, root: Path) -> None:
     """Compare what both name: a release may have added options since."""
-    if architecture not in before:
+    # The first release trained nothing else, and did not write the shape down.
+    if architecture != next((name for name in ARCHITECTURES if name in before), "transformer"):
         raise RecipeError(f"resume: {root} holds the training of another model, not of a {architecture}")
-    before = {**before, **before[architecture]}
+    before = {**before, **before.get(architecture, {})}
     changed = [
         f"{name} was {before[name]!r}, is {value!r}"
         for name, value in {**now, **now[architecture]}.items()

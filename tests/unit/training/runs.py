@@ -38,9 +38,10 @@ def kill(train: Callable[[], Any], method: str, call: int) -> None:
             raise Killed
         return original(self, *arguments)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, method, deadly)
-        train()
+        with pytest.raises(Killed):
+            train()
 
 
 def assert_same(run: Path, whole: Path) -> None:

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from triptych_training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from triptych_training.weights import average_weights, load_weights
 from triptych_training.errors import CheckpointError
 from triptych_training.tokenizer import train_tokenizer
+from triptych_training.weights import average_weights, load_weights
 
 from .toy import PAIRS, make_model
 

@@ -3,6 +3,7 @@
 import gzip
 import lzma
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_offsets_find_every_sentence_again(monkeypatch: pytest.MonkeyPatch, at_o
     assert len(encoded) == len(DOCUMENTS)
     for number, document in enumerate(DOCUMENTS):
         bounds = encoded.sentences[encoded.documents[number] : encoded.documents[number + 1] + 1]
-        found = [encoded.ids[start:end].tolist() for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+        found = [encoded.ids[start:end].tolist() for start, end in pairwise(bounds)]
         assert found == [TOKENIZER.encode(text, add_special_tokens=False).ids for text in document]
 
 

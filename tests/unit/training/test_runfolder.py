@@ -57,7 +57,9 @@ def test_resuming_another_training_is_refused_with_all_differences(
 
 
 def test_resuming_may_change_how_long_and_where(run: Path, recipe: TranslationRecipe) -> None:
-    RunFolder(run, replace(recipe, epochs=9, average=1, devices="auto", save_steps=1), "transformer", SHAPE, resume=True).begin()
+    RunFolder(
+        run, replace(recipe, epochs=9, average=1, devices="auto", save_steps=1), "transformer", SHAPE, resume=True
+    ).begin()
     assert json.loads((run / "recipe.json").read_text())["epochs"] == 9
 
 
@@ -66,6 +68,12 @@ def test_options_that_an_older_recipe_does_not_name_are_no_difference(run: Path,
     del options["transformer"], options["clip_norm"]
     (run / "recipe.json").write_text(json.dumps(options))
     RunFolder(run, recipe, "transformer", SHAPE, resume=True)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "vit"])
+def test_the_training_of_another_architecture_is_not_resumed(run: Path, recipe: TranslationRecipe, architecture: str) -> None:
+    with pytest.raises(RecipeError, match=f"holds the training of another model, not of a {architecture}"):
+        RunFolder(run, recipe, architecture, SHAPE, resume=True)
 
 
 def test_a_start_that_saved_no_state_leaves_nothing_to_the_next(tmp_path: Path, recipe: TranslationRecipe) -> None:

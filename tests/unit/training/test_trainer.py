@@ -239,7 +239,9 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path, recipe
         ({"devices": "0"}, "devices: '0' cannot be used"),
     ],
 )
-def test_a_recipe_that_cannot_run_is_refused(tmp_path: Path, recipe: TranslationRecipe, changes: dict[str, Any], message: str) -> None:
+def test_a_recipe_that_cannot_run_is_refused(
+    tmp_path: Path, recipe: TranslationRecipe, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RecipeError, match=message):
         train_translation(replace(recipe, **changes), SHAPE, tmp_path / "run")
 
@@ -257,7 +259,9 @@ def test_bad_data_leaves_no_run_folder(tmp_path: Path, recipe: TranslationRecipe
     assert not (tmp_path / "run").exists()
 
 
-def test_a_loss_that_is_no_number_ends_the_training(recipe: TranslationRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_no_number_ends_the_training(
+    recipe: TranslationRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Trainer, "_step", lambda trainer, share: float("nan"))
     with pytest.raises(DivergedError, match=r"step 1: the loss is nan; lower the learning rate"):
         train_translation(recipe, SHAPE, tmp_path / "run")

@@ -7,20 +7,34 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 from torch import nn
 
 from triptych_training.bert import BertConfig, BertForPretraining, BertModel
 from triptych_training.encoder_checkpoint import BertCheckpoint, save_bert_checkpoint
 from triptych_training.tokenizer import literal
-from triptych_training.wordpiece import train_wordpiece
+from triptych_training.wordpiece import SPECIAL_TOKENS, UNKNOWN, train_wordpiece
 
 ANIMALS = {"cat": "fish", "dog": "bones", "cow": "grass", "bird": "seeds", "frog": "flies", "horse": "hay"}
+MEAT = {"fish", "bones", "flies"}
 DOCUMENTS = [
     [f"Here is a {animal}.", f"The {animal} eats {food}.", f"We buy {food} for the {animal}.", f"Is the {animal} at home?"]
     for animal, food in ANIMALS.items()
 ]
-TOKENIZER: Tokenizer = literal(train_wordpiece([text for document in DOCUMENTS * 2 for text in document], 120, lowercase=True))
+TEXTS = [text for document in DOCUMENTS for text in document]
+
+
+def _tokenizer() -> Tokenizer:
+    """With every word and letter; a trained vocabulary has its pieces in another order each time."""
+    tokenizer = train_wordpiece(TEXTS * 2, 120, lowercase=True)
+    words = {word for text in TEXTS for word in text.lower().rstrip(".?").split()}
+    letters = set("".join(TEXTS).lower().replace(" ", ""))
+    pieces = [*SPECIAL_TOKENS, *sorted(letters | words), *sorted(f"##{letter}" for letter in letters)]
+    tokenizer.model = models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token=UNKNOWN)
+    return literal(tokenizer)
+
+
+TOKENIZER = _tokenizer()
 SHAPE = BertConfig(
     vocabulary_size=TOKENIZER.get_vocab_size(),
     model_dim=32,
@@ -43,12 +57,8 @@ def write_documents(path: Path, repeat: int = 1) -> str:
 
 
 def write_labelled(path: Path, repeat: int = 1) -> str:
-    """Does the animal eat this? An opinion a line."""
-    lines = [
-        f"the {animal} eats {food}\t{'true' if food == right else 'false'}"
-        for animal, right in ANIMALS.items()
-        for food in (right, *[f for f in ("hay", "fish") if f != right])
-    ]
+    """Who eats meat, a line each."""
+    lines = [f"the {animal} eats {food}\t{'meat' if food in MEAT else 'plants'}" for animal, food in ANIMALS.items()]
     return write(path, "\n".join(lines * repeat) + "\n")
 
 
