@@ -19,12 +19,17 @@ from triptych_cli.repository import embedded_repository
 @options.precision
 @options.option("--workers", type=click.IntRange(min=1), default=None, help="Engine threads.  [default: usable CPUs]")
 @options.option("--slots", type=click.IntRange(1, 4096), default=32, help="Rows that a worker steps at once.")
-@options.option("--encoder-threads", type=click.IntRange(min=1), default=1, help="Threads inside one run of an encoder.")
+@options.option(
+    "--encoder-threads",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Threads inside one run of a BERT or ViT.  [default: as suits the model]",
+)
 @options.option(
     "--encoder-runs",
     type=click.IntRange(min=1),
     default=None,
-    help="Batches of one encoder that run at once.  [default: usable CPUs]",
+    help="Batches of one BERT or ViT that run at once.  [default: as the CPUs allow]",
 )
 @options.option("--max-message-bytes", type=click.IntRange(min=1024), default=64 << 20, help="Largest request or response.")
 @options.option(
@@ -42,7 +47,7 @@ def command(
     precision: str | None,
     workers: int | None,
     slots: int,
-    encoder_threads: int,
+    encoder_threads: int | None,
     encoder_runs: int | None,
     max_message_bytes: int,
     exit_timeout_secs: float,
@@ -54,7 +59,6 @@ def command(
     from triptych_serving.encoder import EncoderOptions
     from triptych_serving.engine import EngineOptions
     from triptych_serving.errors import ServingError
-    from triptych_serving.oneshot import OneShotOptions
     from triptych_serving.processor import usable_cpus
     from triptych_serving.server import ServerOptions, serve
     from triptych_serving.translator import TranslatorOptions
@@ -69,7 +73,7 @@ def command(
         exit_timeout_seconds=exit_timeout_secs,
         reflection=reflection,
         translator=TranslatorOptions(precision, EngineOptions(workers or usable_cpus(), slots)),
-        encoders=EncoderOptions(threads=encoder_threads, engine=OneShotOptions(encoder_runs or usable_cpus())),
+        encoders=EncoderOptions(threads=encoder_threads, runs=encoder_runs),
     )
     with one_line(ServingError):
         asyncio.run(serve(settings))

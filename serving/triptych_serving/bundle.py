@@ -11,6 +11,7 @@ from triptych_serving.manifest.base import check_names
 from triptych_serving.manifest.image import LABELS_FILE
 
 CHUNK_BYTES = 1 << 20
+GRAPH_SUFFIXES = (".onnx", ".bin", ".data")
 
 Kind = TypeVar("Kind", bound=Manifest)
 
@@ -43,6 +44,12 @@ class Bundle:
             has = ", ".join(sorted(self.manifest.precisions))
             raise BundleError(self.folder, [f"precision {name!r} is not in this bundle; it has: {has}"])
         return name
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the graphs of one precision, the mean where there are several."""
+        stored = (file.bytes for name, file in self.manifest.files.items() if Path(name).suffix in GRAPH_SUFFIXES)
+        return sum(stored) // len(self.manifest.precisions)
 
     def path(self, name: str) -> Path:
         return self.folder / name

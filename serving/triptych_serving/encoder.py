@@ -4,20 +4,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from triptych_serving.batching import BatchLimits
 from triptych_serving.oneshot import OneShotOptions
-from triptych_serving.processor import usable_cpus
 from triptych_serving.row import Item
 
 Result = TypeVar("Result")
 
+MOST_THREADS = 4  # beyond, more threads in one run are worth less than more runs
+SMALL_BYTES = 32 << 20  # of weights; sharing the operators of a smaller model among threads costs more than it brings
+
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """How a model of the text or image family is loaded."""
+    """How a model of the text or image family is loaded.
+
+    Threads inside a run shorten a lone request, and BERT-base's batches ran 12 to 19 % faster with two threads in one run than
+    as two runs of one. For a model of 5 million parameters runs gave 40 % more requests a second through gRPC.
+    """
 
     precision: str | None = None  # None: the bundle's default
-    threads: int = 1  # inside one run of the graph; 1 runs in the engine's own thread
-    engine: OneShotOptions = field(default_factory=lambda: OneShotOptions(runs=usable_cpus()))
+    threads: int | None = None  # inside one run of the graph; None: as many as suit the model
+    runs: int | None = None  # batches that run at once; None: as the CPUs allow
+    limits: BatchLimits = field(default_factory=BatchLimits)
+
+    def engine(self, weight_bytes: int, cpus: int) -> tuple[int, OneShotOptions]:
+        """Threads inside one run, and the engine's options, for a model of this size."""
+        wanted = 1 if weight_bytes < SMALL_BYTES else min(MOST_THREADS, cpus)
+        threads = self.threads or max(1, min(wanted, cpus // (self.runs or 1)))
+        return threads, OneShotOptions(self.runs or max(1, cpus // threads), self.limits)
 
 
 DEFAULTS = EncoderOptions()

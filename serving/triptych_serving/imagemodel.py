@@ -40,8 +40,9 @@ class ImageModel:
         graph, spec = self.manifest.precisions[self.precision], self.manifest.image
         pixels = spec.height * spec.width
         self.gate = Gate(max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
-        session = Session(bundle.path(graph.graph), options.threads, graph.saturation_free)
-        self.engine = OneShotEngine(ImageRunner(session, spec), options.engine)
+        threads, engine = options.engine(bundle.weight_bytes, usable_cpus())
+        session = Session(bundle.path(graph.graph), threads, graph.saturation_free)
+        self.engine = OneShotEngine(ImageRunner(session, spec), engine)
         self.engine.start()
         self._parts = ImageParts(self.engine, spec, self.labels, max(1, pixels // PIXELS_PER_TOKEN))
         self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix=f"triptych-decode-{name}")

@@ -11,6 +11,7 @@ from triptych_serving.encoder import DEFAULTS, EncoderOptions, Work
 from triptych_serving.fillmask import prepare_fill_mask
 from triptych_serving.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, TextManifest
 from triptych_serving.oneshot import OneShotEngine
+from triptych_serving.processor import usable_cpus
 from triptych_serving.questionanswering import prepare_answer
 from triptych_serving.results import AnsweredQuestion, ClassifiedText, FilledText, LabelledText, TextEmbedding
 from triptych_serving.session import Session
@@ -41,8 +42,9 @@ class TextModel:
         graph = self.manifest.precisions[self.precision]
         tokens = self.manifest.tokens
         self.codec = BertCodec(bundle.path("tokenizer.json"), tokens, self.manifest.limits.max_tokens)
-        session = Session(bundle.path(graph.graph), options.threads, graph.saturation_free)
-        self.engine = OneShotEngine(TextRunner(session, tokens, self.codec.vocabulary), options.engine)
+        threads, engine = options.engine(bundle.weight_bytes, usable_cpus())
+        session = Session(bundle.path(graph.graph), threads, graph.saturation_free)
+        self.engine = OneShotEngine(TextRunner(session, tokens, self.codec.vocabulary), engine)
         self.engine.start()
 
     def prepare_fill_mask(

@@ -3,7 +3,8 @@
     python tests/benchmarks/base.py bert TOKENIZER.JSON OUT
     python tests/benchmarks/base.py vit OUT
 
-The tokenizer is any WordPiece one; the model has BERT's 30,522 tokens all the same. Then `triptych export OUT --out REPOSITORY`.
+The tokenizer is any WordPiece one; the model has BERT's 30,522 tokens all the same.
+Then `triptych export OUT --out REPOSITORY`.
 """
 
 from pathlib import Path

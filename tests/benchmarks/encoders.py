@@ -5,8 +5,8 @@
 
 CHECKPOINT is what training (or base.py) wrote, REPOSITORY holds its bundle. Texts are lines of FILE, each with one word masked;
 images are the files of FOLDER. Everything begins with text or file bytes and ends with ranked answers: tokenizing and decoding
-are included for all. "direct" is a loop over ONNX Runtime at the batch size and threads that suit it best, inputs sorted by
-length or not, whichever is faster; "eager" is PyTorch at its best batch size likewise, with logits of the masked places alone
+are included for all. "direct" is a loop over ONNX Runtime at the batch size and threads that suit it best, all inputs sorted by
+length beforehand; "eager" is PyTorch at its best batch size likewise, with logits of the masked places alone
 ("eager, all logits": of every place, as BertForMaskedLM computes them). Candidates take turns in every round; the table has
 medians.
 Latency is of one request after the other; "echo" is a call that computes nothing.
@@ -48,7 +48,9 @@ from triptych_training.encoder_checkpoint import BERT, load_bert_checkpoint, loa
 
 TOP_K = 5
 BATCHES = (1, 4, 8, 16, 32)
-LATENCY_CALLS = 200
+SEARCH_INPUTS = 24  # with which the best settings are found
+LATENCY_CALLS = 100
+LATENCY_TOKENS = 16  # of the text, about
 Run = Callable[[Sequence[Any]], object]
 
 
@@ -152,12 +154,11 @@ class ImageTask:
         return stub.ClassifyImage, lambda data: image_classification_pb2.ClassifyImageRequest(images=[data], top_k=TOP_K)
 
 
-def batched(run: Run, batch: int, sizes: Sequence[int] | None, workers: int) -> Run:
-    """`run` over batches, by length if sizes are given, in several threads."""
+def batched(run: Run, batch: int, sizes: Sequence[int], workers: int) -> Run:
+    """`run` over batches of like length, in several threads."""
 
     def whole(inputs: Sequence[Any]) -> object:
-        order = sorted(range(len(inputs)), key=lambda i: sizes[i]) if sizes else range(len(inputs))
-        chosen = [inputs[i] for i in order]
+        chosen = [inputs[i] for i in sorted(range(len(inputs)), key=lambda i: sizes[i])]
         parts = [chosen[start : start + batch] for start in range(0, len(chosen), batch)]
         if workers == 1:
             return [run(part) for part in parts]
@@ -174,9 +175,8 @@ def seconds(run: Run, inputs: Sequence[Any]) -> float:
 
 
 def best(candidates: dict[str, Run], inputs: Sequence[Any]) -> str:
-    """The name of the fastest: of two tries each."""
-    few = inputs[: max(32, len(inputs) // 4)]
-    times = {name: min(seconds(run, few) for _ in range(2)) for name, run in candidates.items()}
+    """The name of the fastest."""
+    times = {name: seconds(run, inputs[:SEARCH_INPUTS]) for name, run in candidates.items()}
     return min(times, key=times.__getitem__)
 
 
@@ -190,20 +190,16 @@ def direct_candidates(task: Any, precision: str, inputs: Sequence[Any]) -> dict[
         def run(part: Sequence[Any], session: Session = session) -> object:
             return session.run(task.arrays(part), task.outputs)
 
+        run(inputs[:2])
         for batch in BATCHES:
-            for order, by in (("sorted", sizes), ("as they come", None)):
-                candidates[f"batch {batch}, {threads} threads x {workers}, {order}"] = batched(run, batch, by, workers)
+            candidates[f"batch {batch}, {threads} threads x {workers}"] = batched(run, batch, sizes, workers)
     return candidates
 
 
 def eager_candidates(task: Any, everywhere: bool, inputs: Sequence[Any]) -> dict[str, Run]:
     sizes = task.sizes(inputs)
     run = task.eager(everywhere)
-    return {
-        f"batch {batch}, {order}": batched(run, batch, by, 1)
-        for batch in BATCHES
-        for order, by in (("sorted", sizes), ("as they come", None))
-    }
+    return {f"batch {batch}": batched(run, batch, sizes, 1) for batch in BATCHES}
 
 
 @contextmanager
@@ -395,6 +391,7 @@ def measure(plan: Plan, precision: str) -> tuple[list[Result], dict[str, dict[st
     times: dict[str, list[float]] = {}
     latencies = {}
     payload = task.stub(grpc.insecure_channel(plan.echo))[1](inputs[0]).SerializeToString()
+    lone = min(zip(task.sizes(inputs), inputs, strict=True), key=lambda pair: abs(pair[0] - LATENCY_TOKENS))[1]
     with server(plan.repository, precision, plan.serve_options) as address:
         runs["gRPC"] = lambda items: through_grpc(task, address, items, plan.in_flight)
         runs["gRPC"](inputs[:8])
@@ -404,7 +401,7 @@ def measure(plan: Plan, precision: str) -> tuple[list[Result], dict[str, dict[st
             times.setdefault("echo", []).append(echo_flood(plan.echo, payload, len(inputs), plan.in_flight))
         for threads in sorted({1, usable_cpus()}):
             name = f"{precision}, bare session with {threads} threads"
-            latencies[name] = latency(task, precision, address, plan.echo, inputs[0], threads)
+            latencies[name] = latency(task, precision, address, plan.echo, lone, threads)
     close()
     medians = {name: statistics.median(values) for name, values in times.items()}
     speeds = [

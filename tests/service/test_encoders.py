@@ -34,7 +34,6 @@ from triptych.v1 import (
 )
 from triptych_serving.encoder import EncoderOptions
 from triptych_serving.errors import EngineError, OverloadedError
-from triptych_serving.oneshot import OneShotOptions
 from triptych_serving.registry import Wish
 from triptych_serving.server import Server, ServerOptions
 from triptych_serving.servicers import services
@@ -64,7 +63,7 @@ RED, GREEN = png((250, 0, 0)), png((0, 250, 0))
 
 
 def options_of(repository: Path) -> ServerOptions:
-    encoders = EncoderOptions(engine=OneShotOptions(runs=1))
+    encoders = EncoderOptions(runs=1)
     return ServerOptions(repository, host="127.0.0.1", port=0, translator=OPTIONS.translator, encoders=encoders)
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from triptych_serving import server
-from triptych_serving.processor import usable_cpus
 from triptych_serving.server import ServerOptions
 
 from .conftest import Run
@@ -21,14 +20,14 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerOptions]:
     return served
 
 
-def test_encoders_run_on_every_cpu_in_one_thread_each(run: Run, served: list[ServerOptions]) -> None:
+def test_threads_of_encoders_are_left_to_the_models(run: Run, served: list[ServerOptions]) -> None:
     assert run("serve").code == 0
-    assert (served[0].encoders.threads, served[0].encoders.engine.runs) == (1, usable_cpus())
+    assert (served[0].encoders.threads, served[0].encoders.runs) == (None, None)
 
 
 def test_options_of_encoders(run: Run, served: list[ServerOptions]) -> None:
     assert run("serve", "--encoder-threads", "3", "--encoder-runs", "5", "--workers", "7").code == 0
-    assert (served[0].encoders.threads, served[0].encoders.engine.runs) == (3, 5)
+    assert (served[0].encoders.threads, served[0].encoders.runs) == (3, 5)
     assert served[0].translator.engine.workers == 7
 
 

@@ -11,12 +11,11 @@ from PIL import Image
 from triptych_serving.bundle import open_bundle
 from triptych_serving.encoder import EncoderOptions
 from triptych_serving.imagemodel import ImageModel
-from triptych_serving.oneshot import OneShotOptions
 from triptych_serving.textmodel import TextModel
 
 from ...fixtures.encoders import write_image_bundle, write_text_bundle
 
-OPTIONS = EncoderOptions(engine=OneShotOptions(runs=1))
+OPTIONS = EncoderOptions(runs=1)
 
 
 @contextmanager

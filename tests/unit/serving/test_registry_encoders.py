@@ -8,7 +8,6 @@ import pytest
 from triptych_serving.encoder import EncoderOptions
 from triptych_serving.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError, UnsupportedError
-from triptych_serving.oneshot import OneShotOptions
 from triptych_serving.registry import Registry, Wish, load_registry
 from triptych_serving.translator import TranslatorOptions
 
@@ -16,7 +15,7 @@ from ...fixtures.encoders import write_image_bundle, write_text_bundle
 from ...fixtures.toy import copy_bundle, tamper
 
 OPTIONS = TranslatorOptions(engine=EngineOptions(workers=1, slots=2))
-ENCODERS = EncoderOptions(engine=OneShotOptions(runs=1))
+ENCODERS = EncoderOptions(runs=1)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from triptych_serving.bundle import open_bundle
 from triptych_serving.capability import EMBEDDING
 from triptych_serving.encoder import EncoderOptions
 from triptych_serving.errors import BundleError, EngineError, InvalidInputError
-from triptych_serving.oneshot import OneShotOptions
 from triptych_serving.results import Answer, Entity
 from triptych_serving.session import Session
 from triptych_serving.textmodel import TextModel
@@ -199,7 +198,7 @@ def test_bad_questions(repository: Path, inputs: Sequence[tuple[str, str]], opti
 def test_too_many_texts_are_refused_by_the_requests_own_field(
     repository: Path, task: str, field: str, ask: Callable[[TextModel], object]
 ) -> None:
-    options = EncoderOptions(engine=OneShotOptions(limits=BatchLimits(waiting_rows=2)))
+    options = EncoderOptions(limits=BatchLimits(waiting_rows=2))
     model = TextModel(task, 1, open_bundle(write_text_bundle(repository, task)), options)
     try:
         with pytest.raises(InvalidInputError, match=f"^{field}: 3 rows in one request, at most 2 can wait"):
