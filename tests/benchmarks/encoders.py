@@ -47,9 +47,9 @@ from triptych_training.config import read_architecture
 from triptych_training.encoder_checkpoint import BERT, load_bert_checkpoint, load_vit_checkpoint
 
 TOP_K = 5
-BATCHES = (1, 4, 8, 16, 32)
-SEARCH_INPUTS = 24  # with which the best settings are found
-LATENCY_CALLS = 100
+BATCHES = (1, 4, 16)
+SEARCH_INPUTS = 16  # with which the best settings are found
+LATENCY_CALLS = 40
 LATENCY_TOKENS = 16  # of the text, about
 Run = Callable[[Sequence[Any]], object]
 

@@ -16,7 +16,7 @@ from triptych_serving.row import Call, Item
 from .calls import RecordedCall, item_call
 
 LATER = 2 * SWEEP_SECONDS
-NO_FREE_PADDING = BatchLimits(saturating_tokens=0)
+NO_FREE_PADDING = BatchLimits(padding=0.125, saturating_tokens=0)
 
 
 def former_with(*calls: Call[Item], limits: BatchLimits | None = None, now: float = 0.0) -> BatchFormer:
@@ -75,7 +75,7 @@ def test_padding_is_free_while_a_batch_is_small() -> None:
 
 
 def test_the_neighbour_that_wastes_less_is_taken_first() -> None:
-    shorter, longer = former_with(item_call(50, 46, 55)), former_with(item_call(50, 44, 55))
+    shorter, longer = (former_with(item_call(50, other, 55), limits=BatchLimits(padding=0.125)) for other in (46, 44))
     assert [sizes(plan(former)[:2]) for former in (shorter, longer)] == [[46, 50], [50, 55]]
 
 
