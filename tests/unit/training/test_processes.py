@@ -22,7 +22,7 @@ def train(launcher: list[str], folder: Path, out: str, *options: str) -> str:
     data = write_pairs(folder / "pairs.tsv")
     files = ["--train", data, "--valid", data, "--out", str(folder / out)]
     command = [*launcher, *COMMAND, *files, *TINY.split(), *BRIEF.split(), *options]
-    # One thread, as torchrun sets it: sums in another order would give key biases, whose gradient is rounding alone, other steps.
+    # One thread, as torchrun sets it: in another order of sums key biases, whose gradient is rounding alone, take other steps.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
     assert result.returncode == 0, result.stderr
