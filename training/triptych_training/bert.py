@@ -214,8 +214,7 @@ BertModel = BertForPretraining | BertForSequenceClassification | BertForTokenCla
 def initialise(model: BertModel) -> None:
     """Normal with deviation 0.02, as in the paper's code; positions begin as sinusoids of that size.
 
-    Sinusoids let the first layers attend to a token's neighbours from the start: with random positions a small model stays for
-    long at the frequencies of single words.
+    Sinusoids let the first layers tell a token's neighbours from the start; random positions have to be learnt for that.
     """
     model.apply(_initialise)
     positions = model.bert.embedding.positions.weight
