@@ -112,7 +112,7 @@ def _options(threads: int, exact_products: bool) -> ort.SessionOptions:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     entries = {
-        # Threads that share operators must not sleep between them (15 % of a lone BERT-base request), nor spin between two runs.
+        # Threads that share operators must not sleep between them (15 % of a lone BERT-base request), nor spin after a run.
         "session.intra_op.allow_spinning": "1" if threads > 1 else "0",
         "session.force_spinning_stop": "1",
         "session.set_denormal_as_zero": "1",
