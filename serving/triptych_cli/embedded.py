@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Self
 
 from triptych_cli.backend import EMBEDDED_CALL, FIELD, BackendError, InputError, Request, Translated
-from triptych_serving.capability import text_capabilities
+from triptych_serving.capability import capabilities_of
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
-from triptych_serving.manifest import TRANSLATION, TextManifest, read_manifest
+from triptych_serving.manifest import TRANSLATION, read_manifest
 from triptych_serving.options import DecodingOptions
 from triptych_serving.registry import Registry, Wish, load_registry
 from triptych_serving.repository import Entry, newest_versions
@@ -78,10 +78,9 @@ def only_model(repository: Path, capability: str) -> str:
 
 def _capabilities(entry: Entry) -> frozenset[str]:
     try:
-        manifest = read_manifest(entry.folder)
+        return capabilities_of(read_manifest(entry.folder))
     except BundleError:  # loading tells what is wrong
         return frozenset()
-    return text_capabilities(manifest) if isinstance(manifest, TextManifest) else frozenset({manifest.task})
 
 
 @contextmanager

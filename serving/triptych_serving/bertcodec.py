@@ -2,36 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from triptych_serving.errors import BundleError, InvalidInputError
+from triptych_serving.errors import BundleError
 from triptych_serving.manifest import TextTokens
-from triptych_serving.tokenizing import Encoding, Tokenizer, is_unicode, make_tokenizer, read_tokenizer
+from triptych_serving.textinput import CONTENTS, Names, TextLimits, encode_inputs
+from triptych_serving.tokenizing import Encoding, Tokenizer, make_tokenizer, read_tokenizer
 
-# A text with more characters for each token that the model takes is refused without a look: tokenizing megabytes to refuse them
-# would be dear. WordPiece makes one token of up to so many characters.
-CHARACTERS_PER_TOKEN = 100
-
-
-@dataclass(frozen=True)
-class Names:
-    """How the wire calls the inputs: `contents[3]`, or `inputs[3].text_pair`."""
-
-    list: str = "contents"
-    parts: tuple[str, ...] = ("",)
-
-    def whole(self, index: int) -> str:
-        return f"{self.list}[{index}]"
-
-    def part(self, index: int, part: int) -> str:
-        name = self.parts[part]
-        return f"{self.whole(index)}.{name}" if name else self.whole(index)
-
-
-CONTENTS = Names()
+CHARACTERS_PER_TOKEN = 100  # WordPiece makes one token of up to so many
 
 
 class BertCodec:
@@ -51,7 +31,7 @@ class BertCodec:
     def __init__(self, path: Path, tokens: TextTokens, max_tokens: int) -> None:
         self.path = path
         self._tokenizer = read_tokenizer(path)
-        self._max_tokens = max_tokens
+        self._limits = TextLimits(max_tokens, max_tokens * CHARACTERS_PER_TOKEN)
         self.mask = str(self._tokenizer.id_to_token(tokens.mask))
         self.vocabulary: int = self._tokenizer.get_vocab_size()
         self._pieces: dict[int, str] = {}
@@ -80,7 +60,8 @@ class BertCodec:
             InvalidInputError: a text is empty, too long or not Unicode; names it.
         """
         tokenizer = self._tokenizer
-        return self._encode(inputs, names, tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast)
+        encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
+        return encode_inputs(encode, inputs, names, self._limits)
 
     def encode_masked(self, texts: Sequence[str]) -> list[Encoding]:
         """Tokenize texts in which "[MASK]" is the mask token; with offsets.
@@ -88,7 +69,7 @@ class BertCodec:
         Raises:
             InvalidInputError: as for `encode`.
         """
-        return self._encode([(text,) for text in texts], CONTENTS, self._masking.encode_batch)
+        return encode_inputs(self._masking.encode_batch, [(text,) for text in texts], CONTENTS, self._limits)
 
     def pieces(self, word: str) -> list[int]:
         """The ids of one word, which must be Unicode; special tokens not added."""
@@ -123,30 +104,6 @@ class BertCodec:
                 token.update(special=False, normalized=False, single_word=False)
         return make_tokenizer(json.dumps(content))
 
-    def _encode(self, inputs: Sequence[tuple[str, ...]], names: Names, encode: Any) -> list[Encoding]:
-        for index, parts in enumerate(inputs):
-            self._check(index, parts, names)
-        try:
-            encodings: list[Encoding] = encode([parts[0] if len(parts) == 1 else parts for parts in inputs])
-        except TypeError as error:  # it takes no lone surrogates
-            raise _not_unicode(inputs, names) from error
-        for index, encoding in enumerate(encodings):
-            if len(encoding) > self._max_tokens:
-                raise self._too_long(names.whole(index), f"{len(encoding):,} tokens")
-        return encodings
-
-    def _check(self, index: int, parts: tuple[str, ...], names: Names) -> None:
-        for part, text in enumerate(parts):
-            if not text.strip():
-                raise InvalidInputError(names.part(index, part), "the text is empty")
-        characters = sum(map(len, parts))
-        if characters > self._max_tokens * CHARACTERS_PER_TOKEN:
-            raise self._too_long(names.whole(index), f"{characters:,} characters")
-
-    def _too_long(self, field: str, size: str) -> InvalidInputError:
-        problem = f"{size} are too long, the model takes at most {self._max_tokens:,} tokens; split the text"
-        return InvalidInputError(field, problem)
-
     def _faults(self, tokens: TextTokens) -> list[str]:
         names = ("pad", "cls", "sep", "mask")
         faults = [
@@ -157,9 +114,3 @@ class BertCodec:
         if (ids := self._tokenizer.encode_batch([""])[0].ids) != [tokens.cls, tokens.sep]:
             faults.append(f"an empty text becomes {ids}, expected [CLS] [SEP], {[tokens.cls, tokens.sep]}")
         return faults
-
-
-def _not_unicode(inputs: Sequence[tuple[str, ...]], names: Names) -> InvalidInputError:
-    texts = ((names.part(index, part), text) for index, parts in enumerate(inputs) for part, text in enumerate(parts))
-    field = next(field for field, text in texts if not is_unicode([text]))
-    return InvalidInputError(field, "the text is not Unicode, it has a lone surrogate")

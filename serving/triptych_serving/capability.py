@@ -8,6 +8,7 @@ from triptych_serving.manifest import (
     TEXT_CLASSIFICATION,
     TOKEN_CLASSIFICATION,
     TRANSLATION,
+    Manifest,
     TextManifest,
 )
 
@@ -24,8 +25,10 @@ VERBS = {
 }
 
 
-def text_capabilities(manifest: TextManifest) -> frozenset[str]:
-    """A model that was trained to tell whether a text follows another classifies pairs."""
+def capabilities_of(manifest: Manifest) -> frozenset[str]:
+    """Its task; a model of the text family embeds too, and classifies pairs if it was trained to tell what follows a text."""
+    if not isinstance(manifest, TextManifest):
+        return frozenset({manifest.task})
     more = {TEXT_CLASSIFICATION} if manifest.next_sentence else set()
     return frozenset({manifest.task, EMBEDDING, *more})
 

@@ -10,13 +10,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.bertcodec import CONTENTS, BertCodec
+from triptych_serving.bertcodec import BertCodec
 from triptych_serving.encoder import Work
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.manifest import TextManifest
 from triptych_serving.results import FilledMask, FilledText, MaskCandidate
 from triptych_serving.row import Item
 from triptych_serving.session import Array
+from triptych_serving.textinput import CONTENTS
 from triptych_serving.textrunner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.texttask import check_range, make_row
 from triptych_serving.tokenizing import Encoding, is_unicode
@@ -69,7 +70,7 @@ def _target_id(codec: BertCodec, index: int, word: str) -> int:
     field = f"targets[{index}]"
     if not word.strip():
         raise InvalidInputError(field, "the target is empty")
-    if not is_unicode([word]):
+    if not is_unicode(word):
         raise InvalidInputError(field, "the target is not Unicode, it has a lone surrogate")
     ids = codec.pieces(word)
     if len(ids) != 1:

@@ -10,7 +10,7 @@ from triptych_serving.images import decode_image
 from triptych_serving.imagespec import ImageSpec
 from triptych_serving.oneshot import OneShotEngine
 from triptych_serving.results import ClassifiedImage, ScoredLabel
-from triptych_serving.row import Call, Item, Row
+from triptych_serving.row import Call, Item, Listener
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ImageParts:
     row_size: int  # tokens that an image counts as
 
 
-class ImageJob:
+class ImageJob(Listener):
     """Begins at once. `done` ends with None, or with the error that the image met.
 
     Args:
@@ -85,9 +85,6 @@ class ImageJob:
     def waited(self) -> float:
         """Seconds before its batch ran, decoding aside."""
         return self._item.started - self.arrived - self.decode_seconds
-
-    def on_token(self, row: Row) -> None:
-        """An image has none."""
 
     def on_end(self) -> None:
         """The engine is done with it."""

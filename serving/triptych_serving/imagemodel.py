@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from triptych_serving.bundle import Bundle, read_labels
-from triptych_serving.capability import describe
+from triptych_serving.capability import capabilities_of, describe
 from triptych_serving.encoder import DEFAULTS, EncoderOptions
 from triptych_serving.gate import Gate
 from triptych_serving.imagejob import ImageJob, ImageParts, ImageRequest
 from triptych_serving.imagerunner import ImageRunner
-from triptych_serving.manifest import IMAGE_CLASSIFICATION, ImageManifest
+from triptych_serving.manifest import ImageManifest
 from triptych_serving.manifest.image import LABELS_FILE
 from triptych_serving.oneshot import OneShotEngine
 from triptych_serving.processor import usable_cpus
@@ -36,7 +36,7 @@ class ImageModel:
         self.manifest = bundle.manifest_of(ImageManifest)
         self.precision = bundle.precision(options.precision)
         self.labels = read_labels(bundle.path(LABELS_FILE))
-        self.capabilities = frozenset({IMAGE_CLASSIFICATION})
+        self.capabilities = capabilities_of(self.manifest)
         graph, spec = self.manifest.precisions[self.precision], self.manifest.image
         pixels = spec.height * spec.width
         self.gate = Gate(max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))

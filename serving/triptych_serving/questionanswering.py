@@ -5,11 +5,12 @@ from functools import partial
 
 import numpy as np
 
-from triptych_serving.bertcodec import BertCodec, Names
+from triptych_serving.bertcodec import BertCodec
 from triptych_serving.encoder import Work
 from triptych_serving.results import Answer, AnsweredQuestion
 from triptych_serving.row import Item
 from triptych_serving.session import Array
+from triptych_serving.textinput import Names
 from triptych_serving.textrunner import END, START
 from triptych_serving.texttask import check_range, make_items
 from triptych_serving.tokenizing import Encoding

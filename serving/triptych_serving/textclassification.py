@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 
-from triptych_serving.bertcodec import BertCodec, Names
+from triptych_serving.bertcodec import BertCodec
 from triptych_serving.encoder import Work
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.manifest import TextManifest
 from triptych_serving.results import ClassifiedText
 from triptych_serving.row import Item
+from triptych_serving.textinput import Names
 from triptych_serving.textrunner import NEXT_SENTENCE, PROBABILITIES
 from triptych_serving.texttask import check_range, make_items, rank_labels
 

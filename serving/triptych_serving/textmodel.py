@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from triptych_serving.bertcodec import BertCodec
 from triptych_serving.bundle import Bundle
-from triptych_serving.capability import EMBEDDING, describe, text_capabilities, unsupported
+from triptych_serving.capability import EMBEDDING, capabilities_of, describe, unsupported
 from triptych_serving.embedding import prepare_embed
 from triptych_serving.encoder import DEFAULTS, EncoderOptions, Work
 from triptych_serving.fillmask import prepare_fill_mask
@@ -38,7 +38,7 @@ class TextModel:
         self.manifest = bundle.manifest_of(TextManifest)
         self.precision = bundle.precision(options.precision)
         self.labels = NEXT_SENTENCE_LABELS if self.manifest.next_sentence else self.manifest.labels
-        self.capabilities = text_capabilities(self.manifest)
+        self.capabilities = capabilities_of(self.manifest)
         graph = self.manifest.precisions[self.precision]
         tokens = self.manifest.tokens
         self.codec = BertCodec(bundle.path("tokenizer.json"), tokens, self.manifest.limits.max_tokens)

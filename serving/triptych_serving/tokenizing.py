@@ -1,7 +1,6 @@
 """Hugging Face tokenizers as serving uses them: as many threads as there are CPUs, no truncation, a user's "</s>" is text."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from triptych_serving.errors import BundleError
@@ -37,6 +36,6 @@ def make_tokenizer(content: str) -> Tokenizer:
     return tokenizer
 
 
-def is_unicode(texts: Iterable[str]) -> bool:
-    """False where one has a lone surrogate, which tokenizers do not take."""
-    return not any("\ud800" <= letter <= "\udfff" for text in texts for letter in text)
+def is_unicode(text: str) -> bool:
+    """False where it has a lone surrogate, which tokenizers do not take."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)

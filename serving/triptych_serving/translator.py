@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from triptych_serving.bundle import Bundle
+from triptych_serving.capability import capabilities_of
 from triptych_serving.engine import Engine, EngineOptions
 from triptych_serving.lane import GreedyLane
-from triptych_serving.manifest import TRANSLATION, TranslationManifest
+from triptych_serving.manifest import TranslationManifest
 from triptych_serving.options import DecodingOptions, check_options
 from triptych_serving.processor import usable_cpus
 from triptych_serving.row import Call, Finish, Row
@@ -45,9 +46,9 @@ class Translator:
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: TranslatorOptions) -> None:
         self.name, self.version = name, version
-        self.capabilities = frozenset({TRANSLATION})
         self.labels: tuple[str, ...] = ()
         self.manifest = bundle.manifest_of(TranslationManifest)
+        self.capabilities = capabilities_of(self.manifest)
         self.precision = bundle.precision(options.precision)
         graphs = self.manifest.precisions[self.precision]
         limits = self.manifest.limits

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from triptych_serving.row import Call, Measured, Row
+from triptych_serving.row import Call, Listener, Measured
 
 RowT = TypeVar("RowT", bound=Measured)
 
@@ -17,14 +17,11 @@ class Engine(Protocol[RowT]):
     def cancel(self, call: Call[RowT]) -> None: ...
 
 
-class Waiter:
+class Waiter(Listener):
     """A listener that wakes a thread at the end."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
-
-    def on_token(self, row: Row) -> None:
-        """Nothing to show before the end."""
 
     def on_end(self) -> None:
         self.done.set()

@@ -1,6 +1,7 @@
 """Wire messages to plain values and back."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from triptych.v1 import common_pb2, model_pb2, translation_pb2
@@ -13,6 +14,16 @@ from triptych_serving.servicers.services import services_of
 from triptych_serving.translator import Output
 
 TranslateRequest = translation_pb2.TranslateRequest | translation_pb2.TranslateStreamRequest
+
+
+class ModelRequest(Protocol):
+    """Any request that may name a model."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def model_version(self) -> str: ...
 
 
 class TextRequest(Protocol):
@@ -34,9 +45,16 @@ SPLIT = {
 FINISH = {Finish.STOP: translation_pb2.FINISH_REASON_STOP, Finish.LENGTH: translation_pb2.FINISH_REASON_LENGTH}
 
 
-def wish_from(request: TranslateRequest) -> Wish:
+def wish_from(request: ModelRequest) -> Wish:
     """Which model a request asks for."""
-    return Wish(request.model, request.model_version, request.source_language_code, request.target_language_code)
+    return Wish(request.model, request.model_version)
+
+
+def translation_wish_from(request: TranslateRequest) -> Wish:
+    """The same, with its languages."""
+    return replace(
+        wish_from(request), source_language=request.source_language_code, target_language=request.target_language_code
+    )
 
 
 def contents_from(request: TextRequest) -> Sequence[str]:

@@ -10,13 +10,12 @@ from triptych_serving.imagejob import ImageJob
 from triptych_serving.imagemodel import IN_FLIGHT
 from triptych_serving.registry import Registry
 from triptych_serving.results import ClassifiedImage
-from triptych_serving.servicers.codec import timing_to
+from triptych_serving.servicers.codec import timing_to, wish_from
 from triptych_serving.servicers.imagestream import ImageStream
 from triptych_serving.servicers.job import Arrival
 from triptych_serving.servicers.labels import labels_to
 from triptych_serving.servicers.options import optional_from
 from triptych_serving.servicers.status import Context, public_error, request_id_now, status_of
-from triptych_serving.servicers.texts import wish_from
 
 StreamRequest = image_classification_pb2.ClassifyImageStreamRequest
 StreamResponse = image_classification_pb2.ClassifyImageStreamResponse

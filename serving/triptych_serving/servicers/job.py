@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from triptych_serving.row import Call, Measured, Row
+from triptych_serving.row import Call, Listener, Measured
 from triptych_serving.servicers.status import Context
 from triptych_serving.waiting import Engine
 
@@ -35,15 +35,12 @@ class Arrival:
         return cls(now, None if left is None else now + left)
 
 
-class EndListener:
+class EndListener(Listener):
     """Tells the event loop of a call's end."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-
-    def on_token(self, row: Row) -> None:
-        """Only the end counts."""
 
     def on_end(self) -> None:
         self._post(self._end)

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from triptych_serving.encoder import Work
-from triptych_serving.registry import Registry, Wish
+from triptych_serving.registry import Registry
 from triptych_serving.row import Call, Item
-from triptych_serving.servicers.codec import timing_to
+from triptych_serving.servicers.codec import ModelRequest, timing_to, wish_from
 from triptych_serving.servicers.job import Arrival, EndListener, Job
 from triptych_serving.servicers.offload import Offload
 from triptych_serving.servicers.status import Context
@@ -17,16 +17,6 @@ from triptych_serving.textmodel import TextModel
 
 Result = TypeVar("Result")
 Message = TypeVar("Message")
-
-
-class ModelRequest(Protocol):
-    """Any request that may name a model."""
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def model_version(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -81,11 +71,6 @@ class TextCalls:
         job.postprocess = time.monotonic() - began
         common = {"model": model.name, "model_version": str(model.version), "timing": timing_to(job.seconds())}
         return Answered(messages, common)
-
-
-def wish_from(request: ModelRequest) -> Wish:
-    """Which model a request asks for."""
-    return Wish(request.model, request.model_version)
 
 
 def _convert(work: Work[Result], convert: Callable[[Result], Message]) -> list[Message]:

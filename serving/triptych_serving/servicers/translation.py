@@ -16,7 +16,7 @@ from triptych_serving.servicers.codec import (
     options_from,
     timing_to,
     translation_to,
-    wish_from,
+    translation_wish_from,
 )
 from triptych_serving.servicers.job import Arrival, EndListener, Job
 from triptych_serving.servicers.offload import Offload
@@ -70,7 +70,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     async def _begin(self, request: TranslateRequest, context: Context, streams: bool) -> "_Job":
         """Validate, tokenize and queue."""
         arrival = Arrival.of(context)
-        translator = self._registry().find(wish_from(request))
+        translator = self._registry().find(translation_wish_from(request))
         contents, options = contents_from(request), options_from(request.options)
         rows = await self._offload.run(sum(map(len, contents)), translator.prepare, contents, options)
         job = _Job(translator, rows, arrival, streams)
