@@ -16,6 +16,7 @@ Floats = NDArray[np.floating[Any]]
 Answer = Mapping[str, Floats]
 
 BATCHES = (1, 3, 16)
+QUANTIZED_BATCH = 16  # at once of the quantized variant, which takes one activation scale for all
 TOP = 5
 TOLERANCE = 1e-3  # of hidden states and logits, times their largest magnitude where that is above 1
 PROBABILITY_TOLERANCE = 1e-4
@@ -23,6 +24,22 @@ PROBABILITIES = ("probabilities", "next_sentence")
 LOGITS = ("log_probabilities", "start", "end")
 CHOICES = (*PROBABILITIES, *LOGITS)
 POOLED = ("mean", "cls")
+
+
+def report_answers(expected: Sequence[Answer], answer: Callable[[str, int], Sequence[Answer]]) -> dict[str, Any]:
+    """The parity report of an encoder: fp32 checked, int8 compared.
+
+    Args:
+        expected: PyTorch's answers, each computed alone.
+        answer: the bundle's answers in a precision, so many at once.
+
+    Raises:
+        ParityError: fp32 answers differently.
+    """
+    return {
+        "fp32": check_answers(expected, lambda size: answer("fp32", size)),
+        "int8": compare_answers(expected, answer("int8", QUANTIZED_BATCH)),
+    }
 
 
 def check_answers(expected: Sequence[Answer], run: Callable[[int], Sequence[Answer]]) -> dict[str, Any]:

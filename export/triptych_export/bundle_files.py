@@ -12,6 +12,7 @@ from triptych_export.quantization import quantize
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle import sha256
 from triptych_serving.manifest import FILE_NAME
+from triptych_serving.session import Session
 
 PRECISIONS = ("fp32", "int8")
 ENCODER_WEIGHT_BITS = 7  # of int8, see `quantize`; encoders are asked for throughput, and 7 bits need no slow kernels
@@ -42,6 +43,12 @@ def encoder_precisions() -> dict[str, dict[str, Any]]:
     """The manifest's member `precisions` for what `write_encoder` wrote."""
     exact = {"saturation_free": True} if ENCODER_WEIGHT_BITS == 7 else {}
     return {p: {"graph": f"graph.{p}.onnx", **(exact if p == "int8" else {})} for p in PRECISIONS}
+
+
+def open_encoder(folder: Path, precision: str) -> Session:
+    """What `write_encoder` wrote, as serving opens it."""
+    graph = encoder_precisions()[precision]
+    return Session(folder / graph["graph"], saturation_free=graph.get("saturation_free", False))
 
 
 def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:

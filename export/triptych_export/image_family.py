@@ -5,8 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from triptych_export.answers import check_answers, compare_answers
-from triptych_export.bundle_files import encoder_precisions, write_encoder, write_manifest
+from triptych_export.answers import report_answers
+from triptych_export.bundle_files import PRECISIONS, encoder_precisions, open_encoder, write_encoder, write_manifest
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
@@ -19,11 +19,9 @@ from triptych_serving.images import decode_image
 from triptych_serving.imagespec import ImageSpec
 from triptych_serving.manifest import FORMAT, IMAGE_CLASSIFICATION
 from triptych_serving.manifest.image import LABELS_FILE
-from triptych_serving.session import Session
 from triptych_training.encoder_checkpoint import VIT, VitCheckpoint, load_vit_checkpoint
 
 PARITY_IMAGES = 300
-BATCH = 16  # images at once of the quantized variant, which takes one activation scale for all
 
 
 class ImageFamily:
@@ -73,12 +71,11 @@ class ImageFamily:
         say("answering in PyTorch")
         expected = [answer_images_in_torch(model, pixels, image.mean, image.std) for pixels in self.images]
         say("comparing the bundle with PyTorch")
-        full = Session(folder / "graph.fp32.onnx")
-        parity: Report = {
-            "fp32": check_answers(expected, lambda size: answer_images_in_session(full, self.images, size, classes))
-        }
-        small = Session(folder / "graph.int8.onnx", saturation_free=True)
-        parity["int8"] = compare_answers(expected, answer_images_in_session(small, self.images, BATCH, classes))
+        sessions = {precision: open_encoder(folder, precision) for precision in PRECISIONS}
+        parity = report_answers(
+            expected,
+            lambda precision, size: answer_images_in_session(sessions[precision], self.images, size, classes),
+        )
         return parity, dict(self.provenance.get("metrics", {}))
 
 

@@ -4,8 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from triptych_export.answers import check_answers, compare_answers
-from triptych_export.bundle_files import encoder_precisions, write_encoder, write_manifest, write_tokenizer
+from triptych_export.answers import report_answers
+from triptych_export.bundle_files import (
+    PRECISIONS,
+    encoder_precisions,
+    open_encoder,
+    write_encoder,
+    write_manifest,
+    write_tokenizer,
+)
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
@@ -14,7 +21,6 @@ from triptych_export.samples import spread
 from triptych_export.text_graphs import text_graph
 from triptych_export.tracing import trace_text
 from triptych_serving.manifest import FILL_MASK, FORMAT, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
-from triptych_serving.session import Session
 from triptych_training.bert import (
     BertForPretraining,
     BertForQuestionAnswering,
@@ -24,7 +30,6 @@ from triptych_training.bert import (
 from triptych_training.encoder_checkpoint import BERT, BertCheckpoint, load_bert_checkpoint
 
 PARITY_TEXTS = 300
-BATCH = 16  # texts at once of the quantized variant, which takes one activation scale for all
 
 TASKS: Mapping[type, str] = {
     BertForPretraining: FILL_MASK,
@@ -86,10 +91,8 @@ class TextFamily:
         say("answering in PyTorch")
         expected = [answer_in_torch(model, row) for row in rows]
         say("comparing the bundle with PyTorch")
-        full = Session(folder / "graph.fp32.onnx")
-        parity: Report = {"fp32": check_answers(expected, lambda size: answer_in_session(full, rows, size, pad))}
-        small = Session(folder / "graph.int8.onnx", saturation_free=True)
-        parity["int8"] = compare_answers(expected, answer_in_session(small, rows, BATCH, pad))
+        sessions = {precision: open_encoder(folder, precision) for precision in PRECISIONS}
+        parity = report_answers(expected, lambda precision, size: answer_in_session(sessions[precision], rows, size, pad))
         return parity, dict(self.provenance.get("metrics", {}))
 
 

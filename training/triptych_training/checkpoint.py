@@ -13,10 +13,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_training.config import CONFIG, attempt, need_files, read_config, write_config
+from triptych_training.config import CONFIG, attempt, make_member, need_files, read_config, write_config
 from triptych_training.corpus import Pair, read_pairs
 from triptych_training.errors import CheckpointError
-from triptych_training.tokenizer import load_tokenizer, save_tokenizer
+from triptych_training.tokenizer import load_tokenizer, save_tokenizer, vocabulary_faults
 from triptych_training.transformer import Transformer, TransformerConfig
 from triptych_training.weights import WEIGHTS, assign_weights, read_weights, save_weights, weight_faults
 
@@ -67,10 +67,9 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     tokenizer = attempt(faults, lambda: load_tokenizer(folder / "tokenizer.json"))
     samples = attempt(faults, lambda: _read_samples(folder / SAMPLES))
     if model and weights is not None:
-        faults += [f"{folder / WEIGHTS}: {fault}" for fault in weight_faults(model, weights)]
-    if model and tokenizer and tokenizer.get_vocab_size() > model.config.vocabulary_size:
-        pieces, size = tokenizer.get_vocab_size(), model.config.vocabulary_size
-        faults.append(f"{folder / 'tokenizer.json'}: has {pieces:,} pieces, the model's vocabulary {size:,}")
+        faults += weight_faults(model, weights, folder / WEIGHTS)
+    if model and tokenizer:
+        faults += vocabulary_faults(tokenizer, model.config.vocabulary_size, folder / "tokenizer.json")
     if faults or config is None or model is None or weights is None or tokenizer is None:
         raise CheckpointError("; ".join(faults))
     assign_weights(model, weights)
@@ -83,10 +82,7 @@ def _read_samples(path: Path) -> list[Pair]:
 
 
 def _make_model(config: Mapping[str, Any], path: Path) -> Transformer:
-    try:
-        return Transformer(TransformerConfig(**config["transformer"]))
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: transformer: {error}") from error
+    return make_member(path, "transformer", lambda: Transformer(TransformerConfig(**config["transformer"])))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

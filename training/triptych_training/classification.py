@@ -57,7 +57,12 @@ def train_vit(recipe: ImageRecipe, shape: VitConfig, out: Path, resume: bool = F
 
 def normalise(pixels: Tensor) -> Tensor:
     """uint8 `[B, H, W, 3]` -> float `[B, 3, H, W]` as the model takes it."""
-    return _standard(pixels.permute(0, 3, 1, 2).float() / 255)
+    return _standard(_unit(pixels))
+
+
+def _unit(pixels: Tensor) -> Tensor:
+    """uint8 `[B, H, W, 3]` -> float `[B, 3, H, W]` in [0, 1]."""
+    return pixels.permute(0, 3, 1, 2).float() / 255
 
 
 def _standard(images: Tensor) -> Tensor:
@@ -76,7 +81,7 @@ class ImageLoss(nn.Module):
     def forward(self, pixels: Tensor, labels: Tensor) -> Tensor:
         """uint8 `[B, H, W, 3]` and `[B]` -> scalar."""
         recipe = self.recipe
-        images = pixels.permute(0, 3, 1, 2).float() / 255
+        images = _unit(pixels)
         images = augment(images, recipe.randaugment_operations, recipe.randaugment_magnitude, recipe.flip, recipe.translate)
         images, partners, own = mix(_standard(images), recipe.mixup, recipe.cutmix)
         logits = self.model(images).float()

@@ -66,6 +66,18 @@ def attempt(faults: list[str], read: Callable[[], Result]) -> Result | None:
         return None
 
 
+def make_member(path: Path, member: str, make: Callable[[], Result]) -> Result:
+    """What `make` builds from a member of `path`.
+
+    Raises:
+        CheckpointError: the member's values do not do.
+    """
+    try:
+        return make()
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {member}: {error}") from error
+
+
 def _read_object(path: Path) -> dict[str, Any]:
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

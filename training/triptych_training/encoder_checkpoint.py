@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -23,9 +23,9 @@ from triptych_training.bert import (
     BertForTokenClassification,
     BertModel,
 )
-from triptych_training.config import CONFIG, attempt, need_files, read_config, write_config
+from triptych_training.config import CONFIG, attempt, make_member, need_files, read_config, write_config
 from triptych_training.errors import CheckpointError
-from triptych_training.tokenizer import load_tokenizer, save_tokenizer
+from triptych_training.tokenizer import load_tokenizer, save_tokenizer, vocabulary_faults
 from triptych_training.vit import Vit, VitConfig
 from triptych_training.weights import WEIGHTS, assign_weights, read_weights, save_weights, weight_faults
 
@@ -34,7 +34,6 @@ SAMPLES = "samples.json"
 SAMPLE_IMAGES = "samples"
 
 Sample = str | tuple[str, str]
-Result = TypeVar("Result")
 
 HEADS: dict[type, str] = {
     BertForPretraining: "pretraining",
@@ -123,10 +122,9 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
     samples = attempt(faults, lambda: _read_samples(folder / SAMPLES))
     weights = attempt(faults, lambda: read_weights(folder / WEIGHTS))
     if model and weights is not None:
-        faults += [f"{folder / WEIGHTS}: {fault}" for fault in weight_faults(model, weights)]
-    if model and tokenizer and tokenizer.get_vocab_size() > model.config.vocabulary_size:
-        pieces, size = tokenizer.get_vocab_size(), model.config.vocabulary_size
-        faults.append(f"{folder / 'tokenizer.json'}: has {pieces:,} pieces, the model's vocabulary {size:,}")
+        faults += weight_faults(model, weights, folder / WEIGHTS)
+    if model and tokenizer:
+        faults += vocabulary_faults(tokenizer, model.config.vocabulary_size, folder / "tokenizer.json")
     if faults or config is None or model is None or weights is None or tokenizer is None:
         raise CheckpointError("; ".join(faults))
     assign_weights(model, weights)
@@ -160,15 +158,16 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; all faults at once.
     """
     need_files(folder, (CONFIG, WEIGHTS))
+    path = folder / CONFIG
     faults: list[str] = []
-    config = attempt(faults, lambda: read_config(folder / CONFIG, VIT, {"vit": dict, "labels": list, "image": dict}))
-    model = attempt(faults, lambda: _make(folder / CONFIG, "vit", lambda: Vit(VitConfig(**config["vit"])))) if config else None
-    image = attempt(faults, lambda: _make(folder / CONFIG, "image", lambda: _image(config["image"]))) if config else None
+    config = attempt(faults, lambda: read_config(path, VIT, {"vit": dict, "labels": list, "image": dict}))
+    model = attempt(faults, lambda: make_member(path, "vit", lambda: Vit(VitConfig(**config["vit"])))) if config else None
+    image = attempt(faults, lambda: make_member(path, "image", lambda: _image(config["image"]))) if config else None
     weights = attempt(faults, lambda: read_weights(folder / WEIGHTS))
     if model and weights is not None:
-        faults += [f"{folder / WEIGHTS}: {fault}" for fault in weight_faults(model, weights)]
+        faults += weight_faults(model, weights, folder / WEIGHTS)
     if model and config and len(config["labels"]) != model.config.classes:
-        faults.append(f"{folder / CONFIG}: labels has {len(config['labels'])} names, the model {model.config.classes} classes")
+        faults.append(f"{path}: labels has {len(config['labels'])} names, the model {model.config.classes} classes")
     if faults or config is None or model is None or image is None or weights is None:
         raise CheckpointError("; ".join(faults))
     assign_weights(model, weights)
@@ -187,14 +186,7 @@ def _make_bert(config: Mapping[str, Any], path: Path) -> BertModel:
     }
     if config["head"] not in makers:
         raise CheckpointError(f"{path}: head: {config['head']!r} is unknown; supported: {', '.join(makers)}")
-    return _make(path, "bert", lambda: makers[config["head"]](BertConfig(**config["bert"])))
-
-
-def _make(path: Path, member: str, make: Callable[[], Result]) -> Result:
-    try:
-        return make()
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: {member}: {error}") from error
+    return make_member(path, "bert", lambda: makers[config["head"]](BertConfig(**config["bert"])))
 
 
 def _image(values: Mapping[str, Any]) -> ImagePreprocessing:

@@ -78,7 +78,7 @@ def paired_segments(chunks: list[NDArray[np.int64]], max_tokens: int, seed: int)
     """
     rng = np.random.default_rng(seed)
     whole = whole_segments(chunks)
-    spans, follows = whole.spans.copy(), whole.follows.copy()
+    spans, follows = whole.spans, whole.follows
     several = np.array([len(chunk) > 2 for chunk in chunks], bool)
     splits = [chunk[rng.integers(1, len(chunk) - 1)] if ok else chunk[-1] for chunk, ok in zip(chunks, several, strict=True)]
     spans[:, 3] = np.where(several, spans[:, 1], 0)

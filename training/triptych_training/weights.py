@@ -40,7 +40,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) 
     Raises:
         CheckpointError: names or shapes differ; lists every missing, unexpected and misshapen weight.
     """
-    if faults := weight_faults(model, weights):
+    if faults := _differences(model, weights):
         raise CheckpointError(f"{origin}: {'; '.join(faults)}")
     assign_weights(model, weights)
 
@@ -66,7 +66,12 @@ def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in weights.items()}
 
 
-def weight_faults(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+def weight_faults(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) -> list[str]:
+    """Every missing, unexpected and misshapen weight of those read from `origin`."""
+    return [f"{origin}: {fault}" for fault in _differences(model, weights)]
+
+
+def _differences(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
     """Every missing, unexpected and misshapen weight."""
     expected = unique_weights(model)
     faults = [f"missing {name}" for name in sorted(expected.keys() - weights.keys())]
