@@ -4,21 +4,32 @@ They have no PyTorch kernel: a module that calls them can be exported, not run.
 Reference: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 DOMAIN = "com.microsoft"
+Attributes = dict[str, int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bool]]
+AFTER_SOFTMAX = 2  # of GroupQueryAttention's qk_output
 
 
-def cached_attention(
-    packed: Tensor, past_key: Tensor, past_value: Tensor, positions: Tensor, heads: int
-) -> tuple[Tensor, Tensor, Tensor]:
+@dataclass(frozen=True)
+class KeyValues:
+    """What is attended to: both `[B, H, capacity, D]`."""
+
+    key: Tensor
+    value: Tensor
+    capacity: int
+
+
+def cached_attention(packed: Tensor, past: KeyValues, positions: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Self-attention of one new token a row over a static cache, each row at its own position.
 
     Args:
         packed: `[B, 1, 3*H*D]` query, key, value; the query carries the 1/sqrt(D).
-        past_key: `[B, H, T, D]`; the new key is written at the row's position.
-        past_value: as `past_key`.
+        past: the new key and value are written at the row's position.
         positions: `[B]` int32, how many positions each row's cache holds already.
         heads: H.
 
@@ -26,57 +37,72 @@ def cached_attention(
         Context `[B, 1, H*D]` and the caches, meant to be bound to the very memory of the past ones.
     """
     batch, _, width = packed.shape
-    capacity = torch.tensor(past_key.shape[2], dtype=torch.int32)
     context, key, value = torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::GroupQueryAttention",
-        (packed, None, None, past_key, past_value, positions, capacity),
+        (packed, None, None, past.key, past.value, positions, torch.tensor(past.capacity, dtype=torch.int32)),
         attrs={"num_heads": heads, "kv_num_heads": heads, "scale": 1.0},
         dtypes=(packed.dtype, packed.dtype, packed.dtype),
-        shapes=((batch, 1, width // 3), past_key.shape, past_value.shape),
+        shapes=((batch, 1, width // 3), past.key.shape, past.value.shape),
         version=1,
     )
     return context, key, value
 
 
-def memory_attention(query: Tensor, key: Tensor, value: Tensor, last: Tensor, heads: int) -> Tensor:
+def memory_attention(
+    query: Tensor, nothing: Tensor, memory: KeyValues, last: Tensor, heads: int, weights: bool
+) -> tuple[Tensor, Tensor | None]:
     """Cross-attention of one token a row over the encoder's keys and values, each row with its own source length.
 
     GroupQueryAttention with no new keys reads the past ones only, up to `last`: no mask tensor, no look at padding.
 
     Args:
         query: `[B, 1, H*D]`, carrying the 1/sqrt(D).
-        key: `[B, H, S, D]`.
-        value: `[B, H, S, D]`.
+        nothing: `[B, 0, H*D]`, the new keys and values.
+        memory: of the source.
         last: `[B]` int32, index of each row's last source position.
         heads: H.
+        weights: return the attention too.
+
+    Returns:
+        Context `[B, 1, H*D]`; attention `[B, H, 1, S]`, of which what lies behind `last` means nothing, or None.
     """
-    capacity = torch.tensor(key.shape[2], dtype=torch.int32)
-    nothing = query[:, :0]
-    context: Tensor = torch.onnx.ops.symbolic(
+    arguments = (query, nothing, nothing, memory.key, memory.value, last, torch.tensor(memory.capacity, dtype=torch.int32))
+    attributes: Attributes = {"num_heads": heads, "kv_num_heads": heads, "scale": 1.0}
+    if not weights:
+        context: Tensor = torch.onnx.ops.symbolic(
+            f"{DOMAIN}::GroupQueryAttention",
+            arguments,
+            attrs=attributes,
+            dtype=query.dtype,
+            shape=query.shape,
+            version=1,
+        )
+        return context, None
+    context, _, _, attention = torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::GroupQueryAttention",
-        (query, nothing, nothing, key, value, last, capacity),
-        attrs={"num_heads": heads, "kv_num_heads": heads, "scale": 1.0},
-        dtype=query.dtype,
-        shape=query.shape,
+        arguments,
+        attrs={**attributes, "qk_output": AFTER_SOFTMAX},
+        dtypes=(query.dtype,) * 4,
+        shapes=(query.shape, memory.key.shape, memory.value.shape, (query.shape[0], heads, 1, memory.capacity)),
         version=1,
     )
-    return context
+    return context, attention
 
 
 def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Full attention within padded sequences.
+    """Attention to padded sequences.
 
     Args:
-        query: `[B, S, H*D]`, carrying the 1/sqrt(D).
-        key: as `query`.
-        value: as `query`.
+        query: `[B, T, H*D]`.
+        key: `[B, S, H*D]`.
+        value: as `key`.
         mask: `[B, S]` int32, 0 on padding.
         heads: H.
     """
     context: Tensor = torch.onnx.ops.symbolic(
         f"{DOMAIN}::MultiHeadAttention",
         (query, key, value, None, mask),
-        attrs={"num_heads": heads, "scale": 1.0},
+        attrs={"num_heads": heads},
         dtype=query.dtype,
         shape=query.shape,
         version=1,
@@ -84,7 +110,14 @@ def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, he
     return context
 
 
-def packed_attention(x: Tensor, weight: Tensor, bias: Tensor, lengths: Tensor | None, heads: int) -> Tensor:
+def packed_attention(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    lengths: Tensor | None,
+    heads: int,
+    causal: bool = False,
+) -> Tensor:
     """Self-attention with its own projection to query, key and value, each row within its length.
 
     The operator writes the projection straight into the heads' layout: 3-15 % less time a layer than MatMul, Split and
@@ -96,14 +129,18 @@ def packed_attention(x: Tensor, weight: Tensor, bias: Tensor, lengths: Tensor | 
         bias: `[3E]`.
         lengths: `[B]` int32, positions from there on are never looked at; None: all rows are full.
         heads: H.
+        causal: position t sees positions up to t only.
 
     Returns:
         Context `[B, T, E]`.
     """
+    attributes: Attributes = {"num_heads": heads}
+    if causal:
+        attributes["unidirectional"] = 1
     context: Tensor = torch.onnx.ops.symbolic(
         f"{DOMAIN}::Attention",
         (x, weight, bias) if lengths is None else (x, weight, bias, lengths),
-        attrs={"num_heads": heads},
+        attrs=attributes,
         dtype=x.dtype,
         shape=x.shape,
         version=1,

@@ -8,48 +8,91 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from triptych_export.graphs import EncoderGraph, StepGraph
+from triptych_export.graphs import EncoderGraph, ScoreGraph, SearchGraph, StepGraph, capacity
 from triptych_export.image_graphs import ImageGraph
+from triptych_export.operators import DOMAIN
 from triptych_export.text_graphs import TextGraph
 from triptych_training.transformer import Transformer
 
 OPSET = 21
 EXAMPLE_ROWS, EXAMPLE_SOURCE = 3, 7  # any sizes but 0 and 1, which the tracer would take for constants
-EXAMPLE_MASKS, EXAMPLE_TOP = 5, 2
-RANKED = ("scores", "tokens", "labels")  # outputs `[N, k]`
+EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET = 5, 2, 4, 6
+VECTORS = ("tokens", "positions", "last", "forced")
+EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
+RANKED = ("scores", "tokens", "labels", "top_log_probabilities", "top_tokens")  # outputs `[N, k]`
 
 
 def trace_encoder(model: Transformer) -> onnx.ModelProto:
     """The encoder graph of a scale-folded model, dynamic in rows and source length."""
-    rows = torch.export.Dim("rows", min=1, max=65_535)
-    length = torch.export.Dim("source_length", min=1, max=model.config.max_positions)
-    source = torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)
-    lengths = torch.full((EXAMPLE_ROWS,), EXAMPLE_SOURCE, dtype=torch.int32)
-    shapes = ({0: rows, 1: length}, {0: rows})
+    source, lengths, shapes = _source(model)
     return _trace(EncoderGraph(model), (source, lengths), shapes, ["source", "lengths"], ["memory"])
 
 
 def trace_step(model: Transformer) -> onnx.ModelProto:
-    """The step graph of a scale-folded model, dynamic in rows and in both caches' capacities."""
-    config = model.config
-    rows = torch.export.Dim("rows", min=1, max=65_535)
-    cache_length = torch.export.Dim("cache_length", min=2, max=65_535)
-    memory_length = torch.export.Dim("memory_length", min=2, max=65_535)
-    names = cache_names(config.decoder_layers)
-    shape = (EXAMPLE_ROWS, config.heads, EXAMPLE_SOURCE, config.model_dim // config.heads)
+    """The step graph of a scale-folded model, dynamic in rows."""
+    step = _Step(model)
+    inputs = [*VECTORS, *step.inputs]
+    return _trace(StepGraph(model), (*step.vectors, *step.caches), step.shapes(), inputs, ["next", *step.outputs])
+
+
+def trace_search(model: Transformer) -> onnx.ModelProto:
+    """The search graph of a scale-folded model, dynamic in rows, edits and candidates."""
+    step = _Step(model)
+    edits = torch.export.Dim("edits", min=1, max=65_535)
+    size = (EXAMPLE_ROWS, EXAMPLE_EDITS)
     arguments = (
-        torch.ones(EXAMPLE_ROWS, dtype=torch.int64),
-        torch.zeros(EXAMPLE_ROWS, dtype=torch.int32),
-        torch.ones(EXAMPLE_ROWS, dtype=torch.int32),
-        torch.full((EXAMPLE_ROWS,), -1, dtype=torch.int64),
-        [torch.zeros(shape) for _ in names],
-        [torch.zeros(shape) for _ in names],
+        *step.vectors,
+        [torch.zeros(size, dtype=torch.int64), torch.ones(size), torch.zeros(size)],
+        torch.tensor([EXAMPLE_TOP]),
+        *step.caches,
     )
-    row = {0: rows}
-    shapes = (row, row, row, row, [{0: rows, 2: cache_length}] * len(names), [{0: rows, 2: memory_length}] * len(names))
-    inputs = ["tokens", "positions", "last", "forced", *(f"cache_{n}" for n in names), *(f"memory_{n}" for n in names)]
-    outputs = ["next", *(f"present_{n}" for n in names)]
-    return _trace(StepGraph(model), arguments, shapes, inputs, outputs)
+    shapes = step.shapes([{0: step.rows, 1: edits}] * 3, None)
+    outputs = ["top_log_probabilities", "top_tokens", "forced_log_probabilities", "log_probabilities", "attention"]
+    inputs = [*VECTORS, *EDITS, "candidates", *step.inputs]
+    graph = _trace(SearchGraph(model), arguments, shapes, inputs, [*outputs, *step.outputs])
+    return _name_ranks(_drop_unread(graph))
+
+
+def trace_score(model: Transformer) -> onnx.ModelProto:
+    """The score graph, dynamic in rows and both lengths."""
+    source, lengths, shapes = _source(model)
+    targets = torch.zeros(EXAMPLE_ROWS, EXAMPLE_TARGET, dtype=torch.int64)
+    length = torch.export.Dim("target_length", min=2, max=model.config.max_positions + 1)
+    names = ["source", "lengths", "targets"]
+    shapes = (*shapes, {0: shapes[0][0], 1: length})
+    return _trace(ScoreGraph(model), (source, lengths, targets), shapes, names, ["log_probabilities"])
+
+
+def _source(model: Transformer) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
+    rows = torch.export.Dim("rows", min=1, max=65_535)
+    length = torch.export.Dim("source_length", min=1, max=model.config.max_positions)
+    source = torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)
+    lengths = torch.full((EXAMPLE_ROWS,), EXAMPLE_SOURCE, dtype=torch.int32)
+    return source, lengths, ({0: rows, 1: length}, {0: rows})
+
+
+class _Step:
+    """What the graphs of one step have in common: examples, names and dynamic dimensions."""
+
+    def __init__(self, model: Transformer) -> None:
+        config = model.config
+        names = cache_names(config.decoder_layers)
+        shape = (EXAMPLE_ROWS, config.heads, capacity(model), config.model_dim // config.heads)
+        self.rows = torch.export.Dim("rows", min=1, max=65_535)
+        self.vectors = (
+            torch.ones(EXAMPLE_ROWS, dtype=torch.int64),
+            torch.zeros(EXAMPLE_ROWS, dtype=torch.int32),
+            torch.ones(EXAMPLE_ROWS, dtype=torch.int32),
+            torch.zeros(EXAMPLE_ROWS, dtype=torch.int64),
+        )
+        self.caches = ([torch.zeros(shape) for _ in names], [torch.zeros(shape) for _ in names])
+        self.inputs = [*(f"cache_{n}" for n in names), *(f"memory_{n}" for n in names)]
+        self.outputs = [f"present_{n}" for n in names]
+
+    def shapes(self, *between: object) -> tuple[object, ...]:
+        """Dynamic dimensions of the vectors, of what stands `between`, and of the caches."""
+        row = {0: self.rows}
+        return (*[row] * len(self.vectors), *between, *([row] * len(caches) for caches in self.caches))
 
 
 def trace_text(graph: TextGraph) -> onnx.ModelProto:
@@ -81,6 +124,15 @@ def _name_ranks(model: onnx.ModelProto) -> onnx.ModelProto:
     for output in model.graph.output:
         if output.name in RANKED:
             output.type.tensor_type.shape.dim[1].dim_param = "k"
+    return model
+
+
+def _drop_unread(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Optional outputs that nobody reads lose their names, else the runtime would fill them at every step."""
+    read = {name for node in model.graph.node for name in node.input} | {value.name for value in model.graph.output}
+    for node in model.graph.node:
+        if node.domain == DOMAIN:
+            node.output[:] = [name if name in read else "" for name in node.output]
     return model
 
 

@@ -1,19 +1,19 @@
 """The decode engine: worker threads that step rows of many calls together (iteration-level batching; Yu et al. 2022).
 
-Every worker owns one lane (slots and caches); all share the sessions, and with them one copy of the weights. Between two
-steps a worker asks the scheduler who leaves and who joins.
+Every worker owns one lane of each kind (slots and caches); all share the sessions, and with them one copy of the weights.
+Between two steps a worker asks the scheduler who leaves and who joins.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from triptych_serving.errors import CancelledError, EngineError, UnavailableError
-from triptych_serving.lane import GreedyLane
+from triptych_serving.errors import CancelledError, EngineError, ServingError, UnavailableError
+from triptych_serving.lane import Lane
 from triptych_serving.row import Call, Row
-from triptych_serving.scheduler import Job, Scheduler, SchedulerLimits
+from triptych_serving.scheduler import Counters, Job, Kind, Plan, Scheduler, SchedulerLimits
 
 logger = logging.getLogger(__name__)
 
@@ -23,42 +23,78 @@ class EngineOptions:
     """How an engine is built."""
 
     workers: int = 1  # threads that step; one a CPU is fastest
-    slots: int = 32  # rows that one worker steps at once
+    slots: int = 32  # rows that one lane of a worker steps at once; a beam of 4 takes 4
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
+
+
+class Worker:
+    """One thread's lanes. A lane is made when it is first needed.
+
+    Args:
+        make_lane: builds a lane.
+    """
+
+    def __init__(self, make_lane: Callable[[Kind], Lane]) -> None:
+        self._make_lane = make_lane
+        self.lanes: dict[Kind, Lane] = {}
+
+    def lane(self, kind: Kind) -> Lane:
+        """Made and warmed up if it is not there yet."""
+        if kind not in self.lanes:
+            lane = self._make_lane(kind)
+            lane.warm_up()
+            self.lanes[kind] = lane
+        return self.lanes[kind]
+
+    def jobs(self, kind: Kind) -> Sequence[Job]:
+        """What runs in one of the lanes."""
+        return self.lanes[kind].jobs if kind in self.lanes else ()
+
+    @property
+    def running(self) -> list[Job]:
+        """What runs in any lane."""
+        return [job for lane in self.lanes.values() for job in lane.jobs]
 
 
 class Engine:
     """Takes calls from any thread.
 
     Args:
-        make_lane: builds one worker's lane.
+        make_lane: builds one worker's lane of a kind.
         options: workers and limits.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, make_lane: Callable[[], GreedyLane], options: EngineOptions, clock: Callable[[], float] = time.monotonic
+        self, make_lane: Callable[[Kind], Lane], options: EngineOptions, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
+        self._slots = options.slots
         self._scheduler = Scheduler(options.limits)
         self._changed = threading.Condition()
-        self._lanes = [make_lane() for _ in range(options.workers)]
+        self._workers = [Worker(make_lane) for _ in range(options.workers)]
         self._stopping = False  # end when there is nothing more to do
         self._aborting = False  # end now
         self._threads = [
-            threading.Thread(target=self._work, args=(lane,), name=f"triptych-engine-{index}", daemon=True)
-            for index, lane in enumerate(self._lanes)
+            threading.Thread(target=self._work, args=(worker,), name=f"triptych-engine-{index}", daemon=True)
+            for index, worker in enumerate(self._workers)
         ]
 
     @property
     def bytes(self) -> int:
-        """Memory of all caches, in bytes."""
-        return sum(lane.bytes for lane in self._lanes)
+        """Memory of all caches so far, in bytes."""
+        return sum(lane.bytes for worker in self._workers for lane in worker.lanes.values())
+
+    @property
+    def counters(self) -> Counters:
+        """How calls ended so far."""
+        with self._changed:
+            return replace(self._scheduler.counters)
 
     def start(self) -> None:
         """Warm up and start the workers."""
-        for lane in self._lanes:
-            lane.warm_up()
+        for worker in self._workers:
+            worker.lane(Kind.GREEDY)
         for thread in self._threads:
             thread.start()
 
@@ -77,12 +113,13 @@ class Engine:
     def cancel(self, call: Call[Row]) -> None:
         """Drop a call; its rows leave before the next step."""
         with self._changed:
+            self._scheduler.counters.cancelled += not call.over
             call.fail(CancelledError("the caller went away"))
 
     def load(self) -> tuple[int, int]:
         """Rows that run, rows that wait."""
         with self._changed:
-            return sum(len(lane.jobs) for lane in self._lanes), self._scheduler.waiting
+            return sum(len(worker.running) for worker in self._workers), self._scheduler.waiting
 
     def close(self, drain: bool = True) -> None:
         """Stop: with `drain`, after everything accepted is answered; else at once, failing what is left. Idempotent."""
@@ -95,53 +132,72 @@ class Engine:
             if thread.ident is not None:
                 thread.join()
 
-    def _work(self, lane: GreedyLane) -> None:
-        while self._next_plan(lane):
-            try:
-                ended = lane.step()
-            except Exception as error:  # whatever it is, the server must live on
-                self._recover(lane, error)
-            else:
-                self._report(lane, ended)
+    def _work(self, worker: Worker) -> None:
+        while self._change_rows(worker):
+            for lane in worker.lanes.values():
+                if lane.jobs:
+                    self._step(lane)
 
-    def _next_plan(self, lane: GreedyLane) -> bool:
+    def _step(self, lane: Lane) -> None:
+        try:
+            ended = lane.step()
+        except Exception as error:  # whatever it is, the server must live on
+            self._recover(lane, error)
+        else:
+            self._report(lane, ended)
+
+    def _change_rows(self, worker: Worker) -> bool:
         """Let rows leave and join; wait while there is nothing to do. False when the worker shall end."""
-        while True:
-            with self._changed:
-                if self._aborting:
-                    self._abort(lane)
-                    return False
-                plan = self._scheduler.plan(lane.jobs, lane.free, self._idle_workers(), self._clock())
-                if not (plan.join or lane.jobs):
-                    if self._stopping:
-                        return False
-                    self._changed.wait()
-                    continue
+        with self._changed:
+            while not (plans := self._plans(worker)) and not worker.running:
+                if self._aborting or self._stopping:
+                    break
+                self._changed.wait()
+            if self._aborting:
+                self._abort(worker, plans)
+                return False
+        for kind, plan in plans.items():
+            lane = worker.lane(kind)
             lane.leave(plan.leave)
-            if self._join(lane, plan.join) and lane.jobs:
-                return True
+            self._join(lane, plan.join)
+        return bool(plans) or bool(worker.running)
 
-    def _abort(self, lane: GreedyLane) -> None:
-        """Fail what this worker runs, and what waits for any."""
-        for call in (*(job.call for job in lane.jobs), *self._scheduler.drain()):
-            call.fail(UnavailableError("the model is shutting down"))
-        lane.leave(tuple(lane.jobs))
+    def _plans(self, worker: Worker) -> dict[Kind, Plan]:
+        """What changes in each lane, where anything does."""
+        now = self._clock()
+        plans = {}
+        for kind in Kind:
+            jobs = worker.jobs(kind)
+            free = self._slots if kind not in worker.lanes else worker.lanes[kind].free
+            idle = sum(not other.jobs(kind) for other in self._workers)
+            if plan := self._scheduler.plan(kind, jobs, free, idle, now):
+                plans[kind] = plan
+        return plans
 
-    def _join(self, lane: GreedyLane, jobs: tuple[Job, ...]) -> bool:
+    def _abort(self, worker: Worker, plans: Mapping[Kind, Plan]) -> None:
+        """Fail what this worker runs or was about to, and what waits for any."""
+        joining = [job.call for plan in plans.values() for job in plan.join]
+        for call in (*joining, *(job.call for job in worker.running), *self._scheduler.drain()):
+            self._fail(call, UnavailableError("the model is shutting down"))
+        for lane in worker.lanes.values():
+            lane.leave(tuple(lane.jobs))
+
+    def _fail(self, call: Call[Row], error: ServingError) -> None:
+        self._scheduler.counters.failed += not call.over
+        call.fail(error)
+
+    def _join(self, lane: Lane, jobs: tuple[Job, ...]) -> None:
+        if not jobs:
+            return
         now = self._clock()
         for job in jobs:
             job.row.started = now
         try:
             lane.join(jobs)
-        except Exception as error:
+        except Exception as error:  # whatever it is, the server must live on
             self._recover(lane, error, jobs)
-            return False
-        return True
 
-    def _idle_workers(self) -> int:
-        return sum(not lane.jobs for lane in self._lanes)
-
-    def _report(self, lane: GreedyLane, ended: list[Job]) -> None:
+    def _report(self, lane: Lane, ended: list[Job]) -> None:
         """Tell the listeners what the step brought."""
         now = self._clock()
         with self._changed:
@@ -154,8 +210,9 @@ class Engine:
             for job in ended:
                 job.row.ended = now
                 job.call.row_ended()
+                self._scheduler.counters.finished += job.call.over and job.call.error is None
 
-    def _recover(self, lane: GreedyLane, error: Exception, joining: tuple[Job, ...] = ()) -> None:
+    def _recover(self, lane: Lane, error: Exception, joining: tuple[Job, ...] = ()) -> None:
         """The runtime failed: rows that shared a batch are tried once more alone, a row that was alone has its answer."""
         jobs = list(dict.fromkeys((*lane.jobs, *joining)))
         logger.error("a batch of %d rows failed: %s", len(jobs), error, exc_info=error)
@@ -164,6 +221,6 @@ class Engine:
         with self._changed:
             for job in jobs:
                 if job.row.alone:
-                    job.call.fail(cause)
+                    self._fail(job.call, cause)
             self._scheduler.retry(job for job in jobs if not job.row.alone and not job.call.over)
             self._changed.notify_all()

@@ -1,25 +1,47 @@
-"""Rows that one graph steps together: slots over static buffers, the active ones always a dense prefix.
-
-A row that leaves is replaced by the last one, so no idle row is ever computed. Memory is allocated once, `bytes` long:
-`4 * 2L * slots * H * D * (max_source + max_target)`; pages are touched only as rows reach them.
-"""
+"""Lanes: rows that need the same graph. Every worker of an engine owns one of each kind, all stepped by its loop."""
 
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from triptych_serving.manifest import TranslationManifest
-from triptych_serving.row import Finish
+from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.scheduler import Job
-from triptych_serving.session import Array, Binding, Session
+from triptych_serving.session import Session
+from triptych_serving.slots import FREE, Slots
 
-FREE = -1  # in `forced`: the graph answers with its arg-max
-PREFILL_WASTE = 1.3  # rows are encoded together while padding stays below this factor
+PREFILL_WASTE = 1.15  # rows are encoded together while padding stays below this factor
+
+
+class Lane(Protocol):
+    """Used by one thread."""
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """Those that run."""
+
+    @property
+    def free(self) -> int:
+        """Empty slots."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the caches, in bytes."""
+
+    def warm_up(self) -> None:
+        """Run the graphs once, so that the first request finds them ready."""
+
+    def join(self, jobs: Sequence[Job]) -> None:
+        """Encode new rows and give each its slots."""
+
+    def leave(self, jobs: Sequence[Job]) -> None:
+        """Free the slots of rows that nobody waits for."""
+
+    def step(self) -> list[Job]:
+        """One token for every row; returns the rows that ended, their slots free already."""
 
 
 class GreedyLane:
-    """Greedy decoding. Used by one thread.
+    """The arg-max at every step, taken inside the graph.
 
     Args:
         encoder: graph `source, lengths -> memory`.
@@ -29,128 +51,71 @@ class GreedyLane:
     """
 
     def __init__(self, encoder: Session, step: Session, manifest: TranslationManifest, slots: int) -> None:
-        self._encoder, self._step = encoder, step
-        self._tokens_of = manifest.tokens
-        shape, limits = manifest.decoder, manifest.limits
-        self.slots = slots
+        self._slots = Slots(encoder, step, manifest, slots)
+        self._end = manifest.tokens.end
         self.jobs: list[Job] = []
-        self._names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("key", "value")]
-        self._cache = [self._buffer(shape.heads, limits.max_target_tokens, shape.head_dim) for _ in self._names]
-        self._memory = [self._buffer(shape.heads, limits.max_source_tokens, shape.head_dim) for _ in self._names]
-        self._tokens = np.zeros(slots, np.int64)
-        self._positions = np.zeros(slots, np.int32)
-        self._last = np.zeros(slots, np.int32)
-        self._forced = np.full(slots, FREE, np.int64)
-        self._next = np.zeros(slots, np.int64)
-        self._bindings: dict[int, Binding] = {}
+        self._prefixed = 0  # rows with a prefix
 
     @property
     def free(self) -> int:
-        """Empty slots."""
-        return self.slots - len(self.jobs)
+        return self._slots.count - len(self.jobs)
 
     @property
     def bytes(self) -> int:
-        """Memory of the caches, in bytes."""
-        return sum(buffer.nbytes for buffer in (*self._cache, *self._memory))
+        return self._slots.bytes
 
     def warm_up(self) -> None:
-        """Run both graphs once, so that the first request finds them ready."""
-        self._encoder.run({"source": np.full((1, 1), self._tokens_of.end), "lengths": np.ones(1, np.int32)})
-        self._binding(1).run()
-        self._positions[:] = 0
+        self._slots.warm_up()
+        self._slots.used = 1
+        self._run()
+        self._slots.used = 0
 
     def join(self, jobs: Sequence[Job]) -> None:
-        """Encode new rows and give each a slot; similar lengths are encoded together."""
-        for group in _by_length(jobs):
-            self._prefill(group)
+        for group in by_length(jobs):
+            self._slots.encode([job.row.source for job in group])
+            self.jobs.extend(group)
+        self._prefixed += sum(bool(job.row.prefix) for job in jobs)
 
     def leave(self, jobs: Sequence[Job]) -> None:
-        """Free the slots of rows that are done or that nobody waits for."""
-        if jobs:
-            gone = set(map(id, jobs))
-            for slot in reversed([i for i, job in enumerate(self.jobs) if id(job) in gone]):
-                self._vacate(slot)
+        gone = set(map(id, jobs))
+        for slot in reversed([i for i, job in enumerate(self.jobs) if id(job) in gone]):
+            self._vacate(slot)
 
     def step(self) -> list[Job]:
-        """One token for every row; returns the rows that ended, their slots free already."""
-        rows = len(self.jobs)
-        self._binding(rows).run()
-        self._tokens[:rows] = self._next[:rows]
-        self._positions[:rows] += 1
-        ended = []
-        end = self._tokens_of.end
-        for job, token in zip(self.jobs, self._next[:rows].tolist(), strict=True):
+        slots, rows = self._slots, len(self.jobs)
+        if self._prefixed:
+            self._force()
+        self._run()
+        slots.positions[:rows] += 1
+        ended = [
+            slot
+            for slot, (job, token) in enumerate(zip(self.jobs, slots.tokens[:rows].tolist(), strict=True))
+            if _advance(job.row, token, self._end)
+        ]
+        jobs = [self.jobs[slot] for slot in ended]
+        for slot in reversed(ended):
+            self._vacate(slot)
+        return jobs
+
+    def _run(self) -> None:
+        # The next tokens overwrite the newest ones, which the graph has read long before it knows them.
+        self._slots.run("greedy", {}, {"next": self._slots.tokens})
+
+    def _force(self) -> None:
+        for slot, job in enumerate(self.jobs):
             row = job.row
-            if token == end:
-                row.finish = Finish.STOP
-            else:
-                row.tokens.append(token)
-                if len(row.tokens) < row.max_tokens:
-                    continue
-                row.finish = Finish.LENGTH
-            ended.append(job)
-        if ended:
-            self.leave(ended)
-        return ended
-
-    def _buffer(self, heads: int, length: int, head_dim: int) -> Array:
-        return np.zeros((self.slots, heads, max(2, length), head_dim), np.float32)
-
-    def _prefill(self, jobs: Sequence[Job]) -> None:
-        sources = [job.row.source for job in jobs]
-        lengths = np.array([len(source) for source in sources], np.int32)
-        padded = np.full((len(jobs), int(lengths.max())), self._tokens_of.pad, np.int64)
-        for index, source in enumerate(sources):
-            padded[index, : len(source)] = source
-        [memory] = self._encoder.run({"source": padded, "lengths": lengths})  # [2L, B, H, S, D]
-        first = len(self.jobs)
-        new = slice(first, first + len(jobs))
-        for buffer, values in zip(self._memory, memory, strict=True):
-            buffer[new, :, : padded.shape[1]] = values
-        self._tokens[new] = self._tokens_of.start
-        self._positions[new] = 0
-        self._last[new] = lengths - 1
-        self._forced[new] = FREE
-        self.jobs.extend(jobs)
+            place = len(row.tokens)
+            self._slots.forced[slot] = row.prefix[place] if place < len(row.prefix) else FREE
 
     def _vacate(self, slot: int) -> None:
-        """Move the last row into `slot`: only as much of it as is in use."""
-        last = len(self.jobs) - 1
-        job = self.jobs.pop()
-        if slot == last:
-            return
-        self.jobs[slot] = job
-        cached, source = int(self._positions[last]), int(self._last[last]) + 1
-        for buffer in self._cache:
-            buffer[slot, :, :cached] = buffer[last, :, :cached]
-        for buffer in self._memory:
-            buffer[slot, :, :source] = buffer[last, :, :source]
-        for vector in (self._tokens, self._positions, self._last, self._forced):
-            vector[slot] = vector[last]
-
-    def _binding(self, rows: int) -> Binding:
-        """The graph over the first `rows` slots; made when first needed."""
-        if rows not in self._bindings:
-            caches = {name: buffer[:rows] for name, buffer in zip(self._names, self._cache, strict=True)}
-            memories = {name: buffer[:rows] for name, buffer in zip(self._names, self._memory, strict=True)}
-            vectors: dict[str, NDArray[np.integer]] = {
-                "tokens": self._tokens[:rows],
-                "positions": self._positions[:rows],
-                "last": self._last[:rows],
-                "forced": self._forced[:rows],
-            }
-            inputs = {
-                **vectors,
-                **{f"cache_{name}": array for name, array in caches.items()},
-                **{f"memory_{name}": array for name, array in memories.items()},
-            }
-            outputs = {"next": self._next[:rows], **{f"present_{name}": array for name, array in caches.items()}}
-            self._bindings[rows] = self._step.bind(inputs, outputs)
-        return self._bindings[rows]
+        self._slots.vacate(slot)
+        self._prefixed -= bool(self.jobs[slot].row.prefix)
+        last = self.jobs.pop()
+        if slot < len(self.jobs):
+            self.jobs[slot] = last
 
 
-def _by_length(jobs: Sequence[Job]) -> list[list[Job]]:
+def by_length(jobs: Sequence[Job]) -> list[list[Job]]:
     """Groups of like source length, longest first."""
     groups: list[list[Job]] = []
     tokens = 0
@@ -164,3 +129,17 @@ def _by_length(jobs: Sequence[Job]) -> list[list[Job]]:
             groups.append([job])
             tokens = length
     return groups
+
+
+def _advance(row: Row, token: int, end: int) -> bool:
+    """Take a row's next token; True if that was its last."""
+    if token == end:
+        finish = Finish.STOP
+    else:
+        row.tokens.append(token)
+        if len(row.tokens) < row.max_tokens:
+            return False
+        finish = Finish.LENGTH
+    row.hypotheses = (Hypothesis(tuple(row.tokens), finish),)
+    row.finish = finish
+    return True

@@ -37,3 +37,9 @@ def _parse(code: str) -> Language | None:
 def _same(left: Language, right: Language) -> bool:
     scripts = {left.script or right.script, right.script or left.script}
     return left.language == right.language and len(scripts) == 1
+
+
+def primary_language(code: str) -> str:
+    """The language alone, in its shortest form: `en` of en-GB, `de` of deu_Latn."""
+    found = _parse(code)
+    return (found.language if found else None) or "und"

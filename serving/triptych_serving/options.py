@@ -1,9 +1,19 @@
-"""How a text is decoded: every option of the contract, its range, and whether this release can do it."""
+"""How a text is decoded: every option of the contract, its range, and what it means together with the others."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.manifest import Generation
+from triptych_serving.ranges import RANGES, range_fault
+from triptych_serving.search import Search
+from triptych_serving.textinput import EMPTY, NOT_UNICODE
+from triptych_serving.tokenizing import is_unicode
+
+MAX_SUPPRESSED = 256  # texts of one request: each is looked for at every step
+MAX_SUPPRESSED_CHARACTERS = 256  # of each
 
 
 @dataclass(frozen=True)
@@ -24,71 +34,125 @@ class DecodingOptions:
     sampling_temperature: float | None = None
     sampling_topk: int | None = None
     sampling_topp: float | None = None
-    seed: int | None = None  # greedy search gives the same answer for every seed
+    seed: int | None = None
     return_scores: bool | None = None
     return_alignment: bool | None = None
-    split_sentences: bool | None = None  # True: auto, False: off
+    split_sentences: bool | None = None  # False: off; else auto
 
 
 @dataclass(frozen=True)
-class _Range:
-    text: str
-    holds: Callable[[float], bool]
+class Decoding:
+    """Options that are in range, with every default filled in."""
+
+    search: Search
+    max_tokens: int
+    prefixes: Sequence[str]  # one for each text, or none
+    splits: bool
 
 
-_POSITIVE = _Range("above 0", lambda value: value > 0)
-_COUNT = _Range("at least 1", lambda value: value >= 1)
-_NOT_NEGATIVE = _Range("at least 0", lambda value: value >= 0)
-_FRACTION = _Range("above 0, at most 1", lambda value: 0 < value <= 1)
-_RANGES = {
-    "beam_size": _COUNT,
-    "patience": _POSITIVE,
-    "num_hypotheses": _COUNT,
-    "coverage_penalty": _NOT_NEGATIVE,
-    "repetition_penalty": _POSITIVE,
-    "max_length": _COUNT,
-    "sampling_temperature": _POSITIVE,
-    "sampling_topp": _FRACTION,
-}
-
-# What greedy search does anyway; any other value asks for something that this release cannot do.
-_GREEDY = {
-    "beam_size": 1,
-    "patience": 1.0,
-    "num_hypotheses": 1,
-    "length_penalty": 1.0,
-    "coverage_penalty": 0.0,
-    "repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "suppress_sequences": (),
-    "min_length": 0,
-    "target_prefix": (),
-    "sampling_temperature": 1.0,
-    "sampling_topk": 1,
-    "sampling_topp": 1.0,
-    "return_scores": False,
-    "return_alignment": False,
-    "split_sentences": False,
-}
+Value = TypeVar("Value")
 
 
-def check_options(options: DecodingOptions, max_target_tokens: int) -> None:
-    """Refuse what is out of range, then what cannot be done.
+def resolve_options(
+    options: DecodingOptions, texts: int, generation: Generation, max_target_tokens: int, slots: int
+) -> Decoding:
+    """Refuse what is out of range or contradicts itself, and fill in the model's defaults.
+
+    A default gives way to what the caller asked for: a `beam_size` of 1 returns one hypothesis, whatever the model's
+    `num_hypotheses`, and a model that searches with beams still samples. Without a seed, a sample has a random one.
+
+    Args:
+        options: what the caller wants.
+        texts: how many the request has.
+        generation: the model's defaults.
+        max_target_tokens: the model's limit, end of sentence included.
+        slots: the most rows that can be searched together for one text.
 
     Raises:
-        InvalidInputError: a value is out of range.
-        UnsupportedError: the option is not available in this release.
+        InvalidInputError: names the option.
     """
-    values = {field.name: getattr(options, field.name) for field in fields(options)}
-    for name, bounds in _RANGES.items():
-        value = values[name]
-        if value is not None and not bounds.holds(value):
-            raise InvalidInputError(f"options.{name}", f"{value} is out of range, it must be {bounds.text}")
-    if options.max_length is not None and options.max_length >= max_target_tokens:
-        limit = max_target_tokens - 1
-        raise InvalidInputError("options.max_length", f"{options.max_length} is above the model's limit of {limit} tokens")
-    for name, neutral in _GREEDY.items():
-        value = values[name]
-        if value is not None and value != neutral and not (isinstance(neutral, tuple) and not value):
-            shown = repr(list(value)) if isinstance(neutral, tuple) else value
-            raise UnsupportedError(f"options.{name}: {shown} is not available in this release, which decodes greedily")
+    _check_ranges(options)
+    _check_texts(options, texts)
+    max_tokens = _given(options.max_length, generation.max_length)
+    if max_tokens >= max_target_tokens:
+        raise _wrong("max_length", f"{max_tokens} is above the model's limit of {max_target_tokens - 1} tokens")
+    min_length = _given(options.min_length, min(generation.min_length, max_tokens))
+    if min_length > max_tokens:
+        raise _wrong("min_length", f"{min_length} is above max_length, which is {max_tokens}")
+    topk, topp = _sampling(options)
+    samples = topk != 1 or topp < 1
+    beam_size, num_hypotheses = _hypotheses(options, generation, samples, slots)
+    search = Search(
+        beam_size=beam_size,
+        patience=_given(options.patience, generation.patience),
+        num_hypotheses=num_hypotheses,
+        length_penalty=_given(options.length_penalty, generation.length_penalty),
+        coverage_penalty=_given(options.coverage_penalty, generation.coverage_penalty),
+        repetition_penalty=_given(options.repetition_penalty, generation.repetition_penalty),
+        no_repeat_ngram_size=_given(options.no_repeat_ngram_size, generation.no_repeat_ngram_size),
+        suppressed=tuple(options.suppress_sequences),
+        min_length=min_length,
+        sampling_topk=topk,
+        sampling_topp=topp,
+        temperature=_given(options.sampling_temperature, 1.0) if samples else 1.0,
+        seed=_given(options.seed, secrets.randbits(64)) if samples else 0,
+        scores=bool(options.return_scores),
+        alignment=bool(options.return_alignment),
+    )
+    return Decoding(search, max_tokens, tuple(options.target_prefix), options.split_sentences is not False)
+
+
+def _check_ranges(options: DecodingOptions) -> None:
+    for name in RANGES:
+        value = getattr(options, name)
+        if value is not None and (problem := range_fault(name, value)):
+            raise _wrong(name, problem)
+
+
+def _check_texts(options: DecodingOptions, texts: int) -> None:
+    """The options that are texts themselves."""
+    suppressed, prefixes = options.suppress_sequences, options.target_prefix
+    if len(suppressed) > MAX_SUPPRESSED:
+        raise _wrong("suppress_sequences", f"{len(suppressed):,} texts are too many, at most {MAX_SUPPRESSED} are allowed")
+    for index, text in enumerate(suppressed):
+        if not text.strip():
+            raise _wrong(f"suppress_sequences[{index}]", EMPTY)
+        if not is_unicode(text):
+            raise _wrong(f"suppress_sequences[{index}]", NOT_UNICODE)
+        if len(text) > MAX_SUPPRESSED_CHARACTERS:
+            problem = f"{len(text):,} characters are too long, at most {MAX_SUPPRESSED_CHARACTERS} are allowed"
+            raise _wrong(f"suppress_sequences[{index}]", problem)
+    if len(prefixes) not in (0, texts):
+        raise _wrong("target_prefix", f"{len(prefixes)} prefixes for {texts} texts, it must be none or one for each")
+    for index, prefix in enumerate(prefixes):
+        if found := next((text for text in suppressed if text in prefix), None):
+            raise _wrong(f"target_prefix[{index}]", f"{found!r} is in it, and in suppress_sequences too")
+
+
+def _sampling(options: DecodingOptions) -> tuple[int, float]:
+    """Top k and top p; a top p alone draws from all tokens that it leaves."""
+    topp = _given(options.sampling_topp, 1.0)
+    return _given(options.sampling_topk, 0 if topp < 1 else 1), topp
+
+
+def _hypotheses(options: DecodingOptions, generation: Generation, samples: bool, slots: int) -> tuple[int, int]:
+    """Beam size and number of hypotheses."""
+    beam_size = _given(options.beam_size, 1 if samples else generation.beam_size)
+    if samples and beam_size > 1:
+        raise _wrong("beam_size", f"{beam_size} is not for sampling (sampling_topk, sampling_topp), it must be 1")
+    if beam_size > slots:
+        raise _wrong("beam_size", f"{beam_size} is above the limit of {slots}, the engine's slots")
+    most = slots if samples else beam_size
+    wanted = _given(options.num_hypotheses, min(generation.num_hypotheses, most))
+    if wanted > most:
+        limit = f"the limit of {slots}, the engine's slots" if samples else f"beam_size, which is {beam_size}"
+        raise _wrong("num_hypotheses", f"{wanted} is above {limit}")
+    return beam_size, wanted
+
+
+def _given(value: Value | None, default: Value) -> Value:
+    return default if value is None else value
+
+
+def _wrong(name: str, problem: str) -> InvalidInputError:
+    return InvalidInputError(f"options.{name}", problem)

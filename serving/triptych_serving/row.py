@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from triptych_serving.errors import ServingError
+from triptych_serving.search import GREEDY, Search
 
 
 class Finish(Enum):
@@ -15,14 +19,30 @@ class Finish(Enum):
     LENGTH = "length"  # the row's own limit
 
 
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One translation of a row."""
+
+    tokens: tuple[int, ...]  # end of sentence not included, a forced prefix is
+    finish: Finish
+    log_probability: float | None = None  # natural logarithm, end of sentence and prefix included; None where not asked for
+    score: float | None = None  # what hypotheses are ranked by: log_probability / length^length_penalty + coverage penalty
+    attention: NDArray[np.float32] | None = None  # [tokens, source tokens], rows sum to 1; None where not asked for
+
+
 @dataclass(eq=False, slots=True)
 class Row:
     """One text to translate: written by the engine's thread alone, read by others once `finish` is set."""
 
     source: Sequence[int]  # ids, end of sentence last
-    max_tokens: int  # the most tokens to produce, end of sentence not included
-    tokens: list[int] = field(default_factory=list)  # produced so far, end of sentence not included
-    finish: Finish | None = None
+    max_tokens: int  # the most tokens to produce, prefix included, end of sentence not
+    search: Search = GREEDY
+    prefix: tuple[int, ...] = ()  # the translation starts with these ids
+    tokens: list[int] = field(
+        default_factory=list
+    )  # settled so far; in the end the best hypothesis', end of sentence not included
+    hypotheses: tuple[Hypothesis, ...] = ()  # best first
+    finish: Finish | None = None  # of the best; set last
     started: float = 0.0  # clock seconds when its prefill began
     first_token: float = 0.0
     ended: float = 0.0

@@ -1,6 +1,5 @@
 """Which rows run next: admission, fairness between calls, cancellation and deadlines. No runtime, no threads, no clock.
 
-Waiting rows stand in one queue a call, and the calls take turns: a call of 2,000 rows delays a call of one row by one turn.
 Callers hold a lock around every method.
 """
 
@@ -8,9 +7,22 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from triptych_serving.admission import SWEEP_SECONDS, Admission, QueueLimits, is_dead
 from triptych_serving.row import Call, Row
+from triptych_serving.turns import Turns
+
+
+class Kind(Enum):
+    """Which lane a row needs."""
+
+    GREEDY = "greedy"
+    SEARCH = "search"
+
+    @classmethod
+    def of(cls, row: Row) -> "Kind":
+        return cls.GREEDY if row.search.greedy else cls.SEARCH
 
 
 @dataclass(frozen=True)
@@ -18,7 +30,7 @@ class SchedulerLimits(QueueLimits):
     """Bounds of the queue and of one admission."""
 
     prefill_tokens: int = 512  # padded source tokens encoded between two steps, while other rows wait for the next one
-    refill_rows: int = 4  # with a long queue, so many slots (a quarter at most) are filled at once: encoding one row is dear
+    refill_rows: int = 4  # with a long queue, so many rows (a quarter of the slots at most) join at once: encoding one is dear
 
 
 @dataclass(frozen=True)
@@ -31,29 +43,44 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one worker does before its next step."""
+    """What a lane does before its next step."""
 
     leave: tuple[Job, ...] = ()
     join: tuple[Job, ...] = ()
 
+    def __bool__(self) -> bool:
+        return bool(self.leave or self.join)
+
+
+@dataclass
+class Counters:
+    """How calls ended and what was dropped, since the engine started."""
+
+    finished: int = 0  # calls
+    cancelled: int = 0  # calls
+    expired: int = 0  # calls whose deadline passed
+    failed: int = 0  # calls
+    freed: int = 0  # rows that left before they were done
+
 
 class Scheduler:
-    """The queue of one engine."""
+    """The queue of one engine, whose workers have a lane of each kind."""
 
     def __init__(self, limits: SchedulerLimits) -> None:
+        self.counters = Counters()
         self._limits = limits
         self._admission = Admission(limits)
-        self._turns: deque[tuple[Call[Row], deque[Row]]] = deque()
-        self._retries: deque[Job] = deque()
+        self._turns = {kind: Turns() for kind in Kind}
+        self._retries: dict[Kind, deque[Job]] = {kind: deque() for kind in Kind}
         self._next_sweep = 0.0
 
     @property
     def waiting(self) -> int:
         """Rows in the queue, those to be tried again included."""
-        return self._admission.rows + len(self._retries)
+        return self._admission.rows + sum(map(len, self._retries.values()))
 
     def submit(self, call: Call[Row], now: float) -> None:
-        """Queue all rows of a call, or none.
+        """Queue all rows of a call, which are of one kind, or none.
 
         Raises:
             UnavailableError: the engine is shutting down.
@@ -62,14 +89,14 @@ class Scheduler:
             DeadlineError: the call's deadline has passed already.
         """
         self._admission.admit(call, now)
-        self._turns.append((call, deque(call.rows)))
+        self._turns[Kind.of(call.rows[0])].add(call)
 
     def retry(self, jobs: Iterable[Job]) -> None:
         """Queue rows whose batch failed, each to run by itself, before everything else."""
         for job in jobs:
             job.row.alone = True
             job.row.tokens.clear()
-            self._retries.append(job)
+            self._retries[Kind.of(job.row)].append(job)
 
     def close(self) -> None:
         """Refuse what comes from now on; what waits is still served."""
@@ -77,69 +104,89 @@ class Scheduler:
 
     def drain(self) -> list[Call[Row]]:
         """Empty the queue; returns the calls that were in it."""
-        calls = [call for call, _ in self._turns] + [job.call for job in self._retries]
-        self._turns.clear()
-        self._retries.clear()
+        calls = [call for turns in self._turns.values() for call in turns.clear()]
+        for retries in self._retries.values():
+            calls += [job.call for job in retries]
+            retries.clear()
         self._admission.reset()
         return calls
 
-    def plan(self, running: Sequence[Job], free: int, idle_workers: int, now: float) -> Plan:
-        """Who leaves and who joins a worker's batch.
+    def plan(self, kind: Kind, running: Sequence[Job], free: int, idle_workers: int, now: float) -> Plan:
+        """Who leaves and who joins a worker's lane.
 
         Args:
-            running: the worker's rows.
+            kind: of the lane.
+            running: the lane's rows.
             free: its empty slots.
-            idle_workers: workers without rows, this one included if it has none; a short queue is shared among them.
+            idle_workers: workers without rows of this kind, this one included if it has none; a short queue is shared among them.
             now: clock seconds.
         """
         self._sweep(now)
-        leave = tuple(job for job in running if is_dead(job.call, now))
+        leave = tuple(job for job in running if self._is_dead(job.call, now))
+        self.counters.freed += len(leave)
         if any(job.row.alone for job in running[:1]):
             return Plan(leave)
         staying = len(running) - len(leave)
-        return Plan(leave, tuple(self._admit(staying, free + len(leave), idle_workers, now)))
+        free += sum(job.row.search.slots for job in leave)
+        return Plan(leave, tuple(self._admit(kind, staying, free, idle_workers, now)))
 
-    def _admit(self, running: int, free: int, idle_workers: int, now: float) -> list[Job]:
-        while self._retries and is_dead(self._retries[0].call, now):
-            self._retries.popleft()
-        if self._retries:
-            # Running rows finish first, then the retried row has the worker to itself.
-            return [self._retries.popleft()] if running == 0 else []
-        waiting = self._admission.rows
-        refill = min(self._limits.refill_rows, waiting, max(1, (running + free) // 4))
-        if not waiting or (running and free < refill):
+    def _admit(self, kind: Kind, running: int, free: int, idle_workers: int, now: float) -> list[Job]:
+        retries, turns = self._retries[kind], self._turns[kind]
+        while retries and self._is_dead(retries[0].call, now):
+            retries.popleft()
+        if retries:
+            # Running rows finish first, then the retried row has the lane to itself.
+            return [retries.popleft()] if running == 0 else []
+        first = self._first(turns, now)
+        if first is None:
             return []
-        share = waiting if running else math.ceil(waiting / max(1, idle_workers))
+        width = first.search.slots
+        refill = min(self._limits.refill_rows, turns.rows, max(1, (running + free // width) // 4))
+        if running and free < refill * width:
+            return []
+        share = turns.rows if running else math.ceil(turns.rows / max(1, idle_workers))
         budget = self._limits.prefill_tokens if running else math.inf
-        return self._take(min(free, share), budget, now)
+        return self._take(turns, share, free, budget, now)
 
-    def _take(self, rows: int, tokens: float, now: float) -> list[Job]:
-        """Up to `rows` rows, the calls taking turns: at least one, then as many as fit into `tokens`, padded."""
+    def _take(self, turns: Turns, rows: int, slots: int, tokens: float, now: float) -> list[Job]:
+        """Up to `rows` rows: at least one if it finds slots, then as many as fit into `slots` and `tokens`, padded."""
         taken: list[Job] = []
         longest = 0
-        while self._turns and len(taken) < rows:
-            call, queue = self._turns[0]
-            if is_dead(call, now):
-                self._admission.release(*self._turns.popleft()[1])
-                continue
-            longest = max(longest, len(queue[0].source))
-            if taken and longest * (len(taken) + 1) > tokens:
+        while len(taken) < rows and (first := self._first(turns, now)) is not None:
+            longest = max(longest, len(first.source))
+            slots -= first.search.slots
+            if slots < 0 or (taken and longest * (len(taken) + 1) > tokens):
                 break
-            taken.append(Job(queue.popleft(), call))
-            self._admission.release(taken[-1].row)
-            self._turns.rotate(-1)
-            if not queue:
-                self._turns.pop()
+            call, row = turns.take()
+            self._admission.release(row)
+            taken.append(Job(row, call))
         return taken
+
+    def _first(self, turns: Turns, now: float) -> Row | None:
+        """The row whose turn it is, once those that nobody waits for are gone."""
+        while (first := turns.peek()) is not None and self._is_dead(first[0], now):
+            self._release_dead(turns)
+        return first[1] if first else None
 
     def _sweep(self, now: float) -> None:
         """Now and then, drop what nobody waits for any more, so that it does not fill the queue."""
         if now < self._next_sweep:
             return
         self._next_sweep = now + SWEEP_SECONDS
-        dead = [queue for call, queue in self._turns if is_dead(call, now)]
-        if dead:
-            self._turns = deque(turn for turn in self._turns if not turn[0].over)
-            for queue in dead:
-                self._admission.release(*queue)
-        self._retries = deque(job for job in self._retries if not is_dead(job.call, now))
+        for turns in self._turns.values():
+            for call in turns.calls():
+                self._is_dead(call, now)
+            self._release_dead(turns)
+        for kind, retries in self._retries.items():
+            self._retries[kind] = deque(job for job in retries if not self._is_dead(job.call, now))
+
+    def _release_dead(self, turns: Turns) -> None:
+        rows = turns.remove_over()
+        self._admission.release(*rows)
+        self.counters.freed += len(rows)
+
+    def _is_dead(self, call: Call[Row], now: float) -> bool:
+        known = call.over
+        dead = is_dead(call, now)
+        self.counters.expired += dead and not known
+        return dead

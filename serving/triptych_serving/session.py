@@ -88,6 +88,15 @@ class Session:
         """Names."""
         return tuple(node.name for node in self._session.get_outputs())
 
+    def output_width(self, name: str) -> int:
+        """The last dimension of an output, where the graph fixes it.
+
+        Raises:
+            KeyError: there is no such output.
+        """
+        shapes = {node.name: node.shape for node in self._session.get_outputs()}
+        return int(shapes[name][-1])
+
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
         """Run once; outputs are new arrays, those that are named in their order, or all.
 

@@ -38,4 +38,8 @@ def make_tokenizer(content: str) -> Tokenizer:
 
 def is_unicode(text: str) -> bool:
     """False where it has a lone surrogate, which tokenizers do not take."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

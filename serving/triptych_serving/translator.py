@@ -1,22 +1,28 @@
 """A translation model ready to serve: a bundle's tokenizer and graphs behind one decode engine."""
 
 import queue
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from triptych_serving.assembling import GrowingText, Output, Prepared, assemble
 from triptych_serving.bundle import Bundle
 from triptych_serving.capability import capabilities_of
+from triptych_serving.encoder import Work
 from triptych_serving.engine import Engine, EngineOptions
-from triptych_serving.lane import GreedyLane
+from triptych_serving.errors import UnsupportedError
+from triptych_serving.lanes import Lanes
 from triptych_serving.manifest import TranslationManifest
-from triptych_serving.options import DecodingOptions, check_options
+from triptych_serving.options import DecodingOptions
+from triptych_serving.preparing import Preparer
 from triptych_serving.processor import usable_cpus
-from triptych_serving.row import Call, Finish, Row
+from triptych_serving.row import Call, Row
+from triptych_serving.scoring import Score, Scorer
 from triptych_serving.session import Session
-from triptych_serving.text import Pieces, TextCodec
+from triptych_serving.text import TextCodec
 from triptych_serving.waiting import run_rows
 
-GREEDY = DecodingOptions()
+DEFAULTS = DecodingOptions()
 
 
 @dataclass(frozen=True)
@@ -25,16 +31,6 @@ class TranslatorOptions:
 
     precision: str | None = None  # None: the bundle's default
     engine: EngineOptions = field(default_factory=lambda: EngineOptions(workers=usable_cpus()))
-
-
-@dataclass(frozen=True)
-class Output:
-    """One translated text."""
-
-    text: str
-    finish: Finish
-    token_count: int  # end of sentence not included
-    source_token_count: int  # end of sentence included
 
 
 class Translator:
@@ -50,68 +46,101 @@ class Translator:
         self.manifest = bundle.manifest_of(TranslationManifest)
         self.capabilities = capabilities_of(self.manifest)
         self.precision = bundle.precision(options.precision)
-        graphs = self.manifest.precisions[self.precision]
         limits = self.manifest.limits
-        self.codec = TextCodec(bundle.path("tokenizer.json"), limits.max_source_tokens)
-        encoder, step = Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step))
-        slots = options.engine.slots
-        self.engine = Engine(lambda: GreedyLane(encoder, step, self.manifest, slots), options.engine)
+        self.codec = TextCodec(bundle.path("tokenizer.json"), limits.max_source_tokens, limits.max_target_tokens)
+        self._bundle, self._options = bundle, options
+        self._preparer = Preparer(self.codec, self.manifest, options.engine.slots)
+        self._scorer: Scorer | None = None
+        self._loading = threading.Lock()
+        self.lanes = Lanes(bundle, self.precision, options.engine.slots)
+        self.engine = Engine(self.lanes.make, options.engine)
         self.engine.start()
 
-    def prepare(self, texts: Sequence[str], options: DecodingOptions = GREEDY) -> list[Row]:
-        """Check options, tokenize.
+    def prepare(self, texts: Sequence[str], options: DecodingOptions = DEFAULTS, source_language: str = "") -> Prepared:
+        """Check options, split texts into sentences, tokenize.
+
+        Args:
+            texts: what to translate.
+            options: how.
+            source_language: which of the model's, where it has several.
 
         Raises:
             InvalidInputError: an option is out of range, or a text empty or too long.
-            UnsupportedError: an option is not available.
+            UnsupportedError: the model's bundle is too old for what an option asks for.
         """
-        check_options(options, self.manifest.limits.max_target_tokens)
-        max_tokens = options.max_length or self.manifest.generation.max_length
-        return [Row(source, max_tokens) for source in self.codec.encode(texts)]
+        prepared = self._preparer.prepare(texts, options, source_language)
+        if not all(row.search.greedy for row in prepared.rows):
+            self.lanes.open_search()
+        return prepared
 
-    def outputs(self, rows: Sequence[Row]) -> list[Output]:
-        """Detokenize finished rows."""
-        texts = self.codec.decode([row.tokens for row in rows])
-        return [
-            Output(text, row.finish or Finish.LENGTH, len(row.tokens), len(row.source))
-            for text, row in zip(texts, rows, strict=True)
-        ]
+    def outputs(self, prepared: Prepared) -> list[Output]:
+        """What the finished rows say, text by text."""
+        return assemble(prepared.texts, self.codec)
 
-    def translate(self, texts: Sequence[str], options: DecodingOptions = GREEDY) -> list[Output]:
+    def translate(self, texts: Sequence[str], options: DecodingOptions = DEFAULTS) -> list[Output]:
         """Translate in this process and wait; order is kept.
 
         Raises:
             ServingError: whatever kept the texts from being translated.
         """
-        rows = self.prepare(texts, options)
-        self.run(rows)
-        return self.outputs(rows)
+        prepared = self.prepare(texts, options)
+        self.run(prepared.rows)
+        return self.outputs(prepared)
 
-    def stream(self, text: str, options: DecodingOptions = GREEDY) -> Iterator[str | Output]:
+    def stream(self, text: str, options: DecodingOptions = DEFAULTS) -> Iterator[str | Output]:
         """Translate one text piece by piece: strings to be appended, then the whole result.
 
         Raises:
             ServingError: as for `translate`.
         """
-        [row] = self.prepare([text], options)
-        news: queue.SimpleQueue[None] = queue.SimpleQueue()
-        call = Call([row], _Messenger(news), streams=True)
+        prepared = self.prepare([text], options)
+        growing = GrowingText(prepared.texts[0], self.codec)
+        news: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        call = Call(prepared.rows, _Messenger(news), streams=True)
         self.engine.submit(call)
-        pieces = Pieces()
         try:
             while not call.over:
-                news.get()
-                if call.error is None and (piece := pieces.advance(self.codec.decode_stable(row.tokens))):
+                changed = news.get()
+                if changed is not None and call.error is None and (piece := growing.advance(changed)):
                     yield piece
             if call.error is not None:
                 raise call.error
-            [output] = self.outputs([row])
-            if piece := pieces.advance(output.text):
+            if piece := growing.advance(prepared.rows[-1]):
                 yield piece
-            yield output
+            yield from self.outputs(prepared)
         finally:
             if not call.over:
                 self.engine.cancel(call)
+
+    def prepare_scores(self, pairs: Sequence[tuple[str, str]]) -> Work[Score]:
+        """See `score`. The first call loads the graph, which takes some tenths of a second."""
+        return self.scorer.prepare(pairs)
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
+        """How likely the model finds given translations; order is kept.
+
+        Args:
+            pairs: sources, each with its translation; neither is split into sentences.
+
+        Raises:
+            ServingError: whatever kept the pairs from being scored.
+        """
+        work = self.prepare_scores(pairs)
+        run_rows(self.scorer.engine, work.items, work.field)
+        return work.read()
+
+    @property
+    def scorer(self) -> Scorer:
+        """Scores translations; made when it is first asked for.
+
+        Raises:
+            UnsupportedError: the bundle is an old one, without a graph for it.
+            BundleError: the graph cannot be loaded.
+        """
+        with self._loading:
+            if self._scorer is None:
+                self._scorer = self._load_scorer()
+            return self._scorer
 
     def run(self, rows: Sequence[Row]) -> None:
         """Decode rows and wait for the last one.
@@ -127,18 +156,28 @@ class Translator:
         return f"{pair}, CPU, {self.precision}, caches of at most {self.engine.bytes / 1e6:,.0f} MB"
 
     def close(self, drain: bool = True) -> None:
-        """Stop the engine."""
+        """Stop the engines."""
         self.engine.close(drain)
+        with self._loading:
+            if self._scorer is not None:
+                self._scorer.engine.close(drain)
+
+    def _load_scorer(self) -> Scorer:
+        graphs = self.manifest.precisions[self.precision]
+        if not graphs.score:
+            raise UnsupportedError(f"the bundle of model {self.name!r} cannot score translations; export the checkpoint again")
+        session = Session(self._bundle.path(graphs.score), saturation_free=graphs.saturation_free)
+        return Scorer(session, self.codec, self.manifest.tokens, self._options.engine.workers)
 
 
 class _Messenger:
     """A listener that wakes a thread at every token."""
 
-    def __init__(self, news: "queue.SimpleQueue[None]") -> None:
+    def __init__(self, news: "queue.SimpleQueue[Row | None]") -> None:
         self._news = news
 
     def on_token(self, row: Row) -> None:
-        self._news.put(None)
+        self._news.put(row)
 
     def on_end(self) -> None:
         self._news.put(None)

@@ -16,6 +16,7 @@ The other members belong to a task's family: see TranslationManifest, TextManife
 """
 
 from triptych_serving.manifest.base import FILE_NAME, FORMAT, Graph, Graphs, Manifest, StoredFile
+from triptych_serving.manifest.generation import Generation
 from triptych_serving.manifest.image import IMAGE_CLASSIFICATION, ImageManifest
 from triptych_serving.manifest.reader import TASKS, read_manifest
 from triptych_serving.manifest.text import (
@@ -31,7 +32,6 @@ from triptych_serving.manifest.text import (
 from triptych_serving.manifest.translation import (
     TRANSLATION,
     DecoderShape,
-    Generation,
     Limits,
     SpecialTokens,
     TranslationGraphs,

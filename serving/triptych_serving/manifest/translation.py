@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from triptych_serving.fields import Fields
 from triptych_serving.languages import is_language
 from triptych_serving.manifest.base import Manifest, check_common, parse_common
+from triptych_serving.manifest.generation import Generation, parse_generation
 
 TRANSLATION = "translation"
 
@@ -42,17 +43,13 @@ class TranslationGraphs:
 
     encoder: str
     step: str
+    search: str = ""  # empty in old bundles, which decode greedily only
+    score: str = ""  # empty in old bundles
+    saturation_free: bool = False  # integer weights of 7 bits: no product overflows, whatever the processor
 
     @property
     def files(self) -> tuple[str, ...]:
-        return (self.encoder, self.step)
-
-
-@dataclass(frozen=True)
-class Generation:
-    """Defaults of decoding."""
-
-    max_length: int  # tokens, the end of the sentence not included
+        return tuple(name for name in (self.encoder, self.step, self.search, self.score) if name)
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class TranslationManifest(Manifest):
     tokens                pad, start (first decoder input), end: ids
     limits                max_source_tokens, max_target_tokens: end of sentence included
     decoder               layers, heads, head_dim: the shape of the caches
-    generation            defaults of decoding: max_length (tokens, end of sentence not included)
+    generation            defaults of decoding: max_length (tokens, end of sentence not included); optional: see Generation
     """
 
     precisions: Mapping[str, TranslationGraphs]
@@ -82,7 +79,13 @@ def parse_translation(fields: Fields, faults: list[str]) -> TranslationManifest:
     manifest = TranslationManifest(
         **parse_common(fields),
         precisions={
-            name: TranslationGraphs(graphs.get("encoder", str), graphs.get("step", str))
+            name: TranslationGraphs(
+                graphs.get("encoder", str),
+                graphs.get("step", str),
+                graphs.get("search", str, ""),
+                graphs.get("score", str, ""),
+                graphs.get("saturation_free", bool, False),
+            )
             for name, graphs in fields.objects("precisions").items()
         },
         source_languages=fields.strings("source_languages"),
@@ -90,7 +93,7 @@ def parse_translation(fields: Fields, faults: list[str]) -> TranslationManifest:
         tokens=SpecialTokens(tokens.get("pad", int), tokens.get("start", int), tokens.get("end", int)),
         limits=Limits(limits.positive("max_source_tokens"), limits.positive("max_target_tokens")),
         decoder=DecoderShape(decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim")),
-        generation=Generation(generation.positive("max_length")),
+        generation=parse_generation(generation),
     )
     check_common(manifest, {"tokenizer.json"}, faults)
     _check(manifest, faults)

@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Protocol
 
 from triptych.v1 import common_pb2, model_pb2, translation_pb2
+from triptych_serving.assembling import Output, OutputHypothesis
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.manifest import TextManifest, TranslationManifest
 from triptych_serving.options import DecodingOptions
 from triptych_serving.registry import Loaded, Wish
 from triptych_serving.row import Finish
+from triptych_serving.scoring import Score
 from triptych_serving.servicers.services import services_of
-from triptych_serving.translator import Output
 
 TranslateRequest = translation_pb2.TranslateRequest | translation_pb2.TranslateStreamRequest
 
@@ -50,7 +51,7 @@ def wish_from(request: ModelRequest) -> Wish:
     return Wish(request.model, request.model_version)
 
 
-def translation_wish_from(request: TranslateRequest) -> Wish:
+def translation_wish_from(request: TranslateRequest | translation_pb2.ScoreTranslationsRequest) -> Wish:
     """The same, with its languages."""
     return replace(
         wish_from(request), source_language=request.source_language_code, target_language=request.target_language_code
@@ -70,6 +71,17 @@ def contents_from(request: TextRequest) -> Sequence[str]:
     return list(request.contents)
 
 
+def pairs_from(request: translation_pb2.ScoreTranslationsRequest) -> list[tuple[str, str]]:
+    """Sources and their translations.
+
+    Raises:
+        InvalidInputError: there are none.
+    """
+    if not request.pairs:
+        raise InvalidInputError("pairs", "there are no pairs")
+    return [(pair.source, pair.target) for pair in request.pairs]
+
+
 def options_from(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     """Options, None where the caller left them to the model.
 
@@ -87,11 +99,28 @@ def options_from(message: translation_pb2.DecodingOptions) -> DecodingOptions:
 
 def translation_to(output: Output) -> translation_pb2.Translation:
     """One text's result."""
-    hypothesis = translation_pb2.Hypothesis(
-        text=output.text, finish_reason=FINISH[output.finish], token_count=output.token_count
-    )
     return translation_pb2.Translation(
-        translated_text=output.text, hypotheses=[hypothesis], source_token_count=output.source_token_count
+        translated_text=output.text,
+        hypotheses=[_hypothesis_to(hypothesis) for hypothesis in output.hypotheses],
+        source_token_count=output.source_token_count,
+    )
+
+
+def _hypothesis_to(hypothesis: OutputHypothesis) -> translation_pb2.Hypothesis:
+    weights = [] if hypothesis.alignment is None else hypothesis.alignment.tolist()
+    return translation_pb2.Hypothesis(
+        text=hypothesis.text,
+        score=hypothesis.score,
+        finish_reason=FINISH[hypothesis.finish],
+        token_count=hypothesis.token_count,
+        alignment=[translation_pb2.TokenAlignment(source_weights=token) for token in weights],
+    )
+
+
+def score_to(score: Score) -> translation_pb2.TranslationScore:
+    """One pair's result."""
+    return translation_pb2.TranslationScore(
+        log_probability=score.log_probability, token_log_probabilities=score.token_log_probabilities.tolist()
     )
 
 

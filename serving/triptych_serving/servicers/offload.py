@@ -20,4 +20,8 @@ class Offload:
         """`function(*arguments)`; `size` is roughly how many characters it goes through."""
         if size <= INLINE_CHARACTERS:
             return function(*arguments)
+        return await self.run_in_thread(function, *arguments)
+
+    async def run_in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """`function(*arguments)`, which takes its time."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)

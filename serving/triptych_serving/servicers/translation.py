@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 
 from triptych.v1 import translation_pb2, translation_pb2_grpc
-from triptych_serving.errors import UnsupportedError
+from triptych_serving.assembling import GrowingText, Output, Prepared
 from triptych_serving.registry import Registry
-from triptych_serving.row import Call, Row
+from triptych_serving.row import Call, Item, Row
 from triptych_serving.servicers.codec import (
     TranslateRequest,
     contents_from,
     options_from,
+    pairs_from,
+    score_to,
     timing_to,
     translation_to,
     translation_wish_from,
@@ -21,12 +23,11 @@ from triptych_serving.servicers.codec import (
 from triptych_serving.servicers.job import Arrival, EndListener, Job
 from triptych_serving.servicers.offload import Offload
 from triptych_serving.servicers.status import Context
-from triptych_serving.text import Pieces
-from triptych_serving.translator import Output, Translator
+from triptych_serving.translator import Translator
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
-    """Translate and TranslateStream.
+    """Translate, TranslateStream and ScoreTranslations.
 
     Args:
         registry: returns the loaded models, or raises UnavailableError while there are none.
@@ -42,7 +43,9 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         try:
             await job.listener.ended.wait()
             job.raise_error()
-            outputs = await self._outputs(job, job.call.rows)
+            started = time.monotonic()
+            outputs = await self._outputs(job, job.prepared)
+            job.postprocess = time.monotonic() - started
         finally:
             job.abandon()
         return translation_pb2.TranslateResponse(
@@ -65,33 +68,53 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     async def ScoreTranslations(
         self, request: translation_pb2.ScoreTranslationsRequest, context: Context
     ) -> translation_pb2.ScoreTranslationsResponse:
-        raise UnsupportedError("ScoreTranslations is not available in this release")
+        arrival = Arrival.of(context)
+        translator = self._registry().find(translation_wish_from(request))
+        # In a thread: the first call loads a graph.
+        work = await self._offload.run_in_thread(translator.prepare_scores, pairs_from(request))
+        listener = EndListener()
+        call = Call(work.items, listener, arrival.deadline, field=work.field)
+        job: Job[Item] = Job(translator.scorer.engine, call, arrival)
+        job.submit()
+        try:
+            await listener.ended.wait()
+            job.raise_error()
+        finally:
+            job.abandon()
+        return translation_pb2.ScoreTranslationsResponse(
+            scores=[score_to(score) for score in work.read()],
+            model=translator.name,
+            model_version=str(translator.version),
+            timing=timing_to(job.seconds()),
+        )
 
     async def _begin(self, request: TranslateRequest, context: Context, streams: bool) -> "_Job":
         """Validate, tokenize and queue."""
         arrival = Arrival.of(context)
         translator = self._registry().find(translation_wish_from(request))
         contents, options = contents_from(request), options_from(request.options)
-        rows = await self._offload.run(sum(map(len, contents)), translator.prepare, contents, options)
-        job = _Job(translator, rows, arrival, streams)
+        language = request.source_language_code
+        prepared = await self._offload.run(sum(map(len, contents)), translator.prepare, contents, options, language)
+        job = _Job(translator, prepared, arrival, streams)
         job.submit()
         return job
 
     async def _events(self, job: "_Job") -> AsyncIterator[translation_pb2.TranslateStreamResponse]:
-        pieces = [Pieces() for _ in job.call.rows]
-        pending = {id(row): index for index, row in enumerate(job.call.rows)}
-        while pending:
+        growing = [GrowingText(text, job.translator.codec) for text in job.prepared.texts]
+        owners = {id(row): index for index, text in enumerate(job.prepared.texts) for row in text.rows}
+        left = len(growing)
+        while left:
             for row in await job.listener.changed_rows():
                 job.raise_error()
-                index = pending.get(id(row))
-                if index is None:
+                index = owners[id(row)]
+                text = growing[index]
+                if text.is_done:
                     continue
-                output = job.translator.outputs([row])[0] if row.finish is not None else None
-                text = output.text if output else job.translator.codec.decode_stable(row.tokens)
-                if piece := pieces[index].advance(text):
+                if piece := text.advance(row):
                     yield _piece(index, piece)
-                if output:
-                    del pending[id(row)]
+                if text.is_done:
+                    left -= 1
+                    [output] = await self._outputs(job, Prepared((text.text,)))
                     yield _result(index, output)
             job.raise_error()
         await job.listener.ended.wait()  # the timing of the last rows follows their text
@@ -100,19 +123,18 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         )
         yield translation_pb2.TranslateStreamResponse(summary=summary)
 
-    async def _outputs(self, job: "_Job", rows: Sequence[Row]) -> list[Output]:
-        started = time.monotonic()
-        size = 4 * sum(len(row.tokens) for row in rows)  # characters, roughly
-        outputs = await self._offload.run(size, job.translator.outputs, rows)
-        job.postprocess = time.monotonic() - started
-        return outputs
+    async def _outputs(self, job: "_Job", prepared: Prepared) -> list[Output]:
+        size = 4 * sum(len(hypothesis.tokens) for row in prepared.rows for hypothesis in row.hypotheses)  # characters, roughly
+        return await self._offload.run(size, job.translator.outputs, prepared)
 
 
 class _Job(Job[Row]):
     """One request in the decode engine."""
 
-    def __init__(self, translator: Translator, rows: Sequence[Row], arrival: Arrival, streams: bool) -> None:
+    def __init__(self, translator: Translator, prepared: Prepared, arrival: Arrival, streams: bool) -> None:
         self.translator = translator
+        self.prepared = prepared
+        rows = prepared.rows
         self.listener = _Listener(rows)
         super().__init__(translator.engine, Call(rows, self.listener, arrival.deadline, streams), arrival)
 

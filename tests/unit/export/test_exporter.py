@@ -78,7 +78,7 @@ def test_a_bundle_holds_graphs_weights_tokenizer_card_and_their_sums(exported: t
     graphs = {
         f"{kind}.{p}.{end}"
         for p in ("fp32", "int8")
-        for kind, end in (("encoder", "onnx"), ("step", "onnx"), ("weights", "bin"))
+        for kind, end in (*((kind, "onnx") for kind in ("encoder", "step", "search", "score")), ("weights", "bin"))
     }
     assert {path.name for path in folder.iterdir()} == graphs | {"tokenizer.json", "MODEL_CARD.md", "bundle.json"}
     assert open_bundle(folder).manifest.files.keys() == graphs | {"tokenizer.json", "MODEL_CARD.md"}

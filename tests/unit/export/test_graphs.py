@@ -29,13 +29,14 @@ def model() -> Transformer:
 
 
 @torch.inference_mode()
-def test_a_folded_model_needs_no_scale_in_its_attention(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folded_decoder_needs_no_scale_in_its_attention(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = torch.randint(3, 40, (2, 9)), torch.randint(3, 40, (2, 6))
-    expected = model(source, target)
+    memory = model.encoder(source, None)
+    expected = model.decoder(target, memory, None)
     unscaled = partial(functional.scaled_dot_product_attention, scale=1.0)
     monkeypatch.setattr(functional, "scaled_dot_product_attention", unscaled)
-    torch.testing.assert_close(fold_scales(model)(source, target), expected, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(model(source, target), expected, atol=1e-2)
+    torch.testing.assert_close(fold_scales(model).decoder(target, memory, None), expected, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(model.decoder(target, memory, None), expected, atol=1e-2)
 
 
 def test_folding_leaves_the_original_as_it_was(model: Transformer) -> None:

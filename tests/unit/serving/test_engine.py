@@ -25,7 +25,7 @@ ENDLESS = 1_000_000  # tokens
 
 @contextmanager
 def engine_with(make_lane: Callable[[], Any], workers: int = 1, clock: Callable[[], float] | None = None) -> Iterator[Engine]:
-    engine = Engine(make_lane, EngineOptions(workers), **({"clock": clock} if clock else {}))
+    engine = Engine(lambda kind: make_lane(), EngineOptions(workers), **({"clock": clock} if clock else {}))
     engine.start()
     try:
         yield engine

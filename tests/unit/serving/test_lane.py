@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_serving.bundle import open_bundle
-from triptych_serving.lane import GreedyLane, _by_length
+from triptych_serving.lane import GreedyLane, by_length
 from triptych_serving.row import Finish, Row
 from triptych_serving.scheduler import Job
 from triptych_serving.session import Session
@@ -40,10 +40,11 @@ def assert_dense(lane: GreedyLane) -> None:
     for slot, running in enumerate(lane.jobs):
         row = running.row
         assert row.finish is None
-        assert lane._last[slot] == len(row.source) - 1
-        assert lane._positions[slot] == len(row.tokens)
-        assert not row.tokens or lane._tokens[slot] == row.tokens[-1]
-    assert len(lane.jobs) + lane.free == lane.slots
+        assert lane._slots.last[slot] == len(row.source) - 1
+        assert lane._slots.positions[slot] == len(row.tokens)
+        assert not row.tokens or lane._slots.tokens[slot] == row.tokens[-1]
+    assert len(lane.jobs) + lane.free == lane._slots.count
+    assert lane._slots.used == len(lane.jobs)
 
 
 def test_the_model_knows_its_sentences(make_lane: MakeLane, codec: TextCodec) -> None:
@@ -117,21 +118,21 @@ def test_a_row_moves_with_all_its_memory(make_lane: MakeLane, codec: TextCodec) 
     lane.join([job(source) for source in codec.encode(SOURCES[:3])])
     for _ in range(4):
         lane.step()
-    source_length = int(lane._last[2]) + 1
-    cache = [buffer[2, :, :4].copy() for buffer in lane._cache]
-    memory = [buffer[2, :, :source_length].copy() for buffer in lane._memory]
+    source_length = int(lane._slots.last[2]) + 1
+    cache = [buffer[2, :, :4].copy() for buffer in lane._slots.cache]
+    memory = [buffer[2, :, :source_length].copy() for buffer in lane._slots.memory]
     first, second, third = lane.jobs
     lane.leave([first])
     assert lane.jobs == [third, second]
-    for moved, buffer in zip(cache, lane._cache, strict=True):
+    for moved, buffer in zip(cache, lane._slots.cache, strict=True):
         assert np.array_equal(buffer[0, :, :4], moved)
-    for moved, buffer in zip(memory, lane._memory, strict=True):
+    for moved, buffer in zip(memory, lane._slots.memory, strict=True):
         assert np.array_equal(buffer[0, :, :source_length], moved)
 
 
 def test_what_lies_in_unused_memory_is_never_read(make_lane: MakeLane, codec: TextCodec) -> None:
     lane = make_lane(4)
-    for buffer in (*lane._cache, *lane._memory):
+    for buffer in (*lane._slots.cache, *lane._slots.memory):
         buffer.fill(np.nan)
     jobs = [job(source) for source in codec.encode(SOURCES[:4])]
     run(lane, jobs)
@@ -143,7 +144,7 @@ def test_nan_of_a_poisoned_row_stays_in_its_slot(make_lane: MakeLane, codec: Tex
     poisoned, healthy = (job(source) for source in codec.encode(SOURCES[:2]))
     lane.join([poisoned])
     lane.join([healthy])
-    for buffer in lane._memory:
+    for buffer in lane._slots.memory:
         buffer[0].fill(np.nan)
     while lane.jobs:
         lane.step()
@@ -195,7 +196,7 @@ def test_memory_is_what_the_manifest_says(make_lane: MakeLane) -> None:
 
 
 def test_like_lengths_are_encoded_together() -> None:
-    groups = _by_length([job([7] * length) for length in (3, 40, 39, 3, 41)])
+    groups = by_length([job([7] * length) for length in (3, 40, 39, 3, 41)])
     assert [[len(job.row.source) for job in group] for group in groups] == [[41, 40, 39], [3, 3]]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from triptych_serving.errors import BundleError
-from triptych_serving.manifest import FILE_NAME, Manifest, read_manifest
+from triptych_serving.manifest import FILE_NAME, Generation, Manifest, TranslationManifest, read_manifest
 
 from ...fixtures.toy import BUNDLE
 
@@ -42,6 +42,41 @@ def test_the_toys_manifest_reads(read: Callable[[Edit], Manifest]) -> None:
     assert (manifest.limits.max_source_tokens, manifest.limits.max_target_tokens) == (64, 64)
     assert manifest.precisions.keys() == {"fp32", "int8"}
     assert manifest.files["tokenizer.json"].bytes == (BUNDLE / "tokenizer.json").stat().st_size
+
+
+def test_a_manifest_without_defaults_of_decoding_searches_greedily(read: Callable[[Edit], Manifest]) -> None:
+    manifest = read(lambda raw: raw.update(generation={"max_length": 50}))
+    assert isinstance(manifest, TranslationManifest)
+    assert manifest.generation == Generation(50, 1, 1.0, 1, 1.0, 0.0, 1.0, 0, 0)
+
+
+def test_a_manifest_has_defaults_of_decoding(read: Callable[[Edit], Manifest]) -> None:
+    manifest = read(lambda raw: raw["generation"].update(beam_size=4, num_hypotheses=2, length_penalty=0, patience=2))
+    assert isinstance(manifest, TranslationManifest)
+    assert manifest.generation == Generation(63, 4, 2.0, 2, 0.0)
+
+
+def test_defaults_of_decoding_have_the_ranges_of_a_request(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["generation"] |= {
+            "beam_size": 0,
+            "patience": 0,
+            "num_hypotheses": 3,
+            "length_penalty": "1",
+            "repetition_penalty": 1e9,
+            "no_repeat_ngram_size": -1,
+            "min_length": 64,
+        }
+
+    assert faults_of(read, edit) == [
+        "generation.length_penalty is '1', expected float",
+        "generation.beam_size: 0 is out of range, it must be at least 1",
+        "generation.patience: 0.0 is out of range, it must be above 0 and at most 1,000",
+        "generation.repetition_penalty: 1000000000.0 is out of range, it must be at least 0.001 and at most 1,000",
+        "generation.no_repeat_ngram_size: -1 is out of range, it must be at least 0",
+        "generation.num_hypotheses 3 is above beam_size 0",
+        "generation.min_length 64 is above max_length 63",
+    ]
 
 
 def test_members_that_this_release_does_not_know_are_no_fault(read: Callable[[Edit], Manifest]) -> None:

@@ -13,7 +13,7 @@ from triptych_serving.errors import (
     UnavailableError,
 )
 from triptych_serving.row import Call, Row
-from triptych_serving.scheduler import Job, Plan, Scheduler, SchedulerLimits
+from triptych_serving.scheduler import Job, Kind, Plan, Scheduler, SchedulerLimits
 
 from .calls import RecordedCall, jobs_of, make_call
 
@@ -31,7 +31,7 @@ def scheduler_with(*calls: Call[Row], limits: SchedulerLimits | None = None, now
 def plan(
     scheduler: Scheduler, running: Sequence[Job] = (), slots: int = SLOTS, idle_workers: int = 1, now: float = 0.0
 ) -> Plan:
-    return scheduler.plan(running, slots - len(running), idle_workers, now)
+    return scheduler.plan(Kind.GREEDY, running, slots - len(running), idle_workers, now)
 
 
 def who(plan: Plan) -> list[Call[Row]]:

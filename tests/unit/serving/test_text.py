@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
 
 from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.text import Pieces, TextCodec
+from triptych_serving.textinput import PartNames
 
 from ...fixtures.toy import BUNDLE, SOURCE, TARGET, TARGETS
 
@@ -77,6 +79,42 @@ def test_two_codecs_do_not_share_their_limits() -> None:
         short.encode([SOURCE])
 
 
+def test_sentences_are_named_by_their_text(codec: TextCodec) -> None:
+    message = r"contents\[7\]: 64 tokens are too long for one sentence, .* at most 64 tokens; it begins '1 1 1"
+    assert len(codec.encode_sentences([SOURCE, " ".join("1" * 31)], [3, 7])[1]) == 63
+    with pytest.raises(InvalidInputError, match=message.replace("64 tokens are", "65 tokens are")):
+        codec.encode_sentences([SOURCE, " ".join("1" * 32)], [3, 7])
+
+
+def test_what_fits_is_what_can_be_encoded(codec: TextCodec) -> None:
+    assert codec.fits(SOURCE)
+    assert codec.fits(" ".join("1" * 31) + "1")
+    assert not codec.fits(" ".join("1" * 32))
+    assert not codec.fits("a" * 10_000_000)
+
+
+def test_a_prefix_has_no_end_of_sentence(codec: TextCodec) -> None:
+    [whole], [prefix, blank] = codec.encode([TARGET]), codec.encode_prefixes([TARGET, " "], 64)
+    assert prefix == tuple(whole[:-1])
+    assert blank == ()
+
+
+def test_a_prefix_is_shorter_than_the_translation_may_be(codec: TextCodec) -> None:
+    message = r"options.target_prefix\[1\]: 14 tokens are too long, they must be less than max_length, which is 14"
+    codec.encode_prefixes(["", TARGET], 15)
+    with pytest.raises(InvalidInputError, match=message):
+        codec.encode_prefixes(["", TARGET], 14)
+
+
+def test_targets_have_a_limit_of_their_own() -> None:
+    codec = TextCodec(BUNDLE / "tokenizer.json", 64, 5)
+    codec.encode([SOURCE])
+    with pytest.raises(
+        InvalidInputError, match=r"pairs\[0\]\.target: 15 tokens are too long, the model takes at most 5 tokens"
+    ):
+        codec.encode_targets([TARGET], PartNames("pairs", ("target",)))
+
+
 def pieces_of(codec: TextCodec, ids: list[int]) -> list[str]:
     """What a stream sends while a row grows, and at its end."""
     pieces = Pieces()
@@ -102,3 +140,42 @@ def test_pieces_of_any_tokens_are_its_text(ids: list[int]) -> None:
 def test_a_text_that_shrinks_sends_nothing_twice() -> None:
     pieces = Pieces()
     assert [pieces.advance(text) for text in ("Der", "Der Mann", "Der", "Der Mann s")] == ["Der", " Mann", "", " s"]
+
+
+def metaspace(folder: Path) -> TextCodec:
+    """A tokenizer in the style of SentencePiece: "▁" begins a word, and single bytes stand for what it has no piece for."""
+    pieces = ["<unk>", "▁", "▁Der", "▁M", "ann", "s", ".", "▁?", *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokenizer = Tokenizer(models.WordLevel({piece: index for index, piece in enumerate(pieces)}, unk_token="<unk>"))
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return TextCodec(folder / "tokenizer.json", 64)
+
+
+def ids_of(text: str) -> list[int]:
+    """Every byte a token of its own."""
+    return [8 + byte for byte in text.encode()]
+
+
+@pytest.mark.parametrize("ids", [[2, 3, 4, 6], [2, 1, 4], [2, *ids_of(" é🙂"), 4], ids_of("日本"), [2, 1], [1, 1, 2]])
+def test_pieces_of_other_tokenizers(tmp_path: Path, ids: list[int]) -> None:
+    codec = metaspace(tmp_path)
+    assert "".join(pieces_of(codec, ids)) == codec.decode([ids])[0]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(ids=st.lists(st.sampled_from([1, 2, 3, 4, 6, 7, *ids_of("a €🙂"), 8 + 0xC3, 8 + 0xFF]), min_size=1, max_size=20))
+def test_a_byte_that_spoils_a_character_spoils_no_stream(tmp_path_factory: pytest.TempPathFactory, ids: list[int]) -> None:
+    codec = metaspace(tmp_path_factory.getbasetemp())
+    whole = codec.decode([ids])[0]
+    sent = ""
+    for piece in pieces_of(codec, ids):
+        sent += piece
+        assert whole.startswith(sent)
+    assert sent == whole
+
+
+def test_white_space_waits_for_what_follows(tmp_path: Path) -> None:
+    codec = metaspace(tmp_path)
+    assert codec.decode_stable([2, 1]) == "Der"
+    assert codec.decode_stable([2, 1, 4]) == "Der ann"

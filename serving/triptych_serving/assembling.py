@@ -1,0 +1,152 @@
+"""Texts as rows of the decode engine, and rows as texts again: one row for each sentence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.row import Finish, Hypothesis, Row
+from triptych_serving.splitting import Sentences
+from triptych_serving.text import Pieces, TextCodec
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """One text of a request and the rows of its sentences, in order; at least one."""
+
+    sentences: Sentences
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request, checked and tokenized: its rows go to the engine."""
+
+    texts: tuple[PreparedText, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Of all texts."""
+        return [row for text in self.texts for row in text.rows]
+
+
+@dataclass(frozen=True)
+class OutputHypothesis:
+    """One translation of a text."""
+
+    text: str
+    finish: Finish  # LENGTH if one of its sentences was cut
+    token_count: int  # ends of sentences not included
+    score: float | None = None  # sum over the sentences; None where it was not asked for
+    # [tokens, source tokens of the whole text], 0 outside of the own sentence; None where it was not asked for
+    alignment: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """One translated text."""
+
+    hypotheses: tuple[OutputHypothesis, ...]  # best first, at least one
+    source_token_count: int  # ends of sentences included
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.hypotheses[0].text
+
+    @property
+    def finish(self) -> Finish:
+        """Why it ended."""
+        return self.hypotheses[0].finish
+
+    @property
+    def token_count(self) -> int:
+        """Its tokens, ends of sentences not included."""
+        return self.hypotheses[0].token_count
+
+
+def assemble(texts: Sequence[PreparedText], codec: TextCodec) -> list[Output]:
+    """What finished rows say, text by text."""
+    found = [[_hypotheses(row) for row in text.rows] for text in texts]
+    every = [hypothesis for rows in found for hypotheses in rows for hypothesis in hypotheses]
+    decoded = dict(zip(map(id, every), codec.decode([hypothesis.tokens for hypothesis in every]), strict=True))
+    return [_output(text, rows, decoded) for text, rows in zip(texts, found, strict=True)]
+
+
+class GrowingText:
+    """One text of a stream. Its pieces, joined, are at any time a prefix of its best translation.
+
+    A sentence's pieces follow when all sentences before it are done, so what is sent never changes.
+    """
+
+    def __init__(self, text: PreparedText, codec: TextCodec) -> None:
+        self.text = text
+        self._codec = codec
+        self._done = 0  # sentences
+        self._gap = text.sentences.gaps[0]  # white space that is still to be sent
+        self._pieces = Pieces()  # of the sentence that runs
+
+    @property
+    def is_done(self) -> bool:
+        """All of it has been said."""
+        return self._done == len(self.text.rows)
+
+    def advance(self, changed: Row) -> str:
+        """What can be said now that `changed`, one of its rows, has more tokens or is finished; often nothing."""
+        if self.is_done or (changed is not self._current and self._current.finish is None):
+            return ""
+        said = []
+        while not self.is_done and self._current.finish is not None:
+            said.append(self._say(self._codec.decode([_hypotheses(self._current)[0].tokens])[0]))
+            self._done += 1
+            self._gap += self.text.sentences.gaps[self._done]
+            self._pieces = Pieces()
+        last = "" if self.is_done else self._codec.decode_stable(self._current.tokens)
+        return "".join((*said, self._say(last)))
+
+    def _say(self, sentence: str) -> str:
+        said, self._gap = self._gap + self._pieces.advance(sentence), ""
+        return said
+
+    @property
+    def _current(self) -> Row:
+        return self.text.rows[self._done]
+
+
+def _hypotheses(row: Row) -> tuple[Hypothesis, ...]:
+    """Best first; a row that was searched greedily has only its tokens."""
+    return row.hypotheses or (Hypothesis(tuple(row.tokens), row.finish or Finish.LENGTH),)
+
+
+def _output(text: PreparedText, rows: Sequence[tuple[Hypothesis, ...]], decoded: dict[int, str]) -> Output:
+    """The first translation has every sentence's best, the second their second best, or the last where there are fewer."""
+    count = max(map(len, rows))
+    ranked = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows] for rank in range(count)]
+    return Output(
+        tuple(_joined(text, sentences, decoded) for sentences in ranked),
+        sum(row.size for row in text.rows),
+    )
+
+
+def _joined(text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[int, str]) -> OutputHypothesis:
+    search = text.rows[0].search
+    cut = any(sentence.finish is Finish.LENGTH for sentence in sentences)
+    return OutputHypothesis(
+        text.sentences.join([decoded[id(sentence)] for sentence in sentences]),
+        Finish.LENGTH if cut else Finish.STOP,
+        sum(len(sentence.tokens) for sentence in sentences),
+        sum(sentence.score or 0.0 for sentence in sentences) if search.scores else None,
+        _alignment(text, sentences) if search.alignment else None,
+    )
+
+
+def _alignment(text: PreparedText, sentences: Sequence[Hypothesis]) -> NDArray[np.float32]:
+    tokens, sources = sum(len(sentence.tokens) for sentence in sentences), sum(row.size for row in text.rows)
+    weights = np.zeros((tokens, sources), np.float32)
+    token = source = 0
+    for row, sentence in zip(text.rows, sentences, strict=True):
+        own = slice(token, token + len(sentence.tokens)), slice(source, source + row.size)
+        weights[own] = sentence.attention
+        token, source = own[0].stop, own[1].stop
+    return weights

@@ -1,0 +1,116 @@
+"""The probability of given translations: teacher-forced, one run of a graph for a batch of pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.batching import BatchLimits
+from triptych_serving.encoder import Work
+from triptych_serving.manifest import SpecialTokens
+from triptych_serving.oneshot import OneShotEngine, OneShotOptions
+from triptych_serving.row import Item
+from triptych_serving.session import Array, Session
+from triptych_serving.text import TextCodec
+from triptych_serving.textinput import PartNames
+
+LOGIT_BYTES = 64 << 20  # of one batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
+SOURCES, TARGETS = (PartNames("pairs", (part,)) for part in ("source", "target"))
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a model finds a translation."""
+
+    token_log_probabilities: NDArray[np.float32]  # [target tokens], natural logarithms, the end of the sentence included
+
+    @property
+    def log_probability(self) -> float:
+        """Of the whole translation."""
+        return float(self.token_log_probabilities.sum(dtype=np.float64))
+
+
+@dataclass(eq=False, slots=True)
+class PairRow:
+    """A source and its translation: the payload of an Item, whose result is the log-probability of each target token."""
+
+    source: Sequence[int]  # ids, end of sentence last
+    target: Sequence[int]  # the same
+
+
+class ScoreRunner:
+    """Runs pairs of whatever lengths together.
+
+    Args:
+        session: graph `source [B, S], lengths [B], targets [B, 1 + T] -> log_probabilities [B, T]`.
+        tokens: ids of the special tokens.
+    """
+
+    def __init__(self, session: Session, tokens: SpecialTokens) -> None:
+        self._session = session
+        self._tokens = tokens
+
+    def warm_up(self) -> None:
+        """Run a short pair, so that the first request finds everything allocated."""
+        end = [self._tokens.end]
+        self.run(self.prepare([Item(PairRow(end, end), 1)]))
+
+    def prepare(self, items: Sequence[Item]) -> dict[str, Array]:
+        """Pad and stack."""
+        rows: list[PairRow] = [item.payload for item in items]
+        start = self._tokens.start
+        return {
+            "source": self._stack([row.source for row in rows]),
+            "lengths": np.array([len(row.source) for row in rows], np.int32),
+            "targets": self._stack([[start, *row.target] for row in rows]),
+        }
+
+    def run(self, batch: dict[str, Array]) -> Array:
+        """Log-probabilities `[B, T]`."""
+        [log_probabilities] = self._session.run(batch, ["log_probabilities"])
+        return log_probabilities
+
+    def finish(self, items: Sequence[Item], outputs: Array) -> None:
+        """Give each pair its own copy."""
+        for item, log_probabilities in zip(items, outputs, strict=True):
+            item.result = log_probabilities[: len(item.payload.target)].copy()
+
+    def _stack(self, rows: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+        stacked = np.full((len(rows), max(map(len, rows))), self._tokens.pad, np.int64)
+        for index, row in enumerate(rows):
+            stacked[index, : len(row)] = row
+        return stacked
+
+
+class Scorer:
+    """Scores pairs; its engine runs from the moment that it is made. Thread-safe.
+
+    Args:
+        session: the score graph.
+        codec: the model's tokenizer.
+        tokens: ids of the special tokens.
+        runs: batches that run at once.
+    """
+
+    def __init__(self, session: Session, codec: TextCodec, tokens: SpecialTokens, runs: int) -> None:
+        self._codec = codec
+        limits = BatchLimits()
+        most = max(1, LOGIT_BYTES // (4 * codec.vocabulary))
+        limits = replace(limits, batch_tokens=min(limits.batch_tokens, most))
+        self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits))
+        self.engine.start()
+
+    def prepare(self, pairs: Sequence[tuple[str, str]]) -> Work[Score]:
+        """Tokenize sources and targets.
+
+        Raises:
+            InvalidInputError: a text is empty, too long or not Unicode; names it.
+        """
+        sources = self._codec.encode([source for source, _ in pairs], SOURCES)
+        targets = self._codec.encode_targets([target for _, target in pairs], TARGETS)
+        items = [
+            Item(PairRow(source, target), max(len(source), len(target)))
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        return Work(items, lambda: [Score(item.result) for item in items], sum(map(len, targets)), "pairs")

@@ -1,0 +1,117 @@
+"""Slots whose rows are hypotheses, with what a search must remember of each."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from triptych_serving.constraints import Edits, merge
+from triptych_serving.group import Continuation
+from triptych_serving.manifest import TranslationManifest
+from triptych_serving.session import Array, Session
+from triptych_serving.slots import Slots
+
+EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
+
+
+class SearchSlots(Slots):
+    """Arguments as Slots; `step` is the search graph."""
+
+    def __init__(self, encoder: Session, step: Session, manifest: TranslationManifest, count: int) -> None:
+        super().__init__(encoder, step, manifest, count)
+        targets, sources = manifest.limits.max_target_tokens, max(2, manifest.limits.max_source_tokens)
+        self.vocabulary_size = step.output_width("log_probabilities")
+        self.so_far = np.zeros(count, np.float64)  # log-probability of each hypothesis
+        self.history = np.zeros((count, targets), np.int64)
+        self.attended = np.zeros((count, targets, sources), np.float32)  # by target token, for those who ask
+        self.forced_log_probabilities = np.zeros((count, 1), np.float32)
+        self.log_probabilities = np.zeros((count, self.vocabulary_size), np.float32)
+        self.attention = np.zeros((count, sources), np.float32)  # of the step
+        self.best: Mapping[str, Array] = {}  # of the step: `top_log_probabilities` and `top_tokens` `[count, candidates]`
+        self._best: dict[int, Mapping[str, Array]] = {}
+        self._edits: dict[int, Mapping[str, Array]] = {}
+        self._no_edits: Mapping[str, Array] = {
+            name: np.full((count, 1), value, np.int64 if name == "edit_tokens" else np.float32)
+            for name, value in zip(EDITS, (0, 1, 0), strict=True)
+        }
+
+    def search(self, candidates: int, edits: Sequence[Edits | None]) -> None:
+        """Run the graph; the answers are in this object's arrays.
+
+        Args:
+            candidates: how many of the best tokens are asked for.
+            edits: one for each row in use, or none at all.
+        """
+        if candidates not in self._best:
+            shape = (self.count, candidates)
+            self._best[candidates] = {
+                "top_log_probabilities": np.zeros(shape, np.float32),
+                "top_tokens": np.zeros(shape, np.int64),
+            }
+        self.best = self._best[candidates]
+        inputs = self._fill_edits(edits) if edits else self._no_edits
+        outputs = {
+            **self.best,
+            "forced_log_probabilities": self.forced_log_probabilities,
+            "log_probabilities": self.log_probabilities,
+            "attention": self.attention,
+        }
+        key = (candidates, len(edits) and inputs["edit_tokens"].shape[1])
+        self.run(key, {**inputs, "candidates": np.array([candidates])}, outputs)
+
+    def continuations(self) -> tuple[list[list[float]], list[list[int]]]:
+        """By slot: log-probabilities of the hypothesis with each of the step's best tokens, and these tokens."""
+        used = self.used
+        totals = self.so_far[:used, None] + self.best["top_log_probabilities"][:used]
+        return totals.tolist(), self.best["top_tokens"][:used].tolist()
+
+    def append(self, continuations: Sequence[Continuation]) -> None:
+        """Each slot's newest token, and the log-probability with it."""
+        slots = [continuation.slot for continuation in continuations]
+        self.tokens[slots] = [continuation.token for continuation in continuations]
+        self.history[slots, self.positions[slots]] = self.tokens[slots]
+        self.so_far[slots] = [continuation.log_probability for continuation in continuations]
+
+    def attend(self, slots: Sequence[int], length: int) -> None:
+        """Remember the step's attention of hypotheses of `length` tokens."""
+        self.attended[slots, length] = self.attention[slots]
+
+    def duplicate(self, source: int) -> int:
+        """One row more for the text of `source`; returns its slot."""
+        target = self.used
+        self.used += 1
+        self._copy(source, target, int(self.positions[source]) + 1)
+        return target
+
+    def fork(self, source: int, target: int, attends: bool) -> None:
+        """`target`, another hypothesis of the same text, becomes a copy of `source`: from where the two part on.
+
+        Args:
+            source: slot.
+            target: slot.
+            attends: the text remembers its attention.
+        """
+        length = int(self.positions[source])
+        parted = int((self.history[source, :length] != self.history[target, :length]).argmax())
+        # Position 0 holds the start token, so equal tokens fill one position more.
+        self.cache[:, target, :, parted + 1 : length + 1] = self.cache[:, source, :, parted + 1 : length + 1]
+        self.history[target, parted:length] = self.history[source, parted:length]
+        if attends:
+            self.attended[target, parted : length + 1] = self.attended[source, parted : length + 1]
+
+    def _copy(self, source: int, target: int, cached: int) -> None:
+        super()._copy(source, target, cached)
+        self.so_far[target] = self.so_far[source]
+        self.history[target, :cached] = self.history[source, :cached]
+        length = int(self.last[source]) + 1
+        self.attended[target, :cached, :length] = self.attended[source, :cached, :length]
+
+    def _fill_edits(self, edits: Sequence[Edits | None]) -> Mapping[str, Array]:
+        arrays: tuple[Array, ...] = merge(edits)
+        width = arrays[0].shape[1]
+        if width not in self._edits:
+            self._edits[width] = {
+                name: np.zeros((self.count, width), array.dtype) for name, array in zip(EDITS, arrays, strict=True)
+            }
+        for name, array in zip(EDITS, arrays, strict=True):
+            self._edits[width][name][: self.used] = array
+        return self._edits[width]
