@@ -1,25 +1,40 @@
 """The graphs of a translation bundle, as modules around the checkpoint's own sub-modules.
 
 `EncoderGraph` turns a source into the cross-attention keys and values of every decoder layer. `StepGraph` decodes one token of
-every row by arg-max; `SearchGraph` is the same step with everything that other searches ask for; both expect a model prepared by
-`fold_scales`. `ScoreGraph` reads a whole target at once. Shapes: `B` rows, `S` source positions, `T` cache positions, `H`
-heads of `D`, `L` decoder layers, `E` = H*D, `V` tokens.
+every row by arg-max; `SearchGraph` is the same step with everything that other searches ask for; the short ones of both look at
+a part of the vocabulary. These expect a model prepared by `fold_scales`. `ScoreGraph` reads a whole target at once. Shapes: `B`
+rows, `S` source positions, `T` cache positions, `H` heads of `D`, `L` decoder layers, `E` = H*D, `V` tokens.
 """
 
 import copy
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.fused_layer import FusedLayer
-from triptych_export.operators import KeyValues, cached_attention, masked_attention, memory_attention, packed_attention, top_k
+from triptych_export.operators import (
+    KeyValues,
+    cached_attention,
+    integer_projection,
+    masked_attention,
+    memory_attention,
+    packed_attention,
+    top_k,
+)
 from triptych_training.attention import CrossAttention, SelfAttention
 from triptych_training.blocks import EncoderLayer
 from triptych_training.transformer import DecoderLayer, Transformer
 
 NEVER = -1e9  # logit of a token that only fills the vocabulary up
+BLOCK = 64  # columns of a shortlist come in such blocks
+
+VECTORS = ("tokens", "positions", "last", "forced")
+EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
+COLUMNS = ("columns", "column_scales", "column_biases", "column_tokens")
+BEST = ("top_log_probabilities", "top_tokens", "forced_log_probabilities", "attention")
 
 
 @torch.no_grad()
@@ -81,12 +96,13 @@ class CachedDecoder(nn.Module):
         self.weights = weights
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, last: Tensor, cache: list[Tensor], memory: list[Tensor]
+        self, places: list[Tensor], cache: list[Tensor], memory: list[Tensor]
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
         """Hidden states `[B, 1, E]`, the caches, and the last layer's attention to the source `[B, H, 1, S]` if asked for.
 
-        Arguments as StepGraph.
+        `places` are the first three of StepGraph's vectors.
         """
+        tokens, positions, last = places
         embedding = self.decoder.embedding
         x = embedding.at(tokens[:, None], functional.embedding(positions[:, None], embedding.positions.weight))  # [B, 1, E]
         nothing = x[:, :0]
@@ -110,34 +126,37 @@ class CachedDecoder(nn.Module):
 class StepGraph(nn.Module):
     """The last token of every row -> the likeliest next one, the caches updated in place."""
 
+    inputs: ClassVar[tuple[str, ...]] = VECTORS
+    outputs: ClassVar[tuple[str, ...]] = ("next",)
+
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.decoder = CachedDecoder(model, weights=False)
         self.projection, self.columns = _blocked(model.projection)
 
-    def forward(
-        self, tokens: Tensor, positions: Tensor, last: Tensor, forced: Tensor, cache: list[Tensor], memory: list[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
+    def forward(self, vectors: list[Tensor], cache: list[Tensor], memory: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One step.
 
         Args:
-            tokens: `[B]` int64, each row's newest token.
-            positions: `[B]` int32, where that token stands.
-            last: `[B]` int32, index of the last source position.
-            forced: `[B]` int64, the token to answer instead of the arg-max, or -1.
+            vectors: each row's newest token `[B]` int64, where that stands `[B]` int32, the index of its last source position
+                `[B]` int32, and the token to answer instead of the arg-max, or -1, `[B]` int64.
             cache: `[B, H, T, D]` keys and values of every layer, as EncoderGraph orders them.
             memory: `[B, H, S, D]` cross-attention keys and values, in the same order.
 
         Returns:
             Next tokens `[B]` int64 and the caches.
         """
-        hidden, present, _ = self.decoder(tokens, positions, last, cache, memory)
+        *places, forced = vectors
+        hidden, present, _ = self.decoder(places, cache, memory)
         best = two_stage_argmax(self.projection(hidden.squeeze(1)), self.columns)
         return torch.where(forced >= 0, forced, best), present
 
 
 class SearchGraph(nn.Module):
     """The same step for beams, samples, penalties, scores and alignments: log-probabilities instead of the arg-max."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates")
+    outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -146,10 +165,7 @@ class SearchGraph(nn.Module):
 
     def forward(
         self,
-        tokens: Tensor,
-        positions: Tensor,
-        last: Tensor,
-        forced: Tensor,
+        vectors: list[Tensor],
         edits: list[Tensor],
         candidates: Tensor,
         cache: list[Tensor],
@@ -158,23 +174,98 @@ class SearchGraph(nn.Module):
         """One step.
 
         Args:
-            tokens, positions, last, cache, memory: as StepGraph.
-            forced: `[B]` int64, the token whose log-probability is asked for.
+            vectors: as StepGraph, but the last is the token whose log-probability is asked for.
+            cache, memory: as StepGraph.
             edits: tokens `[B, E]` int64, factors `[B, E]` and offsets `[B, E]`: a token's logit x becomes
                 (x / factor if x > 0 else x * factor) + offset before the softmax (the factor is the repetition penalty of
                 Keskar et al. 2019). Equal tokens of a row have equal edits.
             candidates: `[1]` int64, C.
 
         Returns:
-            The C largest log-probabilities `[B, C]`, their tokens `[B, C]`, the forced token's `[B, 1]`, all of them `[B, V]`,
-            the last layer's attention to the source, mean over heads, `[B, S]`, and the caches.
+            The C largest log-probabilities `[B, C]`, their tokens `[B, C]`, the forced token's `[B, 1]`, the last layer's
+            attention to the source, mean over heads, `[B, S]`, all log-probabilities `[B, V]`, and the caches.
         """
-        hidden, present, attention = self.decoder(tokens, positions, last, cache, memory)
+        *places, forced = vectors
+        hidden, present, attention = self.decoder(places, cache, memory)
         assert attention is not None
         log_probabilities = torch.log_softmax(_edit(self.projection(hidden.squeeze(1)), *edits), dim=-1)
         best, best_tokens = top_k(log_probabilities, candidates)
         of_forced = log_probabilities.gather(1, forced[:, None])
-        return best, best_tokens, of_forced, log_probabilities, attention.squeeze(2).mean(1), present
+        return best, best_tokens, of_forced, attention.squeeze(2).mean(1), log_probabilities, present
+
+
+class ShortStepGraph(nn.Module):
+    """StepGraph with some columns of the output projection, which are inputs: those that the rows at hand may need."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *COLUMNS)
+    outputs: ClassVar[tuple[str, ...]] = ("next",)
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.decoder = CachedDecoder(model, weights=False)
+
+    def forward(
+        self,
+        vectors: list[Tensor],
+        columns: list[Tensor],
+        cache: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Tensor, list[Tensor]]:
+        """One step.
+
+        Args:
+            vectors, cache, memory: as StepGraph.
+            columns: weights `[E, N]` int8, scales `[N]`, biases `[N]` (very small for a column that only fills up) and the
+                tokens that they stand for, `[N]` int64; N is a multiple of BLOCK.
+
+        Returns:
+            As StepGraph.
+        """
+        *places, forced = vectors
+        hidden, present, _ = self.decoder(places, cache, memory)
+        weights, scales, biases, ids = columns
+        best = ids[two_stage_argmax(integer_projection(hidden.squeeze(1), weights, scales, biases), BLOCK)]
+        return torch.where(forced >= 0, forced, best), present
+
+
+class ShortSearchGraph(nn.Module):
+    """SearchGraph with some columns of the output projection, as ShortStepGraph; probabilities are among these columns."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates", *COLUMNS)
+    outputs: ClassVar[tuple[str, ...]] = BEST
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.decoder = CachedDecoder(model, weights=True)
+
+    def forward(
+        self,
+        vectors: list[Tensor],
+        edits: list[Tensor],
+        candidates: Tensor,
+        columns: list[Tensor],
+        cache: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+        """One step.
+
+        Args:
+            vectors, edits: as SearchGraph, but with numbers of columns for the forced token and the edited ones.
+            candidates, cache, memory: as SearchGraph.
+            columns: as ShortStepGraph.
+
+        Returns:
+            As SearchGraph, without all log-probabilities.
+        """
+        *places, forced = vectors
+        hidden, present, attention = self.decoder(places, cache, memory)
+        assert attention is not None
+        weights, scales, biases, ids = columns
+        logits = integer_projection(hidden.squeeze(1), weights, scales, biases)
+        log_probabilities = torch.log_softmax(_edit(logits, *edits), dim=-1)
+        best, found = top_k(log_probabilities, candidates)
+        of_forced = log_probabilities.gather(1, forced[:, None])
+        return best, ids[found], of_forced, attention.squeeze(2).mean(1), present
 
 
 class ScoreGraph(nn.Module):

@@ -171,3 +171,15 @@ def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         "TopK", (values, k), attrs={"axis": -1}, dtypes=(values.dtype, torch.int64), shapes=(shape, shape), version=11
     )
     return best, indices
+
+
+def integer_projection(x: Tensor, weights: Tensor, scales: Tensor, biases: Tensor) -> Tensor:
+    """`x @ (weights * scales) + biases`, `x` quantized as it comes: float `[B, E]`, int8 `[E, N]`, `[N]`, `[N]` -> `[B, N]`."""
+    result: Tensor = torch.onnx.ops.symbolic(
+        f"{DOMAIN}::DynamicQuantizeMatMul",
+        (x, weights, scales, None, biases),
+        dtype=x.dtype,
+        shape=(x.shape[0], weights.shape[1]),
+        version=1,
+    )
+    return result

@@ -3,22 +3,32 @@
 import logging
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import onnx
 import torch
 from torch import Tensor, nn
 
-from triptych_export.graphs import EncoderGraph, ScoreGraph, SearchGraph, StepGraph, capacity
+from triptych_export.graphs import (
+    BLOCK,
+    EncoderGraph,
+    ScoreGraph,
+    SearchGraph,
+    ShortSearchGraph,
+    ShortStepGraph,
+    StepGraph,
+    capacity,
+)
 from triptych_export.image_graphs import ImageGraph
 from triptych_export.operators import DOMAIN
 from triptych_export.text_graphs import TextGraph
 from triptych_training.transformer import Transformer
 
 OPSET = 21
+StepModule = StepGraph | SearchGraph | ShortStepGraph | ShortSearchGraph
 EXAMPLE_ROWS, EXAMPLE_SOURCE = 3, 7  # any sizes but 0 and 1, which the tracer would take for constants
-EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET = 5, 2, 4, 6
-VECTORS = ("tokens", "positions", "last", "forced")
-EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
+EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET, EXAMPLE_BLOCKS = 5, 2, 4, 6, 3
 RANKED = ("scores", "tokens", "labels", "top_log_probabilities", "top_tokens")  # outputs `[N, k]`
 
 
@@ -30,27 +40,24 @@ def trace_encoder(model: Transformer) -> onnx.ModelProto:
 
 def trace_step(model: Transformer) -> onnx.ModelProto:
     """The step graph of a scale-folded model, dynamic in rows."""
-    step = _Step(model)
-    inputs = [*VECTORS, *step.inputs]
-    return _trace(StepGraph(model), (*step.vectors, *step.caches), step.shapes(), inputs, ["next", *step.outputs])
+    return _Step(model).trace(StepGraph(model))
 
 
 def trace_search(model: Transformer) -> onnx.ModelProto:
     """The search graph of a scale-folded model, dynamic in rows, edits and candidates."""
+    return _Step(model).trace(SearchGraph(model), _Step.edits())
+
+
+def trace_short_step(model: Transformer) -> onnx.ModelProto:
+    """The step graph whose output projection is an input, dynamic in rows and columns."""
     step = _Step(model)
-    edits = torch.export.Dim("edits", min=1, max=65_535)
-    size = (EXAMPLE_ROWS, EXAMPLE_EDITS)
-    arguments = (
-        *step.vectors,
-        [torch.zeros(size, dtype=torch.int64), torch.ones(size), torch.zeros(size)],
-        torch.tensor([EXAMPLE_TOP]),
-        *step.caches,
-    )
-    shapes = step.shapes([{0: step.rows, 1: edits}] * 3, None)
-    outputs = ["top_log_probabilities", "top_tokens", "forced_log_probabilities", "log_probabilities", "attention"]
-    inputs = [*VECTORS, *EDITS, "candidates", *step.inputs]
-    graph = _trace(SearchGraph(model), arguments, shapes, inputs, [*outputs, *step.outputs])
-    return _name_ranks(_drop_unread(graph))
+    return step.trace(ShortStepGraph(model), step.columns())
+
+
+def trace_short_search(model: Transformer) -> onnx.ModelProto:
+    """The search graph whose output projection is an input, dynamic in rows, edits, candidates and columns."""
+    step = _Step(model)
+    return step.trace(ShortSearchGraph(model), _Step.edits(), step.columns())
 
 
 def trace_score(model: Transformer) -> onnx.ModelProto:
@@ -71,28 +78,52 @@ def _source(model: Transformer) -> tuple[Tensor, Tensor, tuple[dict[int, object]
     return source, lengths, ({0: rows, 1: length}, {0: rows})
 
 
+@dataclass(frozen=True)
+class _Examples:
+    """Arguments of a graph, and which of their dimensions are dynamic."""
+
+    values: tuple[Any, ...]
+    shapes: tuple[Any, ...]
+
+
 class _Step:
-    """What the graphs of one step have in common: examples, names and dynamic dimensions."""
+    """What the graphs of one step have in common."""
 
     def __init__(self, model: Transformer) -> None:
         config = model.config
-        names = cache_names(config.decoder_layers)
+        self.width = config.model_dim
+        self.names = cache_names(config.decoder_layers)
         shape = (EXAMPLE_ROWS, config.heads, capacity(model), config.model_dim // config.heads)
-        self.rows = torch.export.Dim("rows", min=1, max=65_535)
-        self.vectors = (
-            torch.ones(EXAMPLE_ROWS, dtype=torch.int64),
-            torch.zeros(EXAMPLE_ROWS, dtype=torch.int32),
-            torch.ones(EXAMPLE_ROWS, dtype=torch.int32),
-            torch.zeros(EXAMPLE_ROWS, dtype=torch.int64),
-        )
-        self.caches = ([torch.zeros(shape) for _ in names], [torch.zeros(shape) for _ in names])
-        self.inputs = [*(f"cache_{n}" for n in names), *(f"memory_{n}" for n in names)]
-        self.outputs = [f"present_{n}" for n in names]
+        row = {0: torch.export.Dim("rows", min=1, max=65_535)}
+        ids, places = torch.zeros(EXAMPLE_ROWS, dtype=torch.int64), torch.zeros(EXAMPLE_ROWS, dtype=torch.int32)
+        self.vectors = _Examples(([ids, places, places, ids],), ([row] * 4,))
+        caches = [torch.zeros(shape) for _ in self.names]
+        self.caches = _Examples((caches, caches), ([row] * len(caches),) * 2)
 
-    def shapes(self, *between: object) -> tuple[object, ...]:
-        """Dynamic dimensions of the vectors, of what stands `between`, and of the caches."""
-        row = {0: self.rows}
-        return (*[row] * len(self.vectors), *between, *([row] * len(caches) for caches in self.caches))
+    @staticmethod
+    def edits() -> _Examples:
+        """Edits and the number of candidates."""
+        width = {0: torch.export.Dim("rows", min=1, max=65_535), 1: torch.export.Dim("edits", min=1, max=65_535)}
+        size = (EXAMPLE_ROWS, EXAMPLE_EDITS)
+        edits = [torch.zeros(size, dtype=torch.int64), torch.ones(size), torch.zeros(size)]
+        return _Examples((edits, torch.tensor([EXAMPLE_TOP])), ([width] * 3, None))
+
+    def columns(self) -> _Examples:
+        """A part of the output projection."""
+        count = BLOCK * torch.export.Dim("blocks", min=1, max=65_535)
+        size = BLOCK * EXAMPLE_BLOCKS
+        weights = torch.zeros(self.width, size, dtype=torch.int8)
+        columns = [weights, torch.ones(size), torch.zeros(size), torch.zeros(size, dtype=torch.int64)]
+        return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
+
+    def trace(self, graph: StepModule, *between: _Examples) -> onnx.ModelProto:
+        """Trace with vectors first and caches last."""
+        parts = (self.vectors, *between, self.caches)
+        values = tuple(value for part in parts for value in part.values)
+        shapes = tuple(shape for part in parts for shape in part.shapes)
+        inputs = [*graph.inputs, *(f"{kind}_{name}" for kind in ("cache", "memory") for name in self.names)]
+        outputs = [*graph.outputs, *(f"present_{name}" for name in self.names)]
+        return _name_ranks(_drop_unread(_trace(graph, values, shapes, inputs, outputs)))
 
 
 def trace_text(graph: TextGraph) -> onnx.ModelProto:

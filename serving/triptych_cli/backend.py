@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self
 
+from triptych_cli.decoding import Decoding
 from triptych_cli.failure import needs
 from triptych_cli.options import asks_server
 from triptych_cli.repository import embedded_repository
 
+LENGTH = "length"  # a finish reason
 EMBEDDED_CALL = 1_024  # texts handed to the engine at once
-FIELD = re.compile(r"(?:contents|inputs|images)\[(\d+)\](?:\.\w+)?")  # how an error names one input
+FIELD = re.compile(r"(?:contents|pairs|inputs|images)\[(\d+)\](?:\.\w+)?")  # how an error names one input
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,44 @@ class Request(Place):
 
     source_language: str = ""
     target_language: str = ""
-    max_length: int | None = None
+    decoding: Decoding = field(default_factory=Decoding)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a text."""
+
+    text: str
+    finish_reason: str  # "stop" or "length"
+    token_count: int
+    score: float | None = None
+    alignment: Sequence[Sequence[float]] | None = None  # for each token its attention over the source tokens
 
 
 @dataclass(frozen=True)
 class Translated:
-    """One text's translation; `truncated` if it ran into a length limit."""
+    """What became of one text."""
 
-    text: str
-    truncated: bool
+    candidates: Sequence[Candidate]  # best first, at least one
+    source_token_count: int
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.candidates[0].text
+
+    @property
+    def truncated(self) -> bool:
+        """It ran into a length limit."""
+        return self.candidates[0].finish_reason == LENGTH
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How likely the model finds a translation; natural logarithms."""
+
+    log_probability: float
+    token_log_probabilities: Sequence[float]
 
 
 class InputError(Exception):
@@ -79,6 +110,15 @@ class Backend(Protocol):
 
         Raises:
             InputError: the text is the cause.
+            BackendError: anything else.
+        """
+        ...
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Scored]:
+        """Sources with their translations; order is kept.
+
+        Raises:
+            InputError: one of the pairs is the cause.
             BackendError: anything else.
         """
         ...

@@ -5,15 +5,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from triptych_cli.backend import EMBEDDED_CALL, FIELD, BackendError, InputError, Request, Translated
+from triptych_cli.backend import EMBEDDED_CALL, FIELD, BackendError, Candidate, InputError, Request, Scored, Translated
+from triptych_cli.decoding import AUTO
+from triptych_serving.assembling import Output, OutputHypothesis
 from triptych_serving.capability import capabilities_of
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
 from triptych_serving.manifest import TRANSLATION, read_manifest
 from triptych_serving.options import DecodingOptions
 from triptych_serving.registry import Registry, Wish, load_registry
 from triptych_serving.repository import Entry, newest_versions
-from triptych_serving.row import Finish
-from triptych_serving.translator import Output, Translator, TranslatorOptions
+from triptych_serving.translator import Translator, TranslatorOptions
 
 
 class EmbeddedBackend:
@@ -29,7 +30,6 @@ class EmbeddedBackend:
     def __init__(self, request: Request, repository: Path) -> None:
         self._request = request
         self._repository = repository
-        self._options = DecodingOptions(max_length=request.max_length)
 
     def __enter__(self) -> Self:
         request = self._request
@@ -45,16 +45,36 @@ class EmbeddedBackend:
 
     def translate(self, texts: Sequence[str]) -> list[Translated]:
         with as_backend_errors():
-            return [_translated(output) for output in self._translator.translate(texts, self._options)]
+            return [_translated(output) for output in self._translator.translate(texts, self._options(len(texts)))]
 
     def stream(self, text: str) -> Iterator[str | Translated]:
         with as_backend_errors():
-            for event in self._translator.stream(text, self._options):
+            for event in self._translator.stream(text, self._options(1)):
                 yield _translated(event) if isinstance(event, Output) else event
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Scored]:
+        with as_backend_errors():
+            scores = self._translator.score(pairs)
+        return [Scored(score.log_probability, score.token_log_probabilities.tolist()) for score in scores]
+
+    def _options(self, texts: int) -> DecodingOptions:
+        decoding = self._request.decoding
+        return DecodingOptions(**decoding.values(texts), split_sentences=decoding.split_sentences == AUTO)
 
 
 def _translated(output: Output) -> Translated:
-    return Translated(output.text, output.finish is Finish.LENGTH)
+    return Translated([_candidate(hypothesis) for hypothesis in output.hypotheses], output.source_token_count)
+
+
+def _candidate(hypothesis: OutputHypothesis) -> Candidate:
+    weights = hypothesis.alignment
+    return Candidate(
+        hypothesis.text,
+        hypothesis.finish.value,
+        hypothesis.token_count,
+        hypothesis.score,
+        None if weights is None else weights.tolist(),
+    )
 
 
 def open_registry(repository: Path, options: TranslatorOptions, model: str, capability: str) -> Registry:

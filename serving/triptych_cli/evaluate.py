@@ -3,12 +3,14 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from triptych_cli import options
+from triptych_cli import decoding, options
 from triptych_cli.backend import Backend, BackendError, InputError, Place, Request, open_backend
+from triptych_cli.batch import batches
 from triptych_cli.failure import needs, one_line
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")
@@ -25,10 +27,15 @@ def command() -> None:
 @options.model
 @options.server
 @options.precision
+@decoding.beam_size
+@decoding.length_penalty
 @click.option("--lowercase", is_flag=True, help="Compare without regard to case, as part of the literature does.")
 @as_json_option
-def translation(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked: str) -> None:
-    """Translate the source side of PAIRS (source<TAB>target files, or SOURCE::TARGET) and print sacreBLEU."""
+def translation(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked: Any) -> None:
+    """Translate the source side of PAIRS (source<TAB>target files, or SOURCE::TARGET) and print sacreBLEU.
+
+    Every source is translated in one piece, as the model was trained.
+    """
     needs("sacrebleu", "train")
     from sacrebleu.metrics.bleu import BLEU
 
@@ -37,7 +44,8 @@ def translation(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked:
 
     with one_line(TrainingError, BackendError):
         examples = read_pairs(pairs)
-        with open_backend(Request(**asked)) as backend:  # type: ignore[arg-type]
+        how = replace(decoding.take_decoding(asked), split_sentences=decoding.OFF)
+        with open_backend(Request(**asked, decoding=how)) as backend:
             started = time.monotonic()
             outputs = _translate(backend, [source for source, _ in examples])
             seconds = time.monotonic() - started
@@ -97,9 +105,9 @@ def _show(result: Mapping[str, Any], as_json: bool) -> None:
 
 def _translate(backend: Backend, sources: Sequence[str]) -> list[str]:
     outputs: list[str] = []
-    for first in range(0, len(sources), backend.batch):
+    for batch in batches(sources, backend.batch):
         try:
-            outputs += [translated.text for translated in backend.translate(sources[first : first + backend.batch])]
+            outputs += [translated.text for translated in backend.translate(batch)]
         except InputError as error:
-            raise click.ClickException(f"pair {first + error.index + 1}: {error}") from error
+            raise click.ClickException(f"pair {len(outputs) + error.index + 1}: {error}") from error
     return outputs

@@ -10,6 +10,7 @@ from triptych_client.version import __version__
 
 VERBS = {
     "translate": "Translate text, a file or a pipe.",
+    "score": "Say how likely a model finds translations.",
     "fill": "Rank what may stand at [MASK].",
     "classify": "Say what is on photos.",
     "embed": "Turn texts into vectors.",

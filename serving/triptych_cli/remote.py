@@ -4,9 +4,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from triptych_cli.backend import FIELD, BackendError, InputError, Request, Translated
-from triptych_client import Client, DecodingOptions, FinishReason, InvalidArgumentError, Translation, TriptychClientError
-from triptych_client.arguments import TranslateArguments
+from triptych_cli.backend import FIELD, BackendError, Candidate, InputError, Request, Scored, Translated
+from triptych_client import (
+    Client,
+    DecodingOptions,
+    Hypothesis,
+    InvalidArgumentError,
+    SplitSentences,
+    Translation,
+    TriptychClientError,
+)
+from triptych_client.arguments import ScoreArguments
 
 CALL = 1_024  # texts handed to the client at once; it cuts them into requests
 
@@ -18,12 +26,12 @@ class RemoteBackend:
 
     def __init__(self, request: Request) -> None:
         self._client = Client(request.server)
-        self._arguments: TranslateArguments = {
+        self._arguments: ScoreArguments = {
             "model": request.model or None,
             "source_language": request.source_language or None,
             "target_language": request.target_language or None,
-            "options": DecodingOptions(max_length=request.max_length),
         }
+        self._decoding = request.decoding
 
     def __enter__(self) -> Self:
         return self
@@ -33,16 +41,37 @@ class RemoteBackend:
 
     def translate(self, texts: Sequence[str]) -> list[Translated]:
         with as_backend_errors():
-            return [_translated(translation) for translation in self._client.translate_many(texts, **self._arguments)]
+            found = self._client.translate_many(texts, options=self._options(len(texts)), **self._arguments)
+        return [_translated(translation) for translation in found]
 
     def stream(self, text: str) -> Iterator[str | Translated]:
-        with as_backend_errors(), self._client.translate_stream(text, **self._arguments) as stream:
+        options = self._options(1)
+        with as_backend_errors(), self._client.translate_stream(text, options=options, **self._arguments) as stream:
             yield from stream
             yield _translated(stream.translation)
 
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Scored]:
+        with as_backend_errors():
+            scores = self._client.score_translations(pairs, **self._arguments)
+        return [Scored(score.log_probability, score.token_log_probabilities) for score in scores]
+
+    def _options(self, texts: int) -> DecodingOptions:
+        split = SplitSentences(self._decoding.split_sentences)
+        return DecodingOptions(**self._decoding.values(texts), split_sentences=split)
+
 
 def _translated(translation: Translation) -> Translated:
-    return Translated(translation.text, translation.hypotheses[0].finish_reason is FinishReason.LENGTH)
+    return Translated([_candidate(hypothesis) for hypothesis in translation.hypotheses], translation.source_token_count)
+
+
+def _candidate(hypothesis: Hypothesis) -> Candidate:
+    return Candidate(
+        hypothesis.text,
+        hypothesis.finish_reason.value,
+        hypothesis.token_count,
+        hypothesis.score,
+        hypothesis.alignment or None,
+    )
 
 
 @contextmanager

@@ -34,7 +34,17 @@ from triptych_client.errors import (
 )
 from triptych_client.image_results import ClassifiedImage, ImageOutcome
 from triptych_client.options import DecodingOptions, SplitSentences
-from triptych_client.results import FinishReason, Hypothesis, Model, ModelState, Results, Timing, Translation, Translations
+from triptych_client.results import (
+    FinishReason,
+    Hypothesis,
+    Model,
+    ModelState,
+    Results,
+    Timing,
+    Translation,
+    Translations,
+    TranslationScore,
+)
 from triptych_client.stream import TranslationStream
 from triptych_client.text_options import Aggregation, Pooling
 from triptych_client.text_results import (
@@ -87,6 +97,7 @@ __all__ = [
     "SplitSentences",
     "Timing",
     "Translation",
+    "TranslationScore",
     "TranslationStream",
     "Translations",
     "TriptychClientError",

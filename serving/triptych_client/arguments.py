@@ -16,8 +16,8 @@ class CallArguments(TypedDict, total=False):
     """Sent as `x-request-id`, to find the call in the server's log; ASCII. A random one by default."""
 
 
-class JobArguments(TypedDict, total=False):
-    """What to translate into, with which model, and how."""
+class LanguageArguments(TypedDict, total=False):
+    """What to translate into, and with which model."""
 
     target_language: str | None
     """BCP 47 ("de", "de-DE") or FLORES-200 ("deu_Latn"). May be left out where the model has one target language."""
@@ -27,12 +27,17 @@ class JobArguments(TypedDict, total=False):
     """The model's name. May be left out where one model serves the pair of languages."""
     model_version: str | None
     """The newest by default."""
+
+
+class TranslateArguments(CallArguments, LanguageArguments, total=False):
+    """The arguments of every kind of translation."""
+
     options: DecodingOptions | None
     """How to decode; the model's defaults by default."""
 
 
-class TranslateArguments(CallArguments, JobArguments, total=False):
-    """The arguments of every kind of translation."""
+class ScoreArguments(CallArguments, LanguageArguments, total=False):
+    """The arguments of `score_translations`."""
 
 
 class ModelArguments(CallArguments, total=False):

@@ -8,13 +8,14 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from triptych.v1 import model_pb2
 from triptych_client import health
-from triptych_client.arguments import CallArguments, TranslateArguments
+from triptych_client.arguments import CallArguments, ScoreArguments, TranslateArguments
 from triptych_client.async_image_calls import AsyncImageCalls
 from triptych_client.async_sending import send
 from triptych_client.async_stream import AsyncTranslationStream
 from triptych_client.async_text_calls import AsyncTextCalls
 from triptych_client.codec import model_from
-from triptych_client.results import Model, Translation, Translations
+from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
+from triptych_client.score_job import ScoreJob
 from triptych_client.translate_job import TranslateJob
 
 
@@ -48,6 +49,13 @@ class AsyncClient(AsyncTextCalls, AsyncImageCalls):
         """
         job = TranslateJob(texts=[text], **self._with_call(arguments))
         return AsyncTranslationStream(self._connection.translation.TranslateStream, job)
+
+    async def score_translations(
+        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
+    ) -> Results[TranslationScore]:
+        """How likely a model finds given translations. Arguments and errors are those of `Client.score_translations`."""
+        job = ScoreJob(pairs=pairs, **self._with_call(arguments))
+        return await self._ask(self._connection.translation.ScoreTranslations, job)
 
     async def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
         """Every model of the server, by name, then version. Raises TriptychClientError."""

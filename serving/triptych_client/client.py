@@ -8,10 +8,11 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from triptych.v1 import model_pb2
 from triptych_client import health
-from triptych_client.arguments import CallArguments, TranslateArguments
+from triptych_client.arguments import CallArguments, ScoreArguments, TranslateArguments
 from triptych_client.codec import model_from
 from triptych_client.image_calls import ImageCalls
-from triptych_client.results import Model, Translation, Translations
+from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
+from triptych_client.score_job import ScoreJob
 from triptych_client.sending import send
 from triptych_client.stream import TranslationStream
 from triptych_client.text_calls import TextCalls
@@ -32,12 +33,12 @@ class Client(TextCalls, ImageCalls):
         """Translate one text.
 
         Args:
-            text: What to translate: a sentence or a paragraph.
+            text: What to translate: a sentence, or a text of any number of sentences and paragraphs.
             arguments: `target_language`, `source_language`, `model`, `model_version`, `options` (a DecodingOptions),
                 `timeout_seconds` and `request_id`; all optional, explained in `triptych_client.arguments`.
 
         Raises:
-            InvalidArgumentError: The text is empty or longer than the model allows, or an option is out of range.
+            InvalidArgumentError: The text is empty, a sentence is longer than the model allows, or an option is out of range.
             NotFoundError: No such model, version or pair of languages.
             FailedPreconditionError: The model cannot do what an option asks for.
             TriptychClientError: Base of these and of all other failures.
@@ -77,6 +78,28 @@ class Client(TextCalls, ImageCalls):
         """
         job = TranslateJob(texts=[text], **self._with_call(arguments))
         return TranslationStream(self._connection.translation.TranslateStream, job)
+
+    def score_translations(
+        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
+    ) -> Results[TranslationScore]:
+        """How likely a model finds given translations; the result has the pairs' order.
+
+            scores = client.score_translations([("Guten Morgen!", "Good morning!"), ("Guten Morgen!", "Good night!")])
+            print([score.log_probability for score in scores])
+
+        A long list is sent as several requests, as with `translate_many`.
+
+        Args:
+            pairs: Sources, each with its translation. Neither is split into sentences.
+            arguments: `target_language`, `source_language`, `model`, `model_version`, `timeout_seconds` and `request_id`.
+
+        Raises:
+            InvalidArgumentError: A text is empty or longer than the model allows.
+            FailedPreconditionError: The model was exported without what this needs.
+            TriptychClientError: As for `translate`.
+        """
+        job = ScoreJob(pairs=pairs, **self._with_call(arguments))
+        return self._ask(self._connection.translation.ScoreTranslations, job)
 
     def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
         """Every model of the server, by name, then version.

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypedDict
 from triptych.v1 import common_pb2, model_pb2, translation_pb2
 from triptych_client.errors import ServerError
 from triptych_client.options import DecodingOptions, SplitSentences
-from triptych_client.results import FinishReason, Hypothesis, Model, ModelState, Timing, Translation
+from triptych_client.results import FinishReason, Hypothesis, Model, ModelState, Timing, Translation, TranslationScore
 
 SPLIT_SENTENCES = {
     SplitSentences.AUTO: translation_pb2.SPLIT_SENTENCES_AUTO,
@@ -91,6 +91,14 @@ def translation_from(message: translation_pb2.Translation, served: ServedFields)
         text=message.translated_text,
         hypotheses=tuple(hypothesis_from(hypothesis) for hypothesis in message.hypotheses),
         source_token_count=message.source_token_count,
+        **served,
+    )
+
+
+def translation_score_from(message: translation_pb2.TranslationScore, served: ServedFields) -> TranslationScore:
+    return TranslationScore(
+        log_probability=message.log_probability,
+        token_log_probabilities=tuple(message.token_log_probabilities),
         **served,
     )
 

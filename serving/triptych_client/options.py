@@ -8,7 +8,7 @@ class SplitSentences(StrEnum):
     """How the server treats the sentences of a text."""
 
     AUTO = "auto"
-    """Split the text into sentences, translate them apart and join them with their own white space."""
+    """Split the text at the ends of sentences and of lines, translate these apart and join them with their own white space."""
     OFF = "off"
     """Translate the text as it stands, in one piece."""
 
@@ -25,7 +25,7 @@ class DecodingOptions:
     """
 
     beam_size: int | None = None
-    """Hypotheses kept at each step; 1 is greedy search."""
+    """Hypotheses kept at each step; 1 is greedy search. At most the server's slots, 32 unless it was told otherwise."""
     patience: float | None = None
     """Beam search goes on until beam_size x patience hypotheses are finished; 1 is plain beam search."""
     num_hypotheses: int | None = None
@@ -39,27 +39,28 @@ class DecodingOptions:
     no_repeat_ngram_size: int | None = None
     """No run of this many tokens occurs twice; 0 is off."""
     suppress_sequences: tuple[str, ...] = ()
-    """Texts that must not occur in a translation."""
+    """Texts that must not occur in a translation; at most 256, each of 1 to 256 characters."""
     min_length: int | None = None
-    """The fewest tokens of a translation, not counting the end of the sentence."""
+    """The fewest tokens of a sentence's translation, not counting its end."""
     max_length: int | None = None
-    """The most tokens of a translation, not counting the end of the sentence."""
+    """The most tokens of a sentence's translation, not counting its end."""
     target_prefix: tuple[str, ...] = ()
-    """Each translation starts with the prefix of the same index: none, or one for each text, where "" is no prefix."""
+    """Each translation starts with the prefix of the same index: none, or one for each text, where "" is no prefix. It begins
+    the first sentence of a text."""
     sampling_temperature: float | None = None
-    """Divides the logits that tokens are drawn from."""
+    """Divides the logits that tokens are drawn from; 1 by default."""
     sampling_topk: int | None = None
-    """Draw from the k likeliest tokens; 1 is greedy search, 0 is all tokens."""
+    """Draw from the k likeliest tokens; 1 is greedy search, 0 is all tokens. Turns sampling on, as does `sampling_topp`."""
     sampling_topp: float | None = None
     """Draw from the likeliest tokens that together have this probability."""
     seed: int | None = None
-    """The same seed, text and options give the same sample."""
+    """The same seed, text and options give the same sample; without one each call draws anew."""
     return_scores: bool | None = None
     """Give each hypothesis its score."""
     return_alignment: bool | None = None
     """Give each hypothesis the source tokens that its tokens attended to."""
     split_sentences: SplitSentences | None = None
-    """Whether texts are split into sentences."""
+    """Whether texts are split into sentences; AUTO by default."""
 
     def __post_init__(self) -> None:
         for name in COUNTS:

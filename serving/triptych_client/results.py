@@ -14,7 +14,7 @@ class FinishReason(StrEnum):
     STOP = "stop"
     """The model ended the sentence."""
     LENGTH = "length"
-    """`max_length` or the model's own limit was reached: the text is incomplete."""
+    """`max_length` or the model's own limit was reached in a sentence of the text, which is incomplete."""
     UNKNOWN = "unknown"
     """The server gave no reason, or one that this client does not know."""
 
@@ -91,12 +91,14 @@ class Hypothesis:
 
     text: str
     score: float | None
-    """Log-probability / length^length_penalty; None unless `return_scores` asked for it."""
+    """Log-probability / length^length_penalty, plus the coverage penalty; the sum over the text's sentences. None unless
+    `return_scores` asked for it."""
     finish_reason: FinishReason
     token_count: int
-    """Tokens of the text, the end of the sentence not included."""
+    """Tokens of the text, the ends of its sentences not included."""
     alignment: tuple[tuple[float, ...], ...] = ()
-    """For each target token its attention over the source tokens; empty unless `return_alignment` asked for it."""
+    """For each target token its attention over the text's source tokens, 0 outside of its own sentence; empty unless
+    `return_alignment` asked for it."""
 
     @property
     def truncated(self) -> bool:
@@ -113,7 +115,7 @@ class Translation(Served):
     hypotheses: tuple[Hypothesis, ...]
     """Best first; at least one."""
     source_token_count: int
-    """Tokens of the source, the end of the sentence included."""
+    """Tokens of the source, the ends of its sentences included."""
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -124,6 +126,16 @@ class Translation(Served):
     def truncated(self) -> bool:
         """Whether the best hypothesis was cut off at a length limit."""
         return self.hypotheses[0].truncated
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationScore(Served):
+    """How likely a model finds a translation. Natural logarithms."""
+
+    log_probability: float
+    """Of the whole translation, the end of the sentence included."""
+    token_log_probabilities: tuple[float, ...]
+    """One for each token of the translation, the end of the sentence included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ SIZE_HINTS = {
 
 
 # What the server says of a text or an image, it says of its place in the request.
-INPUT_INDEX = re.compile(r"\b(?P<field>contents|target_prefix|inputs|images)\[(?P<index>\d+)\]")
+INPUT_INDEX = re.compile(r"\b(?P<field>contents|target_prefix|pairs|inputs|images)\[(?P<index>\d+)\]")
 
 CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 

@@ -7,29 +7,49 @@ from typing import TypedDict
 from triptych.v1 import translation_pb2
 from triptych_client.chunks import text_bytes
 from triptych_client.codec import ServedFields, options_message, translation_from
-from triptych_client.job import Job, check_sequence
+from triptych_client.job import Job, Request, Response, Result, check_sequence
 from triptych_client.options import DecodingOptions
 from triptych_client.results import Translation
 
 
-class RequestFields(TypedDict):
-    """The fields that the requests of Translate and TranslateStream have in common."""
+class LanguageFields(TypedDict):
+    """The fields that the requests of all of TranslationService have in common."""
 
-    contents: Sequence[str]
     source_language_code: str
     target_language_code: str
     model: str
     model_version: str
+
+
+class RequestFields(LanguageFields):
+    """Those that the requests of Translate and TranslateStream have in common."""
+
+    contents: Sequence[str]
     options: translation_pb2.DecodingOptions | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateJob(Job[translation_pb2.TranslateRequest, translation_pb2.TranslateResponse, Translation]):
+class LanguageJob(Job[Request, Response, Result]):
+    """What one call asks of a translation model."""
+
+    target_language: str | None = None
+    source_language: str | None = None
+
+    def language_fields(self) -> LanguageFields:
+        """The members of a request that say which model is meant."""
+        return LanguageFields(
+            source_language_code=self.source_language or "",
+            target_language_code=self.target_language or "",
+            model=self.model or "",
+            model_version=self.model_version or "",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateJob(LanguageJob[translation_pb2.TranslateRequest, translation_pb2.TranslateResponse, Translation]):
     """What one call of `translate`, `translate_many` or `translate_stream` asks for."""
 
     texts: Sequence[str]
-    target_language: str | None = None
-    source_language: str | None = None
     options: DecodingOptions | None = None
 
     def __post_init__(self) -> None:
@@ -54,9 +74,6 @@ class TranslateJob(Job[translation_pb2.TranslateRequest, translation_pb2.Transla
     def _fields(self, part: slice) -> RequestFields:
         return RequestFields(
             contents=self.texts[part],
-            source_language_code=self.source_language or "",
-            target_language_code=self.target_language or "",
-            model=self.model or "",
-            model_version=self.model_version or "",
             options=options_message(self.options, part) if self.options else None,
+            **self.language_fields(),
         )

@@ -63,12 +63,18 @@ class Engine:
         make_lane: builds one worker's lane of a kind.
         options: workers and limits.
         clock: monotonic seconds.
+        first: the kind of lane that is made at the start.
     """
 
     def __init__(
-        self, make_lane: Callable[[Kind], Lane], options: EngineOptions, clock: Callable[[], float] = time.monotonic
+        self,
+        make_lane: Callable[[Kind], Lane],
+        options: EngineOptions,
+        clock: Callable[[], float] = time.monotonic,
+        first: Kind = Kind.GREEDY,
     ) -> None:
         self._clock = clock
+        self._first = first
         self._slots = options.slots
         self._scheduler = Scheduler(options.limits)
         self._changed = threading.Condition()
@@ -94,7 +100,7 @@ class Engine:
     def start(self) -> None:
         """Warm up and start the workers."""
         for worker in self._workers:
-            worker.lane(Kind.GREEDY)
+            worker.lane(self._first)
         for thread in self._threads:
             thread.start()
 
@@ -168,6 +174,8 @@ class Engine:
         plans = {}
         for kind in Kind:
             jobs = worker.jobs(kind)
+            if not jobs and not self._scheduler.waits(kind):
+                continue
             free = self._slots if kind not in worker.lanes else worker.lanes[kind].free
             idle = sum(not other.jobs(kind) for other in self._workers)
             if plan := self._scheduler.plan(kind, jobs, free, idle, now):
@@ -205,7 +213,7 @@ class Engine:
                 row = job.row
                 if not row.first_token:
                     row.first_token = now
-                if job.call.streams and not job.call.over and row.finish is None:
+                if job.call.streams and not job.call.over:
                     job.call.listener.on_token(row)
             for job in ended:
                 job.row.ended = now

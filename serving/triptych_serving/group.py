@@ -95,9 +95,10 @@ class Group:
             tokens: by slot, the tokens that continue it.
             end: the end of the sentence.
         """
-        width, count = self.width, len(totals[0])
-        flat = [total for slot in self.slots for total in totals[slot]]
-        best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[: 2 * width]
+        width = self.width
+        count = 2 * width  # the batch may have more, for others
+        flat = [total for slot in self.slots for total in totals[slot][:count]]
+        best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
         choice = Choice()
         for rank, place in enumerate(best):
             slot = self.slots[place // count]

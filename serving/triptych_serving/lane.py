@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.columns import Columns
 from triptych_serving.manifest import TranslationManifest
 from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.scheduler import Job
@@ -48,10 +52,14 @@ class GreedyLane:
         step: graph `tokens, positions, last, forced, caches, memories -> next, caches`.
         manifest: shapes, limits and special tokens.
         slots: the most rows at once.
+        columns: of the output projection, if the graph is a short one.
     """
 
-    def __init__(self, encoder: Session, step: Session, manifest: TranslationManifest, slots: int) -> None:
+    def __init__(
+        self, encoder: Session, step: Session, manifest: TranslationManifest, slots: int, columns: Columns | None = None
+    ) -> None:
         self._slots = Slots(encoder, step, manifest, slots)
+        self._columns = columns
         self._end = manifest.tokens.end
         self.jobs: list[Job] = []
         self._prefixed = 0  # rows with a prefix
@@ -71,6 +79,8 @@ class GreedyLane:
         self._slots.used = 0
 
     def join(self, jobs: Sequence[Job]) -> None:
+        if self._columns is not None:
+            self._columns.admit(shortlists(jobs), shortlists(self.jobs))
         for group in by_length(jobs):
             self._slots.encode([job.row.source for job in group])
             self.jobs.extend(group)
@@ -99,7 +109,9 @@ class GreedyLane:
 
     def _run(self) -> None:
         # The next tokens overwrite the newest ones, which the graph has read long before it knows them.
-        self._slots.run("greedy", {}, {"next": self._slots.tokens})
+        columns = self._columns
+        size, inputs = (0, {}) if columns is None else (columns.size, columns.inputs)
+        self._slots.run(size, inputs, {"next": self._slots.tokens})
 
     def _force(self) -> None:
         for slot, job in enumerate(self.jobs):
@@ -113,6 +125,11 @@ class GreedyLane:
         last = self.jobs.pop()
         if slot < len(self.jobs):
             self.jobs[slot] = last
+
+
+def shortlists(jobs: Sequence[Job]) -> list[NDArray[np.int64]]:
+    """Of the rows that have one."""
+    return [job.row.shortlist for job in jobs if job.row.shortlist is not None]
 
 
 def by_length(jobs: Sequence[Job]) -> list[list[Job]]:

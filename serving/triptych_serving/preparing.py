@@ -1,6 +1,7 @@
 """A translation request, checked and tokenized."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import islice
 
 from triptych_serving.assembling import Prepared, PreparedText
@@ -14,6 +15,7 @@ from triptych_serving.text import TextCodec
 from triptych_serving.textinput import CONTENTS, EMPTY, NOT_UNICODE
 from triptych_serving.tokenizing import is_unicode
 
+DEFAULTS = DecodingOptions()
 MAX_CHARACTERS = 1_000_000  # of a text that is split; as much as a long novel
 MAX_WEIGHTS = 1 << 24  # of one text's alignment, 64 MB: over several sentences they grow with the square of its length
 
@@ -44,8 +46,7 @@ class Preparer:
         Raises:
             InvalidInputError: an option is out of range, or a text empty, too long or not Unicode.
         """
-        limit = self._manifest.limits.max_target_tokens
-        decoding = resolve_options(options, len(texts), self._manifest.generation, limit, self._slots)
+        decoding = self._defaults if options == DEFAULTS else self._resolve(options, len(texts))
         prefixes = self._codec.encode_prefixes(decoding.prefixes, decoding.max_tokens)
         if not decoding.splits:
             split, sources = list(map(whole, texts)), self._codec.encode(texts)
@@ -59,14 +60,26 @@ class Preparer:
             _check_alignments(prepared)
         return prepared
 
+    @cached_property
+    def _defaults(self) -> Decoding:
+        return self._resolve(DEFAULTS, 0)
+
+    def _resolve(self, options: DecodingOptions, texts: int) -> Decoding:
+        limit = self._manifest.limits.max_target_tokens
+        return resolve_options(options, texts, self._manifest.generation, limit, self._slots)
+
     def _split(self, texts: Sequence[str], source_language: str) -> list[Sentences]:
         for index, text in enumerate(texts):
             if problem := _fault(text):
                 raise InvalidInputError(CONTENTS.whole(index), problem)
-        codes = self._manifest.source_languages
-        code = find_language(source_language, codes, "source_language_code") if source_language else None
-        splitter = self._splitters[code or codes[0]]
+        splitter = self._splitter(source_language)
         return [splitter.split(text) for text in texts]
+
+    def _splitter(self, source_language: str) -> Splitter:
+        codes = self._manifest.source_languages
+        if source_language and source_language not in codes:
+            source_language = find_language(source_language, codes, "source_language_code") or ""
+        return self._splitters[source_language or codes[0]]
 
 
 def _fault(text: str) -> str:

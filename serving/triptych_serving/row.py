@@ -38,6 +38,7 @@ class Row:
     max_tokens: int  # the most tokens to produce, prefix included, end of sentence not
     search: Search = GREEDY
     prefix: tuple[int, ...] = ()  # the translation starts with these ids
+    shortlist: NDArray[np.int64] | None = None  # the only tokens that it may need, each once; None: any
     tokens: list[int] = field(
         default_factory=list
     )  # settled so far; in the end the best hypothesis', end of sentence not included
@@ -81,7 +82,7 @@ class Listener(Protocol):
     """Who waits for a call. Runs in an engine's thread: hand over and return. A subclass may hear of the end alone."""
 
     def on_token(self, row: Row) -> None:
-        """`row.tokens` has grown by one."""
+        """`row.tokens` may have grown, or the row is finished."""
         return
 
     def on_end(self) -> None:

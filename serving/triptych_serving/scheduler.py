@@ -19,10 +19,14 @@ class Kind(Enum):
 
     GREEDY = "greedy"
     SEARCH = "search"
+    SHORT_GREEDY = "greedy, within a shortlist"
+    SHORT_SEARCH = "search, within a shortlist"
 
     @classmethod
     def of(cls, row: Row) -> "Kind":
-        return cls.GREEDY if row.search.greedy else cls.SEARCH
+        if row.shortlist is None:
+            return cls.GREEDY if row.search.greedy else cls.SEARCH
+        return cls.SHORT_GREEDY if row.search.greedy else cls.SHORT_SEARCH
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Scheduler:
         return self._admission.rows + sum(map(len, self._retries.values()))
 
     def submit(self, call: Call[Row], now: float) -> None:
-        """Queue all rows of a call, which are of one kind, or none.
+        """Queue all rows of a call, or none.
 
         Raises:
             UnavailableError: the engine is shutting down.
@@ -89,7 +93,8 @@ class Scheduler:
             DeadlineError: the call's deadline has passed already.
         """
         self._admission.admit(call, now)
-        self._turns[Kind.of(call.rows[0])].add(call)
+        for kind, rows in _by_kind(call.rows).items():
+            self._turns[kind].add(call, rows)
 
     def retry(self, jobs: Iterable[Job]) -> None:
         """Queue rows whose batch failed, each to run by itself, before everything else."""
@@ -111,6 +116,10 @@ class Scheduler:
         self._admission.reset()
         return calls
 
+    def waits(self, kind: Kind) -> bool:
+        """Whether a row of this kind does."""
+        return bool(self._turns[kind].rows or self._retries[kind])
+
     def plan(self, kind: Kind, running: Sequence[Job], free: int, idle_workers: int, now: float) -> Plan:
         """Who leaves and who joins a worker's lane.
 
@@ -118,7 +127,7 @@ class Scheduler:
             kind: of the lane.
             running: the lane's rows.
             free: its empty slots.
-            idle_workers: workers without rows of this kind, this one included if it has none; a short queue is shared among them.
+            idle_workers: workers without rows of this kind, this one included if it has none: a short queue is shared.
             now: clock seconds.
         """
         self._sweep(now)
@@ -190,3 +199,10 @@ class Scheduler:
         dead = is_dead(call, now)
         self.counters.expired += dead and not known
         return dead
+
+
+def _by_kind(rows: Iterable[Row]) -> dict[Kind, list[Row]]:
+    found: dict[Kind, list[Row]] = {}
+    for row in rows:
+        found.setdefault(Kind.of(row), []).append(row)
+    return found

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 
 from triptych_serving.constraints import Constraints, Edits, Vocabulary
 from triptych_serving.group import Choice, Continuation, Group
-from triptych_serving.lane import by_length
-from triptych_serving.manifest import TranslationManifest
+from triptych_serving.lane import by_length, shortlists
 from triptych_serving.sampler import Sampler
 from triptych_serving.scheduler import Job
 from triptych_serving.searchslots import SearchSlots
-from triptych_serving.session import Session
 
 MIN_CANDIDATES = 8
 MAX_CANDIDATES = 256  # who wants more reads all log-probabilities
@@ -24,18 +22,14 @@ class SearchLane:
     """Used by one thread.
 
     Args:
-        encoder: graph `source, lengths -> memory`.
-        step: the search graph.
-        manifest: shapes, limits and special tokens.
+        slots: over the search graph.
+        end: the end of the sentence.
         vocabulary: what tokens look like, for texts that must not occur.
-        slots: the most hypotheses at once.
     """
 
-    def __init__(
-        self, encoder: Session, step: Session, manifest: TranslationManifest, vocabulary: Vocabulary, slots: int
-    ) -> None:
-        self._slots = SearchSlots(encoder, step, manifest, slots)
-        self._end = manifest.tokens.end
+    def __init__(self, slots: SearchSlots, end: int, vocabulary: Vocabulary) -> None:
+        self._slots = slots
+        self._end = end
         self._vocabulary = vocabulary
         self._groups: list[Group] = []
         self._owners: list[Group] = []  # of each slot in use
@@ -60,6 +54,8 @@ class SearchLane:
         self._slots.used = 0
 
     def join(self, jobs: Sequence[Job]) -> None:
+        if self._slots.columns is not None:
+            self._slots.columns.admit(shortlists(jobs), shortlists(self.jobs))
         for similar in by_length(jobs):
             slots = self._slots.encode([job.row.source for job in similar])
             for job, slot in zip(similar, slots, strict=True):
@@ -89,11 +85,11 @@ class SearchLane:
         return self._end_groups()
 
     def _force(self) -> None:
-        forced = self._slots.forced
+        forced, columns = self._slots.forced, self._slots.columns
         forced[: self._slots.used] = 0
         for group in self._groups:
             if (token := group.forced) is not None:
-                forced[group.slots[0]] = token
+                forced[group.slots[0]] = token if columns is None else columns.place(token)
 
     def _candidates(self) -> int:
         wanted = max((group.candidates for group in self._groups if group.candidates <= MAX_CANDIDATES), default=0)

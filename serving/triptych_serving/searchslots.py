@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from triptych_serving.columns import Columns
 from triptych_serving.constraints import Edits, merge
 from triptych_serving.group import Continuation
 from triptych_serving.manifest import TranslationManifest
@@ -14,17 +15,24 @@ EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
 
 
 class SearchSlots(Slots):
-    """Arguments as Slots; `step` is the search graph."""
+    """Arguments as Slots; `step` is the search graph.
 
-    def __init__(self, encoder: Session, step: Session, manifest: TranslationManifest, count: int) -> None:
+    Args:
+        columns: of the output projection, if the graph is a short one.
+    """
+
+    def __init__(
+        self, encoder: Session, step: Session, manifest: TranslationManifest, count: int, columns: Columns | None = None
+    ) -> None:
         super().__init__(encoder, step, manifest, count)
+        self.columns = columns
         targets, sources = manifest.limits.max_target_tokens, max(2, manifest.limits.max_source_tokens)
-        self.vocabulary_size = step.output_width("log_probabilities")
+        self.vocabulary_size = step.output_width("log_probabilities") if columns is None else columns.smallest
         self.so_far = np.zeros(count, np.float64)  # log-probability of each hypothesis
         self.history = np.zeros((count, targets), np.int64)
         self.attended = np.zeros((count, targets, sources), np.float32)  # by target token, for those who ask
         self.forced_log_probabilities = np.zeros((count, 1), np.float32)
-        self.log_probabilities = np.zeros((count, self.vocabulary_size), np.float32)
+        self.log_probabilities = np.zeros((count, self.vocabulary_size), np.float32)  # only of all columns
         self.attention = np.zeros((count, sources), np.float32)  # of the step
         self.best: Mapping[str, Array] = {}  # of the step: `top_log_probabilities` and `top_tokens` `[count, candidates]`
         self._best: dict[int, Mapping[str, Array]] = {}
@@ -48,15 +56,15 @@ class SearchSlots(Slots):
                 "top_tokens": np.zeros(shape, np.int64),
             }
         self.best = self._best[candidates]
-        inputs = self._fill_edits(edits) if edits else self._no_edits
-        outputs = {
-            **self.best,
-            "forced_log_probabilities": self.forced_log_probabilities,
-            "log_probabilities": self.log_probabilities,
-            "attention": self.attention,
-        }
-        key = (candidates, len(edits) and inputs["edit_tokens"].shape[1])
-        self.run(key, {**inputs, "candidates": np.array([candidates])}, outputs)
+        inputs = dict(self._fill_edits(edits))
+        outputs = {**self.best, "forced_log_probabilities": self.forced_log_probabilities, "attention": self.attention}
+        inputs = {**inputs, "candidates": np.array([candidates])}
+        if self.columns is None:
+            outputs["log_probabilities"] = self.log_probabilities
+        else:
+            inputs |= self.columns.inputs
+        width = inputs["edit_tokens"].shape[1] if edits else 0
+        self.run((candidates, width, self.columns and self.columns.size), inputs, outputs)
 
     def continuations(self) -> tuple[list[list[float]], list[list[int]]]:
         """By slot: log-probabilities of the hypothesis with each of the step's best tokens, and these tokens."""
@@ -106,6 +114,10 @@ class SearchSlots(Slots):
         self.attended[target, :cached, :length] = self.attended[source, :cached, :length]
 
     def _fill_edits(self, edits: Sequence[Edits | None]) -> Mapping[str, Array]:
+        if not edits:
+            return self._no_edits
+        if self.columns is not None:
+            edits = [edit and self.columns.translate(edit) for edit in edits]
         arrays: tuple[Array, ...] = merge(edits)
         width = arrays[0].shape[1]
         if width not in self._edits:

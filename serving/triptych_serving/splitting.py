@@ -64,11 +64,13 @@ class Splitter:
         start = 0
         while len(line) - start > WINDOW:
             part = line[start : start + WINDOW]
-            for found in (self._segment(part), list(_at_ends(part, INNER_END)), [part, ""]):
-                if len(found) > 1:  # the last may go on behind the window
+            for segments in (self._segment(part), list(_at_ends(part, INNER_END))):
+                if known := segments[:-1]:  # the last may go on behind the window
                     break
-            yield from found[:-1]
-            start += sum(map(len, found[:-1]))
+            else:
+                known = [line[start : _next_end(line, start)]]
+            yield from known
+            start += sum(map(len, known))
         yield from self._segment(line[start:])
 
     def _segment(self, part: str) -> list[str]:
@@ -98,6 +100,11 @@ def _at_ends(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
         start = match.end()
     if start < len(text):
         yield text[start:]
+
+
+def _next_end(text: str, start: int) -> int:
+    match = INNER_END.search(text, start)
+    return match.end() if match else len(text)
 
 
 def _with_letters(segments: Iterable[str]) -> Iterator[str]:

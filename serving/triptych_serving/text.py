@@ -76,6 +76,8 @@ class TextCodec:
             InvalidInputError: one is not shorter than the translation may be, or not Unicode; names its index.
         """
         owners = [index for index, prefix in enumerate(prefixes) if prefix.strip()]
+        if not owners:
+            return [()] * len(prefixes)
         encodings = encode_inputs(
             lambda texts: self._tokenizer.encode_batch(texts, add_special_tokens=False),
             [(prefixes[index],) for index in owners],
@@ -87,7 +89,9 @@ class TextCodec:
 
     def fits(self, sentence: str) -> bool:
         """Whether the model takes it as one source."""
-        if 4 * len(sentence) < self._source.tokens:  # a character has up to four bytes, a token at least one
+        if (
+            len(sentence.encode()) + 2 <= self._source.tokens
+        ):  # a token has a byte at least; a space comes before, an end behind
             return True
         return len(sentence) <= self._source.characters and len(self._tokenizer.encode(sentence)) <= self._source.tokens
 

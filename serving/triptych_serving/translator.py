@@ -14,15 +14,13 @@ from triptych_serving.errors import UnsupportedError
 from triptych_serving.lanes import Lanes
 from triptych_serving.manifest import TranslationManifest
 from triptych_serving.options import DecodingOptions
-from triptych_serving.preparing import Preparer
+from triptych_serving.preparing import DEFAULTS, Preparer
 from triptych_serving.processor import usable_cpus
-from triptych_serving.row import Call, Row
+from triptych_serving.row import Call, Listener, Row
 from triptych_serving.scoring import Score, Scorer
 from triptych_serving.session import Session
 from triptych_serving.text import TextCodec
 from triptych_serving.waiting import run_rows
-
-DEFAULTS = DecodingOptions()
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,11 @@ class Translator:
         self._scorer: Scorer | None = None
         self._loading = threading.Lock()
         self.lanes = Lanes(bundle, self.precision, options.engine.slots)
-        self.engine = Engine(self.lanes.make, options.engine)
+        self.engine = Engine(self.lanes.make, options.engine, first=self.lanes.usual)
         self.engine.start()
 
     def prepare(self, texts: Sequence[str], options: DecodingOptions = DEFAULTS, source_language: str = "") -> Prepared:
-        """Check options, split texts into sentences, tokenize.
+        """Check options, split texts into sentences, tokenize; what is returned can be submitted to the engine.
 
         Args:
             texts: what to translate.
@@ -68,10 +66,31 @@ class Translator:
             InvalidInputError: an option is out of range, or a text empty or too long.
             UnsupportedError: the model's bundle is too old for what an option asks for.
         """
-        prepared = self._preparer.prepare(texts, options, source_language)
-        if not all(row.search.greedy for row in prepared.rows):
-            self.lanes.open_search()
+        prepared = self.tokenize(texts, options, source_language)
+        self.get_ready_for(prepared)
         return prepared
+
+    def tokenize(self, texts: Sequence[str], options: DecodingOptions, source_language: str = "") -> Prepared:
+        """The quick part of `prepare`, with its arguments; `get_ready_for` is the rest.
+
+        Raises:
+            InvalidInputError: an option is out of range, or a text empty or too long.
+        """
+        prepared = self._preparer.prepare(texts, options, source_language)
+        self.lanes.assign(prepared.rows)
+        return prepared
+
+    def is_ready_for(self, prepared: Prepared) -> bool:
+        """`get_ready_for` has nothing to do."""
+        return self.lanes.is_open_for(prepared.rows)
+
+    def get_ready_for(self, prepared: Prepared) -> None:
+        """Load and build what its search needs, once, so that the engine's threads find it: some tenths of a second.
+
+        Raises:
+            UnsupportedError: the model's bundle is too old for this search.
+        """
+        self.lanes.open_for(prepared.rows)
 
     def outputs(self, prepared: Prepared) -> list[Output]:
         """What the finished rows say, text by text."""
@@ -148,6 +167,8 @@ class Translator:
         Raises:
             ServingError: the call as a whole failed.
         """
+        self.lanes.assign(rows)
+        self.lanes.open_for(rows)
         run_rows(self.engine, rows)
 
     def describe(self) -> str:
@@ -170,7 +191,7 @@ class Translator:
         return Scorer(session, self.codec, self.manifest.tokens, self._options.engine.workers)
 
 
-class _Messenger:
+class _Messenger(Listener):
     """A listener that wakes a thread at every token."""
 
     def __init__(self, news: "queue.SimpleQueue[Row | None]") -> None:

@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from triptych_serving.row import Call, Row
 
@@ -22,12 +22,13 @@ class Turns:
         self._turn = 0
         self.rows = 0
 
-    def add(self, call: Call[Row]) -> None:
-        """A new call joins the turn that is being served."""
+    def add(self, call: Call[Row], rows: Iterable[Row]) -> None:
+        """Rows of a new call join the turn that is being served."""
         deadline = math.inf if call.deadline is None else call.deadline
         self._arrivals += 1
-        heapq.heappush(self._heap, (self._turn, deadline, self._arrivals, call, deque(call.rows)))
-        self.rows += len(call.rows)
+        queue = deque(rows)
+        heapq.heappush(self._heap, (self._turn, deadline, self._arrivals, call, queue))
+        self.rows += len(queue)
 
     def peek(self) -> tuple[Call[Row], Row] | None:
         """Whose turn it is, and the row that it would give."""

@@ -4,15 +4,17 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 import pytest
 
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
-from triptych_client import AsyncClient, Client, DeadlineExceededError
+from triptych_client import AsyncClient, Client, DeadlineExceededError, DecodingOptions
 from triptych_serving.lane import GreedyLane
 from triptych_serving.scheduler import Job
+from triptych_serving.searchlane import SearchLane
 from triptych_serving.translator import Translator
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
@@ -20,6 +22,11 @@ from .in_process import running_server
 from .processes import PATIENCE_SECONDS
 
 MANY = SOURCES * 10
+OPTIONS = [
+    pytest.param(translation_pb2.DecodingOptions(), id="greedy"),
+    pytest.param(translation_pb2.DecodingOptions(beam_size=3), id="beams"),
+    pytest.param(translation_pb2.DecodingOptions(sampling_topk=5), id="samples"),
+]
 
 
 class Pace:
@@ -32,15 +39,19 @@ class Pace:
 
 @pytest.fixture
 def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
-    step, pace = GreedyLane.step, Pace()
+    pace = Pace()
 
-    def paced(lane: GreedyLane) -> list[Job]:
-        pace.steps += 1
-        if pace.slow.is_set():
-            time.sleep(0.02)
-        return step(lane)
+    def paced(step: Callable[[Any], list[Job]]) -> Callable[[Any], list[Job]]:
+        def run(lane: Any) -> list[Job]:
+            pace.steps += 1
+            if pace.slow.is_set():
+                time.sleep(0.02)
+            return step(lane)
 
-    monkeypatch.setattr(GreedyLane, "step", paced)
+        return run
+
+    for lane in (GreedyLane, SearchLane):
+        monkeypatch.setattr(lane, "step", paced(lane.step))
     return pace
 
 
@@ -66,11 +77,15 @@ def assert_idle_and_well(address: str, translator: Translator, pace: Pace) -> No
         assert client.translate(SOURCE).text == TARGET
 
 
-def test_a_stream_that_is_cancelled_in_the_middle(server: tuple[str, Translator], pace: Pace) -> None:
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_stream_that_is_cancelled_in_the_middle(
+    server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions
+) -> None:
     address, translator = server
     pace.slow.set()
+    request = translation_pb2.TranslateStreamRequest(contents=MANY, options=options)
     with grpc.insecure_channel(address) as channel:
-        events = TranslationServiceStub(channel).TranslateStream(translation_pb2.TranslateStreamRequest(contents=MANY))
+        events = TranslationServiceStub(channel).TranslateStream(request)
         assert [next(events).WhichOneof("event") for _ in range(3)] == ["piece"] * 3
         assert translator.engine.load() != (0, 0)
         events.cancel()
@@ -87,14 +102,25 @@ def test_a_stream_whose_reader_is_slow_and_then_gone(server: tuple[str, Translat
     assert_idle_and_well(address, translator, pace)
 
 
-def test_a_call_that_is_cancelled(server: tuple[str, Translator], pace: Pace) -> None:
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_call_that_is_cancelled(server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions) -> None:
     address, translator = server
     pace.slow.set()
+    request = translation_pb2.TranslateRequest(contents=MANY, options=options)
     with grpc.insecure_channel(address) as channel:
-        call = TranslationServiceStub(channel).Translate.future(translation_pb2.TranslateRequest(contents=MANY))
+        call = TranslationServiceStub(channel).Translate.future(request)
         eventually(lambda: translator.engine.load() != (0, 0))
         call.cancel()
         assert_idle_and_well(address, translator, pace)
+
+
+def test_one_long_text_that_is_cancelled(server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = server
+    pace.slow.set()
+    with Client(address) as client, client.translate_stream("\n".join(MANY)) as stream:
+        next(stream)
+        assert sum(translator.engine.load()) > len(MANY) / 2
+    assert_idle_and_well(address, translator, pace)
 
 
 def test_a_call_whose_deadline_passes(server: tuple[str, Translator], pace: Pace) -> None:
@@ -112,11 +138,12 @@ def test_hundreds_of_callers_that_go_away(server: tuple[str, Translator], pace: 
         async with AsyncClient(address) as client:
 
             async def leave(index: int) -> None:
+                options = DecodingOptions(beam_size=1 + index % 4)
                 if index % 2:
-                    async with client.translate_stream(SOURCES[index]) as stream:
+                    async with client.translate_stream(SOURCES[index], options=options) as stream:
                         await anext(stream)
                 else:
-                    task = asyncio.create_task(client.translate_many(SOURCES[:20]))
+                    task = asyncio.create_task(client.translate_many(SOURCES[:20], options=options))
                     await asyncio.sleep(index % 7 / 1_000)
                     task.cancel()
 

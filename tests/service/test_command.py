@@ -52,8 +52,11 @@ def test_a_server_streams(server: ServerProcess) -> None:
 
 
 BAD = [
-    (["a", "1 " * 50], "text 2: 102 tokens are too long, the model takes at most 64 tokens; split the text"),
-    (["--stream", "a", "1 " * 50], "text 2: 102 tokens are too long, the model takes at most 64 tokens; split the text"),
+    (["a", "1 " * 50], "text 2: 101 tokens are too long for one sentence, the model takes at most 64 tokens; it begins"),
+    (
+        ["--stream", "a", "1 " * 50],
+        "text 2: 101 tokens are too long for one sentence, the model takes at most 64 tokens; it begins",
+    ),
     (["--model", "foo", "a"], "NOT_FOUND: model 'foo' is not here; there are: toy (request "),
     (["--target-language", "german", "a"], "INVALID_ARGUMENT: target_language_code: 'german' is not a language code"),
     (["--max-length", "64", "a"], "INVALID_ARGUMENT: options.max_length: 64 is above the model's limit"),

@@ -62,17 +62,17 @@ def test_an_unknown_precision_names_those_that_are_there() -> None:
 
 
 def test_without_a_whole_bundle_there_is_no_server(tmp_path: Path) -> None:
-    truncate(copy_bundle(tmp_path, "first") / "weights.fp32.bin")
+    fault = truncate(copy_bundle(tmp_path, "first") / "weights.fp32.bin")
     tamper(copy_bundle(tmp_path, "second") / "tokenizer.json")
     line = refusal("--models", tmp_path, "--port", "0")
     assert line.startswith("Error: no model can be served: ")
-    assert "weights.fp32.bin has 217,087 bytes" in line
+    assert fault in line
     assert "tokenizer.json does not have its recorded SHA-256" in line
 
 
 def test_damaged_bundles_do_not_stop_a_whole_one(tmp_path: Path) -> None:
     copy_bundle(tmp_path, "good")
-    truncate(copy_bundle(tmp_path, "truncated") / "weights.fp32.bin")
+    fault = truncate(copy_bundle(tmp_path, "truncated") / "weights.fp32.bin")
     tamper(copy_bundle(tmp_path, "tampered") / "tokenizer.json")
     with ServerProcess(tmp_path) as server, Client(server.address, retries=0) as client:
         assert client.translate(SOURCE).text == client.translate(SOURCE, model="good").text == TARGET
@@ -83,7 +83,7 @@ def test_damaged_bundles_do_not_stop_a_whole_one(tmp_path: Path) -> None:
             "truncated": ModelState.FAILED,
         }
         assert "SHA-256" in states["tampered"].state_message
-        assert "expected 217,088" in client.model("truncated").state_message
+        assert fault in client.model("truncated").state_message
         with pytest.raises(UnavailableError, match="model 'truncated' could not be loaded"):
             client.translate(SOURCE, model="truncated")
 

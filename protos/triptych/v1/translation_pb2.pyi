@@ -27,21 +27,27 @@ class _SplitSentences:
 class _SplitSentencesEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SplitSentences.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SPLIT_SENTENCES_UNSPECIFIED: _SplitSentences.ValueType  # 0
-    """The server's default: AUTO where it can split, OFF where it cannot yet."""
+    """AUTO."""
     SPLIT_SENTENCES_AUTO: _SplitSentences.ValueType  # 1
-    """Split a text into sentences, translate them apart and join them with their own white space."""
+    """Split a text at the ends of sentences and of lines, by the rules of the source language, translate the sentences apart and
+    join them with the text's own white space, kept to the letter. A text may have 1,000,000 characters; each of its
+    sentences must fit the model.
+    """
     SPLIT_SENTENCES_OFF: _SplitSentences.ValueType  # 2
-    """Translate a text as it stands, in one piece."""
+    """Translate a text as it stands, in one piece, which must fit the model."""
 
 class SplitSentences(_SplitSentences, metaclass=_SplitSentencesEnumTypeWrapper):
     """How a server treats the sentences of a text."""
 
 SPLIT_SENTENCES_UNSPECIFIED: SplitSentences.ValueType  # 0
-"""The server's default: AUTO where it can split, OFF where it cannot yet."""
+"""AUTO."""
 SPLIT_SENTENCES_AUTO: SplitSentences.ValueType  # 1
-"""Split a text into sentences, translate them apart and join them with their own white space."""
+"""Split a text at the ends of sentences and of lines, by the rules of the source language, translate the sentences apart and
+join them with the text's own white space, kept to the letter. A text may have 1,000,000 characters; each of its
+sentences must fit the model.
+"""
 SPLIT_SENTENCES_OFF: SplitSentences.ValueType  # 2
-"""Translate a text as it stands, in one piece."""
+"""Translate a text as it stands, in one piece, which must fit the model."""
 Global___SplitSentences: _TypeAlias = SplitSentences  # noqa: Y015
 
 class _FinishReason:
@@ -54,7 +60,7 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     FINISH_REASON_STOP: _FinishReason.ValueType  # 1
     """The model ended the sentence."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
-    """`max_length` or the model's own limit was reached; the text is incomplete."""
+    """`max_length` or the model's own limit was reached, in one of the sentences at least; the text is incomplete."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Why a translation ended."""
@@ -63,7 +69,7 @@ FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
 FINISH_REASON_STOP: FinishReason.ValueType  # 1
 """The model ended the sentence."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
-"""`max_length` or the model's own limit was reached; the text is incomplete."""
+"""`max_length` or the model's own limit was reached, in one of the sentences at least; the text is incomplete."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 @_typing.final
@@ -91,44 +97,62 @@ class DecodingOptions(_message.Message):
     RETURN_ALIGNMENT_FIELD_NUMBER: _builtins.int
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
-    """Hypotheses kept at each step; 1 is greedy search."""
+    """Hypotheses kept at each step; 1 is greedy search. At most the server's slots (32 unless it was told otherwise), and 1 while
+    sampling.
+    """
     patience: _builtins.float
-    """Beam search goes on until beam_size x patience hypotheses are finished (Kasai et al. 2022). 1 is plain beam search."""
+    """Beam search goes on until beam_size x patience hypotheses are finished (Kasai et al. 2022). 1 is plain beam search. Above 0, at
+    most 1,000.
+    """
     num_hypotheses: _builtins.int
-    """Translations returned for each text, best first; at most beam_size, unless sampling."""
+    """Translations returned for each text, best first; at most beam_size, or the server's slots while sampling. Of a text with
+    several sentences the second has every sentence's second best, and so on.
+    """
     length_penalty: _builtins.float
-    """Exponent alpha: a hypothesis is ranked by log-probability / length^alpha."""
+    """Exponent alpha: a hypothesis is ranked by log-probability / length^alpha. -100 to 100."""
     coverage_penalty: _builtins.float
-    """Weight beta of the coverage penalty (Wu et al. 2016, equation 14)."""
+    """Weight beta of the coverage penalty (Wu et al. 2016, equation 14). 0 to 1,000; 0 is off."""
     repetition_penalty: _builtins.float
-    """Divides the scores of tokens that were already produced (Keskar et al. 2019). 1 is off."""
+    """Divides the scores of tokens that were already produced (Keskar et al. 2019). 0.001 to 1,000; 1 is off."""
     no_repeat_ngram_size: _builtins.int
     """No run of this many tokens occurs twice. 0 is off."""
     min_length: _builtins.int
-    """The fewest tokens of a translation, not counting the end of the sentence."""
+    """The fewest tokens of a translation, not counting the end of the sentence; at most max_length. Of each sentence, where texts
+    are split.
+    """
     max_length: _builtins.int
-    """The most tokens of a translation, not counting the end of the sentence."""
+    """The most tokens of a translation, not counting the end of the sentence. Of each sentence, where texts are split."""
     sampling_temperature: _builtins.float
-    """Divides the logits while sampling, which sampling_topk (other than 1) or sampling_topp turns on. Above 0; default 1."""
+    """Divides the logits while sampling, which sampling_topk (other than 1) or sampling_topp turns on. 0.001 to 1,000;
+    default 1.
+    """
     sampling_topk: _builtins.int
     """Draw from the k likeliest tokens; 1 is greedy search, 0 is all tokens."""
     sampling_topp: _builtins.float
-    """Draw from the likeliest tokens that together have this probability."""
+    """Draw from the likeliest tokens that together have this probability, and among the k likeliest where sampling_topk is given.
+    Above 0, at most 1; 1 is all tokens.
+    """
     seed: _builtins.int
-    """The same seed, text and options give the same sample, whatever else the server does."""
+    """The same seed, text and options give the same sample, whatever else the server does (int8: as long as it does the same).
+    Absent: a random one for each call.
+    """
     return_scores: _builtins.bool
     """Return each hypothesis' score."""
     return_alignment: _builtins.bool
-    """Return which source tokens each target token attended to."""
+    """Return which source tokens each target token attended to. A text of several sentences has, over all of them and all
+    hypotheses, at most 16,777,216 weights.
+    """
     split_sentences: Global___SplitSentences.ValueType
-    """Split texts into sentences before they are translated."""
+    """Split texts into sentences before they are translated. AUTO by default."""
     @_builtins.property
     def suppress_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts that must not occur in a translation."""
+        """Texts that must not occur in a translation: at most 256, each of 1 to 256 characters."""
 
     @_builtins.property
     def target_prefix(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Each translation starts with the text of the same index. Either none or one for each text; may be empty."""
+        """Each translation starts with the text of the same index. Either none or one for each text; may be empty. It is for the first
+        sentence, and must have fewer tokens than max_length. White space at its end is best left away.
+        """
 
     def __init__(
         self,
@@ -307,7 +331,7 @@ class Translation(_message.Message):
     translated_text: _builtins.str
     """The best hypothesis."""
     source_token_count: _builtins.int
-    """Tokens of the source, the end of the sentence included."""
+    """Tokens of the source, the ends of its sentences included."""
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
         """Best first; as many as num_hypotheses."""
@@ -338,10 +362,12 @@ class Hypothesis(_message.Message):
     ALIGNMENT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     score: _builtins.float
-    """Log-probability, divided by length^length_penalty. Only with return_scores."""
+    """What hypotheses are ranked by: log-probability / length^length_penalty, plus the coverage penalty. The length counts the end
+    of the sentence. The sum of the sentences' scores, where there are several. Only with return_scores.
+    """
     finish_reason: Global___FinishReason.ValueType
     token_count: _builtins.int
-    """Tokens of the text, the end of the sentence not included."""
+    """Tokens of the text, the ends of its sentences not included."""
     @_builtins.property
     def alignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenAlignment]:
         """One for each target token. Only with return_alignment."""
@@ -367,7 +393,9 @@ Global___Hypothesis: _TypeAlias = Hypothesis  # noqa: Y015
 
 @_typing.final
 class TokenAlignment(_message.Message):
-    """Attention of one target token over the source tokens."""
+    """Attention of one target token over the source tokens of the whole text: one weight for each of source_token_count, with a sum
+    of 1, and 0 outside of its own sentence.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -59,7 +59,7 @@ class TranslationServiceServicer:
     def Translate(self, request, context):
         """Translates many texts; `translations` has their order.
 
-        INVALID_ARGUMENT: a text is empty or longer than the model allows, or an option is out of range.
+        INVALID_ARGUMENT: a text is empty, one of its sentences is longer than the model allows, or an option is out of range.
         NOT_FOUND: no such model, version or language pair.
         FAILED_PRECONDITION: the model cannot do what an option asks for.
         RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to try again.
@@ -72,7 +72,8 @@ class TranslationServiceServicer:
     def TranslateStream(self, request, context):
         """Sends pieces of text while they are decoded, then each text's whole translation.
 
-        Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation.
+        Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation. Of beams that
+        is what all of them agree on. A sentence's pieces follow when the sentences before it are done.
         Statuses as for Translate.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -80,7 +81,11 @@ class TranslationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ScoreTranslations(self, request, context):
-        """The log-probability of given translations under the model.
+        """The log-probability of given translations under the model. Neither side of a pair is split into sentences.
+
+        INVALID_ARGUMENT: a text is empty or longer than the model allows.
+        FAILED_PRECONDITION: the model was exported without what this needs.
+        Other statuses as for Translate.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,7 @@ class TranslationServiceStub:
     Translate: _grpc.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]
     """Translates many texts; `translations` has their order.
 
-    INVALID_ARGUMENT: a text is empty or longer than the model allows, or an option is out of range.
+    INVALID_ARGUMENT: a text is empty, one of its sentences is longer than the model allows, or an option is out of range.
     NOT_FOUND: no such model, version or language pair.
     FAILED_PRECONDITION: the model cannot do what an option asks for.
     RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to try again.
@@ -45,11 +45,17 @@ class TranslationServiceStub:
     TranslateStream: _grpc.UnaryStreamMultiCallable[_translation_pb2.TranslateStreamRequest, _translation_pb2.TranslateStreamResponse]
     """Sends pieces of text while they are decoded, then each text's whole translation.
 
-    Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation.
+    Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation. Of beams that
+    is what all of them agree on. A sentence's pieces follow when the sentences before it are done.
     Statuses as for Translate.
     """
     ScoreTranslations: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreTranslationsRequest, _translation_pb2.ScoreTranslationsResponse]
-    """The log-probability of given translations under the model."""
+    """The log-probability of given translations under the model. Neither side of a pair is split into sentences.
+
+    INVALID_ARGUMENT: a text is empty or longer than the model allows.
+    FAILED_PRECONDITION: the model was exported without what this needs.
+    Other statuses as for Translate.
+    """
 
 @_typing.type_check_only
 class TranslationServiceAsyncStub(TranslationServiceStub):
@@ -59,7 +65,7 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     Translate: _aio.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]  # type: ignore[assignment]
     """Translates many texts; `translations` has their order.
 
-    INVALID_ARGUMENT: a text is empty or longer than the model allows, or an option is out of range.
+    INVALID_ARGUMENT: a text is empty, one of its sentences is longer than the model allows, or an option is out of range.
     NOT_FOUND: no such model, version or language pair.
     FAILED_PRECONDITION: the model cannot do what an option asks for.
     RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to try again.
@@ -68,11 +74,17 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     TranslateStream: _aio.UnaryStreamMultiCallable[_translation_pb2.TranslateStreamRequest, _translation_pb2.TranslateStreamResponse]  # type: ignore[assignment]
     """Sends pieces of text while they are decoded, then each text's whole translation.
 
-    Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation.
+    Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation. Of beams that
+    is what all of them agree on. A sentence's pieces follow when the sentences before it are done.
     Statuses as for Translate.
     """
     ScoreTranslations: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreTranslationsRequest, _translation_pb2.ScoreTranslationsResponse]  # type: ignore[assignment]
-    """The log-probability of given translations under the model."""
+    """The log-probability of given translations under the model. Neither side of a pair is split into sentences.
+
+    INVALID_ARGUMENT: a text is empty or longer than the model allows.
+    FAILED_PRECONDITION: the model was exported without what this needs.
+    Other statuses as for Translate.
+    """
 
 class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Translates text with an encoder-decoder model."""
@@ -85,7 +97,7 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_translation_pb2.TranslateResponse, _abc.Awaitable[_translation_pb2.TranslateResponse]]:
         """Translates many texts; `translations` has their order.
 
-        INVALID_ARGUMENT: a text is empty or longer than the model allows, or an option is out of range.
+        INVALID_ARGUMENT: a text is empty, one of its sentences is longer than the model allows, or an option is out of range.
         NOT_FOUND: no such model, version or language pair.
         FAILED_PRECONDITION: the model cannot do what an option asks for.
         RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to try again.
@@ -100,7 +112,8 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_translation_pb2.TranslateStreamResponse], _abc.AsyncIterator[_translation_pb2.TranslateStreamResponse]]:
         """Sends pieces of text while they are decoded, then each text's whole translation.
 
-        Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation.
+        Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation. Of beams that
+        is what all of them agree on. A sentence's pieces follow when the sentences before it are done.
         Statuses as for Translate.
         """
 
@@ -110,6 +123,11 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _translation_pb2.ScoreTranslationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.ScoreTranslationsResponse, _abc.Awaitable[_translation_pb2.ScoreTranslationsResponse]]:
-        """The log-probability of given translations under the model."""
+        """The log-probability of given translations under the model. Neither side of a pair is split into sentences.
+
+        INVALID_ARGUMENT: a text is empty or longer than the model allows.
+        FAILED_PRECONDITION: the model was exported without what this needs.
+        Other statuses as for Translate.
+        """
 
 def add_TranslationServiceServicer_to_server(servicer: TranslationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

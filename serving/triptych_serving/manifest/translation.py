@@ -9,6 +9,7 @@ from triptych_serving.manifest.base import Manifest, check_common, parse_common
 from triptych_serving.manifest.generation import Generation, parse_generation
 
 TRANSLATION = "translation"
+SHORT = ("shortlist", "short_step", "short_search", "projection")
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,15 @@ class TranslationGraphs:
     search: str = ""  # empty in old bundles, which decode greedily only
     score: str = ""  # empty in old bundles
     saturation_free: bool = False  # integer weights of 7 bits: no product overflows, whatever the processor
+    shortlist: str = ""  # which tokens a source may need; with it go the three that follow, or none of them
+    short_step: str = ""
+    short_search: str = ""
+    projection: str = ""  # what the short graphs' columns are taken from
 
     @property
     def files(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.encoder, self.step, self.search, self.score) if name)
+        names = (self.encoder, self.step, self.search, self.score, self.shortlist, self.short_step, self.short_search)
+        return tuple(name for name in (*names, self.projection) if name)
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ def parse_translation(fields: Fields, faults: list[str]) -> TranslationManifest:
                 graphs.get("search", str, ""),
                 graphs.get("score", str, ""),
                 graphs.get("saturation_free", bool, False),
+                *(graphs.get(name, str, "") for name in SHORT),
             )
             for name, graphs in fields.objects("precisions").items()
         },

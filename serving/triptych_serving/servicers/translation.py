@@ -94,7 +94,9 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         translator = self._registry().find(translation_wish_from(request))
         contents, options = contents_from(request), options_from(request.options)
         language = request.source_language_code
-        prepared = await self._offload.run(sum(map(len, contents)), translator.prepare, contents, options, language)
+        prepared = await self._offload.run(sum(map(len, contents)), translator.tokenize, contents, options, language)
+        if not translator.is_ready_for(prepared):
+            await self._offload.run_in_thread(translator.get_ready_for, prepared)
         job = _Job(translator, prepared, arrival, streams)
         job.submit()
         return job

@@ -44,6 +44,17 @@ def test_more_pairs_than_one_batch(run: Run, pairs: Path, monkeypatch: pytest.Mo
     assert run(*Toy, pairs).out.startswith("BLEU 100.00")
 
 
+def test_beams(run: Run, pairs: Path) -> None:
+    assert run(*Toy, pairs, "--beam-size", "4", "--length-penalty", "0.6").out.startswith("BLEU 100.00")
+    assert "options.beam_size: 99" in run(*Toy, pairs, "--beam-size", "99").error
+
+
+def test_a_source_is_translated_in_one_piece(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "two.tsv"
+    path.write_text(" ".join(source for source, _ in PAIRS[:8]) + "\tx\n", encoding="utf-8")
+    assert "too long, the model takes at most 64 tokens" in run(*Toy, path).error
+
+
 def test_a_pair_that_is_too_long_is_named(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("triptych_cli.embedded.EmbeddedBackend.batch", 7)
     with open(pairs, "a", encoding="utf-8") as file:

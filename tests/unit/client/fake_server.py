@@ -54,6 +54,12 @@ def translation(text: str) -> translation_pb2.Translation:
     return translation_pb2.Translation(translated_text=text.upper(), hypotheses=[hypothesis], source_token_count=len(text) + 1)
 
 
+def score(pair: translation_pb2.TranslationPair) -> translation_pb2.TranslationScore:
+    """What this server thinks of a pair: a translation is to be as loud as the source."""
+    tokens = [-float(a.upper() != b) for a, b in zip(pair.source, pair.target, strict=True)]
+    return translation_pb2.TranslationScore(log_probability=sum(tokens), token_log_probabilities=tokens)
+
+
 @dataclass
 class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, model_pb2_grpc.ModelServiceServicer):
     """Each call takes the next step of `script`, a stream one more before its result; without a script calls succeed."""
@@ -121,6 +127,18 @@ class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, 
         self._step(context)
         yield translation_pb2.TranslateStreamResponse(result=translation_pb2.TranslationResult(translation=whole))
         yield translation_pb2.TranslateStreamResponse(summary=translation_pb2.StreamSummary(model="shout", model_version="2"))
+
+    def ScoreTranslations(
+        self, request: translation_pb2.ScoreTranslationsRequest, context: grpc.ServicerContext
+    ) -> translation_pb2.ScoreTranslationsResponse:
+        """Every letter that differs costs 1."""
+        self._take(request, context)
+        return translation_pb2.ScoreTranslationsResponse(
+            scores=[score(pair) for pair in request.pairs],
+            model="shout",
+            model_version="2",
+            timing=common_pb2.Timing(inference_seconds=0.25),
+        )
 
     def ListModels(self, request: model_pb2.ListModelsRequest, context: grpc.ServicerContext) -> model_pb2.ListModelsResponse:
         self._take(request, context)

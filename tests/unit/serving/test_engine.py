@@ -198,7 +198,7 @@ def test_a_stream_hears_of_every_token() -> None:
         for call in (streamed, silent):
             engine.submit(call)
             call.wait()
-    assert streamed.listener.tokens == [1, 2, 3]  # with the fourth it ends
+    assert streamed.listener.tokens == [1, 2, 3, 4]
     assert silent.listener.tokens == []
 
 

@@ -120,7 +120,7 @@ def test_the_newest_version_is_served(repository: Path) -> None:
 def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
     copy_bundle(repository, "good")
     tamper(copy_bundle(repository, "tampered") / "tokenizer.json")
-    truncate(copy_bundle(repository, "truncated") / "weights.fp32.bin")
+    fault = truncate(copy_bundle(repository, "truncated") / "weights.fp32.bin")
     edit_manifest(copy_bundle(repository, "misshapen"), lambda manifest: manifest["decoder"].update(heads=3))
     edit_manifest(copy_bundle(repository, "huge"), lambda manifest: manifest["limits"].update(max_target_tokens=10**13))
     (repository / "no-bundle" / "1").mkdir(parents=True)
@@ -130,7 +130,7 @@ def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
         faults = {model.entry.name: model.fault for model in registry.models if model.model is None}
     assert faults.keys() == {"tampered", "truncated", "misshapen", "huge", "no-bundle"}
     assert "SHA-256" in faults["tampered"]
-    assert "expected 217,088" in faults["truncated"]
+    assert fault in faults["truncated"]
     assert "bundle.json is missing" in faults["no-bundle"]
     assert all(str(repository / name) in fault and "\n" not in fault for name, fault in faults.items())
 

@@ -78,6 +78,11 @@ def test_what_has_no_end_is_never_cut() -> None:
     assert list(split(text, longest=10)) == [text]
 
 
+def test_an_endless_sentence_is_one_sentence() -> None:
+    endless = "a" * 50_000 + "."
+    assert list(split(f"{endless} Then an end. {endless}")) == [endless, "Then an end.", endless]
+
+
 def test_a_long_line_is_split_where_its_sentences_end() -> None:
     sentences = [f"This is sentence {number} of a long paragraph." for number in range(2_000)]
     assert list(split(" ".join(sentences))) == sentences

@@ -1,0 +1,274 @@
+"""Every way to decode, through a real server: beams, samples, prefixes, penalties, scores, alignments, long texts."""
+
+import asyncio
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from triptych.v1 import translation_pb2
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_client import (
+    AsyncClient,
+    Client,
+    DecodingOptions,
+    FailedPreconditionError,
+    FinishReason,
+    InvalidArgumentError,
+    SplitSentences,
+)
+
+from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, edit_manifest
+from .processes import ServerProcess
+
+SCORES = DecodingOptions(return_scores=True)
+BEAMS = DecodingOptions(beam_size=4, num_hypotheses=4, return_scores=True)
+SAMPLES = DecodingOptions(sampling_topk=0, sampling_temperature=3.0, seed=11)
+TEXT = f"  {SOURCES[0]} {SOURCES[1]}\n\n\t{SOURCES[2]}\r\n"
+TRANSLATION = f"  {TARGETS[0]} {TARGETS[1]}\n\n\t{TARGETS[2]}\r\n"
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[Client]:
+    with Client(server.address) as client:
+        yield client
+
+
+def test_beams_find_what_the_model_knows(client: Client) -> None:
+    assert client.translate_many(SOURCES[:64], options=DecodingOptions(beam_size=4)).texts == TARGETS[:64]
+
+
+def test_hypotheses_are_ranked_by_their_scores(client: Client) -> None:
+    for translation in client.translate_many(SOURCES[:8], options=BEAMS):
+        scores = [hypothesis.score for hypothesis in translation.hypotheses]
+        assert len(scores) == len({hypothesis.text for hypothesis in translation.hypotheses}) == 4
+        assert scores == sorted(scores, key=lambda score: -(score or -math.inf))
+        assert translation.text == translation.hypotheses[0].text
+
+
+def test_scores_are_absent_unless_they_are_asked_for(client: Client) -> None:
+    [plain, scored] = (client.translate(SOURCE, options=options).hypotheses[0] for options in (None, SCORES))
+    assert plain.text == scored.text
+    assert plain.score is None
+    assert scored.score is not None
+    assert -0.01 < scored.score < 0
+
+
+def test_a_score_is_what_scoring_the_translation_gives(client: Client) -> None:
+    found = client.translate_many(SOURCES[:8], options=DecodingOptions(return_scores=True, length_penalty=0.0))
+    scores = client.score_translations(PAIRS[:8])
+    for translation, score in zip(found, scores, strict=True):
+        assert translation.hypotheses[0].score == pytest.approx(score.log_probability, abs=1e-4)
+
+
+def test_scoring_prefers_the_right_translation(client: Client) -> None:
+    scores = client.score_translations([(SOURCE, TARGET), (SOURCE, TARGETS[1])])
+    assert scores[0].log_probability > -0.1 > -5 > scores[1].log_probability
+    for score, text in zip(scores, TARGETS[:2], strict=True):
+        tokens = client.translate(SOURCES[TARGETS.index(text)]).hypotheses[0].token_count
+        assert len(score.token_log_probabilities) == tokens + 1
+        assert sum(score.token_log_probabilities) == pytest.approx(score.log_probability, abs=1e-4)
+        assert (score.model, score.model_version) == ("toy", "1")
+        assert score.timing.inference_seconds > 0
+
+
+def test_scores_keep_their_order(server: ServerProcess) -> None:
+    async def ask() -> list[float]:
+        async with AsyncClient(server.address, texts_per_call=7) as client:
+            return [score.log_probability for score in await client.score_translations(PAIRS)]
+
+    found = asyncio.run(ask())
+    assert len(found) == len(PAIRS)
+    assert min(found) > -1
+    with Client(server.address) as client:
+        wrong = client.score_translations([(source, TARGETS[-1 - index]) for index, source in enumerate(SOURCES)])
+    assert max(score.log_probability for score in wrong) < -1
+
+
+@pytest.mark.parametrize("options", [DecodingOptions(), DecodingOptions(beam_size=3)], ids=["greedy", "beams"])
+def test_a_translation_starts_with_its_prefix(client: Client, options: DecodingOptions) -> None:
+    prefixes = ("Das", "", "Die Frau")
+    asked = DecodingOptions(beam_size=options.beam_size, target_prefix=prefixes)
+    found = client.translate_many(SOURCES[:3], options=asked).texts
+    assert all(text.startswith(prefix) for text, prefix in zip(found, prefixes, strict=True))
+    assert found[1] == TARGETS[1]
+    assert found[0] != TARGETS[0]
+
+
+def test_what_is_suppressed_does_not_occur(client: Client) -> None:
+    for options in (DecodingOptions(suppress_sequences=("Mann",)), DecodingOptions(suppress_sequences=("Mann",), beam_size=3)):
+        assert TARGET.split()[1] == "Mann"
+        assert "Mann" not in client.translate(SOURCE, options=options).text
+
+
+def test_lengths(client: Client) -> None:
+    short = client.translate(SOURCE, options=DecodingOptions(max_length=4, beam_size=2))
+    assert (short.hypotheses[0].token_count, short.finish_reason) == (4, FinishReason.LENGTH)
+    assert client.translate(SOURCE, options=DecodingOptions(min_length=30)).hypotheses[0].token_count >= 30
+
+
+def test_a_seed_gives_the_same_sample_whatever_else_runs(server: ServerProcess, client: Client) -> None:
+    alone = client.translate(SOURCE, options=SAMPLES).text
+    others = [client.translate_stream(source, options=DecodingOptions(beam_size=4)) for source in SOURCES[:4]]
+    for stream in others:
+        next(stream)
+    crowd = client.translate_many([*SOURCES[:40], SOURCE], options=SAMPLES).texts
+    assert crowd[-1] == crowd[0] == alone
+    for stream in others:
+        stream.close()
+
+
+def test_samples_without_a_seed_differ(client: Client) -> None:
+    options = DecodingOptions(sampling_topk=0, sampling_temperature=3.0)
+    assert len({client.translate(SOURCE, options=options).text for _ in range(4)}) > 1
+
+
+def test_samples_of_one_text_differ(client: Client) -> None:
+    options = DecodingOptions(sampling_topk=0, sampling_temperature=3.0, seed=5, num_hypotheses=6)
+    assert len({hypothesis.text for hypothesis in client.translate(SOURCE, options=options).hypotheses}) > 1
+
+
+def test_a_cold_sample_is_the_best_translation(client: Client) -> None:
+    options = DecodingOptions(sampling_topk=0, sampling_temperature=0.01)
+    assert client.translate_many(SOURCES[:16], options=options).texts == TARGETS[:16]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_alignment_is_a_distribution_over_the_source(client: Client, beam_size: int) -> None:
+    options = DecodingOptions(beam_size=beam_size, return_alignment=True)
+    translation = client.translate(TEXT, options=options)
+    [hypothesis] = translation.hypotheses
+    assert len(hypothesis.alignment) == hypothesis.token_count
+    for weights in hypothesis.alignment:
+        assert len(weights) == translation.source_token_count
+        assert sum(weights) == pytest.approx(1, abs=1e-4)
+    first = client.translate(SOURCES[0]).source_token_count
+    assert all(weight == 0 for weight in hypothesis.alignment[0][first:])
+    assert all(weight == 0 for weight in hypothesis.alignment[-1][:first])
+
+
+@pytest.mark.parametrize("options", [None, DecodingOptions(beam_size=4)], ids=["greedy", "beams"])
+def test_a_text_of_several_sentences_keeps_its_shape(client: Client, options: DecodingOptions | None) -> None:
+    translation = client.translate(TEXT, options=options)
+    singles = client.translate_many(SOURCES[:3])
+    assert translation.text == TRANSLATION
+    assert translation.source_token_count == sum(single.source_token_count for single in singles)
+    assert translation.hypotheses[0].token_count == sum(single.hypotheses[0].token_count for single in singles)
+    assert translation.finish_reason is FinishReason.STOP
+
+
+def test_a_document_of_any_length(client: Client) -> None:
+    assert client.translate("\n".join(SOURCES)).text == "\n".join(TARGETS)
+
+
+def test_one_cut_sentence_makes_the_text_incomplete(client: Client) -> None:
+    shortest = min(PAIRS, key=lambda pair: len(pair[1]))
+    limit = client.translate(shortest[0]).hypotheses[0].token_count + 1
+    options = DecodingOptions(max_length=limit)
+    assert client.translate(shortest[0], options=options).finish_reason is FinishReason.STOP
+    assert client.translate(f"{shortest[0]} {max(SOURCES, key=len)}", options=options).truncated
+
+
+def test_a_sentence_that_is_too_long_is_named_with_its_text(client: Client) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"contents\[1\]: 103 tokens are too long for one sentence") as error:
+        client.translate_many([SOURCE, f"{SOURCE}\n{'1 ' * 50}1"])
+    assert [violation.field for violation in error.value.violations] == ["contents[1]"]
+
+
+def test_sentences_are_only_split_where_that_is_wanted(client: Client) -> None:
+    text = f"{SOURCES[0]} {SOURCES[1]}"
+    with pytest.raises(InvalidArgumentError, match="too long"):
+        client.translate("\n".join(SOURCES), options=DecodingOptions(split_sentences=SplitSentences.OFF))
+    assert client.translate(text).text == f"{TARGETS[0]} {TARGETS[1]}"
+    assert client.translate(text, options=DecodingOptions(split_sentences=SplitSentences.OFF)).source_token_count > 0
+
+
+STREAMS = [
+    pytest.param(DecodingOptions(), id="greedy"),
+    pytest.param(DecodingOptions(beam_size=4, num_hypotheses=2, return_scores=True), id="beams"),
+    pytest.param(SAMPLES, id="sample"),
+    pytest.param(DecodingOptions(target_prefix=("Der",)), id="prefix"),
+]
+
+
+@pytest.mark.parametrize("options", STREAMS)
+@pytest.mark.parametrize("text", [SOURCE, TEXT], ids=["sentence", "text"])
+def test_a_streams_pieces_are_its_translation(client: Client, options: DecodingOptions, text: str) -> None:
+    with client.translate_stream(text, options=options) as stream:
+        pieces = list(stream)
+    whole = client.translate(text, options=options)
+    assert "".join(pieces) == stream.translation.text == whole.text
+    assert all(pieces)
+    assert stream.translation.hypotheses == whole.hypotheses
+
+
+def test_a_stream_of_many_long_texts(translation: TranslationServiceStub) -> None:
+    """Each text's pieces are always a prefix of its translation; its result comes after them, and once."""
+    texts = [f" {SOURCES[i]}\n{SOURCES[i + 1]} {SOURCES[i + 2]}" for i in range(0, 120, 3)]
+    expected = [f" {TARGETS[i]}\n{TARGETS[i + 1]} {TARGETS[i + 2]}" for i in range(0, 120, 3)]
+    said, results = [""] * len(texts), set()
+    for event in translation.TranslateStream(translation_pb2.TranslateStreamRequest(contents=texts)):
+        kind = event.WhichOneof("event")
+        if kind == "piece":
+            index = event.piece.content_index
+            said[index] += event.piece.text
+            assert index not in results
+            assert expected[index].startswith(said[index])
+        elif kind == "result":
+            assert said[event.result.content_index] == event.result.translation.translated_text
+            results.add(event.result.content_index)
+    assert said == expected
+    assert len(results) == len(texts)
+
+
+@pytest.fixture(scope="module")
+def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One whose bundle is from a release that only knew greedy search."""
+    repository: Path = tmp_path_factory.mktemp("old")
+
+    def forget(manifest: dict[str, dict[str, dict[str, str]]]) -> None:
+        for graphs in manifest["precisions"].values():
+            graphs.pop("search")
+            graphs.pop("score")
+
+    edit_manifest(copy_bundle(repository), forget)
+    with ServerProcess(repository) as server:
+        yield server
+
+
+def test_an_old_bundle_decodes_greedily_and_says_what_it_lacks(old_server: ServerProcess) -> None:
+    with Client(old_server.address) as client:
+        assert client.translate(TEXT).text == TRANSLATION
+        assert client.translate(SOURCE, options=DecodingOptions(target_prefix=("Das",))).text.startswith("Das")
+        with pytest.raises(FailedPreconditionError, match="export the checkpoint again"):
+            client.translate(SOURCE, options=BEAMS)
+        with pytest.raises(FailedPreconditionError, match="cannot score translations; export the checkpoint again"):
+            client.score_translations([(SOURCE, TARGET)])
+
+
+BAD_PAIRS = [
+    ([], "pairs: there are no pairs"),
+    ([(SOURCE, TARGET), (SOURCE, "")], "pairs[1].target: the text is empty"),
+    ([("1 " * 50, TARGET)], "pairs[0].source: 102 tokens are too long, the model takes at most 64 tokens"),
+]
+
+
+@pytest.mark.parametrize(("pairs", "message"), BAD_PAIRS)
+def test_bad_pairs_are_refused(translation: TranslationServiceStub, pairs: list[tuple[str, str]], message: str) -> None:
+    request = translation_pb2.ScoreTranslationsRequest(
+        pairs=[translation_pb2.TranslationPair(source=source, target=target) for source, target in pairs]
+    )
+    with pytest.raises(grpc.RpcError) as error:
+        translation.ScoreTranslations(request)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.value.details().startswith(message)
+
+
+def test_the_place_of_a_bad_pair_is_the_users(server: ServerProcess) -> None:
+    with (
+        Client(server.address, texts_per_call=2) as client,
+        pytest.raises(InvalidArgumentError, match=r"pairs\[5\]\.source: the text is empty"),
+    ):
+        client.score_translations([*PAIRS[:5], (" ", TARGET)])
