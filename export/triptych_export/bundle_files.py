@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 from onnx import ModelProto
 from tokenizers import Tokenizer
 
@@ -12,6 +13,7 @@ from triptych_export.quantization import quantize
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle import sha256
 from triptych_serving.manifest import FILE_NAME
+from triptych_serving.manifest.base import Graphs
 from triptych_serving.session import Session
 
 PRECISIONS = ("fp32", "int8")
@@ -49,6 +51,17 @@ def open_encoder(folder: Path, precision: str) -> Session:
     """What `write_encoder` wrote, as serving opens it."""
     graph = encoder_precisions()[precision]
     return Session(folder / graph["graph"], saturation_free=graph.get("saturation_free", False))
+
+
+def needed_files(folder: Path, graphs: Graphs) -> set[str]:
+    """What a precision cannot do without: its files, and those in which its graphs keep their weights."""
+    needed = set(graphs.files)
+    for name in graphs.files:
+        if Path(name).suffix == ".onnx":
+            model = onnx.load(folder / name, load_external_data=False)
+            places = (place for tensor in model.graph.initializer for place in tensor.external_data)
+            needed |= {place.value for place in places if place.key == "location"}
+    return needed
 
 
 def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:

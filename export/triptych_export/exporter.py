@@ -14,11 +14,12 @@ import onnx
 import torch
 
 from triptych_client.version import __version__
-from triptych_export.bundle_files import PRECISIONS, write_manifest
+from triptych_export.bundle_files import PRECISIONS, needed_files, write_manifest
 from triptych_export.card import write_card
 from triptych_export.errors import SourceError
 from triptych_export.family import Family
 from triptych_export.image_family import ImageFamily
+from triptych_export.shortlist import SHORT_PRECISION
 from triptych_export.text_family import TextFamily
 from triptych_export.tracing import OPSET
 from triptych_export.translation_family import TranslationFamily
@@ -29,6 +30,7 @@ from triptych_training.checkpoint import ARCHITECTURE as TRANSFORMER
 from triptych_training.config import read_architecture
 from triptych_training.encoder_checkpoint import BERT, VIT
 
+DEFAULT_PRECISIONS = ("int8", "fp32")
 FAMILIES: Mapping[str, Callable[[Path, Sequence[str]], Family]] = {
     TRANSFORMER: TranslationFamily,
     BERT: TextFamily,
@@ -44,17 +46,27 @@ class ExportOptions:
         repository: where models live; the bundle becomes `<repository>/<name>/<version>`.
         name: the model's name; empty: `<source>-<target>`, or the task.
         version: 0: the next free one.
-        precisions: those to ship; the first is the default. Parity is always shown on fp32.
+        precisions: those to ship; the first is the default. None: int8 and fp32, and before them int8-shortlist where there
+            is a shortlist. Parity is always shown on fp32.
         valid: files for parity instead of the sample in the checkpoint folder: sentence pairs, lines of text, or images.
         notes: Markdown for the model card: data, licence, intended use.
+        shortlist: files of sentence pairs, best those of the training, that a translation model's shortlist is learnt from;
+            empty: it gets none.
     """
 
     repository: Path
     name: str = ""
     version: int = 0
-    precisions: Sequence[str] = ("int8", "fp32")
+    precisions: Sequence[str] | None = None
     valid: Sequence[str] = ()
     notes: str = ""
+    shortlist: Sequence[str] = ()
+
+    @property
+    def shipped(self) -> Sequence[str]:
+        """The precisions."""
+        usual = (SHORT_PRECISION, *DEFAULT_PRECISIONS) if self.shortlist else DEFAULT_PRECISIONS
+        return usual if self.precisions is None else self.precisions
 
 
 def export(checkpoint_folder: Path, options: ExportOptions, say: Callable[[str], None]) -> Path:
@@ -69,10 +81,8 @@ def export(checkpoint_folder: Path, options: ExportOptions, say: Callable[[str],
         ExportError: the checkpoint cannot be exported, or its bundle would answer differently.
         TrainingError: checkpoint or samples cannot be read.
     """
-    unknown = [precision for precision in options.precisions if precision not in PRECISIONS]
-    if unknown or not options.precisions:
-        raise SourceError(f"precision: {', '.join(unknown) or 'none'} is unknown; choose from {', '.join(PRECISIONS)}")
-    family = _load(checkpoint_folder, options.valid)
+    _check_precisions(options)
+    family = _load(checkpoint_folder, options)
     target = _target(options.name or family.default_name, options)
     with _workplace(options.repository) as work:
         full, shipped = work / "full", work / "shipped"
@@ -90,11 +100,26 @@ def export(checkpoint_folder: Path, options: ExportOptions, say: Callable[[str],
     return target
 
 
-def _load(folder: Path, valid: Sequence[str]) -> Family:
+def _check_precisions(options: ExportOptions) -> None:
+    if SHORT_PRECISION in options.shipped and not options.shortlist:
+        raise SourceError(f"precision: {SHORT_PRECISION} is learnt from sentence pairs; name them with --shortlist")
+    if options.shortlist and SHORT_PRECISION not in options.shipped:
+        raise SourceError(f"shortlist: serves {SHORT_PRECISION} alone, which is not among the precisions to ship")
+    known = (*PRECISIONS, SHORT_PRECISION) if options.shortlist else PRECISIONS
+    unknown = [precision for precision in options.shipped if precision not in known]
+    if unknown or not options.shipped:
+        raise SourceError(f"precision: {', '.join(unknown) or 'none'} is unknown; choose from {', '.join(known)}")
+
+
+def _load(folder: Path, options: ExportOptions) -> Family:
     architecture = read_architecture(folder)
     if architecture not in FAMILIES:
         raise SourceError(f"{folder}: architecture {architecture!r} is unknown; supported: {', '.join(FAMILIES)}")
-    return FAMILIES[architecture](folder, valid)
+    if not options.shortlist:
+        return FAMILIES[architecture](folder, options.valid)
+    if architecture != TRANSFORMER:
+        raise SourceError(f"shortlist: only translation models have one; {folder} is a {architecture}")
+    return TranslationFamily(folder, options.valid, options.shortlist)
 
 
 @contextmanager
@@ -145,13 +170,13 @@ def _without_folders(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ship(full: Path, shipped: Path, options: ExportOptions, facts: dict[str, Any]) -> None:
-    """Copy what was asked for."""
+    """Copy what was asked for: what belongs to other precisions alone stays behind."""
     shipped.mkdir()
     manifest = json.loads((full / FILE_NAME).read_text(encoding="utf-8"))
-    for name in manifest["files"]:
-        precision = next((p for p in PRECISIONS if f".{p}." in name), None)
-        if precision is None or precision in options.precisions:
-            shutil.move(full / name, shipped / name)
-    manifest["precisions"] = {p: manifest["precisions"][p] for p in options.precisions}
-    manifest["default_precision"] = options.precisions[0]
+    needed = {p: needed_files(full, graphs) for p, graphs in read_manifest(full).precisions.items()}
+    wanted = set().union(*(needed[precision] for precision in options.shipped))
+    for name in manifest["files"].keys() - (set().union(*needed.values()) - wanted):
+        shutil.move(full / name, shipped / name)
+    manifest["precisions"] = {p: manifest["precisions"][p] for p in options.shipped}
+    manifest["default_precision"] = options.shipped[0]
     write_manifest(shipped, {**manifest, **facts})

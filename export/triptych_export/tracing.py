@@ -95,10 +95,11 @@ class _Step:
         self.names = cache_names(config.decoder_layers)
         shape = (EXAMPLE_ROWS, config.heads, capacity(model), config.model_dim // config.heads)
         row = {0: torch.export.Dim("rows", min=1, max=65_535)}
-        ids, places = torch.zeros(EXAMPLE_ROWS, dtype=torch.int64), torch.zeros(EXAMPLE_ROWS, dtype=torch.int32)
-        self.vectors = _Examples(([ids, places, places, ids],), ([row] * 4,))
-        caches = [torch.zeros(shape) for _ in self.names]
-        self.caches = _Examples((caches, caches), ([row] * len(caches),) * 2)
+        # Every example is a tensor of its own: the tracer takes one that stands twice for one input.
+        kinds = (torch.int64, torch.int32, torch.int32, torch.int64)
+        self.vectors = _Examples(([torch.zeros(EXAMPLE_ROWS, dtype=kind) for kind in kinds],), ([row] * 4,))
+        caches = tuple([torch.zeros(shape) for _ in self.names] for _ in range(2))
+        self.caches = _Examples(caches, ([row] * len(self.names),) * 2)
 
     @staticmethod
     def edits() -> _Examples:

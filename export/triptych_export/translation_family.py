@@ -11,12 +11,21 @@ from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
 from triptych_export.graphs import fold_scales
-from triptych_export.parity import Sample, agreement, check_parity, decode, make_sample
+from triptych_export.parity import agreement, check_parity, decode, make_sample
 from triptych_export.samples import spread
+from triptych_export.shortlist import (
+    SHORT_FILES,
+    SHORT_PRECISION,
+    coverage,
+    learn_shortlist,
+    write_short_graphs,
+    write_shortlist,
+)
 from triptych_export.tracing import trace_encoder, trace_score, trace_search, trace_step
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle import open_bundle
 from triptych_serving.manifest import FORMAT, TRANSLATION
+from triptych_serving.shortlist import read_shortlist
 from triptych_training.checkpoint import ARCHITECTURE, Checkpoint, load_checkpoint
 from triptych_training.corpus import Pair, read_pairs
 
@@ -33,16 +42,18 @@ class TranslationFamily:
     Args:
         folder: what a training wrote.
         valid: files of sentence pairs for parity and BLEU; empty: the sample in the folder.
+        lexicon: files of sentence pairs that a shortlist is learnt from; empty: there is none.
 
     Raises:
         SourceError: the runtime's operators cannot take the shape, or there are no sentences.
         TrainingError: checkpoint or sentences cannot be read.
     """
 
-    def __init__(self, folder: Path, valid: Sequence[str]) -> None:
+    def __init__(self, folder: Path, valid: Sequence[str], lexicon: Sequence[str] = ()) -> None:
         self.checkpoint = load_checkpoint(folder)
         _check_shape(self.checkpoint)
         self.pairs = _pairs(folder, self.checkpoint, valid)
+        self.lexicon_pairs = read_pairs(lexicon)
 
     @property
     def default_name(self) -> str:
@@ -62,14 +73,14 @@ class TranslationFamily:
         return Description(f"Translates {self.checkpoint.source_language} to {self.checkpoint.target_language}.", rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        write_translation(self.checkpoint, folder, say)
+        write_translation(self.checkpoint, folder, say, self.lexicon_pairs)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         return _measure(self.checkpoint, folder, self.pairs, say)
 
 
-def write_translation(checkpoint: Checkpoint, folder: Path, say: Say) -> None:
-    """Graphs in every precision, tokenizer and a first manifest."""
+def write_translation(checkpoint: Checkpoint, folder: Path, say: Say, lexicon_pairs: Sequence[Pair] = ()) -> None:
+    """Graphs in every precision, tokenizer and a first manifest; with a shortlist where there are pairs to learn it from."""
     folder.mkdir()
     folded = fold_scales(checkpoint.model)
     say("tracing the graphs")
@@ -79,16 +90,23 @@ def write_translation(checkpoint: Checkpoint, folder: Path, say: Say) -> None:
         "search": trace_search(folded),
         "score": trace_score(checkpoint.model),
     }
-    for precision in PRECISIONS:
-        weights = WeightsFile(folder / f"weights.{precision}.bin")
+    weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in PRECISIONS}
+    for precision, file in weights.items():
         for kind, graph in graphs.items():
-            write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision, WEIGHT_BITS)
+            write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision, WEIGHT_BITS)
+    if lexicon_pairs:
+        write_short_graphs(folded, folder, weights["int8"], WEIGHT_BITS)
+        say(f"learning the shortlist from {len(lexicon_pairs):,} pairs")
+        write_shortlist(learn_shortlist(checkpoint, lexicon_pairs), folder / SHORT_FILES["shortlist"])
     checkpoint.tokenizer.save(str(folder / "tokenizer.json"))
-    write_manifest(folder, translation_manifest(checkpoint))
+    write_manifest(folder, translation_manifest(checkpoint, shortlist=bool(lexicon_pairs)))
 
 
-def translation_manifest(checkpoint: Checkpoint) -> dict[str, Any]:
+def translation_manifest(checkpoint: Checkpoint, shortlist: bool = False) -> dict[str, Any]:
     """All that the checkpoint says."""
+    precisions = {p: _graphs(p) for p in PRECISIONS}
+    if shortlist:
+        precisions[SHORT_PRECISION] = {**_graphs("int8"), **SHORT_FILES}
     config = checkpoint.model.config
     return {
         "format": FORMAT,
@@ -103,7 +121,7 @@ def translation_manifest(checkpoint: Checkpoint) -> dict[str, Any]:
             "heads": config.heads,
             "head_dim": config.model_dim // config.heads,
         },
-        "precisions": {p: _graphs(p) for p in PRECISIONS},
+        "precisions": precisions,
         "default_precision": "fp32",
         "generation": {"max_length": config.max_positions - 1},
         "provenance": {},
@@ -135,7 +153,7 @@ def _pairs(folder: Path, checkpoint: Checkpoint, valid: Sequence[str]) -> list[P
 
 
 def _measure(checkpoint: Checkpoint, folder: Path, pairs: Sequence[Pair], say: Say) -> tuple[Report, Report]:
-    """Parity of fp32, agreement of int8, BLEU of both."""
+    """Parity of fp32, agreement of the other precisions, BLEU of all."""
     config = checkpoint.model.config
     encodings = checkpoint.tokenizer.encode_batch([source for source, _ in pairs])
     sources = [encoding.ids for encoding in encodings if len(encoding.ids) <= config.max_positions]
@@ -144,19 +162,19 @@ def _measure(checkpoint: Checkpoint, folder: Path, pairs: Sequence[Pair], say: S
     sample = make_sample(checkpoint.model, spread(sources, PARITY_SENTENCES), config.max_positions - 1)
     say("comparing the bundle with PyTorch, token by token")
     parity: Report = {"fp32": check_parity(folder, "fp32", sample)}
-    parity["int8"] = _compare_int8(folder, sample)
+    bundle = open_bundle(folder)
+    for precision in [p for p in bundle.manifest.precisions if p != "fp32"]:
+        outputs = decode(bundle, precision, sample.sources, sample.max_length, QUALITY_SLOTS)
+        parity[precision] = agreement(sample.expected, outputs)
     say("measuring BLEU")
     metrics: Report = {"validation_pairs": len(sources)}
     scorer = BLEU()
-    bundle = open_bundle(folder)
-    for precision in PRECISIONS:
+    for precision in bundle.manifest.precisions:
         outputs = decode(bundle, precision, sources, config.max_positions - 1, QUALITY_SLOTS)
         texts = checkpoint.tokenizer.decode_batch(outputs)
-        metrics[f"bleu_{precision}"] = round(scorer.corpus_score(texts, [references]).score, 2)
+        metrics[f"bleu_{precision.replace('-', '_')}"] = round(scorer.corpus_score(texts, [references]).score, 2)
     metrics["sacrebleu_signature"] = str(scorer.get_signature())
+    if SHORT_PRECISION in bundle.manifest.precisions:
+        shortlist = read_shortlist(bundle.path(SHORT_FILES["shortlist"]), config.vocabulary_size)
+        metrics |= coverage(shortlist, sample.sources, sample.expected)
     return parity, metrics
-
-
-def _compare_int8(folder: Path, sample: Sample) -> dict[str, float]:
-    outputs = decode(open_bundle(folder), "int8", sample.sources, sample.max_length, QUALITY_SLOTS)
-    return agreement(sample.expected, outputs)

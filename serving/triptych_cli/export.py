@@ -16,11 +16,15 @@ from triptych_cli.failure import needs, one_line
 @click.option(
     "--precision",
     "precisions",
-    type=click.Choice(["fp32", "int8"]),
+    type=click.Choice(["fp32", "int8", "int8-shortlist"]),
     multiple=True,
-    default=("int8", "fp32"),
-    show_default=True,
-    help="What to ship; the first is the default. Repeatable.",
+    help="What to ship; the first is the default. Repeatable.  [default: int8, fp32; with --shortlist, int8-shortlist first]",
+)
+@click.option(
+    "--shortlist",
+    multiple=True,
+    metavar="PAIRS",
+    help="Sentence pairs, best those of the training, to learn which target tokens a source may need. Repeatable.",
 )
 @click.option("--valid", multiple=True, help="Sentence pairs, texts or images for parity.  [default: the checkpoint's own]")
 @click.option(
@@ -32,6 +36,7 @@ def command(
     name: str,
     version: int | None,
     precisions: tuple[str, ...],
+    shortlist: tuple[str, ...],
     valid: tuple[str, ...],
     notes: TextIO | None,
 ) -> None:
@@ -47,7 +52,7 @@ def command(
     from triptych_training.errors import TrainingError
 
     text = notes.read() if notes else ""
-    options = ExportOptions(out, name, version or 0, precisions, valid, text)
+    options = ExportOptions(out, name, version or 0, precisions or None, valid, text, shortlist)
     with one_line(ExportError, TrainingError, ServingError):
         folder = export(checkpoint, options, lambda line: click.echo(line, err=True))
     click.echo(folder)

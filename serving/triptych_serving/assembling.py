@@ -68,10 +68,9 @@ class Output:
 
 def assemble(texts: Sequence[PreparedText], codec: TextCodec) -> list[Output]:
     """What finished rows say, text by text."""
-    found = [[_hypotheses(row) for row in text.rows] for text in texts]
-    every = [hypothesis for rows in found for hypotheses in rows for hypothesis in hypotheses]
+    every = [hypothesis for text in texts for row in text.rows for hypothesis in row.hypotheses]
     decoded = dict(zip(map(id, every), codec.decode([hypothesis.tokens for hypothesis in every]), strict=True))
-    return [_output(text, rows, decoded) for text, rows in zip(texts, found, strict=True)]
+    return [_output(text, decoded) for text in texts]
 
 
 class GrowingText:
@@ -98,7 +97,7 @@ class GrowingText:
             return ""
         said = []
         while not self.is_done and self._current.finish is not None:
-            said.append(self._say(self._codec.decode([_hypotheses(self._current)[0].tokens])[0]))
+            said.append(self._say(self._codec.decode([self._current.hypotheses[0].tokens])[0]))
             self._done += 1
             self._gap += self.text.sentences.gaps[self._done]
             self._pieces = Pieces()
@@ -114,13 +113,9 @@ class GrowingText:
         return self.text.rows[self._done]
 
 
-def _hypotheses(row: Row) -> tuple[Hypothesis, ...]:
-    """Best first; a row that was searched greedily has only its tokens."""
-    return row.hypotheses or (Hypothesis(tuple(row.tokens), row.finish or Finish.LENGTH),)
-
-
-def _output(text: PreparedText, rows: Sequence[tuple[Hypothesis, ...]], decoded: dict[int, str]) -> Output:
+def _output(text: PreparedText, decoded: dict[int, str]) -> Output:
     """The first translation has every sentence's best, the second their second best, or the last where there are fewer."""
+    rows = [row.hypotheses for row in text.rows]
     count = max(map(len, rows))
     ranked = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows] for rank in range(count)]
     return Output(

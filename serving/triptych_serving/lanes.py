@@ -15,7 +15,7 @@ from triptych_serving.scheduler import Kind
 from triptych_serving.searchlane import MAX_CANDIDATES, SearchLane
 from triptych_serving.searchslots import SearchSlots
 from triptych_serving.session import Session
-from triptych_serving.shortlist import Shortlist
+from triptych_serving.shortlist import Shortlist, read_shortlist
 from triptych_serving.tokenizing import read_tokenizer
 
 SEARCHES = (Kind.SEARCH, Kind.SHORT_SEARCH)
@@ -42,7 +42,7 @@ class Lanes:
         self._sessions: dict[str, Session] = {}
         short = bool(self._graphs.shortlist)
         self.usual = Kind.SHORT_GREEDY if short else Kind.GREEDY  # what a row without options needs
-        self._shortlist = Shortlist.read(bundle.path(self._graphs.shortlist)) if short else None
+        self._shortlist = self._read_shortlist() if short else None
         self._session(self._graphs.encoder)
         self._session(self._graph(self.usual))
 
@@ -93,6 +93,9 @@ class Lanes:
                 slots = SearchSlots(encoder, step, self._manifest, self._slots, columns)
                 return SearchLane(slots, end, self._vocabulary)
             return GreedyLane(encoder, step, self._manifest, self._slots, columns)
+
+    def _read_shortlist(self) -> Shortlist:
+        return read_shortlist(self._bundle.path(self._graphs.shortlist), len(self._projection.weights))
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:

@@ -14,6 +14,8 @@ from triptych_serving.tokenizing import is_unicode
 
 MAX_SUPPRESSED = 256  # texts of one request: each is looked for at every step
 MAX_SUPPRESSED_CHARACTERS = 256  # of each
+# A search has them as a request or else the model's manifest says.
+PLAIN = ("patience", "length_penalty", "coverage_penalty", "repetition_penalty", "no_repeat_ngram_size")
 
 
 @dataclass(frozen=True)
@@ -73,23 +75,14 @@ def resolve_options(
     """
     _check_ranges(options)
     _check_texts(options, texts)
-    max_tokens = _given(options.max_length, generation.max_length)
-    if max_tokens >= max_target_tokens:
-        raise _wrong("max_length", f"{max_tokens} is above the model's limit of {max_target_tokens - 1} tokens")
-    min_length = _given(options.min_length, min(generation.min_length, max_tokens))
-    if min_length > max_tokens:
-        raise _wrong("min_length", f"{min_length} is above max_length, which is {max_tokens}")
+    min_length, max_tokens = _lengths(options, generation, max_target_tokens)
     topk, topp = _sampling(options)
     samples = topk != 1 or topp < 1
     beam_size, num_hypotheses = _hypotheses(options, generation, samples, slots)
     search = Search(
+        **{name: _given(getattr(options, name), getattr(generation, name)) for name in PLAIN},
         beam_size=beam_size,
-        patience=_given(options.patience, generation.patience),
         num_hypotheses=num_hypotheses,
-        length_penalty=_given(options.length_penalty, generation.length_penalty),
-        coverage_penalty=_given(options.coverage_penalty, generation.coverage_penalty),
-        repetition_penalty=_given(options.repetition_penalty, generation.repetition_penalty),
-        no_repeat_ngram_size=_given(options.no_repeat_ngram_size, generation.no_repeat_ngram_size),
         suppressed=tuple(options.suppress_sequences),
         min_length=min_length,
         sampling_topk=topk,
@@ -127,6 +120,17 @@ def _check_texts(options: DecodingOptions, texts: int) -> None:
     for index, prefix in enumerate(prefixes):
         if found := next((text for text in suppressed if text in prefix), None):
             raise _wrong(f"target_prefix[{index}]", f"{found!r} is in it, and in suppress_sequences too")
+
+
+def _lengths(options: DecodingOptions, generation: Generation, max_target_tokens: int) -> tuple[int, int]:
+    """The fewest and the most tokens."""
+    most = _given(options.max_length, generation.max_length)
+    if most >= max_target_tokens:
+        raise _wrong("max_length", f"{most} is above the model's limit of {max_target_tokens - 1} tokens")
+    fewest = _given(options.min_length, min(generation.min_length, most))
+    if fewest > most:
+        raise _wrong("min_length", f"{fewest} is above max_length, which is {most}")
+    return fewest, most
 
 
 def _sampling(options: DecodingOptions) -> tuple[int, float]:

@@ -37,6 +37,6 @@ RANGES = {
 def range_fault(name: str, value: float) -> str:
     """What is wrong with an option's value; empty if nothing is."""
     bounds = RANGES[name]
-    if math.isfinite(value) and bounds.holds(value):
+    if (isinstance(value, int) or math.isfinite(value)) and bounds.holds(value):
         return ""
     return f"{value} is out of range, it must be {bounds.text}"

@@ -1,27 +1,97 @@
-"""Which target tokens a source may need."""
+"""Which part of the target vocabulary a source sentence needs: the likely translations of its tokens, and what all need.
 
-from collections.abc import Sequence
+`shortlist.npz` holds three arrays: `offsets` uint32 [V + 1] and `targets` [n], where source token s has
+`targets[offsets[s]:offsets[s + 1]]`, and `always` [m], which belongs to every sentence; ids are uint16 or uint32.
+"""
+
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych_serving.errors import BundleError
+
+Ids = NDArray[np.int64]
+Arrays = Mapping[str, NDArray[Any]]
+TYPES = {"offsets": ("uint32",), "targets": ("uint16", "uint32"), "always": ("uint16", "uint32")}
+
 
 class Shortlist:
-    """A bundle's `shortlist.npz`."""
+    """Thread-safe.
 
-    def __init__(self, offsets: NDArray[np.int64], targets: NDArray[np.int64], always: NDArray[np.int64]) -> None:
-        self._offsets, self._targets, self._always = offsets, targets, always
+    Args:
+        offsets: `[V + 1]`, ascending from 0 to n.
+        targets: `[n]` ids below V.
+        always: `[m]` ids below V.
+    """
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        with np.load(path, allow_pickle=False) as arrays:
-            return cls(*(arrays[name].astype(np.int64) for name in ("offsets", "targets", "always")))
+    def __init__(self, offsets: NDArray[Any], targets: NDArray[Any], always: NDArray[Any]) -> None:
+        self._always = np.zeros(len(offsets) - 1, bool)
+        self._always[always] = True
+        self._lists: list[Ids] = np.split(targets.astype(np.int64), offsets[1:-1])
 
-    def ids(self, source: Sequence[int], extra: Sequence[int] = ()) -> NDArray[np.int64] | None:
-        """Sorted ids; None where a source token is unknown."""
-        parts = [self._targets[self._offsets[token] : self._offsets[token + 1]] for token in source]
-        if not all(map(len, parts)):
+    def ids(self, source: Sequence[int], extra: Sequence[int] = ()) -> Ids | None:
+        """What a translation of `source` may consist of, ascending: some hundred ids, those of `source` and `extra` among them.
+
+        None where a source token is unknown to the list: only the whole vocabulary will do then.
+
+        Args:
+            source: ids, end of sentence last.
+            extra: ids that must be among them, such as a prefix's.
+        """
+        lists = [self._lists[token] for token in source]
+        if not all(map(len, lists)):
             return None
-        return np.unique(np.concatenate([self._always, np.array([*source, *extra], np.int64), *parts]))
+        chosen = self._always.copy()
+        chosen[[*source, *extra]] = True
+        for targets in lists:  # half the time of concatenating them
+            chosen[targets] = True
+        return chosen.nonzero()[0]
+
+
+def read_shortlist(path: Path, vocabulary_size: int) -> Shortlist:
+    """Read `shortlist.npz`; V must be `vocabulary_size`.
+
+    Raises:
+        BundleError: the file cannot be read, or its arrays do not fit together; lists all faults.
+    """
+    arrays = _load(path)
+    faults = _type_faults(arrays) or _fit_faults(arrays, vocabulary_size)
+    if faults:
+        raise BundleError(path, faults)
+    return Shortlist(**arrays)
+
+
+def _load(path: Path) -> Arrays:
+    try:
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise BundleError(path, ["is no archive of arrays"])
+        with file:
+            return {name: file[name] for name in TYPES if name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise BundleError(path, [f"cannot be read: {error}"]) from error
+
+
+def _type_faults(arrays: Arrays) -> list[str]:
+    faults = [f"{name} is missing" for name in TYPES if name not in arrays]
+    for name, array in arrays.items():
+        if array.dtype.name not in TYPES[name] or array.ndim != 1:
+            faults.append(f"{name} is {array.dtype.name} {list(array.shape)}, expected {' or '.join(TYPES[name])} [n]")
+    return faults
+
+
+def _fit_faults(arrays: Arrays, size: int) -> list[str]:
+    offsets, targets = arrays["offsets"].astype(np.int64), arrays["targets"]
+    faults = []
+    if len(offsets) != size + 1:
+        faults.append(f"offsets has {len(offsets):,} numbers, expected {size + 1:,} for a vocabulary of {size:,}")
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(targets) or (np.diff(offsets) < 0).any():
+        faults.append(f"offsets does not ascend from 0 to {len(targets):,}, the size of targets")
+    for name in ("targets", "always"):
+        if len(arrays[name]) and (largest := int(arrays[name].max())) >= size:
+            faults.append(f"{name} has id {largest:,}, the vocabulary {size:,} tokens")
+    return faults

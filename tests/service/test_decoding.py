@@ -223,6 +223,12 @@ def test_a_stream_of_many_long_texts(translation: TranslationServiceStub) -> Non
     assert len(results) == len(texts)
 
 
+def test_a_result_does_not_wait_for_the_other_texts(translation: TranslationServiceStub) -> None:
+    request = translation_pb2.TranslateStreamRequest(contents=["\n".join(SOURCES), SOURCE])
+    results = [event.result.content_index for event in translation.TranslateStream(request) if event.HasField("result")]
+    assert results == [1, 0]
+
+
 @pytest.fixture(scope="module")
 def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One whose bundle is from a release that only knew greedy search."""

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from triptych_export.samples import spread
 from triptych_export.translation_family import translation_manifest
 from triptych_serving.bundle import open_bundle
 from triptych_training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.corpus import Pair
 from triptych_training.errors import CheckpointError
 from triptych_training.transformer import Transformer
 
@@ -26,14 +27,14 @@ from ...fixtures.toy import BUNDLE, HERE, PAIRS
 CHECKPOINT = HERE / "checkpoint"
 
 
-def copy_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None]) -> None:
+def copy_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None], lexicon_pairs: Sequence[Pair] = ()) -> None:
     """What tracing and quantizing this very checkpoint gave."""
     shutil.copytree(BUNDLE, folder)
     (folder / "MODEL_CARD.md").unlink()
     write_manifest(folder, translation_manifest(checkpoint))
 
 
-def spoil_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None]) -> None:
+def spoil_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None], lexicon_pairs: Sequence[Pair]) -> None:
     copy_graphs(checkpoint, folder, say)
     weights = np.fromfile(folder / "weights.fp32.bin", np.float32)
     (weights[::-1] * 1.5).tofile(folder / "weights.fp32.bin")

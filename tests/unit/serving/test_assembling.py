@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from triptych_serving.assembling import GrowingText, Output, PreparedText, assemble
 from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.search import GREEDY, Search
-from triptych_serving.splitting import Splitter, whole
+from triptych_serving.splitting import Splitter
 from triptych_serving.text import TextCodec
 
 from ...fixtures.toy import BUNDLE, TARGETS
@@ -60,15 +60,6 @@ def test_texts_keep_their_order(codec: TextCodec) -> None:
         for row in text.rows:
             echo(row)
     assert [output.text for output in assemble(texts, codec)] == [TEXT, TARGETS[5], TARGETS[6]]
-
-
-def test_a_row_without_hypotheses_has_its_tokens(codec: TextCodec) -> None:
-    text = PreparedText(whole("x"), (Row([5, 2], 63),))
-    text.rows[0].tokens.extend(ids_of(codec, TARGETS[3]))
-    text.rows[0].finish = LENGTH
-    output = output_of(codec, text)
-    assert (output.text, output.finish) == (TARGETS[3], LENGTH)
-    assert (output.hypotheses[0].score, output.hypotheses[0].alignment) == (None, None)
 
 
 def test_one_sentence_that_was_cut_cuts_the_text(codec: TextCodec) -> None:

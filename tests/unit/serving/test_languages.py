@@ -3,7 +3,7 @@
 import pytest
 
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.languages import find_language, is_language
+from triptych_serving.languages import find_language, is_language, primary_language
 
 FIELD = "target_language_code"
 
@@ -38,3 +38,10 @@ def test_a_malformed_code_is_refused_with_its_field(code: str) -> None:
         find_language(code, ["de"], FIELD)
     assert error.value.field == FIELD
     assert not is_language(code)
+
+
+@pytest.mark.parametrize(
+    ("code", "language"), [("en", "en"), ("de-DE", "de"), ("deu_Latn", "de"), ("zh-Hans", "zh"), ("x", "und")]
+)
+def test_the_language_alone(code: str, language: str) -> None:
+    assert primary_language(code) == language

@@ -1,0 +1,98 @@
+"""The precision int8-shortlist: int8's graphs, and a step that looks at the part of the vocabulary that a source may need.
+
+Which part that is comes from a lexicon (`triptych_training.lexicon`); `triptych_serving.shortlist` describes its file.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from triptych_export.bundle_files import write_graph
+from triptych_export.errors import SourceError
+from triptych_export.quantization import LARGEST, quantize_columns
+from triptych_export.samples import chunks
+from triptych_export.tracing import trace_short_search, trace_short_step
+from triptych_export.weights import WeightsFile
+from triptych_serving.shortlist import Shortlist
+from triptych_training.checkpoint import Checkpoint
+from triptych_training.corpus import Pair
+from triptych_training.lexicon import Lexicon, LexiconOptions, learn_lexicon
+from triptych_training.transformer import Transformer
+
+SHORT_PRECISION = "int8-shortlist"
+SHORT_FILES: Mapping[str, str] = {
+    "shortlist": "shortlist.npz",
+    "short_step": "short_step.int8.onnx",
+    "short_search": "short_search.int8.onnx",
+    "projection": "projection.npz",
+}
+ENCODED = 10_000  # pairs at once; a tokenizer's answer takes a hundred times the memory of its ids
+NARROW = 1 << 16  # ids below fit 16 bits
+Ids = list[int]
+
+
+def learn_shortlist(checkpoint: Checkpoint, pairs: Sequence[Pair], options: LexiconOptions | None = None) -> Lexicon:
+    """A lexicon in the model's own tokens; pairs that are too long for the model are left out, as in training.
+
+    Raises:
+        SourceError: no pair is short enough.
+    """
+    config = checkpoint.model.config
+    known = [pair for part in chunks(pairs, ENCODED) for pair in _encode(checkpoint.tokenizer, part)]
+    fitting = [pair for pair in known if max(map(len, pair)) <= config.max_positions]
+    if not fitting:
+        raise SourceError(f"shortlist: none of {len(pairs):,} pairs has at most {config.max_positions} tokens on both sides")
+    return learn_lexicon(fitting, config.vocabulary_size, options, needed=(config.eos_id,))
+
+
+def write_shortlist(lexicon: Lexicon, path: Path) -> None:
+    """Write `shortlist.npz`."""
+    kind = np.uint16 if len(lexicon.offsets) - 1 <= NARROW else np.uint32
+    np.savez_compressed(
+        path,
+        offsets=lexicon.offsets.astype(np.uint32),
+        targets=lexicon.targets.astype(kind),
+        always=lexicon.always.astype(kind),
+    )
+
+
+def write_short_graphs(folded: Transformer, folder: Path, weights: WeightsFile, weight_bits: int) -> None:
+    """Write the graphs of a scale-folded model whose output projection is an input, and that projection in int8.
+
+    Args:
+        folded: what `fold_scales` gave.
+        folder: of the bundle.
+        weights: int8's, which these graphs share.
+        weight_bits: of int8, see `quantize`.
+    """
+    graphs = {"short_step": trace_short_step(folded), "short_search": trace_short_search(folded)}
+    for kind, graph in graphs.items():
+        write_graph(graph, folder / SHORT_FILES[kind], weights, "int8", weight_bits)
+    matrix = folded.projection.weight.detach().numpy().T
+    values, scales = quantize_columns(matrix, LARGEST[weight_bits])
+    biases = np.zeros(len(scales), np.float32)
+    np.savez_compressed(folder / SHORT_FILES["projection"], weights=values.T, scales=scales, biases=biases)
+
+
+def coverage(shortlist: Shortlist, sources: Sequence[Ids], outputs: Sequence[Ids]) -> dict[str, float]:
+    """How much of what the whole vocabulary gives lies in the lists, and how long these are.
+
+    Sources that the list does not know are covered, since they get the whole vocabulary, and count for no size.
+    """
+    sizes, tokens, covered = [], 0, 0
+    for source, output in zip(sources, outputs, strict=True):
+        ids = shortlist.ids(source)
+        tokens += len(output)
+        covered += len(output) if ids is None else int(np.isin(output, ids).sum())
+        sizes += [] if ids is None else [len(ids)]
+    return {
+        "shortlist_mean_tokens": round(float(np.mean(sizes)), 1) if sizes else 0.0,
+        "shortlist_coverage_percent": round(100 * covered / max(1, tokens), 2),
+    }
+
+
+def _encode(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[tuple[Ids, Ids]]:
+    sources, targets = (tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1))
+    return [(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
