@@ -87,8 +87,8 @@ class Group:
     def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], end: int) -> Choice:
         """One step of beam search, as in CTranslate2.
 
-        Of the `2k` best continuations, those among the first `k` that end the sentence are finished, and the `k` best that do not
-        end it go on.
+        Of the `2k` best continuations, those among the first `k` that end the sentence are finished, and the `k` best of those
+        that do not end it go on.
 
         Args:
             totals: by slot, log-probabilities of the hypothesis with each of its best continuations, descending, at least `2k`.

@@ -177,12 +177,10 @@ class SearchLane:
         placed: list[Continuation] = []
         taken: set[int] = set()
         for continuation in going:
-            slot = continuation.slot
-            if slot in taken:
-                slot = self._copy(group, slot, spare)
-                continuation = Continuation(slot, continuation.token, continuation.log_probability)
+            source = continuation.slot
+            slot = self._copy(group, source, spare) if source in taken else source
             taken.add(slot)
-            placed.append(continuation)
+            placed.append(Continuation(slot, continuation.token, continuation.log_probability))
         self._vacant += spare
         group.slots = [continuation.slot for continuation in placed]
         return placed

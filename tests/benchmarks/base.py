@@ -1,9 +1,11 @@
-"""Checkpoints of BERT-base's and ViT-B/16's shape with random weights, for measuring speed.
+"""Checkpoints of BERT-base's, ViT-B/16's and the base Transformer's shape with random weights, for measuring speed.
 
     python tests/benchmarks/base.py bert TOKENIZER.JSON OUT
     python tests/benchmarks/base.py vit OUT
+    python tests/benchmarks/base.py translation TOKENIZER.JSON OUT [--positions 64]
 
-The tokenizer is any WordPiece one; the model has BERT's 30,522 tokens all the same.
+The tokenizer is any WordPiece one, or for translation any that `triptych train` wrote; the models have BERT's 30,522 tokens and
+16,000 tokens all the same. A translation never ends by itself: measure with `offline.py --length` and `server.py --length`.
 Then `triptych export OUT --out REPOSITORY`.
 """
 
@@ -15,6 +17,8 @@ import torch
 from PIL import Image
 
 from triptych_training.bert import BertConfig, BertForPretraining
+from triptych_training.blocks import FeedForward
+from triptych_training.checkpoint import Checkpoint, save_checkpoint
 from triptych_training.encoder_checkpoint import (
     BertCheckpoint,
     ImagePreprocessing,
@@ -23,10 +27,13 @@ from triptych_training.encoder_checkpoint import (
     save_vit_checkpoint,
 )
 from triptych_training.tokenizer import load_tokenizer
+from triptych_training.transformer import Transformer, TransformerConfig
 from triptych_training.vit import Vit, VitConfig
 
 SAMPLES = 24  # inputs that the export compares
 SPREAD = 3.0  # fresh weights are so small that all inputs would get one answer
+SENTENCES = 200  # as many as the export asks for
+TRANSLATION_SPREAD = 16.0  # with less, decoding soon says one token for ever
 
 
 @click.group()
@@ -63,6 +70,44 @@ def vit(out: Path) -> None:
         file.unlink()
     image = ImagePreprocessing(224, 224)
     save_vit_checkpoint(VitCheckpoint(model, [f"class {i}" for i in range(1_000)], image, samples=samples), out)
+
+
+@main.command()
+@click.argument("tokenizer", type=click.Path(path_type=Path, exists=True))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--positions", default=64, show_default=True, help="Longest source and target, in tokens: an export compares all."
+)
+def translation(tokenizer: Path, out: Path, positions: int) -> None:
+    learned = load_tokenizer(tokenizer)
+    model = Transformer(TransformerConfig(16_000, norm="pre", dropout=0.0, max_positions=positions)).eval()
+    _vary(model)
+    _never_end(model)
+    words = [token[1:] for token in sorted(learned.get_vocab()) if token[1:].isalpha() and token[1:].isascii()]
+    rng = np.random.default_rng(1)
+    sentences = [" ".join(rng.choice(words, length)) for length in rng.integers(4, 20, SENTENCES)]
+    save_checkpoint(Checkpoint(model, learned, "en", "de", samples=[(text, text) for text in sentences]), out)
+
+
+@torch.no_grad()
+def _vary(model: Transformer) -> None:
+    """Let what was said last weigh most in what comes next. A constant part of every layer would drown it."""
+    for module in model.modules():
+        if isinstance(module, FeedForward):
+            weight = module.contract.weight
+            weight.sub_(weight.mean(1, keepdim=True)).mul_(TRANSLATION_SPREAD)
+
+
+@torch.no_grad()
+def _never_end(model: Transformer) -> None:
+    """The last dimension of a state is always 1, and in the shared matrix it is the end's alone: its logit is always -1."""
+    matrix, norm, end = model.projection.weight, model.decoder.norm, model.config.eos_id
+    assert isinstance(norm, torch.nn.LayerNorm)
+    matrix[:, -1] = 0
+    matrix[end] = 0
+    matrix[end, -1] = -1
+    norm.weight[-1] = 0
+    norm.bias[-1] = 1
 
 
 @torch.no_grad()

@@ -1,127 +1,153 @@
-"""Offline throughput of greedy translation, tokenization included: Triptych in process against CTranslate2 on the same weights.
+"""Offline translation on the same trained weights, from text to text: Triptych against CTranslate2, PyTorch and a plain graph.
 
-    python tests/benchmarks/offline.py CHECKPOINT REPOSITORY PAIRS [--sentences 512] [--rounds 5] [--cpus 1] [--json FILE]
+    python tests/benchmarks/offline.py CHECKPOINT REPOSITORY --pairs FILE [--pairs FILE ...]
+        [--beam 1,4] [--batches 1,8,32,128] [--precisions fp32,int8] [--cpus 1] [--sentences 512] [--rounds 5]
+        [--candidates ctranslate2,triptych,grpc,pytorch,concat] [--length N] [--json FILE]
 
-CHECKPOINT is what `triptych train` wrote, REPOSITORY holds its bundle, PAIRS is a file of source<TAB>target lines. Candidates
-take turns in every round, so that a noisy machine disturbs all of them alike; the table shows medians, and ratios of medians.
-Needs `pip install ctranslate2`.
+CHECKPOINT is what `triptych train` (or base.py) wrote, REPOSITORY holds its bundle. FILE has source<TAB>target lines, or is
+SOURCE::TARGET, two files; .gz and .xz too. A part of a file is drawn with a fixed seed; sources that the model cannot take are
+skipped and counted.
+
+The whole run is kept on `--cpus` CPUs. Candidates take turns in every round, in changing order, so that a noisy machine
+disturbs all alike; speeds are medians of rounds, ratios are of medians, to CTranslate2 of the same precision, beam and batch.
+CTranslate2 gets the back end, the split of CPUs into workers and threads, and the batch size in each worker, that prove fastest
+in a short calibration; all others run as they come. "Triptych gRPC" is a server process on the same CPUs, one request a call.
+PyTorch and the plain graph ("ONNX concat": the past joined in the graph, logits out, arg-max outside) decode greedily only,
+PyTorch in fp32.
+
+"same" is how many sentences and tokens (percent) are as in fp32: Triptych's against Triptych's own fp32 if the bundle has it,
+all others' against CTranslate2's fp32. In fp32 everything is held against CTranslate2. "difference" is Triptych's BLEU less
+CTranslate2's, "p" its p-value in sacreBLEU's paired bootstrap. With --length every translation has exactly so many tokens, for
+weights that are not trained (base.py), and quality is not measured. Needs `pip install ctranslate2`.
 """
 
-import json
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import groupby, product
 from pathlib import Path
 
 import click
-import sacrebleu
-from peers import convert, open_peer
+import cores
+import isa
+import machine
+from candidate import Decoding
+from candidates import EXACT, NAMES, Setup, open_candidates
+from contest import Case, measure
+from exact import Texts, exact_texts
+from examples import Examples, read_examples
+from report import Table, numbers, words, write_json
+from result import Result, results_of
+from triptych_peer import find_model
 
 from triptych_serving.bundle import open_bundle
-from triptych_serving.engine import EngineOptions
-from triptych_serving.repository import newest_versions
-from triptych_serving.translator import Translator, TranslatorOptions
-from triptych_training.checkpoint import Checkpoint, load_checkpoint
-from triptych_training.corpus import read_pairs
+from triptych_serving.manifest import TranslationManifest
+from triptych_training.checkpoint import load_checkpoint
 
-Translate = Callable[[Sequence[str]], list[str]]
-
-
-@dataclass(frozen=True)
-class Result:
-    """One row of the table."""
-
-    batch: int
-    precision: str
-    candidate: str
-    sentences_per_second: float
-    ratio: float  # to CTranslate2 at the same batch size and precision
-    bleu: float
+FP32 = "fp32"
+CALIBRATION_SENTENCES = 64
+COLUMNS = {"batch": 5, "beam": 4, "precision": -9, "candidate": -13, "sentences/s": 11, "tokens/s": 9, "ratio": 5, "BLEU": 5}
+COLUMNS |= {"difference": 10, "p": 6, "same sentences": 14, "tokens": 6, "settings": -20}
 
 
 @click.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.argument("repository", type=click.Path(path_type=Path))
-@click.argument("pairs")
-@click.option("--sentences", default=512, show_default=True)
+@click.argument("checkpoint", type=click.Path(path_type=Path, exists=True))
+@click.argument("repository", type=click.Path(path_type=Path, exists=True))
+@click.option("--model", default="", help="The model's name in the repository.  [default: the first that translates]")
+@click.option("--pairs", multiple=True, required=True, help="Sentence pairs; repeatable.")
+@click.option("--sentences", default=512, show_default=True, help="Of each file.")
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--cpus", default=1, show_default=True)
-@click.option("--batches", default="1,8,32,128", show_default=True)
+@click.option("--batches", default="1,8,32,128", show_default=True, help="Sentences of a call.")
+@click.option("--beam", "beams", multiple=True, default=["1"], show_default=True, help="Repeatable, or with commas.")
+@click.option("--precisions", default="", help="[default: the bundle's]")
+@click.option("--candidates", "names", default=",".join(NAMES), show_default=True)
+@click.option("--length", default=None, type=click.IntRange(min=1), help="Exactly so many tokens a translation.")
+@click.option("--slots", default=None, type=click.IntRange(min=1), help="Of a worker of Triptych.  [default: its own]")
+@click.option("--serve-options", default="", help="More of `triptych serve`.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
-def main(
-    checkpoint: Path, repository: Path, pairs: str, sentences: int, rounds: int, cpus: int, batches: str, json_file: Path | None
+def main(  # noqa: PLR0917 - click passes them by name
+    checkpoint: Path,
+    repository: Path,
+    model: str,
+    pairs: Sequence[str],
+    sentences: int,
+    rounds: int,
+    cpus: int,
+    batches: str,
+    beams: Sequence[str],
+    precisions: str,
+    names: str,
+    length: int | None,
+    slots: int | None,
+    serve_options: str,
+    json_file: Path | None,
 ) -> None:
-    examples = read_pairs([pairs])
-    examples = [examples[i * len(examples) // sentences] for i in range(min(sentences, len(examples)))]
-    loaded = load_checkpoint(checkpoint)
-    bundle = open_bundle(newest_versions(repository)[0].folder)
-    results: list[Result] = []
+    cores.pin(cores.choose(cpus)[0])
+    loaded, entry = load_checkpoint(checkpoint), find_model(repository, model)
+    manifest = open_bundle(entry.folder).manifest_of(TranslationManifest)
+    chosen = words(names, NAMES, "--candidates")
+    wanted = words(precisions, sorted(manifest.precisions), "--precisions") or sorted(manifest.precisions)
+    sets = [read_examples(path, sentences, loaded.tokenizer, manifest.limits.max_source_tokens) for path in pairs]
+    limit = length or manifest.generation.max_length
+    decodings = [Decoding(beam, limit, length is not None) for text in beams for beam in numbers(text)]
+    shapes = list(product(decodings, numbers(batches)))
     with tempfile.TemporaryDirectory() as work:
-        peer = convert(loaded, Path(work) / "peer")
-        for precision in bundle.manifest.precisions:
-            translator = Translator("bench", 1, bundle, TranslatorOptions(precision, EngineOptions(cpus, 128 // cpus)))
-            candidates = {
-                "CTranslate2": _peer(loaded, peer, precision, cpus),
-                "Triptych": lambda texts, translator=translator: [o.text for o in translator.translate(texts)],
-            }
-            for batch in map(int, batches.split(",")):
-                results += _measure(candidates, examples, batch, precision, rounds)
-            translator.close()
-    _print(results)
+        converted = Path(work) / "ctranslate2"
+        environment = isa.prepare(checkpoint, converted, wanted, sets[0].sources[:CALIBRATION_SENTENCES], limit)
+        about = _about(sets, environment)
+        setup = Setup(loaded, repository, entry, converted, Path(work), cpus, slots, serve_options.split())
+        exact = {} if length else _exact(setup, FP32 in manifest.precisions, sets, decodings)
+        plan = [[Case(examples, precision, *shape) for examples in sets for shape in shapes] for precision in wanted]
+        results = [result for cases in plan for result in _run(setup, chosen, cases, rounds, exact)]
     if json_file:
-        json_file.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n", encoding="utf-8")
+        write_json(json_file, about, results)
 
 
-def _peer(checkpoint: Checkpoint, folder: Path, precision: str, cpus: int) -> Translate:
-    translator = open_peer(folder, precision, workers=cpus, threads=1)
-    tokenizer = checkpoint.tokenizer
-    limit = checkpoint.model.config.max_positions - 1
-
-    def translate(texts: Sequence[str]) -> list[str]:
-        sources = [encoding.tokens for encoding in tokenizer.encode_batch(list(texts))]
-        share = -(-len(sources) // cpus)
-        results = translator.translate_batch(sources, beam_size=1, max_decoding_length=limit, max_batch_size=share)
-        ids = [[tokenizer.token_to_id(piece) for piece in result.hypotheses[0]] for result in results]
-        return tokenizer.decode_batch(ids)
-
-    return translate
+def _about(sets: Sequence[Examples], environment: str) -> dict[str, object]:
+    """What else a reader must know; printed too."""
+    about: dict[str, object] = {
+        "machine": machine.describe(),
+        "CTranslate2 back end": environment or "its own choice",
+        "sentences": {examples.name: len(examples.pairs) for examples in sets},
+        "skipped, too long": {examples.name: examples.skipped for examples in sets},
+    }
+    click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
+    return about
 
 
-def _measure(
-    candidates: dict[str, Translate], examples: Sequence[tuple[str, str]], batch: int, precision: str, rounds: int
-) -> list[Result]:
-    texts = [source for source, _ in examples]
-    calls = [texts[start : start + batch] for start in range(0, len(texts), batch)]
-    seconds: dict[str, list[float]] = {name: [] for name in candidates}
-    outputs: dict[str, list[str]] = {}
-    for _ in range(rounds + 1):  # the first is a warm-up
-        for name, translate in candidates.items():
-            started = time.perf_counter()
-            outputs[name] = [text for call in calls for text in translate(call)]
-            seconds[name].append(time.perf_counter() - started)
-    speed = {name: len(texts) / statistics.median(times[1:]) for name, times in seconds.items()}
-    references = [[target for _, target in examples]]
-    return [
-        Result(
-            batch,
-            precision,
-            name,
-            round(speed[name], 1),
-            round(speed[name] / speed["CTranslate2"], 2),
-            round(sacrebleu.corpus_bleu(outputs[name], references).score, 2),
-        )
-        for name in candidates
-    ]
+def _exact(setup: Setup, has_fp32: bool, sets: Sequence[Examples], decodings: Sequence[Decoding]) -> Texts:
+    """What CTranslate2, and Triptych where the bundle can, answer in fp32."""
+    texts: Texts = {}
+    for name in EXACT if has_fp32 else EXACT[:1]:
+        with ExitStack() as stack:
+            [candidate] = open_candidates(setup, FP32, [name])
+            stack.callback(candidate.close)
+            texts |= exact_texts(candidate, sets, decodings)
+    return texts
 
 
-def _print(results: Sequence[Result]) -> None:
-    row = "{:>5}  {:9}  {:12}  {:>11}  {:>5}  {:>5}".format
-    click.echo(row("batch", "precision", "", "sentences/s", "ratio", "BLEU"))
-    for r in results:
-        speed, ratio, bleu = f"{r.sentences_per_second:,.1f}", f"{r.ratio:.2f}", f"{r.bleu:.2f}"
-        click.echo(row(r.batch, r.precision, r.candidate, speed, ratio, bleu))
+def _run(setup: Setup, names: Sequence[str], cases: Sequence[Case], rounds: int, exact: Texts) -> Iterator[Result]:
+    """The cases of one precision; rows are printed as they come."""
+    table = Table(COLUMNS)
+    with ExitStack() as stack:
+        candidates = open_candidates(setup, cases[0].precision, names)
+        for candidate in candidates:
+            stack.callback(candidate.close)
+        for examples, group in groupby(cases, key=lambda case: case.examples.name):
+            table.head(f"{examples}, {cases[0].precision}, {setup.cpus} CPUs")
+            for case in group:
+                able = [candidate for candidate in candidates if case.decoding.beam == 1 or candidate.searches_beams]
+                for result in results_of(case, measure(able, case, rounds), exact, setup.checkpoint.tokenizer):
+                    _print(table, result)
+                    yield result
+
+
+def _print(table: Table, r: Result) -> None:
+    speed, tokens = f"{r.sentences_per_second:,.1f}", f"{r.tokens_per_second:,.0f}"
+    same = (r.same.sentences, r.same.tokens) if r.same else (None, None)
+    paired = (r.paired.difference, f"{r.paired.p_value:.3f}") if r.paired else (None, None)
+    table.row(r.batch, r.beam, r.precision, r.candidate, speed, tokens, r.ratio, r.bleu, *paired, *same, r.settings)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,21 @@
-"""The same trained weights in CTranslate2, built through its public specs API."""
+"""The same trained weights in CTranslate2, built through its public specs API.
+
+python tests/benchmarks/peers.py CHECKPOINT OUT
+"""
 
 from pathlib import Path
 from typing import Any
 
-import ctranslate2
+import click
 import numpy as np
-from ctranslate2.specs import common_spec, transformer_spec
+from ct2_peer import TOKENIZER
+from ctranslate2.specs import common_spec, transformer_spec  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from triptych_training.attention import CrossAttention, SelfAttention
-from triptych_training.checkpoint import Checkpoint
-from triptych_training.transformer import DecoderLayer, EncoderLayer, FeedForward
+from triptych_training.blocks import EncoderLayer, FeedForward
+from triptych_training.checkpoint import Checkpoint, load_checkpoint
+from triptych_training.transformer import DecoderLayer
 
 ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,
@@ -20,7 +25,7 @@ ACTIVATIONS = {
 
 
 def convert(checkpoint: Checkpoint, folder: Path) -> Path:
-    """Write a CTranslate2 model folder; returns it."""
+    """Write a CTranslate2 model folder with the tokenizer beside it; returns the folder."""
     model, config = checkpoint.model, checkpoint.model.config
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
@@ -36,9 +41,11 @@ def convert(checkpoint: Checkpoint, folder: Path) -> Path:
         if config.norm == "pre":
             _norm(side.layer_norm, module.norm)
         for layer_spec, layer in zip(side.layer, module.layers, strict=True):
+            assert isinstance(layer, EncoderLayer | DecoderLayer)
             _layer(layer_spec, layer)
     spec.decoder.projection.weight = _array(model.projection.weight)
-    pieces = [checkpoint.tokenizer.id_to_token(index) for index in range(config.vocabulary_size)]
+    named = checkpoint.tokenizer.id_to_token
+    pieces = [named(index) or f"<unused {index}>" for index in range(config.vocabulary_size)]
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.decoder_start_token = pieces[config.bos_id]
@@ -48,13 +55,8 @@ def convert(checkpoint: Checkpoint, folder: Path) -> Path:
     spec.validate()
     folder.mkdir(parents=True, exist_ok=True)
     spec.save(str(folder))
+    checkpoint.tokenizer.save(str(folder / TOKENIZER))
     return folder
-
-
-def open_peer(folder: Path, precision: str, workers: int, threads: int) -> ctranslate2.Translator:
-    """A CPU translator: `workers` batches at once, `threads` in each."""
-    kind = {"int8": "int8", "fp32": "float32"}[precision]
-    return ctranslate2.Translator(str(folder), "cpu", compute_type=kind, inter_threads=workers, intra_threads=threads)
 
 
 def _layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
@@ -94,3 +96,14 @@ def _norm(spec: Any, module: nn.Module) -> None:
 
 def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
     return tensor.detach().numpy().astype(np.float32)
+
+
+@click.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path, exists=True))
+@click.argument("out", type=click.Path(path_type=Path))
+def main(checkpoint: Path, out: Path) -> None:
+    convert(load_checkpoint(checkpoint), out)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,7 @@ def test_settled_tokens_only_grow_and_begin_the_result(name: str, codec: TextCod
     while lane.jobs:
         lane.step()
         seen.append(list(row.tokens))
-    for before, after in zip(seen, seen[1:], strict=False):
+    for before, after in pairwise(seen):
         assert after[: len(before)] == before
     assert seen[-1] == list(row.hypotheses[0].tokens)
     assert any(seen[1:-1])
