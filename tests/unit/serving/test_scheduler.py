@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from triptych_serving.admission import SWEEP_SECONDS
@@ -14,8 +15,9 @@ from triptych_serving.errors import (
 )
 from triptych_serving.row import Call, Row
 from triptych_serving.scheduler import Job, Kind, Plan, Scheduler, SchedulerLimits
+from triptych_serving.search import Search
 
-from .calls import RecordedCall, jobs_of, make_call
+from .calls import RecordedCall, call_of, jobs_of, make_call
 
 SLOTS = 32
 LATER = 2 * SWEEP_SECONDS
@@ -49,6 +51,68 @@ def test_a_small_call_that_comes_later_joins_with_the_next_rows() -> None:
     running = plan(scheduler, slots=8).join
     scheduler.submit(small, 1.0)
     assert small in who(plan(scheduler, running[:6], slots=8, now=1.0))
+
+
+def test_within_a_turn_the_most_urgent_call_is_first() -> None:
+    patient, soon, sooner = make_call(rows=2), make_call(rows=2, deadline=9.0), make_call(rows=2, deadline=5.0)
+    assert who(plan(scheduler_with(patient, soon, sooner))) == [sooner, soon, patient] * 2
+
+
+def test_an_urgent_call_takes_one_turn_like_all_others() -> None:
+    big, urgent = make_call(rows=100), make_call(rows=100, deadline=1.0)
+    taken = who(plan(scheduler_with(big, urgent), slots=10))
+    assert taken.count(big) == taken.count(urgent)
+
+
+def test_a_late_call_does_not_get_the_turns_that_it_missed() -> None:
+    big = make_call(rows=100)
+    scheduler = scheduler_with(big)
+    plan(scheduler, slots=30)
+    late = make_call(rows=100)
+    scheduler.submit(late, 1.0)
+    taken = who(plan(scheduler, slots=20, now=1.0))
+    assert abs(taken.count(late) - taken.count(big)) <= 1
+
+
+def searching(rows: int = 1, beam_size: int = 4, source: Sequence[int] = (5, 6, 2)) -> RecordedCall:
+    return call_of(*(Row(source, 10, Search(beam_size=beam_size)) for _ in range(rows)))
+
+
+def test_beams_take_as_many_slots_as_they_are_wide() -> None:
+    scheduler = scheduler_with(searching(rows=20))
+    assert len(scheduler.plan(Kind.SEARCH, (), 32, 1, 0.0).join) == 8
+
+
+def test_a_beam_waits_until_all_its_slots_are_free() -> None:
+    scheduler = scheduler_with(searching(beam_size=8))
+    running = jobs_of(searching(beam_size=8), searching(beam_size=8), searching(beam_size=8))
+    assert not scheduler.plan(Kind.SEARCH, running, 7, 0, 0.0).join
+    assert len(scheduler.plan(Kind.SEARCH, running, 8, 0, 0.0).join) == 1
+
+
+def test_slots_of_leaving_beams_count() -> None:
+    gone = cancelled(searching(rows=8))
+    assert len(scheduler_with(searching(rows=9)).plan(Kind.SEARCH, jobs_of(gone), 0, 0, 0.0).join) == 8
+
+
+def test_lanes_do_not_wait_for_each_other() -> None:
+    greedy, search = make_call(rows=40), searching(rows=3)
+    short = call_of(Row((5, 2), 10, shortlist=np.arange(9)), Row((5, 2), 10))
+    scheduler = scheduler_with(greedy, search, short)
+    assert len(scheduler.plan(Kind.SEARCH, (), 32, 1, 0.0).join) == 3
+    assert [job.row for job in scheduler.plan(Kind.SHORT_GREEDY, (), 32, 1, 0.0).join] == [short.rows[0]]
+    assert who(plan(scheduler)).count(short) == 1
+    assert not scheduler.waits(Kind.SEARCH)
+    assert scheduler.waits(Kind.GREEDY)
+
+
+def test_endings_are_counted() -> None:
+    expired, gone = make_call(rows=3, deadline=1.0), make_call(rows=2)
+    scheduler = scheduler_with(expired, gone)
+    cancelled(gone)
+    plan(scheduler, now=1.0)
+    assert scheduler.counters.expired == 1
+    assert scheduler.counters.freed == 5
 
 
 def test_rows_of_a_call_keep_their_order() -> None:
