@@ -23,7 +23,7 @@ class EngineOptions:
     """How an engine is built."""
 
     workers: int = 1  # threads that step; one a CPU is fastest
-    slots: int = 32  # rows that one lane of a worker steps at once; a beam of 4 takes 4
+    slots: int = 32  # texts that one worker decodes greedily at once; it has twice as many places for beams and samples
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
 
 

@@ -19,6 +19,7 @@ from triptych_serving.shortlist import Shortlist, read_shortlist
 from triptych_serving.tokenizing import read_tokenizer
 
 SEARCHES = (Kind.SEARCH, Kind.SHORT_SEARCH)
+SEARCH_SLOTS = 2  # times those of greedy lanes: a text takes several, and few texts at once are encoded in small batches
 
 
 class Lanes:
@@ -27,7 +28,7 @@ class Lanes:
     Args:
         bundle: where the graphs are.
         precision: which of them.
-        slots: of each lane.
+        slots: of each greedy lane.
 
     Raises:
         BundleError: a graph cannot be loaded.
@@ -90,7 +91,7 @@ class Lanes:
             end = self._manifest.tokens.end
             columns = Columns(self._projection, end) if kind in (Kind.SHORT_GREEDY, Kind.SHORT_SEARCH) else None
             if kind in SEARCHES:
-                slots = SearchSlots(encoder, step, self._manifest, self._slots, columns)
+                slots = SearchSlots(encoder, step, self._manifest, SEARCH_SLOTS * self._slots, columns)
                 return SearchLane(slots, end, self._vocabulary)
             return GreedyLane(encoder, step, self._manifest, self._slots, columns)
 

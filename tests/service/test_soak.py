@@ -1,8 +1,9 @@
 """Minutes of mixed load with cancelled calls: every answer right, memory flat.
 
-TRIPTYCH_SOAK_SECONDS=600 pytest -m soak
+TRIPTYCH_SOAK_SECONDS=600 pytest -m soak --log-cli-level=INFO
 """
 
+import logging
 import os
 import random
 import threading
@@ -13,11 +14,12 @@ import pytest
 
 from triptych_client import Client, DecodingOptions
 
-from ..fixtures.toy import MODELS, SOURCES, TARGETS
+from ..fixtures.toy import MODELS, PAIRS, SOURCES
 from .processes import ServerProcess
 
 SECONDS = float(os.environ.get("TRIPTYCH_SOAK_SECONDS", "180"))
 GROWTH_BYTES = 32 * 1024 * 1024  # allocators settle; a leak of a kilobyte a call would show ten times this
+logger = logging.getLogger(__name__)
 pytestmark = pytest.mark.soak
 
 
@@ -26,11 +28,24 @@ def test_mixed_load_is_answered_and_memory_stays_flat() -> None:
         _soak(server.address, psutil.Process(server.pid))
 
 
+class Answers:
+    """What the server has said so far: in float32 it must always say the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], str] = {(source, 1): target for source, target in PAIRS}
+        self.wrong: list[str] = []
+
+    def check(self, source: str, beam_size: int, text: str, whole: bool = True) -> None:
+        """Compare an answer, or its beginning, with the one before."""
+        known = self._known.setdefault((source, beam_size), text) if whole else self._known.get((source, beam_size), text)
+        if text != (known if whole else known[: len(text)]):
+            self.wrong.append(text)
+
+
 def _soak(address: str, process: psutil.Process) -> None:
-    pairs = list(zip(SOURCES, TARGETS, strict=True))
     stop = threading.Event()
-    wrong: list[str] = []
-    threads = [threading.Thread(target=_load, args=(address, pairs, seed, stop, wrong)) for seed in range(8)]
+    answers = Answers()
+    threads = [threading.Thread(target=_load, args=(address, seed, stop, answers)) for seed in range(8)]
     for thread in threads:
         thread.start()
     time.sleep(SECONDS / 3)
@@ -40,25 +55,37 @@ def _soak(address: str, process: psutil.Process) -> None:
     stop.set()
     for thread in threads:
         thread.join()
-    assert not wrong
+    logger.info("%.1f MB after a third of %.0f s, %+.1f MB at the end", settled / 1e6, SECONDS, grown / 1e6)
+    assert not answers.wrong
     assert grown < GROWTH_BYTES
     assert process.num_threads() < 64
 
 
-def _load(address: str, pairs: list[tuple[str, str]], seed: int, stop: threading.Event, wrong: list[str]) -> None:
-    """Single texts, big calls, streams read to the end, streams dropped, short answers: at random until stopped."""
+def _load(address: str, seed: int, stop: threading.Event, answers: Answers) -> None:
+    """Single texts, big calls, beams, samples, scores, streams read to the end or dropped, short answers: at random."""
     rng = random.Random(seed)
     with Client(address) as client:
         while not stop.is_set():
-            chosen = rng.choices(pairs, k=rng.choice([1, 1, 1, 40]))
-            kind = rng.choice(["many", "stream", "drop", "short"])
-            if kind == "many":
-                answers = [answer.text for answer in client.translate_many([source for source, _ in chosen])]
-                wrong += [a for a, (_, target) in zip(answers, chosen, strict=True) if a != target]
-            elif kind == "short":
-                answer = client.translate(chosen[0][0], options=DecodingOptions(max_length=2))
-                wrong += [answer.text] if not chosen[0][1].startswith(answer.text) else []
-            else:
-                with client.translate_stream(chosen[0][0]) as stream:
-                    text = "".join(list(stream) if kind == "stream" else [next(iter(stream))])
-                wrong += [text] if not chosen[0][1].startswith(text) else []
+            _ask(client, rng, answers)
+
+
+def _ask(client: Client, rng: random.Random, answers: Answers) -> None:
+    beam_size = rng.choice([1, 1, 2, 4, 5])
+    options = DecodingOptions(beam_size=beam_size)
+    sources = rng.choices(SOURCES, k=rng.choice([1, 1, 1, 40]))
+    match rng.choice(["many", "stream", "drop", "short", "sample", "score"]):
+        case "many":
+            for source, answer in zip(sources, client.translate_many(sources, options=options), strict=True):
+                answers.check(source, beam_size, answer.text)
+        case "short":
+            answers.check(sources[0], 1, client.translate(sources[0], options=DecodingOptions(max_length=2)).text, whole=False)
+        case "sample":
+            drawn = DecodingOptions(sampling_topk=rng.choice([0, 5, 50]), num_hypotheses=3)
+            answers.wrong += [""] * (len(client.translate(sources[0], options=drawn).hypotheses) != 3)
+        case "score":
+            [score] = client.score_translations([rng.choice(PAIRS)])
+            answers.wrong += [str(score)] * (score.log_probability < -1)
+        case kind:
+            with client.translate_stream(sources[0], options=options) as stream:
+                text = "".join(list(stream) if kind == "stream" else [next(iter(stream))])
+            answers.check(sources[0], beam_size, text, whole=kind == "stream")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_serving.bundle import open_bundle
-from triptych_serving.lanes import Lanes
+from triptych_serving.lanes import SEARCH_SLOTS, Lanes
 from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.scheduler import Job, Kind
 from triptych_serving.search import GREEDY, Search
@@ -23,7 +23,7 @@ from .calls import call_of, jobs_of, make_call
 
 VOCABULARY = 300
 END = 2
-SLOTS = 12
+SLOTS = 12  # of the search lane
 
 SEARCHES = {
     "scored": Search(scores=True),
@@ -39,7 +39,7 @@ SEARCHES = {
 
 @cache
 def lanes() -> Lanes:
-    return Lanes(open_bundle(BUNDLE), "fp32", SLOTS)
+    return Lanes(open_bundle(BUNDLE), "fp32", SLOTS // SEARCH_SLOTS)
 
 
 def new_lane() -> SearchLane:
