@@ -37,9 +37,9 @@ class LexiconOptions:
         RecipeError: a number is out of range.
     """
 
-    targets: int = 16
+    targets: int = 32
     least_probability: float = 1e-3
-    always: int = 512
+    always: int = 256
     iterations: int = 5
 
     def __post_init__(self) -> None:

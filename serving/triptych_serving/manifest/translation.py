@@ -117,3 +117,7 @@ def _check(manifest: TranslationManifest, faults: list[str]) -> None:
         if not codes and not any(f"{kind}_languages" in fault for fault in faults):
             faults.append(f"{kind}_languages is empty")
         faults.extend(f"{kind}_languages: {code!r} is not a language code" for code in codes if not is_language(code))
+    for name, graphs in manifest.precisions.items():
+        missing = [member for member in SHORT if not getattr(graphs, member)]
+        if 0 < len(missing) < len(SHORT):
+            faults.append(f"precisions.{name} has a part of a shortlist, but no {', '.join(missing)}")

@@ -19,6 +19,7 @@ from triptych_export.translation_family import translation_manifest
 from triptych_serving.bundle import open_bundle
 from triptych_training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from triptych_training.corpus import Pair
+from triptych_training.encoder_checkpoint import VIT
 from triptych_training.errors import CheckpointError
 from triptych_training.transformer import Transformer
 
@@ -167,6 +168,34 @@ def test_an_existing_version_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_precision_is_refused(tmp_path: Path, precisions: tuple[str, ...], named: str) -> None:
     message = refuse(ExportOptions(tmp_path, precisions=precisions))
     assert message == f"precision: {named} is unknown; choose from fp32, int8"
+
+
+def test_a_shortlist_needs_pairs_to_learn_from(tmp_path: Path) -> None:
+    message = refuse(ExportOptions(tmp_path, precisions=("int8", "int8-shortlist")))
+    assert message == "precision: int8-shortlist is learnt from sentence pairs; name them with --shortlist"
+
+
+def test_pairs_for_a_shortlist_that_is_not_shipped_are_refused(tmp_path: Path) -> None:
+    message = refuse(ExportOptions(tmp_path, precisions=("int8",), shortlist=("pairs.tsv",)))
+    assert message == "shortlist: serves int8-shortlist alone, which is not among the precisions to ship"
+
+
+def test_a_shortlist_is_for_translation(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"format": 1, "architecture": VIT}), encoding="utf-8")
+    message = refuse(ExportOptions(tmp_path / "models", shortlist=("pairs.tsv",)), tmp_path)
+    assert message == f"shortlist: only translation models have one; {tmp_path} is a {VIT}"
+
+
+@pytest.mark.parametrize(
+    ("options", "shipped"),
+    [
+        ({}, ["int8", "fp32"]),
+        ({"shortlist": ("pairs.tsv",)}, ["int8-shortlist", "int8", "fp32"]),
+        ({"shortlist": ("pairs.tsv",), "precisions": ("fp32", "int8-shortlist")}, ["fp32", "int8-shortlist"]),
+    ],
+)
+def test_what_ships_where_nothing_else_is_said(options: dict[str, Any], shipped: list[str]) -> None:
+    assert list(ExportOptions(Path("models"), **options).shipped) == shipped
 
 
 @pytest.mark.parametrize("name", ["../toy", "a/b", "..", ".hidden"])

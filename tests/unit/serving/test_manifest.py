@@ -119,6 +119,17 @@ def test_an_empty_object_lacks_everything(read: Callable[[Edit], Manifest]) -> N
         assert any(fault.startswith(name) for fault in faults), name
 
 
+def test_a_shortlist_is_whole(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["precisions"]["int8"] |= {"shortlist": "shortlist.npz", "projection": "projection.npz"}
+
+    assert set(faults_of(read, edit)) == {
+        "files lists no 'projection.npz'",
+        "files lists no 'shortlist.npz'",
+        "precisions.int8 has a part of a shortlist, but no short_step, short_search",
+    }
+
+
 @pytest.mark.parametrize("code", ["english!", "", "de--DE", "d"])
 def test_language_codes_are_checked(read: Callable[[Edit], Manifest], code: str) -> None:
     faults = faults_of(read, lambda raw: raw.update(source_languages=["en", code]))
