@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,9 @@ class Prepared:
 
     @property
     def rows(self) -> list[Row]:
-        """Of all texts."""
-        return [row for text in self.texts for row in text.rows]
+        """Of all texts: the first sentence of each, then the second, so that a short text does not wait for a long one."""
+        turns = zip_longest(*(text.rows for text in self.texts))
+        return [row for turn in turns for row in turn if row is not None]
 
 
 @dataclass(frozen=True)

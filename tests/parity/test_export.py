@@ -61,7 +61,7 @@ def test_the_graphs_are_the_ones_that_are_fast(bundle: Bundle) -> None:
     assert not {"If", "Loop", "Scan", "Softmax", "Concat", "TopK"} & set(kinds)
     quantized = onnx.load(bundle.path("step.int8.onnx"), load_external_data=False)
     assert [node.op_type for node in quantized.graph.node].count("DynamicQuantizeMatMul") == 6 * layers + 1
-    assert bundle.path("weights.fp32.bin").stat().st_size < 1.1 * (HERE / "checkpoint/model.safetensors").stat().st_size
+    assert bundle.path("weights.fp32.bin").stat().st_size < 1.2 * (HERE / "checkpoint/model.safetensors").stat().st_size
 
 
 def test_the_graphs_say_nothing_of_where_they_were_made(bundle: Bundle) -> None:
