@@ -41,6 +41,7 @@ class Group:
 
     def __init__(self, job: Job, slot: int, constraints: Constraints | None) -> None:
         self.job, self.row, self.search = job, job.row, job.row.search
+        self.width = self.search.slots  # hypotheses at once, and so slots that it may take
         self.slots = [slot]  # of the hypotheses that run
         self.length = 0  # tokens of each
         self.constraints = constraints
@@ -50,11 +51,6 @@ class Group:
         self.prefix_log_probability = 0.0
         self.samplers = [Sampler(self.search.seed, index) for index in range(self.width if self.search.samples else 0)]
         self._led = False  # the best continuation of a step ended the sentence
-
-    @property
-    def width(self) -> int:
-        """Hypotheses at once, and so slots that it may take."""
-        return self.search.slots
 
     @property
     def forced(self) -> int | None:
@@ -95,16 +91,17 @@ class Group:
             tokens: by slot, the tokens that continue it.
             end: the end of the sentence.
         """
-        width = self.width
+        width, at_limit = self.width, self.at_limit
         count = 2 * width  # the batch may have more, for others
         flat = [total for slot in self.slots for total in totals[slot][:count]]
         best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
         choice = Choice()
         for rank, place in enumerate(best):
-            slot = self.slots[place // count]
-            continuation = Continuation(slot, tokens[slot][place % count], flat[place])
+            beam, candidate = divmod(place, count)
+            slot = self.slots[beam]
+            continuation = Continuation(slot, tokens[slot][candidate], flat[place])
             is_end = continuation.token == end
-            if rank < width and (is_end or self.at_limit):
+            if rank < width and (is_end or at_limit):
                 self._led = self._led or (is_end and rank == 0)
                 choice.ended.append(continuation)
             if not is_end and len(choice.going) < width:

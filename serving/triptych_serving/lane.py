@@ -1,5 +1,6 @@
 """Lanes: rows that need the same graph. Every worker of an engine owns one of each kind, all stepped by its loop."""
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -11,9 +12,10 @@ from triptych_serving.manifest import TranslationManifest
 from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.scheduler import Job
 from triptych_serving.session import Session
-from triptych_serving.slots import FREE, Slots
+from triptych_serving.slots import FREE, Bound, Slots
 
-PREFILL_WASTE = 1.15  # rows are encoded together while padding stays below this factor
+PADDING_FACTOR = 1.15  # rows are encoded together while padding stays below this factor, or
+PADDING_TOKENS = 4  # below so many tokens: what it costs to read the encoder's weights once more
 
 
 class Lane(Protocol):
@@ -109,9 +111,10 @@ class GreedyLane:
 
     def _run(self) -> None:
         # The next tokens overwrite the newest ones, which the graph has read long before it knows them.
-        columns = self._columns
-        size, inputs = (0, {}) if columns is None else (columns.size, columns.inputs)
-        self._slots.run(size, inputs, {"next": self._slots.tokens})
+        self._slots.run(self._columns.size if self._columns else 0, self._arrays)
+
+    def _arrays(self) -> Bound:
+        return Bound(self._columns.inputs if self._columns else {}, {"next": self._slots.tokens})
 
     def _force(self) -> None:
         for slot, job in enumerate(self.jobs):
@@ -139,7 +142,8 @@ def by_length(jobs: Sequence[Job]) -> list[list[Job]]:
     for job in sorted(jobs, key=lambda job: -len(job.row.source)):
         length = len(job.row.source)
         longest = len(groups[-1][0].row.source) if groups else 0
-        if groups and longest * (len(groups[-1]) + 1) <= PREFILL_WASTE * (tokens + length):
+        padded = longest * (len(groups[-1]) + 1) if groups else math.inf
+        if padded <= max(PADDING_FACTOR * (tokens + length), tokens + length + PADDING_TOKENS):
             groups[-1].append(job)
             tokens += length
         else:

@@ -34,7 +34,7 @@ class SchedulerLimits(QueueLimits):
     """Bounds of the queue and of one admission."""
 
     prefill_tokens: int = 512  # padded source tokens encoded between two steps, while other rows wait for the next one
-    refill_rows: int = 4  # with a long queue, so many rows (a quarter of the slots at most) join at once: encoding one is dear
+    refill_rows: int = 8  # with a long queue, so many rows (a quarter of the slots at most) join at once: encoding one is dear
 
 
 @dataclass(frozen=True)

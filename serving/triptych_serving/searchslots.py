@@ -9,7 +9,7 @@ from triptych_serving.constraints import Edits, merge
 from triptych_serving.group import Continuation
 from triptych_serving.manifest import TranslationManifest
 from triptych_serving.session import Array, Session
-from triptych_serving.slots import Slots
+from triptych_serving.slots import Bound, Slots
 
 EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
 
@@ -49,6 +49,7 @@ class SearchSlots(Slots):
             candidates: how many of the best tokens are asked for.
             edits: one for each row in use, or none at all.
         """
+        width = self._fill_edits(edits) if edits else 0
         if candidates not in self._best:
             shape = (self.count, candidates)
             self._best[candidates] = {
@@ -56,15 +57,8 @@ class SearchSlots(Slots):
                 "top_tokens": np.zeros(shape, np.int64),
             }
         self.best = self._best[candidates]
-        inputs = dict(self._fill_edits(edits))
-        outputs = {**self.best, "forced_log_probabilities": self.forced_log_probabilities, "attention": self.attention}
-        inputs = {**inputs, "candidates": np.array([candidates])}
-        if self.columns is None:
-            outputs["log_probabilities"] = self.log_probabilities
-        else:
-            inputs |= self.columns.inputs
-        width = inputs["edit_tokens"].shape[1] if edits else 0
-        self.run((candidates, width, self.columns and self.columns.size), inputs, outputs)
+        columns = self.columns.size if self.columns else 0
+        self.run((candidates, width, columns), lambda: self._arrays(candidates, width))
 
     def continuations(self) -> tuple[list[list[float]], list[list[int]]]:
         """By slot: log-probabilities of the hypothesis with each of the step's best tokens, and these tokens."""
@@ -74,10 +68,11 @@ class SearchSlots(Slots):
 
     def append(self, continuations: Sequence[Continuation]) -> None:
         """Each slot's newest token, and the log-probability with it."""
-        slots = [continuation.slot for continuation in continuations]
-        self.tokens[slots] = [continuation.token for continuation in continuations]
-        self.history[slots, self.positions[slots]] = self.tokens[slots]
-        self.so_far[slots] = [continuation.log_probability for continuation in continuations]
+        tokens, so_far, history, positions = self.tokens, self.so_far, self.history, self.positions
+        for continuation in continuations:  # a few rows at most: quicker than four indexed assignments
+            slot = continuation.slot
+            tokens[slot] = history[slot, positions[slot]] = continuation.token
+            so_far[slot] = continuation.log_probability
 
     def attend(self, slots: Sequence[int], length: int) -> None:
         """Remember the step's attention of hypotheses of `length` tokens."""
@@ -113,17 +108,25 @@ class SearchSlots(Slots):
         length = int(self.last[source]) + 1
         self.attended[target, :cached, :length] = self.attended[source, :cached, :length]
 
-    def _fill_edits(self, edits: Sequence[Edits | None]) -> Mapping[str, Array]:
-        if not edits:
-            return self._no_edits
+    def _fill_edits(self, edits: Sequence[Edits | None]) -> int:
+        """Hand edits to the graph; returns how many a row has."""
         if self.columns is not None:
             edits = [edit and self.columns.translate(edit) for edit in edits]
         arrays: tuple[Array, ...] = merge(edits)
-        width = arrays[0].shape[1]
+        width = int(arrays[0].shape[1])
         if width not in self._edits:
             self._edits[width] = {
                 name: np.zeros((self.count, width), array.dtype) for name, array in zip(EDITS, arrays, strict=True)
             }
         for name, array in zip(EDITS, arrays, strict=True):
             self._edits[width][name][: self.used] = array
-        return self._edits[width]
+        return width
+
+    def _arrays(self, candidates: int, edits: int) -> Bound:
+        inputs = {**(self._edits[edits] if edits else self._no_edits), "candidates": np.array([candidates])}
+        outputs = {**self.best, "forced_log_probabilities": self.forced_log_probabilities, "attention": self.attention}
+        if self.columns is None:
+            outputs["log_probabilities"] = self.log_probabilities
+        else:
+            inputs |= self.columns.inputs
+        return Bound(inputs, outputs)

@@ -3,7 +3,8 @@
 Memory is allocated once: `4 * 2L * slots * H * D * (max_target + max_source)` bytes; pages are touched only as rows reach them.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +13,14 @@ from triptych_serving.session import Array, Binding, Session
 
 FREE = -1  # in `forced`: nothing is
 MAX_BINDINGS = 1_024  # kept; making one anew costs 0.2 ms
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Arrays by the names of a graph's inputs and outputs."""
+
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
 
 
 class Slots:
@@ -74,39 +83,40 @@ class Slots:
             self._copy(self.used, slot, int(self.positions[self.used]))
         return self.used
 
-    def run(self, key: Hashable, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    def run(self, key: Hashable, arrays: Callable[[], Bound]) -> None:
         """Run the graph over the rows in use, with more inputs and outputs than the slots' own.
 
         Args:
-            key: stands for the arrays in `inputs` and `outputs`: with an equal key they must be the same ones.
-            inputs: arrays `[count, ...]`, of which the rows in use are bound, or of another length, bound as they are.
-            outputs: as `inputs`.
+            key: stands for the arrays: with an equal key they must be the same ones.
+            arrays: says which, when they are bound: `[count, ...]`, of which the rows in use are taken, or of another length
+                and taken as they are.
 
         Raises:
             EngineError: the runtime failed.
         """
         place = (self.used, key)
-        if place not in self._bindings:
+        binding = self._bindings.get(place)
+        if binding is None:
             if len(self._bindings) >= MAX_BINDINGS:
                 del self._bindings[next(iter(self._bindings))]  # the oldest
-            self._bindings[place] = self._bind(inputs, outputs)
-        self._bindings[place].run()
+            binding = self._bindings[place] = self._bind(arrays())
+        binding.run()
 
-    def _bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:
+    def _bind(self, more: Bound) -> Binding:
         rows = self.used
         caches = {name: buffer[:rows] for name, buffer in zip(self._names, self.cache, strict=True)}
         memories = {name: buffer[:rows] for name, buffer in zip(self._names, self.memory, strict=True)}
         own: dict[str, Array] = {"tokens": self.tokens, "positions": self.positions, "last": self.last, "forced": self.forced}
-        all_inputs = {
-            **{name: self._active(array) for name, array in {**own, **inputs}.items()},
+        inputs = {
+            **{name: self._active(array) for name, array in {**own, **more.inputs}.items()},
             **{f"cache_{name}": array for name, array in caches.items()},
             **{f"memory_{name}": array for name, array in memories.items()},
         }
-        all_outputs = {
-            **{name: self._active(array) for name, array in outputs.items()},
+        outputs = {
+            **{name: self._active(array) for name, array in more.outputs.items()},
             **{f"present_{name}": array for name, array in caches.items()},
         }
-        return self._step.bind(all_inputs, all_outputs)
+        return self._step.bind(inputs, outputs)
 
     def _active(self, array: Array) -> Array:
         return array[: self.used] if len(array) == self.count else array

@@ -156,8 +156,8 @@ def test_an_idle_worker_has_no_prefill_budget() -> None:
 def test_a_long_queue_fills_several_slots_at_once() -> None:
     scheduler = scheduler_with(make_call(rows=100))
     running = plan(scheduler).join
-    assert not plan(scheduler, running[:-3]).join
-    assert len(plan(scheduler, running[:-4]).join) == 4
+    assert not plan(scheduler, running[:-7]).join
+    assert len(plan(scheduler, running[:-8]).join) == 8
 
 
 def test_a_short_queue_joins_at_once() -> None:
