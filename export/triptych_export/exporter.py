@@ -46,8 +46,8 @@ class ExportOptions:
         repository: where models live; the bundle becomes `<repository>/<name>/<version>`.
         name: the model's name; empty: `<source>-<target>`, or the task.
         version: 0: the next free one.
-        precisions: those to ship; the first is the default. None: int8 and fp32, and before them int8-shortlist where there
-            is a shortlist. Parity is always shown on fp32.
+        precisions: those to ship; the first is the default. None: int8, fp32, and int8-shortlist where there is a
+            shortlist. Parity is always shown on fp32.
         valid: files for parity instead of the sample in the checkpoint folder: sentence pairs, lines of text, or images.
         notes: Markdown for the model card: data, licence, intended use.
         shortlist: files of sentence pairs, best those of the training, that a translation model's shortlist is learnt from;
@@ -65,7 +65,7 @@ class ExportOptions:
     @property
     def shipped(self) -> Sequence[str]:
         """The precisions."""
-        usual = (SHORT_PRECISION, *DEFAULT_PRECISIONS) if self.shortlist else DEFAULT_PRECISIONS
+        usual = (*DEFAULT_PRECISIONS, SHORT_PRECISION) if self.shortlist else DEFAULT_PRECISIONS
         return usual if self.precisions is None else self.precisions
 
 

@@ -18,7 +18,7 @@ from triptych_cli.failure import needs, one_line
     "precisions",
     type=click.Choice(["fp32", "int8", "int8-shortlist"]),
     multiple=True,
-    help="What to ship; the first is the default. Repeatable.  [default: int8, fp32; with --shortlist, int8-shortlist first]",
+    help="What to ship; the first is the default. Repeatable.  [default: int8, fp32; with --shortlist, int8-shortlist too]",
 )
 @click.option(
     "--shortlist",

@@ -174,7 +174,7 @@ class Translator:
     def describe(self) -> str:
         """For the log."""
         pair = f"{'/'.join(self.manifest.source_languages)} to {'/'.join(self.manifest.target_languages)}"
-        return f"{pair}, CPU, {self.precision}, caches of at most {self.engine.bytes / 1e6:,.0f} MB"
+        return f"{pair}, CPU, {self.precision}, caches of {self.engine.bytes / 1e6:,.0f} MB for greedy search"
 
     def close(self, drain: bool = True) -> None:
         """Stop the engines."""

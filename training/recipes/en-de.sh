@@ -20,6 +20,6 @@ triptych train translation --out "$run" --source-language en --target-language d
   --optimizer muon --learning-rate 4e-3 --schedule linear --warmup-steps 150 --epochs 4 --batch-tokens 3000 \
   --average 1 --save-steps 200 --seed 1
 
-triptych export "$run/model" --out "$repository" --name en-de --precision int8-shortlist --precision int8 \
+triptych export "$run/model" --out "$repository" --name en-de --precision int8 --precision int8-shortlist \
   --shortlist "$DATA/tatoeba.en-de.train.tsv.gz" --shortlist "$DATA/docs-gnome.en-de.tsv.gz" --shortlist "$DATA/docs-moz.en-de.tsv.gz" \
   --valid "$DATA/tatoeba.en-de.valid.tsv.gz" --notes "$here/en-de.md"

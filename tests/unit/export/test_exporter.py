@@ -190,7 +190,7 @@ def test_a_shortlist_is_for_translation(tmp_path: Path) -> None:
     ("options", "shipped"),
     [
         ({}, ["int8", "fp32"]),
-        ({"shortlist": ("pairs.tsv",)}, ["int8-shortlist", "int8", "fp32"]),
+        ({"shortlist": ("pairs.tsv",)}, ["int8", "fp32", "int8-shortlist"]),
         ({"shortlist": ("pairs.tsv",), "precisions": ("fp32", "int8-shortlist")}, ["fp32", "int8-shortlist"]),
     ],
 )
