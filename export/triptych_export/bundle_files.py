@@ -9,6 +9,7 @@ from onnx import ModelProto
 from tokenizers import Tokenizer
 
 from triptych_client.version import __version__
+from triptych_export.block_quantization import quantize_blocks
 from triptych_export.quantization import quantize
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle import sha256
@@ -17,14 +18,13 @@ from triptych_serving.manifest.base import Graphs
 from triptych_serving.session import Session
 
 PRECISIONS = ("fp32", "int8")
+STABLE_PRECISION = "int8-stable"  # of translation models: batch-invariant
 ENCODER_WEIGHT_BITS = 7  # of int8, see `quantize`; encoders are asked for throughput, and 7 bits need no slow kernels
 
 
 def write_graph(graph: ModelProto, path: Path, weights: WeightsFile, precision: str, weight_bits: int = 8) -> None:
     """Write a traced graph in a precision, its large tensors to `weights`."""
-    model = quantize(graph, weight_bits) if precision == "int8" else ModelProto()
-    if precision == "fp32":
-        model.CopyFrom(graph)
+    model = _convert(graph, precision, weight_bits)
     for node in model.graph.node:  # traces carry Python stack lines; nobody serves those
         del node.metadata_props[:]
         node.doc_string = ""
@@ -32,6 +32,16 @@ def write_graph(graph: ModelProto, path: Path, weights: WeightsFile, precision: 
     model.producer_name, model.producer_version, model.doc_string = "triptych", __version__, ""
     weights.externalize(model)
     path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def _convert(graph: ModelProto, precision: str, weight_bits: int) -> ModelProto:
+    if precision == "int8":
+        return quantize(graph, weight_bits)
+    if precision == STABLE_PRECISION:
+        return quantize_blocks(graph)
+    model = ModelProto()
+    model.CopyFrom(graph)
+    return model
 
 
 def write_encoder(graph: ModelProto, folder: Path) -> None:

@@ -14,7 +14,7 @@ import onnx
 import torch
 
 from triptych_client.version import __version__
-from triptych_export.bundle_files import PRECISIONS, needed_files, write_manifest
+from triptych_export.bundle_files import PRECISIONS, STABLE_PRECISION, needed_files, write_manifest
 from triptych_export.card import write_card
 from triptych_export.errors import SourceError
 from triptych_export.family import Family
@@ -105,7 +105,7 @@ def _check_precisions(options: ExportOptions) -> None:
         raise SourceError(f"precision: {SHORT_PRECISION} is learnt from sentence pairs; name them with --shortlist")
     if options.shortlist and SHORT_PRECISION not in options.shipped:
         raise SourceError(f"shortlist: serves {SHORT_PRECISION} alone, which is not among the precisions to ship")
-    known = (*PRECISIONS, SHORT_PRECISION) if options.shortlist else PRECISIONS
+    known = (*PRECISIONS, STABLE_PRECISION, *([SHORT_PRECISION] if options.shortlist else []))
     unknown = [precision for precision in options.shipped if precision not in known]
     if unknown or not options.shipped:
         raise SourceError(f"precision: {', '.join(unknown) or 'none'} is unknown; choose from {', '.join(known)}")
@@ -115,11 +115,13 @@ def _load(folder: Path, options: ExportOptions) -> Family:
     architecture = read_architecture(folder)
     if architecture not in FAMILIES:
         raise SourceError(f"{folder}: architecture {architecture!r} is unknown; supported: {', '.join(FAMILIES)}")
-    if not options.shortlist:
-        return FAMILIES[architecture](folder, options.valid)
-    if architecture != TRANSFORMER:
-        raise SourceError(f"shortlist: only translation models have one; {folder} is a {architecture}")
-    return TranslationFamily(folder, options.valid, options.shortlist)
+    stable = STABLE_PRECISION in options.shipped
+    if architecture == TRANSFORMER:
+        return TranslationFamily(folder, options.valid, options.shortlist, stable)
+    for name, wanted in (("shortlist", options.shortlist), (f"precision {STABLE_PRECISION}", stable)):
+        if wanted:
+            raise SourceError(f"{name}: only translation models have one; {folder} is a {architecture}")
+    return FAMILIES[architecture](folder, options.valid)
 
 
 @contextmanager

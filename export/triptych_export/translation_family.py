@@ -6,7 +6,7 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from triptych_export.bundle_files import PRECISIONS, write_graph, write_manifest
+from triptych_export.bundle_files import PRECISIONS, STABLE_PRECISION, write_graph, write_manifest
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
@@ -43,17 +43,19 @@ class TranslationFamily:
         folder: what a training wrote.
         valid: files of sentence pairs for parity and BLEU; empty: the sample in the folder.
         lexicon: files of sentence pairs that a shortlist is learnt from; empty: there is none.
+        stable: write int8-stable too.
 
     Raises:
         SourceError: the runtime's operators cannot take the shape, or there are no sentences.
         TrainingError: checkpoint or sentences cannot be read.
     """
 
-    def __init__(self, folder: Path, valid: Sequence[str], lexicon: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, valid: Sequence[str], lexicon: Sequence[str] = (), stable: bool = False) -> None:
         self.checkpoint = load_checkpoint(folder)
         _check_shape(self.checkpoint)
         self.pairs = _pairs(folder, self.checkpoint, valid)
         self.lexicon_pairs = read_pairs(lexicon)
+        self.precisions = (*PRECISIONS, STABLE_PRECISION) if stable else PRECISIONS
 
     @property
     def default_name(self) -> str:
@@ -73,14 +75,20 @@ class TranslationFamily:
         return Description(f"Translates {self.checkpoint.source_language} to {self.checkpoint.target_language}.", rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        write_translation(self.checkpoint, folder, say, self.lexicon_pairs)
+        write_translation(self.checkpoint, folder, say, self.lexicon_pairs, self.precisions)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         return _measure(self.checkpoint, folder, self.pairs, say)
 
 
-def write_translation(checkpoint: Checkpoint, folder: Path, say: Say, lexicon_pairs: Sequence[Pair] = ()) -> None:
-    """Graphs in every precision, tokenizer and a first manifest; with a shortlist where there are pairs to learn it from."""
+def write_translation(
+    checkpoint: Checkpoint,
+    folder: Path,
+    say: Say,
+    lexicon_pairs: Sequence[Pair] = (),
+    precisions: Sequence[str] = PRECISIONS,
+) -> None:
+    """Graphs in some precisions, tokenizer and a first manifest; with a shortlist where there are pairs to learn it from."""
     folder.mkdir()
     folded = fold_scales(checkpoint.model)
     say("tracing the graphs")
@@ -90,7 +98,7 @@ def write_translation(checkpoint: Checkpoint, folder: Path, say: Say, lexicon_pa
         "search": trace_search(folded),
         "score": trace_score(checkpoint.model),
     }
-    weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in PRECISIONS}
+    weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in precisions}
     for precision, file in weights.items():
         for kind, graph in graphs.items():
             write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision, WEIGHT_BITS)
@@ -99,14 +107,16 @@ def write_translation(checkpoint: Checkpoint, folder: Path, say: Say, lexicon_pa
         say(f"learning the shortlist from {len(lexicon_pairs):,} pairs")
         write_shortlist(learn_shortlist(checkpoint, lexicon_pairs), folder / SHORT_FILES["shortlist"])
     checkpoint.tokenizer.save(str(folder / "tokenizer.json"))
-    write_manifest(folder, translation_manifest(checkpoint, shortlist=bool(lexicon_pairs)))
+    write_manifest(folder, translation_manifest(checkpoint, precisions, shortlist=bool(lexicon_pairs)))
 
 
-def translation_manifest(checkpoint: Checkpoint, shortlist: bool = False) -> dict[str, Any]:
+def translation_manifest(
+    checkpoint: Checkpoint, precisions: Sequence[str] = PRECISIONS, shortlist: bool = False
+) -> dict[str, Any]:
     """All that the checkpoint says."""
-    precisions = {p: _graphs(p) for p in PRECISIONS}
+    graphs = {p: _graphs(p) for p in precisions}
     if shortlist:
-        precisions[SHORT_PRECISION] = {**_graphs("int8"), **SHORT_FILES}
+        graphs[SHORT_PRECISION] = {**_graphs("int8"), **SHORT_FILES}
     config = checkpoint.model.config
     return {
         "format": FORMAT,
@@ -121,7 +131,7 @@ def translation_manifest(checkpoint: Checkpoint, shortlist: bool = False) -> dic
             "heads": config.heads,
             "head_dim": config.model_dim // config.heads,
         },
-        "precisions": precisions,
+        "precisions": graphs,
         "default_precision": "fp32",
         "generation": {"max_length": config.max_positions - 1},
         "provenance": {},

@@ -16,7 +16,7 @@ from triptych_cli.failure import needs, one_line
 @click.option(
     "--precision",
     "precisions",
-    type=click.Choice(["fp32", "int8", "int8-shortlist"]),
+    type=click.Choice(["fp32", "int8", "int8-shortlist", "int8-stable"]),
     multiple=True,
     help="What to ship; the first is the default. Repeatable.  [default: int8, fp32; with --shortlist, int8-shortlist too]",
 )

@@ -34,6 +34,7 @@ class SchedulerLimits(QueueLimits):
     """Bounds of the queue and of one admission."""
 
     prefill_tokens: int = 512  # padded source tokens encoded between two steps, while other rows wait for the next one
+    gather_seconds: float = 0.004  # beside a busy lane's rows, a few that wait are given so long to become `refill_rows`
     refill_rows: int = 8  # with a long queue, so many rows (a quarter of the slots at most) join at once: encoding one is dear
 
 
@@ -153,6 +154,8 @@ class Scheduler:
         refill = min(self._limits.refill_rows, turns.rows, max(1, (running + free // width) // 4))
         if running and free < refill * width:
             return []
+        if running >= self._limits.refill_rows and self._may_gather(turns, now):
+            return []
         share = turns.rows if running else math.ceil(turns.rows / max(1, idle_workers))
         budget = self._limits.prefill_tokens if running else math.inf
         return self._take(turns, share, free, budget, now)
@@ -170,6 +173,12 @@ class Scheduler:
             self._admission.release(row)
             taken.append(Job(row, call))
         return taken
+
+    def _may_gather(self, turns: Turns, now: float) -> bool:
+        """Few rows wait, and not for long."""
+        first = turns.peek()
+        few = turns.rows < self._limits.refill_rows
+        return few and first is not None and now - first[0].arrived < self._limits.gather_seconds
 
     def _first(self, turns: Turns, now: float) -> Row | None:
         """The row whose turn it is, once those that nobody waits for are gone."""

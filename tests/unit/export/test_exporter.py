@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from triptych_export.samples import spread
 from triptych_export.translation_family import translation_manifest
 from triptych_serving.bundle import open_bundle
 from triptych_training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from triptych_training.corpus import Pair
 from triptych_training.encoder_checkpoint import VIT
 from triptych_training.errors import CheckpointError
 from triptych_training.transformer import Transformer
@@ -28,14 +27,14 @@ from ...fixtures.toy import BUNDLE, HERE, PAIRS
 CHECKPOINT = HERE / "checkpoint"
 
 
-def copy_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None], lexicon_pairs: Sequence[Pair] = ()) -> None:
+def copy_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None], *more: object) -> None:
     """What tracing and quantizing this very checkpoint gave."""
     shutil.copytree(BUNDLE, folder)
     (folder / "MODEL_CARD.md").unlink()
     write_manifest(folder, translation_manifest(checkpoint))
 
 
-def spoil_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None], lexicon_pairs: Sequence[Pair]) -> None:
+def spoil_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None], *more: object) -> None:
     copy_graphs(checkpoint, folder, say)
     weights = np.fromfile(folder / "weights.fp32.bin", np.float32)
     (weights[::-1] * 1.5).tofile(folder / "weights.fp32.bin")
@@ -167,7 +166,7 @@ def test_an_existing_version_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("precisions", "named"), [(("fp16",), "fp16"), (("fp32", "int4"), "int4"), ((), "none")])
 def test_an_unknown_precision_is_refused(tmp_path: Path, precisions: tuple[str, ...], named: str) -> None:
     message = refuse(ExportOptions(tmp_path, precisions=precisions))
-    assert message == f"precision: {named} is unknown; choose from fp32, int8"
+    assert message == f"precision: {named} is unknown; choose from fp32, int8, int8-stable"
 
 
 def test_a_shortlist_needs_pairs_to_learn_from(tmp_path: Path) -> None:

@@ -162,7 +162,24 @@ def test_a_long_queue_fills_several_slots_at_once() -> None:
 
 def test_a_short_queue_joins_at_once() -> None:
     running = jobs_of(make_call(rows=SLOTS - 1))
-    assert len(plan(scheduler_with(make_call()), running).join) == 1
+    assert len(plan(scheduler_with(make_call()), running, now=1.0).join) == 1
+
+
+def test_a_few_that_come_to_a_busy_lane_may_gather_but_not_for_long() -> None:
+    running = jobs_of(make_call(rows=20))
+    scheduler = scheduler_with(make_call(), now=1.0)
+    assert not plan(scheduler, running, now=1.001).join
+    scheduler.submit(make_call(), 1.002)
+    assert len(plan(scheduler, running, now=1.005).join) == 2
+
+
+def test_enough_of_them_need_not_wait() -> None:
+    running = jobs_of(make_call(rows=20))
+    assert len(plan(scheduler_with(make_call(rows=8), now=1.0), running, now=1.0).join) == 8
+
+
+def test_beside_a_few_rows_nobody_waits_for_company() -> None:
+    assert len(plan(scheduler_with(make_call(), now=1.0), jobs_of(make_call(rows=3)), now=1.0).join) == 1
 
 
 @pytest.mark.parametrize("slots", [2, 4, 7])

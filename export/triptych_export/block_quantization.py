@@ -1,0 +1,52 @@
+"""int8 in blocks: a row's answer does not depend on the rows beside it.
+
+Weights are symmetric int8 with a scale for every 32 inputs of a column, and ONNX Runtime's MatMulNBits gives each row and block
+of the activations a scale of its own, where `quantization` has one for a whole batch. Embeddings and attention that projects
+by itself stay float32. The work is done by ONNX Runtime's own quantizer.
+"""
+
+import logging
+
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnxruntime.quantization.matmul_nbits_quantizer import (  # type: ignore[import-untyped]
+    DefaultWeightOnlyQuantConfig,
+    MatMulNBitsQuantizer,
+)
+
+BITS, BLOCK = 8, 32
+INTEGER_PRODUCTS = 4  # `accuracy_level`: activations are quantized too
+
+
+def quantize_blocks(model: ModelProto) -> ModelProto:
+    """A copy of a float32 graph whose projections by a constant matrix are in blocks."""
+    result = ModelProto()
+    result.CopyFrom(model)
+    weights = {tensor.name: tensor for tensor in result.graph.initializer}
+    for node in list(result.graph.node):
+        if node.op_type == "Gemm" and node.input[1] in weights:
+            _spell_out(result, node, weights[node.input[1]])
+    logging.getLogger(MatMulNBitsQuantizer.__module__).setLevel(logging.WARNING)
+    config = DefaultWeightOnlyQuantConfig(block_size=BLOCK, is_symmetric=True, accuracy_level=INTEGER_PRODUCTS, bits=BITS)
+    quantizer = MatMulNBitsQuantizer(
+        result, bits=BITS, block_size=BLOCK, is_symmetric=True, accuracy_level=INTEGER_PRODUCTS, algo_config=config
+    )
+    quantizer.process()
+    quantized: ModelProto = quantizer.model.model
+    return quantized
+
+
+def _spell_out(model: ModelProto, node: NodeProto, weight: TensorProto) -> None:
+    """Gemm as MatMul and Add, which is what the quantizer looks for."""
+    matrix = numpy_helper.to_array(weight)
+    transposed = any(a.name == "transB" and a.i for a in node.attribute)
+    name = f"{node.output[0]}_weight"
+    model.graph.initializer.append(numpy_helper.from_array((matrix.T if transposed else matrix).copy(), name))
+    bias, output = list(node.input[2:3]), node.output[0]
+    product = f"{output}_product" if bias else output
+    nodes = [helper.make_node("MatMul", [node.input[0], name], [product], name=f"{output}_projection")]
+    if bias:
+        nodes.append(helper.make_node("Add", [product, *bias], [output]))
+    place = list(model.graph.node).index(node)
+    model.graph.node.remove(node)
+    for offset, new in enumerate(nodes):
+        model.graph.node.insert(place + offset, new)
