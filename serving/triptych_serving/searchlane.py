@@ -72,7 +72,12 @@ class SearchLane:
             if id(group.job) in gone:
                 self._vacant += group.slots
         self._groups = [group for group in self._groups if id(group.job) not in gone]
-        self._vacate()
+        if self._groups:
+            self._vacate()
+        else:  # a step that failed half-way may have left slots that no group knows of
+            self._slots.used = 0
+            self._owners.clear()
+            self._vacant.clear()
 
     def step(self) -> list[Job]:
         self._force()

@@ -60,6 +60,10 @@ def job(source: Sequence[int], search: Search, max_tokens: int = 63, prefix: tup
 
 def run(lane: SearchLane, *jobs: Job) -> None:
     lane.join(jobs)
+    step_to_the_end(lane)
+
+
+def step_to_the_end(lane: SearchLane) -> None:
     while lane.jobs:
         lane.step()
 
@@ -179,6 +183,28 @@ def test_settled_tokens_only_grow_and_begin_the_result(name: str, codec: TextCod
         assert after[: len(before)] == before
     assert seen[-1] == list(row.hypotheses[0].tokens)
     assert any(seen[1:-1])
+
+
+def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatch, codec: TextCodec) -> None:
+    lane = new_lane()
+    source = codec.encode(SOURCES[:1])[0]
+    for name in ("duplicate", "fork"):
+        failing = [job(source, SEARCHES["beam"]), job(source, SEARCHES["beam"])]
+        lane.join(failing)
+        with monkeypatch.context() as patch:
+            patch.setattr(lane._slots, name, broken)
+            with pytest.raises(RuntimeError):
+                step_to_the_end(lane)
+        lane.leave(failing)
+        assert_dense(lane)
+        assert lane._slots.used == 0
+    healthy = job(source, SEARCHES["beam"])
+    run(lane, healthy)
+    assert codec.decode([healthy.row.tokens]) == TARGETS[:1]
+
+
+def broken(*arguments: object) -> None:
+    raise RuntimeError("no memory")
 
 
 def test_equal_seeds_draw_equally_and_others_differ() -> None:
