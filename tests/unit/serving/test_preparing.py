@@ -30,7 +30,9 @@ def preparer(codec: TextCodec, manifest: TranslationManifest) -> Preparer:
 def test_every_sentence_is_a_row(preparer: Preparer, codec: TextCodec) -> None:
     prepared = preparer.prepare([f"{SOURCES[0]} {SOURCES[1]}", SOURCES[2]], DEFAULTS)
     assert [len(text.rows) for text in prepared.texts] == [2, 1]
-    assert [row.source for row in prepared.rows] == codec.encode(SOURCES[:3])
+    assert [row.source for text in prepared.texts for row in text.rows] == codec.encode(SOURCES[:3])
+    # In the queue the first sentences of all texts come first.
+    assert [row.source for row in prepared.rows] == codec.encode([SOURCES[0], SOURCES[2], SOURCES[1]])
 
 
 def test_a_text_is_one_row_if_it_is_asked_for(preparer: Preparer, codec: TextCodec) -> None:
