@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych_client import Client, FinishReason
+from triptych_client import Client, DecodingOptions, FinishReason, SplitSentences
 
 from ..service.processes import ServerProcess
 
@@ -47,7 +47,7 @@ def test_served_answers_equal_pytorch(address: str) -> None:
     expected = checkpoint.tokenizer.decode_batch(greedy(checkpoint.model, sources, limit))
 
     with Client(address, concurrency=IN_FLIGHT, texts_per_call=1) as client:
-        answers = client.translate_many(texts)
+        answers = client.translate_many(texts, options=DecodingOptions(split_sentences=SplitSentences.OFF))
 
     assert len(answers) == len(texts) >= SENTENCES
     assert [answer.text for answer in answers] == expected
