@@ -6,12 +6,10 @@ by itself stay float32. The work is done by ONNX Runtime's own quantizer.
 """
 
 import logging
+from importlib import import_module
+from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from onnxruntime.quantization.matmul_nbits_quantizer import (  # type: ignore[import-untyped]
-    DefaultWeightOnlyQuantConfig,
-    MatMulNBitsQuantizer,
-)
 
 BITS, BLOCK = 8, 32
 INTEGER_PRODUCTS = 4  # `accuracy_level`: activations are quantized too
@@ -25,14 +23,23 @@ def quantize_blocks(model: ModelProto) -> ModelProto:
     for node in list(result.graph.node):
         if node.op_type == "Gemm" and node.input[1] in weights:
             _spell_out(result, node, weights[node.input[1]])
-    logging.getLogger(MatMulNBitsQuantizer.__module__).setLevel(logging.WARNING)
-    config = DefaultWeightOnlyQuantConfig(block_size=BLOCK, is_symmetric=True, accuracy_level=INTEGER_PRODUCTS, bits=BITS)
-    quantizer = MatMulNBitsQuantizer(
-        result, bits=BITS, block_size=BLOCK, is_symmetric=True, accuracy_level=INTEGER_PRODUCTS, algo_config=config
-    )
+    tool = _quantizer_module()
+    settings = {"bits": BITS, "block_size": BLOCK, "is_symmetric": True, "accuracy_level": INTEGER_PRODUCTS}
+    config = tool.DefaultWeightOnlyQuantConfig(**settings)
+    quantizer = tool.MatMulNBitsQuantizer(result, **settings, algo_config=config)
     quantizer.process()
     quantized: ModelProto = quantizer.model.model
     return quantized
+
+
+def _quantizer_module() -> Any:
+    """Imported when it is needed: it turns everybody's log to INFO, which is undone here."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    module = import_module("onnxruntime.quantization.matmul_nbits_quantizer")
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    return module
 
 
 def _spell_out(model: ModelProto, node: NodeProto, weight: TensorProto) -> None:

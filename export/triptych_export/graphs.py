@@ -189,8 +189,7 @@ class SearchGraph(nn.Module):
         hidden, present, attention = self.decoder(places, cache, memory)
         assert attention is not None
         log_probabilities = torch.log_softmax(_edit(self.projection(hidden.squeeze(1)), *edits), dim=-1)
-        best, best_tokens = top_k(log_probabilities, candidates)
-        of_forced = log_probabilities.gather(1, forced[:, None])
+        best, best_tokens, of_forced = _rank(log_probabilities, candidates, forced)
         return best, best_tokens, of_forced, attention.squeeze(2).mean(1), log_probabilities, present
 
 
@@ -263,8 +262,7 @@ class ShortSearchGraph(nn.Module):
         weights, scales, biases, ids = columns
         logits = integer_projection(hidden.squeeze(1), weights, scales, biases)
         log_probabilities = torch.log_softmax(_edit(logits, *edits), dim=-1)
-        best, found = top_k(log_probabilities, candidates)
-        of_forced = log_probabilities.gather(1, forced[:, None])
+        best, found, of_forced = _rank(log_probabilities, candidates, forced)
         return best, ids[found], of_forced, attention.squeeze(2).mean(1), present
 
 
@@ -326,6 +324,11 @@ def _edit(logits: Tensor, tokens: Tensor, factors: Tensor, offsets: Tensor) -> T
     given = logits.gather(1, tokens)
     edited = torch.where(given > 0, given / factors, given * factors) + offsets
     return logits.scatter(1, tokens, edited)
+
+
+def _rank(log_probabilities: Tensor, candidates: Tensor, forced: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best, where they stand, and the forced one's."""
+    return *top_k(log_probabilities, candidates), log_probabilities.gather(1, forced[:, None])
 
 
 def _blocked(projection: nn.Linear) -> tuple[nn.Linear, int]:

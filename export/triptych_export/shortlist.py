@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from triptych_export.bundle_files import write_graph
+from triptych_export.bundle_files import WEIGHT_BITS, write_graph
 from triptych_export.errors import SourceError
 from triptych_export.quantization import LARGEST, quantize_columns
 from triptych_export.samples import chunks
@@ -58,20 +58,19 @@ def write_shortlist(lexicon: Lexicon, path: Path) -> None:
     )
 
 
-def write_short_graphs(folded: Transformer, folder: Path, weights: WeightsFile, weight_bits: int) -> None:
+def write_short_graphs(folded: Transformer, folder: Path, weights: WeightsFile) -> None:
     """Write the graphs of a scale-folded model whose output projection is an input, and that projection in int8.
 
     Args:
         folded: what `fold_scales` gave.
         folder: of the bundle.
         weights: int8's, which these graphs share.
-        weight_bits: of int8, see `quantize`.
     """
     graphs = {"short_step": trace_short_step(folded), "short_search": trace_short_search(folded)}
     for kind, graph in graphs.items():
-        write_graph(graph, folder / SHORT_FILES[kind], weights, "int8", weight_bits)
+        write_graph(graph, folder / SHORT_FILES[kind], weights, "int8")
     matrix = folded.projection.weight.detach().numpy().T
-    values, scales = quantize_columns(matrix, LARGEST[weight_bits])
+    values, scales = quantize_columns(matrix, LARGEST[WEIGHT_BITS])
     biases = np.zeros(len(scales), np.float32)
     np.savez_compressed(folder / SHORT_FILES["projection"], weights=values.T, scales=scales, biases=biases)
 

@@ -60,8 +60,6 @@ class Columns:
         self._count = 0
         self._restart(SMALLEST)
 
-    smallest = SMALLEST
-
     @property
     def size(self) -> int:
         """Columns of the graph's inputs, those that only fill up included: a key for the inputs."""

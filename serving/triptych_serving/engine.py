@@ -51,6 +51,11 @@ class Worker:
         return self.lanes[kind].jobs if kind in self.lanes else ()
 
     @property
+    def is_busy(self) -> bool:
+        """Whether anything runs."""
+        return any(lane.jobs for lane in self.lanes.values())
+
+    @property
     def running(self) -> list[Job]:
         """What runs in any lane."""
         return [job for lane in self.lanes.values() for job in lane.jobs]
@@ -155,7 +160,7 @@ class Engine:
     def _change_rows(self, worker: Worker) -> bool:
         """Let rows leave and join; wait while there is nothing to do. False when the worker shall end."""
         with self._changed:
-            while not (plans := self._plans(worker)) and not worker.running:
+            while not (plans := self._plans(worker)) and not worker.is_busy:
                 if self._aborting or self._stopping:
                     break
                 self._changed.wait()
@@ -166,7 +171,7 @@ class Engine:
             lane = worker.lane(kind)
             lane.leave(plan.leave)
             self._join(lane, plan.join)
-        return bool(plans) or bool(worker.running)
+        return bool(plans) or worker.is_busy
 
     def _plans(self, worker: Worker) -> dict[Kind, Plan]:
         """What changes in each lane, where anything does."""

@@ -10,6 +10,7 @@ from triptych_serving.batching import BatchLimits
 from triptych_serving.encoder import Work
 from triptych_serving.manifest import SpecialTokens
 from triptych_serving.oneshot import OneShotEngine, OneShotOptions
+from triptych_serving.padding import stack_rows
 from triptych_serving.row import Item
 from triptych_serving.session import Array, Session
 from triptych_serving.text import TextCodec
@@ -59,11 +60,11 @@ class ScoreRunner:
     def prepare(self, items: Sequence[Item]) -> dict[str, Array]:
         """Pad and stack."""
         rows: list[PairRow] = [item.payload for item in items]
-        start = self._tokens.start
+        start, pad = self._tokens.start, self._tokens.pad
         return {
-            "source": self._stack([row.source for row in rows]),
+            "source": stack_rows([row.source for row in rows], pad, np.int64),
             "lengths": np.array([len(row.source) for row in rows], np.int32),
-            "targets": self._stack([[start, *row.target] for row in rows]),
+            "targets": stack_rows([[start, *row.target] for row in rows], pad, np.int64),
         }
 
     def run(self, batch: dict[str, Array]) -> Array:
@@ -75,12 +76,6 @@ class ScoreRunner:
         """Give each pair its own copy."""
         for item, log_probabilities in zip(items, outputs, strict=True):
             item.result = log_probabilities[: len(item.payload.target)].copy()
-
-    def _stack(self, rows: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-        stacked = np.full((len(rows), max(map(len, rows))), self._tokens.pad, np.int64)
-        for index, row in enumerate(rows):
-            stacked[index, : len(row)] = row
-        return stacked
 
 
 class Scorer:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from triptych_serving.columns import Columns
+from triptych_serving.columns import SMALLEST, Columns
 from triptych_serving.constraints import Edits, merge
 from triptych_serving.group import Continuation
 from triptych_serving.manifest import TranslationManifest
@@ -27,7 +27,7 @@ class SearchSlots(Slots):
         super().__init__(encoder, step, manifest, count)
         self.columns = columns
         targets, sources = manifest.limits.max_target_tokens, max(2, manifest.limits.max_source_tokens)
-        self.vocabulary_size = step.output_width("log_probabilities") if columns is None else columns.smallest
+        self.vocabulary_size = step.output_width("log_probabilities") if columns is None else SMALLEST
         self.so_far = np.zeros(count, np.float64)  # log-probability of each hypothesis
         self.history = np.zeros((count, targets), np.int64)
         self.attended = np.zeros((count, targets, sources), np.float32)  # by target token, for those who ask

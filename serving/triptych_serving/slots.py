@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from triptych_serving.manifest import TranslationManifest
+from triptych_serving.padding import stack_rows
 from triptych_serving.session import Array, Binding, Session
 
 FREE = -1  # in `forced`: nothing is
@@ -62,9 +63,7 @@ class Slots:
     def encode(self, sources: Sequence[Sequence[int]]) -> range:
         """Encode sources together and give each the next slot; returns their slots."""
         lengths = np.array([len(source) for source in sources], np.int32)
-        padded = np.full((len(sources), int(lengths.max())), self._special.pad, np.int64)
-        for index, source in enumerate(sources):
-            padded[index, : len(source)] = source
+        padded = stack_rows(sources, self._special.pad, np.int64)
         [memory] = self._encoder.run({"source": padded, "lengths": lengths})  # [2L, B, H, S, D]
         first = self.used
         self.used += len(sources)

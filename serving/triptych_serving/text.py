@@ -89,9 +89,8 @@ class TextCodec:
 
     def fits(self, sentence: str) -> bool:
         """Whether the model takes it as one source."""
-        if (
-            len(sentence.encode()) + 2 <= self._source.tokens
-        ):  # a token has a byte at least; a space comes before, an end behind
+        # A token has a byte at least; a space comes before, an end behind.
+        if len(sentence.encode()) + 2 <= self._source.tokens:
             return True
         return len(sentence) <= self._source.characters and len(self._tokenizer.encode(sentence)) <= self._source.tokens
 

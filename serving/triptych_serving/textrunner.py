@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.manifest import TextTokens
+from triptych_serving.padding import stack_rows
 from triptych_serving.row import Item
 from triptych_serving.session import Array, Session
 
@@ -66,14 +67,11 @@ class TextRunner:
         """Pad and stack."""
         rows: list[TextRow] = [item.payload for item in items]
         lengths = np.array([len(row.ids) for row in rows], np.int32)
-        shape = (len(rows), int(lengths.max()))
-        ids, segments = np.full(shape, self._tokens.pad, np.int32), np.zeros(shape, np.int32)
-        for index, row in enumerate(rows):
-            ids[index, : len(row.ids)] = row.ids
-            segments[index, : len(row.ids)] = row.segments
+        ids = stack_rows([row.ids for row in rows], self._tokens.pad, np.int32)
+        segments = stack_rows([row.segments for row in rows], 0, np.int32)
         inputs: dict[str, Array] = {"ids": ids, "segments": segments, "lengths": lengths}
         if self._takes_places:
-            inputs["places"] = np.concatenate([row.places + index * shape[1] for index, row in enumerate(rows)])
+            inputs["places"] = np.concatenate([row.places + index * ids.shape[1] for index, row in enumerate(rows)])
             most = max((row.k for row in rows if SCORES in row.outputs), default=1)
             inputs["k"] = np.array([min(self._vocabulary, most)], np.int64)
         return TextBatch(inputs, tuple(dict.fromkeys(name for row in rows for name in row.outputs)))

@@ -103,7 +103,7 @@ class Translator:
             ServingError: whatever kept the texts from being translated.
         """
         prepared = self.prepare(texts, options)
-        self.run(prepared.rows)
+        run_rows(self.engine, prepared.rows)
         return self.outputs(prepared)
 
     def stream(self, text: str, options: DecodingOptions = DEFAULTS) -> Iterator[str | Output]:
@@ -162,7 +162,7 @@ class Translator:
             return self._scorer
 
     def run(self, rows: Sequence[Row]) -> None:
-        """Decode rows and wait for the last one.
+        """Decode rows that were made elsewhere, and wait for the last one.
 
         Raises:
             ServingError: the call as a whole failed.

@@ -6,8 +6,9 @@ format                1
 task                  "translation", "fill-mask", "text-classification", "token-classification", "question-answering" or
                       "image-classification"
 family                the architecture's name, such as "triptych-transformer", "triptych-bert" or "triptych-vit"
-precisions            name -> the graphs' file names, {graph} (translation: {encoder, step}); `saturation_free` (optional): the
-                      integer weights have 7 bits, their products fit the fast kernels of every processor
+precisions            name -> the graphs' file names, {graph} (translation: {encoder, step, search, score} and, with a
+                      shortlist, four more: see TranslationGraphs); `saturation_free` (optional): the integer weights have
+                      7 bits, their products fit the fast kernels of every processor
 default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
 provenance, metrics, parity    for people and tools; not needed to serve
