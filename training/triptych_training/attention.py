@@ -4,6 +4,8 @@ Shapes are written `[B, T, E]`: batch, positions, embedding; `H` heads of `D` di
 The modules split into *project* and *attend* so that the exporter can put a cached, fused operator between the two.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,15 +23,37 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
+@dataclass(frozen=True)
+class AttentionShape:
+    """`heads` of `head_dim` over vectors of `model_dim`."""
+
+    model_dim: int
+    heads: int
+    head_dim: int
+    bias: bool = True
+    scaled: bool = True  # products of queries and keys are divided by sqrt(head_dim)
+    input_bias: bool = True  # of the projection to queries, keys and values, where the others have one
+
+    @property
+    def inner_dim(self) -> int:
+        """Of all heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def scale(self) -> float:
+        """What products of queries and keys are multiplied by."""
+        return self.head_dim**-0.5 if self.scaled else 1.0
+
+
 class SelfAttention(nn.Module):
     """Queries, keys and values all come from the same sequence, through one fused projection."""
 
-    def __init__(self, model_dim: int, heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, shape: AttentionShape, dropout: float = 0.0) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.scale = shape.heads, shape.scale
         self.dropout = dropout
-        self.query_key_value = nn.Linear(model_dim, 3 * model_dim)
-        self.output = nn.Linear(model_dim, model_dim)
+        self.query_key_value = nn.Linear(shape.model_dim, 3 * shape.inner_dim, shape.bias and shape.input_bias)
+        self.output = nn.Linear(shape.inner_dim, shape.model_dim, shape.bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`[B, T, E]` -> queries, keys, values, each `[B, H, T, D]`."""
@@ -41,34 +65,37 @@ class SelfAttention(nn.Module):
 
         Args:
             x: `[B, T, E]`.
-            mask: boolean, broadcastable to `[B, H, T, T]`; True where attention is allowed.
-            causal: position t sees positions up to t only.
+            mask: broadcastable to `[B, H, T, T]`; boolean: True where attention is allowed, or float: added to the scores.
+            causal: position t sees positions up to t only; not together with a mask.
         """
         query, key, value = self.project(x)
         dropout = self.dropout if self.training else 0.0
-        context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
+        context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal, scale=self.scale)
         output: Tensor = self.output(merge_heads(context))
         return output
 
-    def step(self, x: Tensor, past: KeyValues | None) -> tuple[Tensor, KeyValues]:
-        """One position more: `x` is `[B, 1, E]`, `past` and the result hold `[B, H, t, D]` keys and values."""
+    def step(self, x: Tensor, past: KeyValues | None, bias: Tensor | None = None) -> tuple[Tensor, KeyValues]:
+        """One position more: `x` is `[B, 1, E]`, `past` and the result hold `[B, H, t, D]` keys and values.
+
+        `bias` `[1, H, 1, t + 1]` is added to the scores.
+        """
         query, key, value = self.project(x)
         if past is not None:
             key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
-        context = functional.scaled_dot_product_attention(query, key, value)
+        context = functional.scaled_dot_product_attention(query, key, value, bias, scale=self.scale)
         return self.output(merge_heads(context)), (key, value)
 
 
 class CrossAttention(nn.Module):
     """Queries come from the decoder; keys and values from the encoder's output, projected once a sentence."""
 
-    def __init__(self, model_dim: int, heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, shape: AttentionShape, dropout: float = 0.0) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.scale = shape.heads, shape.scale
         self.dropout = dropout
-        self.query = nn.Linear(model_dim, model_dim)
-        self.key_value = nn.Linear(model_dim, 2 * model_dim)
-        self.output = nn.Linear(model_dim, model_dim)
+        self.query = nn.Linear(shape.model_dim, shape.inner_dim, shape.bias)
+        self.key_value = nn.Linear(shape.model_dim, 2 * shape.inner_dim, shape.bias)
+        self.output = nn.Linear(shape.inner_dim, shape.model_dim, shape.bias)
 
     def project_memory(self, memory: Tensor) -> KeyValues:
         """`[B, S, E]` -> keys and values, each `[B, H, S, D]`."""
@@ -80,6 +107,6 @@ class CrossAttention(nn.Module):
         key, value = memory
         dropout = self.dropout if self.training else 0.0
         query = split_heads(self.query(x), self.heads)
-        context = functional.scaled_dot_product_attention(query, key, value, mask, dropout)
+        context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, scale=self.scale)
         output: Tensor = self.output(merge_heads(context))
         return output

@@ -17,35 +17,56 @@ from tokenizers import Tokenizer
 
 from triptych_training.bert import (
     BertConfig,
+    BertForEmbedding,
     BertForPretraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
+    EncoderConfig,
 )
 from triptych_training.config import CONFIG, attempt, make_member, need_files, read_config, write_config
 from triptych_training.errors import CheckpointError
+from triptych_training.modernbert import ModernBertConfig
+from triptych_training.swin import Swin
 from triptych_training.tokenizer import load_tokenizer, save_tokenizer, vocabulary_faults
 from triptych_training.vit import Vit, VitConfig
 from triptych_training.weights import WEIGHTS, assign_weights, read_weights, save_weights, weight_faults
 
 BERT, VIT = "triptych-bert", "triptych-vit"
+ENCODERS: dict[str, type[EncoderConfig]] = {"bert": BertConfig, "modernbert": ModernBertConfig}
 SAMPLES = "samples.json"
 SAMPLE_IMAGES = "samples"
 
 Sample = str | tuple[str, str]
+
+OPTIONS = ("singles", "family", "pooling", "normalize")  # members of BertCheckpoint that config.json may lack
 
 HEADS: dict[type, str] = {
     BertForPretraining: "pretraining",
     BertForSequenceClassification: "text-classification",
     BertForTokenClassification: "token-classification",
     BertForQuestionAnswering: "question-answering",
+    BertForEmbedding: "embedding",
 }
 
 
 @dataclass(frozen=True)
 class BertCheckpoint:
-    """A trained BERT with all that belongs to it; `labels` name the classes, `pairs`: its inputs are pairs of texts."""
+    """A trained model of the BERT family with all that belongs to it.
+
+    Args:
+        model: in evaluation mode.
+        tokenizer: whose post-processor builds [CLS] A [SEP] B [SEP].
+        labels: names of the classes.
+        provenance: what training says of itself.
+        samples: texts for the exporter's parity check.
+        pairs: a text classifier's inputs are pairs of texts.
+        singles: where `pairs`: they may be single texts as well.
+        family: the architecture's name.
+        pooling: "mean" or "cls", how the model's vectors are meant to be made.
+        normalize: they are meant to have length 1.
+    """
 
     model: BertModel
     tokenizer: Tokenizer
@@ -53,6 +74,10 @@ class BertCheckpoint:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     samples: Sequence[Sample] = ()
     pairs: bool = False
+    singles: bool = False
+    family: str = BERT
+    pooling: str = "mean"
+    normalize: bool = False
 
     @property
     def head(self) -> str:
@@ -64,7 +89,8 @@ class BertCheckpoint:
 class ImagePreprocessing:
     """From an image file to the model's pixels: resize, crop, then (pixel / 255 - mean) / std a channel.
 
-    `resize`: "stretch" to height x width, or "shortest-edge" to `resize_size` and cut height x width from the centre.
+    `resize`: "stretch" to resize_height x resize_width (0: height x width), or "shortest-edge" to `resize_size`; height x width
+    are then cut from the centre.
     """
 
     height: int
@@ -74,17 +100,27 @@ class ImagePreprocessing:
     interpolation: str = "bilinear"
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    resize_height: int = 0
+    resize_width: int = 0
 
 
 @dataclass(frozen=True)
-class VitCheckpoint:
-    """A trained ViT with all that belongs to it; `samples` are image files."""
+class ImageCheckpoint:
+    """A model that labels images with all that belongs to it; `samples` are image files, `family` names the architecture."""
 
-    model: Vit
+    model: Vit | Swin
     labels: Sequence[str]
     image: ImagePreprocessing
     provenance: Mapping[str, Any] = field(default_factory=dict)
     samples: Sequence[bytes] = ()
+    family: str = VIT
+
+
+@dataclass(frozen=True)
+class VitCheckpoint(ImageCheckpoint):
+    """A trained ViT: what a checkpoint folder holds."""
+
+    model: Vit
 
 
 def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
@@ -92,11 +128,13 @@ def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     model = checkpoint.model
     members = {
+        "encoder": next(name for name, kind in ENCODERS.items() if isinstance(model.config, kind)),
         "bert": asdict(model.config),
         "head": checkpoint.head,
         "next_sentence": isinstance(model, BertForPretraining) and model.next_sentence is not None,
+        "independent": isinstance(model, BertForSequenceClassification) and model.independent,
         "labels": list(checkpoint.labels),
-        "pairs": checkpoint.pairs,
+        **{name: getattr(checkpoint, name) for name in ("pairs", *OPTIONS)},
         "provenance": dict(checkpoint.provenance),
     }
     write_config(folder / CONFIG, BERT, members)
@@ -129,9 +167,9 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
         raise CheckpointError("; ".join(faults))
     assign_weights(model, weights)
     model.eval()
-    return BertCheckpoint(
-        model, tokenizer, tuple(config["labels"]), config.get("provenance", {}), samples or (), config["pairs"]
-    )
+    options = {name: config[name] for name in OPTIONS if name in config}
+    labels, provenance = tuple(config["labels"]), config.get("provenance", {})
+    return BertCheckpoint(model, tokenizer, labels, provenance, samples or (), config["pairs"], **options)
 
 
 def save_vit_checkpoint(checkpoint: VitCheckpoint, folder: Path) -> None:
@@ -178,15 +216,19 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
 
 def _make_bert(config: Mapping[str, Any], path: Path) -> BertModel:
     classes = len(config["labels"])
-    makers: dict[str, Callable[[BertConfig], BertModel]] = {
+    makers: dict[str, Callable[[EncoderConfig], BertModel]] = {
         "pretraining": lambda shape: BertForPretraining(shape, config["next_sentence"]),
-        "text-classification": lambda shape: BertForSequenceClassification(shape, classes),
+        "text-classification": lambda shape: BertForSequenceClassification(shape, classes, config.get("independent", False)),
         "token-classification": lambda shape: BertForTokenClassification(shape, classes),
         "question-answering": BertForQuestionAnswering,
+        "embedding": BertForEmbedding,
     }
     if config["head"] not in makers:
         raise CheckpointError(f"{path}: head: {config['head']!r} is unknown; supported: {', '.join(makers)}")
-    return make_member(path, "bert", lambda: makers[config["head"]](BertConfig(**config["bert"])))
+    encoder = config.get("encoder", "bert")
+    if encoder not in ENCODERS:
+        raise CheckpointError(f"{path}: encoder: {encoder!r} is unknown; supported: {', '.join(ENCODERS)}")
+    return make_member(path, "bert", lambda: makers[config["head"]](ENCODERS[encoder](**config["bert"])))
 
 
 def _image(values: Mapping[str, Any]) -> ImagePreprocessing:

@@ -14,11 +14,11 @@ from torch.nn import functional
 
 from triptych_training.batches import pad
 from triptych_training.bert import (
-    BertConfig,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
+    EncoderConfig,
 )
 from triptych_training.encoder_checkpoint import Sample
 from triptych_training.errors import CorpusError
@@ -47,7 +47,7 @@ class Head(Protocol):
     unit: str
     headline: str
 
-    def model(self, config: BertConfig) -> BertModel:
+    def model(self, config: EncoderConfig) -> BertModel:
         """A fresh model."""
         ...
 
@@ -89,7 +89,7 @@ class TextHead:
         if len(self.labels) < 2:
             raise CorpusError(f"{', '.join(train)}: the only label is {self.labels[0]!r}, expected at least 2")
 
-    def model(self, config: BertConfig) -> BertModel:
+    def model(self, config: EncoderConfig) -> BertModel:
         return BertForSequenceClassification(config, len(self.labels))
 
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> tuple[list[LabelledExample], int]:
@@ -131,7 +131,7 @@ class TokenHead:
         self.labels = tuple(sorted({label for sentence in read_words(train) for label in sentence.labels}))
         self._read: list[LabelledWords] = []
 
-    def model(self, config: BertConfig) -> BertModel:
+    def model(self, config: EncoderConfig) -> BertModel:
         return BertForTokenClassification(config, len(self.labels))
 
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> tuple[list[LabelledExample], int]:
@@ -193,7 +193,7 @@ class QuestionHead:
         self._stride = stride
         self._read: list[Question] = []
 
-    def model(self, config: BertConfig) -> BertModel:
+    def model(self, config: EncoderConfig) -> BertModel:
         return BertForQuestionAnswering(config)
 
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> tuple[list[LabelledExample], int]:

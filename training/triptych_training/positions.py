@@ -1,21 +1,51 @@
-"""Position encodings: fixed sinusoids (Vaswani et al. 2017, section 3.5) or a learned table."""
+"""Where a token stands: fixed sinusoids (Vaswani et al. 2017, section 3.5), a learned table, or nothing of the kind."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 
-POSITIONS = ("sinusoidal", "learned")
+# "sinusoidal" has sines in the even columns and cosines in the odd ones; the other two have all sines first. Marian's
+# frequencies are the same ones, fairseq's (tensor2tensor's) reach the lowest frequency itself; its row 0 is our position 0.
+FAIRSEQ_FIRST = 2
+POSITIONS = ("sinusoidal", "learned", "sinusoidal-marian", "sinusoidal-fairseq", "none")
 
 
 def sinusoid_table(positions: int, model_dim: int) -> Tensor:
     """`[positions, model_dim]`: sines in the even columns, cosines in the odd ones."""
-    position = torch.arange(positions, dtype=torch.float64)[:, None]
-    frequency = torch.exp(torch.arange(0, model_dim, 2, dtype=torch.float64) * (-math.log(10_000.0) / model_dim))
-    table = torch.zeros(positions, model_dim, dtype=torch.float64)
-    table[:, 0::2] = torch.sin(position * frequency)
-    table[:, 1::2] = torch.cos(position * frequency[: model_dim // 2])
+    angles = _angles(positions, model_dim)
+    table = torch.zeros(positions, model_dim, dtype=torch.float64, device="cpu")
+    table[:, 0::2] = torch.sin(angles)
+    table[:, 1::2] = torch.cos(angles[:, : model_dim // 2])
     return table.float()
+
+
+def halved_sinusoid_table(positions: int, model_dim: int) -> Tensor:
+    """`[positions, model_dim]`: the same columns, those of the sines first."""
+    table = sinusoid_table(positions, model_dim)
+    return torch.cat((table[:, 0::2], table[:, 1::2]), dim=1)
+
+
+def fairseq_sinusoid_table(positions: int, model_dim: int) -> Tensor:
+    """`[positions, model_dim]` of fairseq's `SinusoidalPositionalEmbedding`, whose first text position is number 2.
+
+    The frequencies go from 1 to 1/10,000, both included; an odd last column is zero. Single precision throughout: such models
+    were trained with the rounding errors that late positions have then.
+    """
+    half = model_dim // 2
+    step = -math.log(10_000.0) / max(1, half - 1)
+    position = torch.arange(FAIRSEQ_FIRST, FAIRSEQ_FIRST + positions, dtype=torch.float32, device="cpu")[:, None]
+    angles = position * torch.exp(torch.arange(half, dtype=torch.float32, device="cpu") * step)
+    table = torch.zeros(positions, model_dim, device="cpu")
+    table[:, :half], table[:, half : 2 * half] = torch.sin(angles), torch.cos(angles)
+    return table
+
+
+def _angles(positions: int, model_dim: int) -> Tensor:
+    """`[positions, ceil(model_dim / 2)]`; on the CPU whatever device modules are being built on: a table is no weight."""
+    position = torch.arange(positions, dtype=torch.float64, device="cpu")[:, None]
+    frequency = torch.exp(torch.arange(0, model_dim, 2, dtype=torch.float64, device="cpu") * (-math.log(10_000.0) / model_dim))
+    return position * frequency
 
 
 class SinusoidalPositions(nn.Module):
@@ -23,9 +53,9 @@ class SinusoidalPositions(nn.Module):
 
     weight: Tensor
 
-    def __init__(self, positions: int, model_dim: int) -> None:
+    def __init__(self, table: Tensor) -> None:
         super().__init__()
-        self.register_buffer("weight", sinusoid_table(positions, model_dim), persistent=False)
+        self.register_buffer("weight", table, persistent=False)
 
 
 class LearnedPositions(nn.Module):
@@ -36,14 +66,21 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(positions, model_dim).normal_(std=0.02))
 
 
-def make_positions(kind: str, positions: int, model_dim: int) -> SinusoidalPositions | LearnedPositions:
-    """Build the table named `kind`.
+def make_positions(kind: str, positions: int, model_dim: int) -> SinusoidalPositions | LearnedPositions | None:
+    """Build the table named `kind`; None for "none".
 
     Raises:
-        ValueError: `kind` is neither "sinusoidal" nor "learned".
+        ValueError: `kind` is unknown.
     """
-    if kind == "sinusoidal":
-        return SinusoidalPositions(positions, model_dim)
-    if kind == "learned":
-        return LearnedPositions(positions, model_dim)
+    match kind:
+        case "sinusoidal":
+            return SinusoidalPositions(sinusoid_table(positions, model_dim))
+        case "sinusoidal-marian":
+            return SinusoidalPositions(halved_sinusoid_table(positions, model_dim))
+        case "sinusoidal-fairseq":
+            return SinusoidalPositions(fairseq_sinusoid_table(positions, model_dim))
+        case "learned":
+            return LearnedPositions(positions, model_dim)
+        case "none":
+            return None
     raise ValueError(f"positions: {kind!r} is unknown; choose one of {', '.join(POSITIONS)}")

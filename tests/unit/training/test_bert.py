@@ -140,13 +140,14 @@ def test_dropout_is_for_training_only() -> None:
     ("changes", "message"),
     [
         ({"layers": 0}, "layers: 0 is below 1"),
-        ({"segments": 0}, "segments: 0 is below 1"),
+        ({"segments": -1}, "segments: -1 is below 0"),
+        ({"pooler_activation": "sin"}, "pooler_activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu, tanh"),
         ({"heads": 5}, "heads: 5 does not divide model_dim 768"),
         ({"max_positions": 3}, "max_positions: 3 is below 4: [CLS], a token, [SEP] twice"),
         ({"mask_id": 50}, "mask_id: 50 is outside the vocabulary of 50"),
         ({"pad_id": -1}, "pad_id: -1 is outside the vocabulary of 50"),
         ({"norm": "both"}, "norm: 'both' is unknown; choose one of pre, post"),
-        ({"activation": "tanh"}, "activation: 'tanh' is unknown; choose one of relu, gelu, silu"),
+        ({"activation": "tanh"}, "activation: 'tanh' is unknown; choose one of relu, gelu, gelu_tanh, silu"),
         ({"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
     ],
 )
@@ -154,3 +155,17 @@ def test_a_shape_out_of_range_is_named_with_its_limit(changes: dict[str, Any], m
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
         BertConfig(50, **changes)
     assert str(caught.value) == message
+
+
+def test_segments_that_do_not_tell_anything_are_not_looked_up() -> None:
+    for segments in (0, 1):
+        bert = make_bert(segments=segments).bert
+        torch.testing.assert_close(bert(IDS, SEGMENTS), bert(IDS, torch.zeros_like(SEGMENTS)))
+    assert "embedding.segments.weight" not in make_bert(segments=0).bert.state_dict()
+
+
+def test_independent_labels_have_probabilities_of_their_own() -> None:
+    logits = torch.tensor([[0.0, 2.0]])
+    torch.testing.assert_close(BertForSequenceClassification(SHAPE, 2).probabilities(logits).sum(-1), torch.ones(1))
+    independent = BertForSequenceClassification(SHAPE, 2, independent=True).probabilities(logits)
+    torch.testing.assert_close(independent, torch.tensor([[0.5, 0.880797]]))

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from triptych_training.bert import (
+    BertForEmbedding,
     BertForPretraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -32,6 +33,7 @@ from triptych_training.encoder_checkpoint import (
     save_vit_checkpoint,
 )
 from triptych_training.errors import CheckpointError
+from triptych_training.modernbert import ModernBertConfig
 from triptych_training.vit import Vit, VitConfig
 
 from .toy_text import SHAPE, TOKENIZER, make_bert, stir
@@ -43,7 +45,11 @@ MODELS: dict[str, Callable[[], BertModel]] = {
     "text-classification": lambda: BertForSequenceClassification(SHAPE, 3),
     "token-classification": lambda: BertForTokenClassification(SHAPE, 3),
     "question-answering": lambda: BertForQuestionAnswering(SHAPE),
+    "embedding": lambda: BertForEmbedding(replace(SHAPE, segments=0)),
+    "text-classification of independent labels": lambda: BertForSequenceClassification(SHAPE, 3, independent=True),
+    "pretraining of another encoder": lambda: BertForPretraining(MODERN),
 }
+MODERN = ModernBertConfig(SHAPE.vocabulary_size, 32, 2, 40, 3, 64, (1,), 2, pad_id=0, cls_id=2, sep_id=3, mask_id=4)
 IMAGE = ImagePreprocessing(8, 8, "shortest-edge", 10, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 VIT_SHAPE = VitConfig(3, 8, 4, model_dim=16, heads=2, feedforward_dim=24, layers=2, stem="convolution")
 
@@ -97,17 +103,36 @@ def change_weights(folder: Path, edit: Callable[[dict[str, torch.Tensor]], objec
 def test_a_bert_of_every_head_comes_back_whole(tmp_path: Path, name: str) -> None:
     model = MODELS[name]()
     stir(model)
-    labels = LABELS if name.endswith("classification") else ()
+    labels = LABELS if "classification" in name else ()
     samples: list[Sample] = ["the cat", ("the cat", "eats fish\n")]
     save_bert_checkpoint(BertCheckpoint(model, TOKENIZER, labels, {"epochs": 3}, samples, pairs=True), tmp_path)
     loaded = load_bert_checkpoint(tmp_path)
     assert type(loaded.model) is type(model)
     assert loaded.model.config == model.config
     assert_equal(loaded.model, model)
-    assert loaded.head == name.removesuffix(" without next sentences")
+    assert loaded.head == name.partition(" ")[0]
+    assert getattr(loaded.model, "independent", None) == getattr(model, "independent", None)
     assert (loaded.labels, loaded.provenance, list(loaded.samples), loaded.pairs) == (labels, {"epochs": 3}, samples, True)
     assert loaded.tokenizer.encode("the cat", "eats").ids == TOKENIZER.encode("the cat", "eats").ids
     assert read_architecture(tmp_path) == BERT
+
+
+def test_what_an_encoder_is_meant_for_comes_back(tmp_path: Path) -> None:
+    model = BertForEmbedding(SHAPE).eval()
+    saved = BertCheckpoint(model, TOKENIZER, pairs=True, singles=True, family="roberta", pooling="cls", normalize=True)
+    save_bert_checkpoint(saved, tmp_path)
+    loaded = load_bert_checkpoint(tmp_path)
+    assert replace(loaded, model=model, tokenizer=TOKENIZER) == saved
+
+
+def test_an_untied_matrix_is_stored_for_itself(tmp_path: Path) -> None:
+    model = BertForPretraining(replace(SHAPE, tied=False))
+    stir(model)
+    save_bert_checkpoint(BertCheckpoint(model, TOKENIZER), tmp_path)
+    loaded = load_bert_checkpoint(tmp_path).model
+    assert isinstance(loaded, BertForPretraining)
+    assert torch.equal(loaded.masked_token.projection.weight, model.masked_token.projection.weight)
+    assert not torch.equal(loaded.masked_token.projection.weight, loaded.bert.embedding.tokens.weight)
 
 
 def test_a_tied_matrix_is_stored_once_and_comes_back_tied(bert: Path) -> None:
@@ -194,12 +219,13 @@ def test_all_weights_that_do_not_fit_are_listed_at_once(bert: Path, vit: Path) -
         (lambda c: c.update(format=2), "format 2; supported: 'triptych-bert' format 1"),
         (lambda c: c.update(architecture="triptych-vit"), "architecture 'triptych-vit' format 1; supported"),
         (lambda c: (c.pop("bert"), c.update(pairs=1)), "wrong type: bert, pairs"),
+        (lambda c: c.update(encoder="bart"), "encoder: 'bart' is unknown; supported: bert, modernbert"),
         (lambda c: c.update(head="summary"), "head: 'summary' is unknown; supported: pretraining, text-classification"),
         (lambda c: c["bert"].update(colour="red"), "unexpected keyword argument 'colour'"),
         (lambda c: c["bert"].update(model_dim="16"), "bert: "),
         (lambda c: c["bert"].update(mask_id=999), "mask_id: 999 is outside the vocabulary"),
     ],
-    ids=["format", "architecture", "members", "head", "unknown field", "text for a number", "token id"],
+    ids=["format", "architecture", "members", "encoder", "head", "unknown field", "text for a number", "token id"],
 )
 def test_a_wrong_configuration_is_named(bert: Path, edit: Callable[[dict[str, Any]], object], message: str) -> None:
     change(bert, edit)

@@ -64,3 +64,22 @@ def test_an_answer_has_at_most_max_length_tokens(sources: list[list[int]]) -> No
 
 def test_nothing_gives_nothing() -> None:
     assert greedy(make_model(), [], LENGTH) == []
+
+
+def test_a_prefix_is_given_and_what_follows_is_searched(sources: list[list[int]]) -> None:
+    model = make_model()
+    free, forced = greedy(model, sources, LENGTH), greedy(model, sources, LENGTH, prefix=(9, SHAPE.eos_id, 11))
+    assert [answer[:3] for answer in forced] == [[9, SHAPE.eos_id, 11]] * len(sources)
+    assert max(map(len, forced)) == LENGTH
+    assert [answer[3:] for answer in forced] != [answer[3:] for answer in free]
+    for source, answer in zip(sources[:4], free, strict=False):
+        assert greedy(model, [source], LENGTH, prefix=answer[:5]) == [answer]
+    assert greedy(model, sources, 2, prefix=(9, 10, 11)) == [[9, 10]] * len(sources)
+
+
+def test_suppressed_ids_are_never_given_but_in_a_prefix(sources: list[list[int]]) -> None:
+    model = make_model()
+    used = {token for answer in greedy(model, sources, LENGTH) for token in answer}
+    suppressed = sorted(used)[:5]
+    answers = greedy(model, sources, LENGTH, prefix=suppressed[:1], suppressed=suppressed)
+    assert all(answer[0] == suppressed[0] and not set(answer[1:]).intersection(suppressed) for answer in answers)

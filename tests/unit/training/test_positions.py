@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from triptych_training.positions import make_positions, sinusoid_table
+from triptych_training.positions import fairseq_sinusoid_table, halved_sinusoid_table, make_positions, sinusoid_table
 
 
 def test_sinusoids_are_those_of_the_paper() -> None:
@@ -20,6 +20,32 @@ def test_sinusoids_are_those_of_the_paper() -> None:
 def test_an_odd_width_ends_with_a_sine() -> None:
     position = torch.arange(9)
     assert torch.allclose(sinusoid_table(9, 5)[:, 4], torch.sin(position / 10_000 ** (4 / 5)))
+
+
+@pytest.mark.parametrize("width", [6, 7])
+def test_marian_has_the_same_columns_the_sines_first(width: int) -> None:
+    table, halved = sinusoid_table(40, width), halved_sinusoid_table(40, width)
+    sines = (width + 1) // 2
+    assert torch.equal(halved[:, :sines], table[:, 0::2])
+    assert torch.equal(halved[:, sines:], table[:, 1::2])
+
+
+@pytest.mark.parametrize("width", [8, 9])
+def test_fairseq_counts_from_two_and_reaches_the_lowest_frequency(width: int) -> None:
+    table = fairseq_sinusoid_table(30, width)
+    for position in (0, 1, 29):
+        for column in range(4):
+            angle = (position + 2) / 10_000 ** (column / 3)
+            assert table[position, column].item() == pytest.approx(math.sin(angle), abs=1e-5)
+            assert table[position, 4 + column].item() == pytest.approx(math.cos(angle), abs=1e-5)
+    assert not table[:, 8:].any()
+
+
+def test_tables_are_made_on_the_cpu_wherever_models_are_built() -> None:
+    with torch.device("meta"):
+        tables = [make_positions(kind, 8, 4) for kind in ("sinusoidal", "sinusoidal-marian", "sinusoidal-fairseq", "learned")]
+    assert [table.weight.device.type for table in tables if table] == ["cpu", "cpu", "cpu", "meta"]
+    assert make_positions("none", 8, 4) is None
 
 
 def test_sinusoids_are_not_stored_and_learned_positions_are_trained() -> None:

@@ -32,6 +32,41 @@ def test_images_become_class_logits(stem: str, image_size: int, patch_size: int)
     assert model(images).shape == (2, 3)
 
 
+def test_an_image_may_be_oblong_and_so_may_its_patches() -> None:
+    model = make(image_size=16, image_width=24, patch_size=4, patch_width=8)
+    assert model.stem(torch.randn(2, 3, 16, 24)).shape == (2, 16, 4, 3)
+    assert model.positions.shape == (13, 16)
+    assert model(torch.randn(2, 3, 16, 24)).shape == (2, 3)
+
+
+def test_both_tokens_of_a_distilled_model_have_their_say() -> None:
+    model, images = make(distillation_token=True, distillation_head=True), torch.randn(2, 3, 16, 16)
+    assert model.positions.shape == (18, 16)
+    assert model.distillation_classifier is not None
+    states = model.states(images)
+    assert states.shape == (2, 2, 16)
+    mean = (model.classifier(states[:, 0]) + model.distillation_classifier(states[:, 1])) / 2
+    torch.testing.assert_close(model(images), mean)
+    assert not torch.allclose(model.classifier(model.features(images)), mean, atol=1e-3)
+
+
+def test_a_distillation_token_is_attended_to_even_without_a_head() -> None:
+    model, images = make(distillation_token=True), torch.randn(2, 3, 16, 16)
+    before = model(images)
+    assert model.distillation_classifier is None
+    assert model.distillation_token is not None
+    with torch.no_grad():
+        model.distillation_token.add_(torch.randn_like(model.distillation_token))
+    assert not torch.allclose(model(images), before, atol=1e-3)
+
+
+def test_queries_keys_and_values_may_have_no_bias() -> None:
+    names = {name for name, _ in make(input_bias=False).named_parameters()}
+    assert "layers.0.attention.query_key_value.weight" in names
+    assert "layers.0.attention.output.bias" in names
+    assert "layers.0.attention.query_key_value.bias" not in names
+
+
 @pytest.mark.parametrize("stem", ["patch", "convolution"])
 def test_an_image_s_logits_do_not_depend_on_its_batch(stem: str) -> None:
     model, images = make(stem=stem), torch.randn(4, 3, 16, 16)
@@ -83,6 +118,11 @@ def test_dropped_samples_keep_their_input_and_the_others_make_up_for_it() -> Non
         ({"layers": 0}, "layers: 0 is below 1"),
         ({"patch_size": 15}, "patch_size: 15 does not divide image_size 224"),
         ({"patch_size": 7, "stem": "convolution"}, "patch_size: 7 is not a power of two, which the convolution stem needs"),
+        ({"image_width": -1}, "image_width: -1 is below 0"),
+        ({"image_width": 230}, "patch_width: 16 does not divide image_width 230"),
+        ({"patch_width": 32, "stem": "convolution"}, "patch_width: 32 is not patch_size, which the convolution stem needs"),
+        ({"distillation_head": True}, "distillation_head: there is no distillation_token for it"),
+        ({"activation": "sine"}, "activation: 'sine' is unknown; choose one of relu, gelu, gelu_tanh, silu"),
         ({"stem": "pool"}, "stem: 'pool' is unknown; choose one of patch, convolution"),
         ({"heads": 5}, "heads: 5 does not divide model_dim 768"),
         ({"dropout": -0.1}, "dropout: -0.1 is outside [0, 1)"),
