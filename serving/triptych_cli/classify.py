@@ -1,6 +1,5 @@
 """`triptych classify`: what is on a photo."""
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from triptych_cli.backend import BackendError, InputError, Place
 from triptych_cli.batch import batches, run_each
 from triptych_cli.encoders import ClassifiedImage, Encoders, open_encoders
 from triptych_cli.failure import one_line
-from triptych_cli.scores import score_number, score_text
+from triptych_cli.texts import json_row, label_rows, label_values
 from triptych_cli.writer import open_writer
 
 BATCH = 16  # photos held at once
@@ -74,24 +73,11 @@ def _write(output: TextIO, rows: Iterator[str]) -> None:
 
 
 def _table(photo: str, result: "ClassifiedImage | InputError") -> Iterator[str]:
-    """The photo's name, then a line for each label; all in one line where there is one label."""
-    if isinstance(result, InputError):
-        return
-    rows = [f"{score_text(label.score):>7}  {label.label}" for label in result.labels]
-    if len(rows) == 1:
-        yield f"{_name(photo)}  {rows[0].lstrip()}"
-        return
-    yield _name(photo)
-    yield from rows
+    return iter(()) if isinstance(result, InputError) else label_rows(_name(photo), result.labels)
 
 
 def _json(photo: str, result: "ClassifiedImage | InputError") -> Iterator[str]:
-    values: dict[str, object] = {"photo": photo}
     if isinstance(result, InputError):
-        values["error"] = str(result)
+        yield json_row(photo=photo, error=str(result))
     else:
-        values |= {"width": result.width, "height": result.height}
-        values["labels"] = [
-            {"label": label.label, "score": score_number(label.score), "index": label.index} for label in result.labels
-        ]
-    yield json.dumps(values, ensure_ascii=False)
+        yield json_row(photo=photo, width=result.width, height=result.height, labels=label_values(result.labels))

@@ -34,7 +34,7 @@ class Decoding:
     seed: int | None = None
     return_scores: bool = False
     return_alignment: bool = False
-    split_sentences: str = AUTO
+    split_sentences: str | None = None
 
     def values(self, texts: int) -> dict[str, Any]:
         """Members of either DecodingOptions, for so many texts; `split_sentences` is left to who knows its type."""
@@ -117,8 +117,9 @@ _OPTIONS = (
     options.option(
         "--split-sentences",
         type=click.Choice([AUTO, OFF]),
-        default=AUTO,
-        help="Translate the sentences of a text apart, or not.",
+        default=None,
+        help="Translate the sentences of a text apart, or not.  [default: the model's]",
+        show_default=False,
     ),
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from triptych_cli.backend import EMBEDDED_CALL, FIELD, BackendError, Candidate, InputError, Request, Scored, Translated
-from triptych_cli.decoding import AUTO
+from triptych_cli.decoding import AUTO, OFF
 from triptych_serving.assembling import Output, OutputHypothesis
 from triptych_serving.capability import capabilities_of
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
@@ -15,6 +15,8 @@ from triptych_serving.options import DecodingOptions
 from triptych_serving.registry import Registry, Wish, load_registry
 from triptych_serving.repository import Entry, newest_versions
 from triptych_serving.translator import Translator, TranslatorOptions
+
+SPLIT = {None: None, AUTO: True, OFF: False}
 
 
 class EmbeddedBackend:
@@ -45,21 +47,26 @@ class EmbeddedBackend:
 
     def translate(self, texts: Sequence[str]) -> list[Translated]:
         with as_backend_errors():
-            return [_translated(output) for output in self._translator.translate(texts, self._options(len(texts)))]
+            outputs = self._translator.translate(texts, self._options(len(texts)), *self._languages)
+        return [_translated(output) for output in outputs]
 
     def stream(self, text: str) -> Iterator[str | Translated]:
         with as_backend_errors():
-            for event in self._translator.stream(text, self._options(1)):
+            for event in self._translator.stream(text, self._options(1), *self._languages):
                 yield _translated(event) if isinstance(event, Output) else event
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Scored]:
         with as_backend_errors():
-            scores = self._translator.score(pairs)
+            scores = self._translator.score(pairs, *self._languages)
         return [Scored(score.log_probability, score.token_log_probabilities.tolist()) for score in scores]
+
+    @property
+    def _languages(self) -> tuple[str, str]:
+        return self._request.source_language, self._request.target_language
 
     def _options(self, texts: int) -> DecodingOptions:
         decoding = self._request.decoding
-        return DecodingOptions(**decoding.values(texts), split_sentences=decoding.split_sentences == AUTO)
+        return DecodingOptions(**decoding.values(texts), split_sentences=SPLIT[decoding.split_sentences])
 
 
 def _translated(output: Output) -> Translated:

@@ -1,4 +1,4 @@
-"""Where filled masks, vectors and image labels come from: an engine in this process, or a server."""
+"""Where what encoder models answer comes from: an engine in this process, or a server."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 FilledText: TypeAlias = "client.FilledText | serving.FilledText"
 Embedding: TypeAlias = "client.Embedding | serving.TextEmbedding"
 ClassifiedImage: TypeAlias = "client.ClassifiedImage | serving.ClassifiedImage"
+ClassifiedText: TypeAlias = "client.ClassifiedText | serving.ClassifiedText"
+LabelledText: TypeAlias = "client.LabelledText | serving.LabelledText"
+AnsweredQuestion: TypeAlias = "client.AnsweredQuestion | serving.AnsweredQuestion"
+Labels: TypeAlias = "Sequence[client.ScoredLabel] | Sequence[serving.ScoredLabel]"
+TextOrPair: TypeAlias = str | tuple[str, str]
 
 
 class Encoders(Protocol):
@@ -32,8 +37,20 @@ class Encoders(Protocol):
         """What may stand at each mask."""
         ...
 
-    def embed(self, texts: Sequence[str], pooling: str, normalize: bool) -> Sequence[Embedding]:
-        """Vectors."""
+    def embed(self, texts: Sequence[str], pooling: str | None, normalize: bool | None) -> Sequence[Embedding]:
+        """Vectors; None: as the model has it."""
+        ...
+
+    def classify_texts(self, inputs: Sequence[TextOrPair], top_k: int | None) -> Sequence[ClassifiedText]:
+        """Labels of each; None: all."""
+        ...
+
+    def classify_tokens(self, texts: Sequence[str], aggregation: str) -> Sequence[LabelledText]:
+        """Entities."""
+        ...
+
+    def answer(self, pairs: Sequence[tuple[str, str]], top_k: int, max_answer_length: int) -> Sequence[AnsweredQuestion]:
+        """Answers to questions, each with its context."""
         ...
 
     def classify_images(self, images: Sequence[bytes], top_k: int) -> Sequence[ClassifiedImage]:
@@ -46,7 +63,7 @@ def open_encoders(place: Place, capability: str) -> Encoders:
 
     Args:
         place: which model, and where.
-        capability: "fill-mask", "embedding" or "image-classification".
+        capability: one of `triptych_serving.capability`, such as "fill-mask".
 
     Raises:
         click.ClickException: options contradict each other, or an extra is missing.

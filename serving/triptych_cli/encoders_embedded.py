@@ -6,10 +6,18 @@ from typing import Self
 
 from triptych_cli.backend import Place
 from triptych_cli.embedded import as_backend_errors, open_registry
+from triptych_cli.encoders import TextOrPair
 from triptych_serving.capability import EMBEDDING
-from triptych_serving.manifest import FILL_MASK
+from triptych_serving.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
 from triptych_serving.registry import Registry, Wish
-from triptych_serving.results import ClassifiedImage, FilledText, TextEmbedding
+from triptych_serving.results import (
+    AnsweredQuestion,
+    ClassifiedImage,
+    ClassifiedText,
+    FilledText,
+    LabelledText,
+    TextEmbedding,
+)
 from triptych_serving.translator import TranslatorOptions
 
 
@@ -36,9 +44,21 @@ class EmbeddedEncoders:
         with as_backend_errors():
             return self._registry.find_text(self._wish, FILL_MASK).fill_mask(texts, top_k=top_k, targets=targets)
 
-    def embed(self, texts: Sequence[str], pooling: str, normalize: bool) -> list[TextEmbedding]:
+    def embed(self, texts: Sequence[str], pooling: str | None, normalize: bool | None) -> list[TextEmbedding]:
         with as_backend_errors():
             return self._registry.find_text(self._wish, EMBEDDING).embed(texts, pooling=pooling, normalize=normalize)
+
+    def classify_texts(self, inputs: Sequence[TextOrPair], top_k: int | None) -> list[ClassifiedText]:
+        with as_backend_errors():
+            return self._registry.find_text(self._wish, TEXT_CLASSIFICATION).classify(inputs, top_k)
+
+    def classify_tokens(self, texts: Sequence[str], aggregation: str) -> list[LabelledText]:
+        with as_backend_errors():
+            return self._registry.find_text(self._wish, TOKEN_CLASSIFICATION).classify_tokens(texts, aggregation)
+
+    def answer(self, pairs: Sequence[tuple[str, str]], top_k: int, max_answer_length: int) -> list[AnsweredQuestion]:
+        with as_backend_errors():
+            return self._registry.find_text(self._wish, QUESTION_ANSWERING).answer(pairs, top_k, max_answer_length)
 
     def classify_images(self, images: Sequence[bytes], top_k: int) -> list[ClassifiedImage]:
         with as_backend_errors():

@@ -4,8 +4,19 @@ from collections.abc import Sequence
 from typing import Self
 
 from triptych_cli.backend import Place
+from triptych_cli.encoders import TextOrPair
 from triptych_cli.remote import as_backend_errors
-from triptych_client import ClassifiedImage, Client, Embedding, FilledText, Pooling
+from triptych_client import (
+    Aggregation,
+    AnsweredQuestion,
+    ClassifiedImage,
+    ClassifiedText,
+    Client,
+    Embedding,
+    FilledText,
+    LabelledText,
+    Pooling,
+)
 
 
 class RemoteEncoders:
@@ -25,9 +36,22 @@ class RemoteEncoders:
         with as_backend_errors():
             return self._client.fill_mask_many(texts, top_k=top_k, targets=targets, model=self._model)
 
-    def embed(self, texts: Sequence[str], pooling: str, normalize: bool) -> Sequence[Embedding]:
+    def embed(self, texts: Sequence[str], pooling: str | None, normalize: bool | None) -> Sequence[Embedding]:
         with as_backend_errors():
-            return self._client.embed_many(texts, pooling=Pooling(pooling), normalize=normalize, model=self._model)
+            chosen = None if pooling is None else Pooling(pooling)
+            return self._client.embed_many(texts, pooling=chosen, normalize=normalize, model=self._model)
+
+    def classify_texts(self, inputs: Sequence[TextOrPair], top_k: int | None) -> Sequence[ClassifiedText]:
+        with as_backend_errors():
+            return self._client.classify_text_many(inputs, top_k=top_k, model=self._model)
+
+    def classify_tokens(self, texts: Sequence[str], aggregation: str) -> Sequence[LabelledText]:
+        with as_backend_errors():
+            return self._client.classify_tokens_many(texts, aggregation=Aggregation(aggregation), model=self._model)
+
+    def answer(self, pairs: Sequence[tuple[str, str]], top_k: int, max_answer_length: int) -> Sequence[AnsweredQuestion]:
+        with as_backend_errors():
+            return self._client.answer_many(pairs, top_k=top_k, max_answer_length=max_answer_length, model=self._model)
 
     def classify_images(self, images: Sequence[bytes], top_k: int) -> Sequence[ClassifiedImage]:
         with as_backend_errors():

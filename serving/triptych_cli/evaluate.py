@@ -12,6 +12,7 @@ from triptych_cli import decoding, options
 from triptych_cli.backend import Backend, BackendError, InputError, Place, Request, open_backend
 from triptych_cli.batch import batches
 from triptych_cli.failure import needs, one_line
+from triptych_cli.languages import language_options
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")
 
@@ -27,6 +28,7 @@ def command() -> None:
 @options.model
 @options.server
 @options.precision
+@language_options
 @decoding.beam_size
 @decoding.length_penalty
 @click.option("--lowercase", is_flag=True, help="Compare without regard to case, as part of the literature does.")

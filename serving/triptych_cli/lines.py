@@ -37,6 +37,12 @@ def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[Line]:
     return _decode(sys.stdin.buffer, "standard input")
 
 
+def parts(text: str) -> str | tuple[str, str]:
+    """A text, or the two of a pair, which have a tab between them."""
+    first, tab, second = text.partition("\t")
+    return (first, second) if tab else text
+
+
 def _check_argument(index: int, text: str) -> None:
     if not text.strip():
         raise click.ClickException(f"text {index}: the text is empty")

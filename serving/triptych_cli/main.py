@@ -13,6 +13,9 @@ VERBS = {
     "score": "Say how likely a model finds translations.",
     "fill": "Rank what may stand at [MASK].",
     "classify": "Say what is on photos.",
+    "classify-text": "Say what texts are: a sentiment, a topic.",
+    "classify-tokens": "Find names and other entities in texts.",
+    "answer": "Answer questions from a text.",
     "embed": "Turn texts into vectors.",
     "serve": "Serve a model repository over gRPC.",
     "models": "List the models of a repository or of a server.",
@@ -34,7 +37,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"triptych_cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"triptych_cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

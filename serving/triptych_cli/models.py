@@ -9,6 +9,7 @@ import click
 
 from triptych_cli import options
 from triptych_cli.failure import needs, one_line
+from triptych_cli.languages import pair_text
 from triptych_cli.repository import embedded_repository
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _kind(manifest: "Manifest") -> tuple[str, int, str]:
 
     match manifest:
         case TranslationManifest():
-            pair = f"{'/'.join(manifest.source_languages)} to {'/'.join(manifest.target_languages)}"
+            pair = pair_text(manifest.source_languages, manifest.target_languages)
             return pair, 0, _tokens(manifest.limits.max_source_tokens)
         case TextManifest():
             return "", len(manifest.labels), _tokens(manifest.limits.max_tokens)
@@ -87,7 +88,7 @@ def _of_server(server: str) -> list[Row]:
     from triptych_client import Client, Model, TriptychClientError
 
     def row(model: Model) -> Row:
-        pair = f"{'/'.join(model.source_languages)} to {'/'.join(model.target_languages)}" if model.source_languages else ""
+        pair = pair_text(model.source_languages, model.target_languages)
         rest = [name for name in model.available_precisions if name != model.precision]
         state = model.state.value + (f": {model.state_message}" if model.state_message else "")
         limits, precisions = _tokens(model.max_source_tokens), ", ".join(filter(None, [model.precision, *rest]))

@@ -56,7 +56,7 @@ class RemoteBackend:
         return [Scored(score.log_probability, score.token_log_probabilities) for score in scores]
 
     def _options(self, texts: int) -> DecodingOptions:
-        split = SplitSentences(self._decoding.split_sentences)
+        split = SplitSentences(self._decoding.split_sentences) if self._decoding.split_sentences else None
         return DecodingOptions(**self._decoding.values(texts), split_sentences=split)
 
 

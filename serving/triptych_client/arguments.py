@@ -61,10 +61,10 @@ class FillMaskArguments(ModelArguments, total=False):
 class EmbedArguments(ModelArguments, total=False):
     """The arguments of `embed` and `embed_many`."""
 
-    pooling: Pooling | Literal["mean", "cls"]
-    """How the tokens' vectors become one; "mean" by default."""
-    normalize: bool
-    """Scale each vector to length 1, so that a dot product is the cosine similarity; off by default."""
+    pooling: Pooling | Literal["mean", "cls"] | None
+    """How the tokens' vectors become one; as the model was trained by default, which is "mean" where nobody says."""
+    normalize: bool | None
+    """Scale each vector to length 1, so that a dot product is the cosine similarity; as `pooling`, else off."""
 
 
 class ClassifyTextArguments(ModelArguments, total=False):

@@ -60,7 +60,7 @@ class DecodingOptions:
     return_alignment: bool | None = None
     """Give each hypothesis the source tokens that its tokens attended to."""
     split_sentences: SplitSentences | None = None
-    """Whether texts are split into sentences; AUTO by default."""
+    """Whether texts are split into sentences: by default where the model translates, and not where it sums up or rewrites."""
 
     def __post_init__(self) -> None:
         for name in COUNTS:

@@ -66,12 +66,13 @@ class EmbedJob(Job[embedding_pb2.EmbedTextRequest, embedding_pb2.EmbedTextRespon
     """What one call of `embed` or `embed_many` asks for."""
 
     texts: Sequence[str]
-    pooling: str = Pooling.MEAN
-    normalize: bool = False
+    pooling: str | None = None
+    normalize: bool | None = None
 
     def __post_init__(self) -> None:
         check_sequence(self.texts, "embed", "text")
-        choose(Pooling, "pooling", self.pooling)
+        if self.pooling is not None:
+            choose(Pooling, "pooling", self.pooling)
 
     def sizes(self) -> list[int]:
         return [text_bytes(text) for text in self.texts]
@@ -81,7 +82,7 @@ class EmbedJob(Job[embedding_pb2.EmbedTextRequest, embedding_pb2.EmbedTextRespon
             contents=self.texts[part],
             model=self.model or "",
             model_version=self.model_version or "",
-            pooling=POOLINGS[Pooling(self.pooling)],
+            pooling=embedding_pb2.POOLING_UNSPECIFIED if self.pooling is None else POOLINGS[Pooling(self.pooling)],
             normalize=self.normalize,
         )
 

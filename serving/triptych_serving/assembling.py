@@ -39,7 +39,7 @@ class OutputHypothesis:
 
     text: str
     finish: Finish  # LENGTH if one of its sentences was cut
-    token_count: int  # ends of sentences not included
+    token_count: int  # ends of sentences not included, nor what the model's frame forces
     score: float | None = None  # sum over the sentences; None where it was not asked for
     # [tokens, source tokens of the whole text], 0 outside of the own sentence; None where it was not asked for
     alignment: NDArray[np.float32] | None = None
@@ -50,7 +50,7 @@ class Output:
     """One translated text."""
 
     hypotheses: tuple[OutputHypothesis, ...]  # best first, at least one
-    source_token_count: int  # ends of sentences included
+    source_token_count: int  # ends of sentences included, the model's frame not
 
     @property
     def text(self) -> str:
@@ -70,8 +70,9 @@ class Output:
 
 def assemble(texts: Sequence[PreparedText], codec: TextCodec) -> list[Output]:
     """What finished rows say, text by text."""
-    every = [hypothesis for text in texts for row in text.rows for hypothesis in row.hypotheses]
-    decoded = dict(zip(map(id, every), codec.decode([hypothesis.tokens for hypothesis in every]), strict=True))
+    every = [(row, hypothesis) for text in texts for row in text.rows for hypothesis in row.hypotheses]
+    spoken = codec.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
+    decoded = {id(hypothesis): text for (_, hypothesis), text in zip(every, spoken, strict=True)}
     return [_output(text, decoded) for text in texts]
 
 
@@ -99,11 +100,12 @@ class GrowingText:
             return ""
         said = []
         while not self.is_done and self._current.finish is not None:
-            said.append(self._say(self._codec.decode([self._current.hypotheses[0].tokens])[0]))
+            row = self._current
+            said.append(self._say(self._codec.decode([row.shown(row.hypotheses[0].tokens)])[0]))
             self._done += 1
             self._gap += self.text.sentences.gaps[self._done]
             self._pieces = Pieces()
-        last = "" if self.is_done else self._codec.decode_stable(self._current.tokens)
+        last = "" if self.is_done else self._codec.decode_stable(self._current.shown(self._current.tokens))
         return "".join((*said, self._say(last)))
 
     def _say(self, sentence: str) -> str:
@@ -122,7 +124,7 @@ def _output(text: PreparedText, decoded: dict[int, str]) -> Output:
     ranked = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows] for rank in range(count)]
     return Output(
         tuple(_joined(text, sentences, decoded) for sentences in ranked),
-        sum(row.size for row in text.rows),
+        sum(row.text_size for row in text.rows),
     )
 
 
@@ -132,18 +134,29 @@ def _joined(text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[i
     return OutputHypothesis(
         text.sentences.join([decoded[id(sentence)] for sentence in sentences]),
         Finish.LENGTH if cut else Finish.STOP,
-        sum(len(sentence.tokens) for sentence in sentences),
+        sum(len(row.shown(sentence.tokens)) for row, sentence in zip(text.rows, sentences, strict=True)),
         sum(sentence.score or 0.0 for sentence in sentences) if search.scores else None,
         _alignment(text, sentences) if search.alignment else None,
     )
 
 
 def _alignment(text: PreparedText, sentences: Sequence[Hypothesis]) -> NDArray[np.float32]:
-    tokens, sources = sum(len(sentence.tokens) for sentence in sentences), sum(row.size for row in text.rows)
-    weights = np.zeros((tokens, sources), np.float32)
+    every = [_own_attention(row, sentence) for row, sentence in zip(text.rows, sentences, strict=True)]
+    weights = np.zeros(np.sum([own.shape for own in every], axis=0), np.float32)
     token = source = 0
-    for row, sentence in zip(text.rows, sentences, strict=True):
-        own = slice(token, token + len(sentence.tokens)), slice(source, source + row.size)
-        weights[own] = sentence.attention
-        token, source = own[0].stop, own[1].stop
+    for own in every:
+        tokens, sources = own.shape
+        weights[token : token + tokens, source : source + sources] = own
+        token, source = token + tokens, source + sources
     return weights
+
+
+def _own_attention(row: Row, sentence: Hypothesis) -> NDArray[np.float32]:
+    """Of the text's own tokens to each other; what went to a frame around the source is shared out among the source."""
+    assert sentence.attention is not None
+    frame = row.frame
+    own = sentence.attention[frame.forced :, frame.before : row.size - frame.after]
+    if frame.before or frame.after:
+        sums = own.sum(axis=1, keepdims=True)
+        own = np.divide(own, sums, out=np.zeros_like(own), where=sums > 0)
+    return own

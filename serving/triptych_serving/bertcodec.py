@@ -12,12 +12,14 @@ from triptych_serving.textinput import CONTENTS, Names, TextLimits, encode_input
 from triptych_serving.tokenizing import Encoding, Tokenizer, make_tokenizer, read_tokenizer
 
 CHARACTERS_PER_TOKEN = 100  # WordPiece makes one token of up to so many
+ANY_TEXT = "a"
 
 
 class BertCodec:
     """One bundle's tokenizer. Safe to use from several threads.
 
-    A user's "[CLS]" is text like any other. So is "[MASK]", except where masks are to be filled (`encode_masked`).
+    A user's "[CLS]" is text like any other. So is "[MASK]", whatever this tokenizer calls it, except where masks are to be
+    filled (`encode_masked`).
 
     Args:
         path: `tokenizer.json`; its post-processor builds [CLS] A [SEP] B [SEP].
@@ -34,6 +36,7 @@ class BertCodec:
         self._limits = TextLimits(max_tokens, max_tokens * CHARACTERS_PER_TOKEN)
         self.mask = str(self._tokenizer.id_to_token(tokens.mask))
         self.vocabulary: int = self._tokenizer.get_vocab_size()
+        self._mask_id = tokens.mask
         self._pieces: dict[int, str] = {}
         if faults := self._faults(tokens):
             raise BundleError(path, faults)
@@ -42,6 +45,12 @@ class BertCodec:
     def prefix(self) -> str:
         """What the tokens that go on with a word begin with, such as "##"; empty if this tokenizer marks them otherwise."""
         return self._marks[0]
+
+    @cached_property
+    def spaced(self) -> bool:
+        """Whether a mask takes the white space before it along, as where tokens carry the space before their word."""
+        token = self._tokenizer.get_added_tokens_decoder().get(self._mask_id)
+        return token is not None and bool(token.lstrip)
 
     @property
     def unknown(self) -> int | None:
@@ -64,7 +73,7 @@ class BertCodec:
         return encode_inputs(encode, inputs, names, self._limits)
 
     def encode_masked(self, texts: Sequence[str]) -> list[Encoding]:
-        """Tokenize texts in which "[MASK]" is the mask token; with offsets.
+        """Tokenize texts in which `mask` is the mask token; with offsets.
 
         Raises:
             InvalidInputError: as for `encode`.
@@ -84,6 +93,11 @@ class BertCodec:
             self._pieces[token] = str(self._tokenizer.decode([token], skip_special_tokens=False))
         return self._pieces[token]
 
+    def behind(self, token: int) -> str:
+        """A token as text behind another one: with the space that it begins with, if any."""
+        before = self._tokenizer.decode([self._anchor], skip_special_tokens=False)
+        return str(self._tokenizer.decode([self._anchor, token], skip_special_tokens=False)).removeprefix(before)
+
     def token(self, token: int) -> str:
         """A token as the vocabulary has it."""
         return str(self._tokenizer.id_to_token(token))
@@ -93,7 +107,13 @@ class BertCodec:
         model: dict[str, Any] = json.loads(self._tokenizer.to_str())["model"]
         prefix = str(model.get("continuing_subword_prefix") or "") if model.get("type") == "WordPiece" else ""
         unknown = model.get("unk_token")
-        return prefix, None if unknown is None else self._tokenizer.token_to_id(unknown)
+        return prefix, model.get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
+
+    @cached_property
+    def _anchor(self) -> int:
+        """A token that others can stand behind."""
+        ids = self.pieces(ANY_TEXT)
+        return ids[-1] if ids else self._mask_id
 
     @cached_property
     def _masking(self) -> Tokenizer:

@@ -6,13 +6,14 @@ from triptych_serving.manifest import (
     IMAGE_CLASSIFICATION,
     QUESTION_ANSWERING,
     TEXT_CLASSIFICATION,
+    TEXT_EMBEDDING,
     TOKEN_CLASSIFICATION,
     TRANSLATION,
     Manifest,
     TextManifest,
 )
 
-EMBEDDING = "embedding"  # every model of the text family can; no bundle has it as its task
+EMBEDDING = "embedding"  # every model of the text family can
 
 VERBS = {
     TRANSLATION: "translates",
@@ -26,11 +27,11 @@ VERBS = {
 
 
 def capabilities_of(manifest: Manifest) -> frozenset[str]:
-    """Its task; a model of the text family embeds too, and classifies pairs if it was trained to tell what follows a text."""
+    """Its task; a model of the text family embeds, too or alone, and classifies pairs if it can tell what follows a text."""
     if not isinstance(manifest, TextManifest):
         return frozenset({manifest.task})
     more = {TEXT_CLASSIFICATION} if manifest.next_sentence else set()
-    return frozenset({manifest.task, EMBEDDING, *more})
+    return frozenset({manifest.task, EMBEDDING, *more}) - {TEXT_EMBEDDING}
 
 
 def describe(capabilities: frozenset[str]) -> str:

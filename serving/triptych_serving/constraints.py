@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.search import Search
+from triptych_serving.manifest import SpecialTokens
+from triptych_serving.search import Rules, Search
 from triptych_serving.vocabulary import Pattern, Vocabulary
 
-__all__ = ["BAN", "Constraints", "Edits", "Vocabulary", "merge"]
+__all__ = ["BAN", "Constraints", "Edits", "Vocabulary", "ban", "merge", "single_tokens"]
 
 BAN = -1e9  # added to a logit: its probability is 0, yet sums of it stay finite
 
@@ -19,7 +20,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """Logit x of each token becomes `(x * factor if x < 0 else x / factor) + offset`. All `[E]`; tokens differ."""
+    """Value x of each token becomes `(x * factor if x < 0 else x / factor) + offset`. All `[E]`; tokens differ.
+
+    What x is, the bundle's graph says: the logit, whose softmax is taken after the edit. By the rules of transformers it is the
+    log-probability, or the logit where the factor is negative, which then counts without its sign; no softmax follows.
+    """
 
     tokens: Ints
     factors: Floats
@@ -29,40 +34,54 @@ class Edits:
 class Constraints:
     """Constraints of one row; what they do depends on the tokens so far alone. Safe to share between its hypotheses.
 
+    By the rules of transformers the start token is one that has occurred, and penalties are of log-probabilities in a beam
+    search, else of logits.
+
     Args:
         search: the row's options.
-        end: id of the end of the sentence.
+        tokens: ids of the special tokens.
         vocabulary: what tokens look like.
+        forced: how many tokens of every translation are the model's frame, and no part of its text.
     """
 
-    def __init__(self, search: Search, end: int, vocabulary: Vocabulary) -> None:
+    def __init__(self, search: Search, tokens: SpecialTokens, vocabulary: Vocabulary, forced: int = 0) -> None:
+        transformers = search.rules is Rules.TRANSFORMERS
+        self._start = np.array([tokens.start] if transformers else [], np.int64)
+        self._sign = -1 if transformers and search.beam_size == 1 else 1
         self._penalty = search.repetition_penalty
         self._run = search.no_repeat_ngram_size
-        self._min_length = search.min_length
-        self._end = end
+        self._min_length = len(self._start) + search.min_length
+        self._hidden = len(self._start) + forced
+        self._end = tokens.end
         self._vocabulary = vocabulary
         patterns = [vocabulary.pattern(text) for text in search.suppressed if text]
         self._within = _union(pattern.within for pattern in patterns)
         self._within_first = _union(pattern.within_first for pattern in patterns)
         self._after = _completions(patterns)
         self._heads = sorted({len(head) for head in self._after})
+        self._banned_always = single_tokens(search.suppressed_tokens)
+        self._runs = [(run[:-1], run[-1]) for run in search.suppressed_tokens if len(run) > 1]
 
     def edits(self, history: Ints) -> Edits:
         """Edits for the token after `history` `[T]`, all tokens so far, a prefix included, without the start token.
 
         The repetition penalty is Keskar et al. 2019, section 4.1: once for each token that has occurred.
         """
+        if len(self._start):
+            history = np.concatenate((self._start, history))
         tokens: list[int] = history.tolist()
         banned = self._banned(tokens, history)
         penalized = set(tokens) - banned if self._penalty != 1 else set()
-        return _make_edits(penalized, banned, self._penalty)
+        return _make_edits(penalized, banned, self._sign * self._penalty)
 
     def _banned(self, tokens: list[int], history: Ints) -> set[int]:
         banned = set(_repeats(tokens, history, self._run)) if self._run else set()
+        banned |= self._banned_always
+        banned.update(last for head, last in self._runs if tuple(tokens[-len(head) :]) == head)
         if len(tokens) < self._min_length:
             banned.add(self._end)
         if self._within or self._after:
-            self._suppress(tokens, banned)
+            self._suppress(tokens[self._hidden :], banned)
         return banned
 
     def _suppress(self, tokens: list[int], banned: set[int]) -> None:
@@ -75,6 +94,16 @@ class Constraints:
         for size in self._heads:
             if ids := self._after.get(tail[-size:]):
                 banned |= ids
+
+
+def ban(tokens: Iterable[int]) -> Edits:
+    """Edits that keep tokens from occurring."""
+    return _make_edits((), set(tokens), 1.0)
+
+
+def single_tokens(runs: Iterable[Sequence[int]]) -> frozenset[int]:
+    """Those of runs of ids that are one token long."""
+    return frozenset(run[0] for run in runs if len(run) == 1)
 
 
 def merge(edits: Sequence[Edits | None]) -> tuple[Ints, Floats, Floats]:

@@ -8,20 +8,25 @@ import numpy as np
 from triptych_serving.bertcodec import BertCodec
 from triptych_serving.encoder import Work
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.manifest import TextManifest
+from triptych_serving.manifest.text import POOLINGS
 from triptych_serving.results import TextEmbedding
 from triptych_serving.row import Item
-from triptych_serving.textrunner import CLS, MEAN
 from triptych_serving.texttask import make_items
 
-POOLINGS = (MEAN, CLS)
 
-
-def prepare_embed(codec: BertCodec, texts: Sequence[str], pooling: str, normalize: bool) -> Work[TextEmbedding]:
+def prepare_embed(
+    codec: BertCodec, manifest: TextManifest, texts: Sequence[str], pooling: str | None, normalize: bool | None
+) -> Work[TextEmbedding]:
     """Check and tokenize. Pooling is "mean" (over all tokens, [CLS] and [SEP] included) or "cls" (last hidden state of [CLS]).
+
+    What is None is as the bundle has it.
 
     Raises:
         InvalidInputError: a text is empty or too long, or the pooling is unknown.
     """
+    pooling = manifest.pooling if pooling is None else pooling
+    normalize = manifest.normalize if normalize is None else normalize
     if pooling not in POOLINGS:
         raise InvalidInputError("pooling", f"{pooling!r} is unknown, it must be one of: {', '.join(POOLINGS)}")
     items = make_items(codec.encode([(text,) for text in texts]), (pooling,))

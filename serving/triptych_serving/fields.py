@@ -1,6 +1,6 @@
 """Reading JSON into typed values, collecting every fault on the way instead of stopping at the first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 Value = TypeVar("Value", int, float, str, bool)
@@ -42,6 +42,32 @@ class Fields:
             self.faults.append(f"{self._at(name)} is {value}, expected at least 0")
         return value
 
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str:
+        """One of some strings; `default` where it is absent."""
+        value = self.values.get(name, default)
+        if value in choices:
+            return str(value)
+        self.faults.append(f"{self._at(name)} is {_describe(value)}, expected one of {', '.join(choices)}")
+        return default
+
+    def ids(self, name: str) -> tuple[int, ...]:
+        """A list of integers of at least 0; empty where it is absent."""
+        value = self.values.get(name, [])
+        if not _are_ids(value):
+            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of ids")
+            return ()
+        return tuple(value)
+
+    def id_lists(self, name: str) -> tuple[tuple[int, ...], ...]:
+        """A list of lists of ids, none of them empty; empty where it is absent."""
+        value = self.values.get(name, [])
+        if not isinstance(value, list):
+            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of lists of ids")
+            return ()
+        bad = [index for index, ids in enumerate(value) if not _are_ids(ids) or not ids]
+        self.faults.extend(f"{self._at(name)}[{i}] is {_describe(value[i])}, expected a list of ids, at least one" for i in bad)
+        return () if bad else tuple(map(tuple, value))
+
     def numbers(self, name: str, count: int) -> tuple[float, ...]:
         """A list of so many numbers."""
         value = self.values.get(name)
@@ -58,16 +84,22 @@ class Fields:
             return ()
         return tuple(value)
 
-    def object(self, name: str) -> "Fields":
-        """A member that is itself an object."""
-        return Fields(self.values.get(name), self._at(name), self.faults)
+    def object(self, name: str, optional: bool = False) -> "Fields":
+        """A member that is itself an object; an empty one where it is absent and may be."""
+        absent: object = {} if optional else None
+        return Fields(self.values.get(name, absent), self._at(name), self.faults)
 
-    def objects(self, name: str) -> dict[str, "Fields"]:
+    def objects(self, name: str, optional: bool = False) -> dict[str, "Fields"]:
         """A member that maps names to objects."""
-        return {key: Fields(value, f"{self._at(name)}.{key}", self.faults) for key, value in self.object(name).values.items()}
+        members = self.object(name, optional).values
+        return {key: Fields(value, f"{self._at(name)}.{key}", self.faults) for key, value in members.items()}
 
     def _at(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
+
+
+def _are_ids(value: object) -> bool:
+    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
 def _describe(value: object) -> str:

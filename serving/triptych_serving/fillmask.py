@@ -1,7 +1,8 @@
 """Masked-token fill: what may stand at each [MASK] (Devlin et al. 2019).
 
-It means what Hugging Face's fill-mask pipeline means, but a target that is not one token is refused, where the pipeline takes
-the target's first piece, and `sequence` is the caller's own text with the token put in, not the tokens decoded.
+It means what Hugging Face's fill-mask pipeline means, but a target that is not one token, alone or behind a space, is refused,
+where the pipeline takes the target's first piece, and `sequence` is the caller's own text with the token put in, not the tokens
+decoded. The mask is written as the model's own tokenizer has it: "[MASK]", or "<mask>".
 """
 
 from collections.abc import Callable, Sequence
@@ -73,6 +74,9 @@ def _target_id(codec: BertCodec, index: int, word: str) -> int:
     if not is_unicode(word):
         raise InvalidInputError(field, "the target is not Unicode, it has a lone surrogate")
     ids = codec.pieces(word)
+    if len(ids) != 1 and codec.spaced:  # where words carry the space before them, it is easily forgotten
+        spaced = codec.pieces(f" {word}")
+        ids = spaced if len(spaced) == 1 else ids
     if len(ids) != 1:
         pieces = " ".join(map(codec.token, ids[:10]))
         raise InvalidInputError(field, f"{word!r} is {len(ids):,} tokens of the model ({pieces}), a target must be one")
@@ -114,10 +118,14 @@ def _ranked(item: Item) -> tuple[Array, Array]:
 
 
 def _candidate(codec: BertCodec, text: str, span: Span, score: float, token: int) -> MaskCandidate:
+    return MaskCandidate(score, token, codec.piece(token), _fill(codec, text[: span[0]], token) + text[span[1] :])
+
+
+def _fill(codec: BertCodec, before: str, token: int) -> str:
+    """The text before a mask with a token behind it."""
     piece = codec.piece(token)
-    before, after = text[: span[0]], text[span[1] :]
-    if codec.prefix and piece.startswith(codec.prefix) and len(piece) > len(codec.prefix):  # it goes on with the word before
-        sequence = before.rstrip() + piece.removeprefix(codec.prefix) + after
-    else:
-        sequence = before + piece + after
-    return MaskCandidate(score, token, piece, sequence)
+    if codec.spaced:
+        before, piece = before.rstrip(), codec.behind(token)
+    elif codec.prefix and piece.startswith(codec.prefix) and len(piece) > len(codec.prefix):  # it goes on with the word before
+        before, piece = before.rstrip(), piece.removeprefix(codec.prefix)
+    return before + (piece.removeprefix(" ") if not before or before[-1].isspace() else piece)

@@ -11,6 +11,7 @@ from triptych_serving.constraints import Constraints
 from triptych_serving.row import Finish, Hypothesis
 from triptych_serving.sampler import Sampler
 from triptych_serving.scheduler import Job
+from triptych_serving.search import EarlyStopping, Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Group:
         self.prefix_log_probability = 0.0
         self.samplers = [Sampler(self.search.seed, index) for index in range(self.width if self.search.samples else 0)]
         self._led = False  # the best continuation of a step ended the sentence
+        self._leader = 0.0  # log-probability of the best hypothesis that runs
 
     @property
     def forced(self) -> int | None:
@@ -69,19 +71,44 @@ class Group:
         return search.sampling_topk if search.samples else 2 * search.beam_size
 
     @property
+    def is_cut(self) -> bool:
+        """The next token is the last that is free, and the end is forced upon the beams that go on."""
+        if not self.search.forced_end or self.search.samples or self.forced is not None:
+            return False
+        return self.at_limit and not self._is_over(self.length + 1)
+
+    @property
     def is_done(self) -> bool:
         """Nothing is left to search for."""
-        search = self.search
         if self.length >= self.row.max_tokens:
             return True
-        if search.samples:
+        if self.search.samples:
             return len(self.finished) >= self.width
+        return self._is_over(self.length)
+
+    def _is_over(self, length: int) -> bool:
+        """Whether a beam search ends when its hypotheses have `length` tokens."""
+        if self.search.rules is Rules.TRANSFORMERS:
+            return self._cannot_improve(length)
+        search = self.search
         if search.length_penalty == 0 and search.coverage_penalty == 0:  # nothing can overtake a finished leader
             return self._led and len(self.finished) >= search.num_hypotheses
         return len(self.finished) >= math.floor(self.width * search.patience + 0.5)
 
+    def _cannot_improve(self, length: int) -> bool:
+        """As `generate()` of transformers decides it; its greedy search ends with the first hypothesis."""
+        search = self.search
+        if len(self.finished) < self.width:
+            return False
+        if self.width == 1 or search.early_stopping is EarlyStopping.FULL:
+            return True
+        if search.early_stopping is EarlyStopping.NEVER and search.length_penalty > 0:
+            length = self.row.max_tokens + search.forced_end
+        best: float = self._leader / length**search.length_penalty
+        return best <= min(map(_score, self.finished))
+
     def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], end: int) -> Choice:
-        """One step of beam search, as in CTranslate2.
+        """One step of beam search, the same in CTranslate2 and in transformers.
 
         Of the `2k` best continuations, those among the first `k` that end the sentence are finished, and the `k` best of those
         that do not end it go on.
@@ -91,7 +118,7 @@ class Group:
             tokens: by slot, the tokens that continue it.
             end: the end of the sentence.
         """
-        width, at_limit = self.width, self.at_limit
+        width, ends_all = self.width, self.at_limit and not self.search.forced_end
         count = 2 * width  # the batch may have more, for others
         flat = [total for slot in self.slots for total in totals[slot][:count]]
         best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
@@ -101,11 +128,12 @@ class Group:
             slot = self.slots[beam]
             continuation = Continuation(slot, tokens[slot][candidate], flat[place])
             is_end = continuation.token == end
-            if rank < width and (is_end or at_limit):
+            if rank < width and (is_end or ends_all):
                 self._led = self._led or (is_end and rank == 0)
                 choice.ended.append(continuation)
             if not is_end and len(choice.going) < width:
                 choice.going.append(continuation)
+        self._leader = choice.going[0].log_probability
         return choice
 
     def finish(self, tokens: Sequence[int], ended: bool, log_probability: float, attention: NDArray[np.float32]) -> None:
@@ -118,7 +146,7 @@ class Group:
             attention: `[steps, source tokens]`, the step of the end included; empty where it is not asked for.
         """
         search = self.search
-        score = log_probability / max(1, len(tokens) + ended) ** search.length_penalty
+        score = log_probability / max(1, len(tokens) + (ended or search.forced_end)) ** search.length_penalty
         if search.coverage_penalty:
             covered = attention.sum(axis=0)
             score += search.coverage_penalty * float(np.log(np.minimum(covered[covered > 0], 1.0)).sum())
@@ -131,10 +159,12 @@ class Group:
                 attention[: len(tokens)] if search.alignment else None,
             )
         )
+        if search.rules is Rules.TRANSFORMERS and len(self.finished) > self.width:
+            del self.finished[min(range(len(self.finished)), key=lambda index: _score(self.finished[index]))]
 
     def close(self) -> None:
         """Hand the best hypotheses to the row."""
-        best = sorted(self.finished, key=lambda hypothesis: hypothesis.score or 0.0, reverse=True)
+        best = sorted(self.finished, key=_score, reverse=True)
         row = self.row
         row.hypotheses = tuple(best[: self.search.num_hypotheses])
         row.tokens[:] = row.hypotheses[0].tokens
@@ -152,6 +182,10 @@ class Group:
             length = min(agreed, len(hypothesis.tokens))
             agreed = _agreed(running[:1, :length], np.array(hypothesis.tokens[:length], np.int64))
         row.tokens.extend(running[0, len(row.tokens) : agreed].tolist())
+
+
+def _score(hypothesis: Hypothesis) -> float:
+    return hypothesis.score or 0.0
 
 
 def _agreed(rows: NDArray[np.int64], other: NDArray[np.int64]) -> int:

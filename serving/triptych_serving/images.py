@@ -95,7 +95,8 @@ def _turn(image: ImageFile) -> Transpose | None:
 def _resized(size: Size, spec: ImageSpec) -> Size:
     """Of the upright image, before the crop; the longer side is rounded down, as Hugging Face and torchvision do."""
     if spec.resize == STRETCH:
-        return spec.width, spec.height
+        height, width = spec.stretched
+        return width, height
     width, height = size
     if width <= height:
         return spec.resize_size, int(spec.resize_size * height / width)

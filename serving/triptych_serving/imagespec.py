@@ -14,8 +14,9 @@ MAX_TARGET = 4096  # pixels of a side
 class ImageSpec:
     """How pixels reach the graph; the member `image` of an image bundle's manifest.
 
-    "stretch" resizes to width x height and ignores the aspect ratio, as ViT's processor of Hugging Face does. "shortest-edge"
-    resizes the shorter side to `resize_size` and cuts height x width out of the middle, as CLIP's does.
+    "stretch" resizes to resize_width x resize_height and ignores the aspect ratio, as ViT's processor of Hugging Face does, and
+    DeiT's; "shortest-edge" resizes the shorter side to `resize_size`, as CLIP's does. Height x width are then cut out of the
+    middle.
 
     Raises:
         ValueError: a member is out of range; `args` are all faults, one string each.
@@ -26,15 +27,25 @@ class ImageSpec:
     resize: str = STRETCH
     resize_size: int = 0  # pixels of the shorter side; ignored for "stretch"
     interpolation: str = "bilinear"
+    resize_height: int = 0  # pixels; ignored for "shortest-edge"; 0: height, nothing is cut off
+    resize_width: int = 0  # likewise
 
     def __post_init__(self) -> None:
         if faults := self._faults():
             raise ValueError(*faults)
 
+    @property
+    def stretched(self) -> tuple[int, int]:
+        """Height and width before the crop of "stretch"."""
+        return self.resize_height or self.height, self.resize_width or self.width
+
     def _faults(self) -> list[str]:
         sides = {"height": self.height, "width": self.width}
         if self.resize == SHORTEST_EDGE:
             sides["resize_size"] = self.resize_size
+        if self.resize == STRETCH:
+            given = {"resize_height": self.resize_height, "resize_width": self.resize_width}
+            sides |= {name: side for name, side in given.items() if side}
         faults = [
             f"{name} is {side}, it must be between 1 and {MAX_TARGET} pixels"
             for name, side in sides.items()
@@ -47,6 +58,12 @@ class ImageSpec:
         crop = max(self.height, self.width)
         if not faults and self.resize == SHORTEST_EDGE and self.resize_size < crop:
             faults.append(f"resize_size is {self.resize_size}, it must be {crop} or more, the longer side of the crop")
+        if not faults and self.resize == STRETCH:
+            faults += [
+                f"resize_{name} is {stretched}, it must be {cut} or more, the {name} of the crop"
+                for name, stretched, cut in zip(("height", "width"), self.stretched, (self.height, self.width), strict=True)
+                if stretched < cut
+            ]
         return faults
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from triptych_serving.bundle import Bundle
 from triptych_serving.columns import Columns, Projection
-from triptych_serving.constraints import Vocabulary
+from triptych_serving.constraints import Vocabulary, single_tokens
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.lane import GreedyLane, Lane
 from triptych_serving.manifest import TranslationManifest
@@ -88,19 +88,20 @@ class Lanes:
         """One worker's lane."""
         with self._lock:
             encoder, step = self._session(self._graphs.encoder), self._session(self._graph(kind))
-            end = self._manifest.tokens.end
-            columns = Columns(self._projection, end) if kind in (Kind.SHORT_GREEDY, Kind.SHORT_SEARCH) else None
+            tokens = self._manifest.tokens
+            columns = Columns(self._projection, tokens.end) if kind in (Kind.SHORT_GREEDY, Kind.SHORT_SEARCH) else None
             if kind in SEARCHES:
                 slots = SearchSlots(encoder, step, self._manifest, SEARCH_SLOTS * self._slots, columns)
-                return SearchLane(slots, end, self._vocabulary)
+                return SearchLane(slots, tokens, self._vocabulary)
             return GreedyLane(encoder, step, self._manifest, self._slots, columns)
 
     def _read_shortlist(self) -> Shortlist:
-        return read_shortlist(self._bundle.path(self._graphs.shortlist), len(self._projection.weights))
+        banned = single_tokens(self._manifest.generation.suppressed_tokens)
+        return read_shortlist(self._bundle.path(self._graphs.shortlist), len(self._projection.weights), banned)
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
-        return Vocabulary.of(read_tokenizer(self._bundle.path("tokenizer.json")))
+        return Vocabulary.of(read_tokenizer(self._bundle.path(self._manifest.tokenizers[1])))
 
     @cached_property
     def _projection(self) -> Projection:

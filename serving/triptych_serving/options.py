@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from triptych_serving.errors import InvalidInputError
+from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.manifest import Generation
 from triptych_serving.ranges import RANGES, range_fault
-from triptych_serving.search import Search
+from triptych_serving.search import Rules, Search
 from triptych_serving.textinput import EMPTY, NOT_UNICODE
 from triptych_serving.tokenizing import is_unicode
 
@@ -16,6 +16,7 @@ MAX_SUPPRESSED = 256  # texts of one request: each is looked for at every step
 MAX_SUPPRESSED_CHARACTERS = 256  # of each
 # A search has them as a request or else the model's manifest says.
 PLAIN = ("patience", "length_penalty", "coverage_penalty", "repetition_penalty", "no_repeat_ngram_size")
+RULES = ("rules", "early_stopping", "forced_end", "suppressed_tokens")  # the manifest alone says them
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class DecodingOptions:
     seed: int | None = None
     return_scores: bool | None = None
     return_alignment: bool | None = None
-    split_sentences: bool | None = None  # False: off; else auto
+    split_sentences: bool | None = None  # True: auto; False: off
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Decoding:
     """Options that are in range, with every default filled in."""
 
     search: Search
-    max_tokens: int
+    max_tokens: int  # those that a frame forces included
     prefixes: Sequence[str]  # one for each text, or none
     splits: bool
 
@@ -55,9 +56,21 @@ class Decoding:
 Value = TypeVar("Value")
 
 
-def resolve_options(
-    options: DecodingOptions, texts: int, generation: Generation, max_target_tokens: int, slots: int
-) -> Decoding:
+@dataclass(frozen=True)
+class ModelDefaults:
+    """What a model's manifest says of decoding, for one language pair.
+
+    A request's lengths are those of the translation that it gets. The manifest's, like those of a row, count the `forced` first
+    tokens of every translation too.
+    """
+
+    generation: Generation
+    max_target_tokens: int  # the model's limit, end of sentence included
+    forced: int = 0  # tokens
+    splits: bool = True
+
+
+def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefaults, slots: int) -> Decoding:
     """Refuse what is out of range or contradicts itself, and fill in the model's defaults.
 
     A default gives way to what the caller asked for: a `beam_size` of 1 returns one hypothesis, whatever the model's
@@ -66,16 +79,18 @@ def resolve_options(
     Args:
         options: what the caller wants.
         texts: how many the request has.
-        generation: the model's defaults.
-        max_target_tokens: the model's limit, end of sentence included.
+        defaults: the model's.
         slots: the most rows that can be searched together for one text.
 
     Raises:
         InvalidInputError: names the option.
+        UnsupportedError: the model's searches have no such option.
     """
+    generation = defaults.generation
     _check_ranges(options)
     _check_texts(options, texts)
-    min_length, max_tokens = _lengths(options, generation, max_target_tokens)
+    _check_rules(options, generation)
+    min_length, max_tokens = _lengths(options, defaults)
     topk, topp = _sampling(options)
     samples = topk != 1 or topp < 1
     beam_size, num_hypotheses = _hypotheses(options, generation, samples, slots)
@@ -91,8 +106,9 @@ def resolve_options(
         seed=_given(options.seed, secrets.randbits(64)) if samples else 0,
         scores=bool(options.return_scores),
         alignment=bool(options.return_alignment),
+        **{name: getattr(generation, name) for name in RULES},
     )
-    return Decoding(search, max_tokens, tuple(options.target_prefix), options.split_sentences is not False)
+    return Decoding(search, max_tokens, tuple(options.target_prefix), _given(options.split_sentences, defaults.splits))
 
 
 def _check_ranges(options: DecodingOptions) -> None:
@@ -122,15 +138,22 @@ def _check_texts(options: DecodingOptions, texts: int) -> None:
             raise _wrong(f"target_prefix[{index}]", f"{found!r} is in it, and in suppress_sequences too")
 
 
-def _lengths(options: DecodingOptions, generation: Generation, max_target_tokens: int) -> tuple[int, int]:
-    """The fewest and the most tokens."""
-    most = _given(options.max_length, generation.max_length)
-    if most >= max_target_tokens:
-        raise _wrong("max_length", f"{most} is above the model's limit of {max_target_tokens - 1} tokens")
-    fewest = _given(options.min_length, min(generation.min_length, most))
+def _check_rules(options: DecodingOptions, generation: Generation) -> None:
+    if generation.rules is Rules.TRANSFORMERS and _given(options.patience, 1.0) != 1:
+        raise UnsupportedError("options.patience: this model's beam search has none, its rules are those of transformers")
+
+
+def _lengths(options: DecodingOptions, defaults: ModelDefaults) -> tuple[int, int]:
+    """The fewest and the most tokens, forced ones included."""
+    generation, forced = defaults.generation, defaults.forced
+    most = generation.max_length if options.max_length is None else forced + options.max_length
+    if most >= defaults.max_target_tokens:
+        limit = defaults.max_target_tokens - 1 - forced
+        raise _wrong("max_length", f"{most - forced} is above the model's limit of {limit} tokens")
+    fewest = min(generation.min_length, most) if options.min_length is None else forced + options.min_length
     if fewest > most:
-        raise _wrong("min_length", f"{fewest} is above max_length, which is {most}")
-    return fewest, most
+        raise _wrong("min_length", f"{fewest - forced} is above max_length, which is {most - forced}")
+    return fewest if fewest > forced else 0, most
 
 
 def _sampling(options: DecodingOptions) -> tuple[int, float]:

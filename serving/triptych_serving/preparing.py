@@ -1,18 +1,17 @@
 """A translation request, checked and tokenized."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import islice
 
 from triptych_serving.assembling import Prepared, PreparedText
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.languages import find_language
+from triptych_serving.languagepair import LanguagePair, resolve_pair
 from triptych_serving.manifest import TranslationManifest
-from triptych_serving.options import Decoding, DecodingOptions, resolve_options
-from triptych_serving.row import Row
+from triptych_serving.options import Decoding, DecodingOptions, ModelDefaults, resolve_options
+from triptych_serving.row import UNFRAMED, Frame, Row
 from triptych_serving.splitting import Sentences, Splitter, whole
-from triptych_serving.text import TextCodec
-from triptych_serving.textinput import CONTENTS, EMPTY, NOT_UNICODE
+from triptych_serving.text import Source, TextCodec
+from triptych_serving.textinput import CONTENTS, EMPTY, NOT_UNICODE, SentenceNames
 from triptych_serving.tokenizing import is_unicode
 
 DEFAULTS = DecodingOptions()
@@ -24,8 +23,8 @@ class Preparer:
     """Makes rows of texts. Safe to use from several threads.
 
     Args:
-        codec: the model's tokenizer.
-        manifest: its languages, limits and defaults.
+        codec: the model's tokenizers.
+        manifest: its languages, frames, limits and defaults.
         slots: the most rows that can be searched together for one text.
     """
 
@@ -33,53 +32,56 @@ class Preparer:
         self._codec = codec
         self._manifest = manifest
         self._slots = slots
-        self._splitters = {code: Splitter(code, codec.fits) for code in manifest.source_languages}
+        self._defaults: dict[int, Decoding] = {}  # by the number of forced tokens
 
-    def prepare(self, texts: Sequence[str], options: DecodingOptions, source_language: str = "") -> Prepared:
-        """Check options, split, tokenize.
+    def prepare(
+        self, texts: Sequence[str], options: DecodingOptions, source_language: str = "", target_language: str = ""
+    ) -> Prepared:
+        """Check options, split, tokenize, frame.
 
         Args:
             texts: of a request.
             options: as the request has them.
-            source_language: which of the model's, for the splitter; empty: the first.
+            source_language: any code for one of the model's; empty: the only one.
+            target_language: likewise.
 
         Raises:
-            InvalidInputError: an option is out of range, or a text empty, too long or not Unicode.
+            InvalidInputError: a language or an option is not one of the model's, or a text empty, too long or not Unicode.
+            UnsupportedError: the model has no such option.
         """
-        decoding = self._defaults if options == DEFAULTS else self._resolve(options, len(texts))
-        prefixes = self._codec.encode_prefixes(decoding.prefixes, decoding.max_tokens)
+        pair = resolve_pair(self._manifest, source_language, target_language)
+        decoding = self._decoding(options, len(texts), len(pair.framing.forced))
+        prefixes = self._codec.encode_prefixes(decoding.prefixes, decoding.max_tokens - len(pair.framing.forced))
         if not decoding.splits:
-            split, sources = list(map(whole, texts)), self._codec.encode(texts)
+            split, sources = list(map(whole, texts)), self._codec.encode_sources(texts, pair.framing)
         else:
-            split = self._split(texts, source_language)
+            split = self._split(texts, pair)
             sentences = [sentence for sentences in split for sentence in sentences.texts]
             owners = [index for index, sentences in enumerate(split) for _ in sentences.texts]
-            sources = self._codec.encode_sentences(sentences, owners)
-        prepared = _rows(split, sources, decoding, prefixes)
+            sources = self._codec.encode_sources(sentences, pair.framing, SentenceNames(owners=owners))
+        prepared = _rows(split, sources, decoding, prefixes, pair.framing.forced)
         if decoding.search.alignment:
             _check_alignments(prepared)
         return prepared
 
-    @cached_property
-    def _defaults(self) -> Decoding:
-        return self._resolve(DEFAULTS, 0)
+    def _decoding(self, options: DecodingOptions, texts: int, forced: int) -> Decoding:
+        if options != DEFAULTS:
+            return self._resolve(options, texts, forced)
+        if forced not in self._defaults:
+            self._defaults[forced] = self._resolve(DEFAULTS, 0, forced)
+        return self._defaults[forced]
 
-    def _resolve(self, options: DecodingOptions, texts: int) -> Decoding:
-        limit = self._manifest.limits.max_target_tokens
-        return resolve_options(options, texts, self._manifest.generation, limit, self._slots)
+    def _resolve(self, options: DecodingOptions, texts: int, forced: int) -> Decoding:
+        manifest = self._manifest
+        defaults = ModelDefaults(manifest.generation, manifest.limits.max_target_tokens, forced, manifest.splits)
+        return resolve_options(options, texts, defaults, self._slots)
 
-    def _split(self, texts: Sequence[str], source_language: str) -> list[Sentences]:
+    def _split(self, texts: Sequence[str], pair: LanguagePair) -> list[Sentences]:
         for index, text in enumerate(texts):
             if problem := _fault(text):
                 raise InvalidInputError(CONTENTS.whole(index), problem)
-        splitter = self._splitter(source_language)
+        splitter = Splitter(pair.language, lambda sentence: self._codec.fits(sentence, pair.framing))
         return [splitter.split(text) for text in texts]
-
-    def _splitter(self, source_language: str) -> Splitter:
-        codes = self._manifest.source_languages
-        if source_language and source_language not in codes:
-            source_language = find_language(source_language, codes, "source_language_code") or ""
-        return self._splitters[source_language or codes[0]]
 
 
 def _fault(text: str) -> str:
@@ -91,24 +93,34 @@ def _fault(text: str) -> str:
 
 
 def _rows(
-    split: Sequence[Sentences], sources: Sequence[Sequence[int]], decoding: Decoding, prefixes: Sequence[tuple[int, ...]]
+    split: Sequence[Sentences],
+    sources: Sequence[Source],
+    decoding: Decoding,
+    prefixes: Sequence[tuple[int, ...]],
+    forced: tuple[int, ...],
 ) -> Prepared:
     """A text's prefix is for its first sentence."""
     rest = iter(sources)
     texts = []
     for index, sentences in enumerate(split):
-        rows = tuple(Row(source, decoding.max_tokens, decoding.search) for source in islice(rest, len(sentences.texts)))
+        rows = tuple(_row(source, decoding, forced) for source in islice(rest, len(sentences.texts)))
         texts.append(PreparedText(sentences, rows))
         if prefixes:
-            rows[0].prefix = prefixes[index]
+            rows[0].prefix += prefixes[index]
     return Prepared(tuple(texts))
+
+
+def _row(source: Source, decoding: Decoding, forced: tuple[int, ...]) -> Row:
+    framed = source.before or source.after or forced
+    frame = Frame(source.before, source.after, len(forced)) if framed else UNFRAMED
+    return Row(source.ids, decoding.max_tokens, decoding.search, forced, frame)
 
 
 def _check_alignments(prepared: Prepared) -> None:
     for index, text in enumerate(prepared.texts):
         [first, *others] = text.rows
-        tokens = first.max_tokens * len(text.rows) * first.search.num_hypotheses
-        weights = tokens * sum(row.size for row in text.rows)
+        tokens = (first.max_tokens - first.frame.forced) * len(text.rows) * first.search.num_hypotheses
+        weights = tokens * sum(row.text_size for row in text.rows)
         if others and weights > MAX_WEIGHTS:
             problem = (
                 f"the {len(text.rows)} sentences of {CONTENTS.whole(index)} may need {weights:,} weights, "

@@ -12,7 +12,7 @@ from triptych_serving.row import Item
 from triptych_serving.session import Array
 from triptych_serving.textinput import Names
 from triptych_serving.textrunner import END, START
-from triptych_serving.texttask import check_range, make_items
+from triptych_serving.texttask import check_range, make_items, trim
 from triptych_serving.tokenizing import Encoding
 
 NAMES = Names("inputs", ("question", "context"))
@@ -57,7 +57,7 @@ def _answers(item: Item, context: str, encoding: Encoding, k: int, length: int) 
         if scores[begin, more] <= 0:
             break
         left, right = _whole_words(words, first + begin, first + begin + more)
-        start, end = offsets[left][0], offsets[right][1]
+        start, end = trim(context, offsets[left][0], offsets[right][1])
         if all(end <= other.start or start >= other.end for other in taken):
             taken.append(Answer(context[start:end], float(scores[begin, more]), start, end))
         if len(taken) == k:

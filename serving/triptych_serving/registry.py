@@ -10,7 +10,8 @@ from triptych_serving.capability import VERBS, unsupported
 from triptych_serving.encoder import DEFAULTS, EncoderOptions
 from triptych_serving.errors import BundleError, InvalidInputError, NotFoundError, UnavailableError
 from triptych_serving.imagemodel import ImageModel
-from triptych_serving.languages import find_language
+from triptych_serving.languagepair import SOURCE, TARGET, resolve_pair
+from triptych_serving.languages import UNDETERMINED, describe_side, find_language
 from triptych_serving.loading import load_model
 from triptych_serving.manifest import IMAGE_CLASSIFICATION, TRANSLATION
 from triptych_serving.model import Model
@@ -72,8 +73,10 @@ class Registry:
         if not candidates:
             wanted = f"{wish.source_language or 'any language'} to {wish.target_language or 'any language'}"
             raise NotFoundError(f"no model translates {wanted}; there are: {self._pairs()}")
+        if wish.source_language or wish.target_language:  # a model that names it goes before one that takes any
+            candidates = [model for model in candidates if not _takes_any(model)] or candidates
         translator = _only(candidates)
-        _refuse_if_open(translator, wish)
+        resolve_pair(translator.manifest, wish.source_language, wish.target_language)
         return translator
 
     def find_text(self, wish: Wish, capability: str) -> TextModel:
@@ -137,7 +140,7 @@ class Registry:
 
     def _pairs(self) -> str:
         pairs = [
-            f"{'/'.join(t.manifest.source_languages)} to {'/'.join(t.manifest.target_languages)} ({t.name})"
+            f"{describe_side(t.manifest.source_languages)} to {describe_side(t.manifest.target_languages)} ({t.name})"
             for t in self.translators
         ]
         return ", ".join(sorted(pairs)) or "none"
@@ -183,21 +186,16 @@ def _only(candidates: Sequence[Found]) -> Found:
     return candidates[0]
 
 
-def _sides(translator: Translator, wish: Wish) -> tuple[tuple[str, Sequence[str], str], ...]:
-    """For source and target: the wanted code, those offered, the request's field."""
-    manifest = translator.manifest
-    return (
-        (wish.source_language, manifest.source_languages, "source_language_code"),
-        (wish.target_language, manifest.target_languages, "target_language_code"),
-    )
-
-
 def _translates(translator: Translator, wish: Wish) -> bool:
-    return all(not code or find_language(code, offered, field) is not None for code, offered, field in _sides(translator, wish))
+    manifest = translator.manifest
+    sides = (
+        (wish.source_language, manifest.source_languages, SOURCE),
+        (wish.target_language, manifest.target_languages, TARGET),
+    )
+    return all(not code or find_language(code, offered, field) is not None for code, offered, field in sides)
 
 
-def _refuse_if_open(translator: Translator, wish: Wish) -> None:
-    """A code may be left out where the model leaves no choice."""
-    for code, offered, field in _sides(translator, wish):
-        if not code and len(offered) > 1:
-            raise InvalidInputError(field, f"model {translator.name!r} has several, name one of: {', '.join(offered)}")
+def _takes_any(translator: Translator) -> bool:
+    """It names no language."""
+    manifest = translator.manifest
+    return UNDETERMINED in manifest.source_languages or UNDETERMINED in manifest.target_languages

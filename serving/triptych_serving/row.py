@@ -30,14 +30,27 @@ class Hypothesis:
     attention: NDArray[np.float32] | None = None  # [tokens, source tokens], rows sum to 1; None where not asked for
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How many of a row's tokens are the model's frame and not the texts': nobody is shown them."""
+
+    before: int = 0  # of the source's first
+    after: int = 0  # of the source's last
+    forced: int = 0  # of the translation's first
+
+
+UNFRAMED = Frame()
+
+
 @dataclass(eq=False, slots=True)
 class Row:
     """One text to translate: written by the engine's thread alone, read by others once `finish` is set."""
 
-    source: Sequence[int]  # ids, end of sentence last
+    source: Sequence[int]  # ids, end of sentence and frame included
     max_tokens: int  # the most tokens to produce, prefix included, end of sentence not
     search: Search = GREEDY
-    prefix: tuple[int, ...] = ()  # the translation starts with these ids
+    prefix: tuple[int, ...] = ()  # the translation starts with these ids, first of them those that the frame forces
+    frame: Frame = UNFRAMED
     shortlist: NDArray[np.int64] | None = None  # the only tokens that it may need, each once; None: any
     tokens: list[int] = field(
         default_factory=list
@@ -53,6 +66,15 @@ class Row:
     def size(self) -> int:
         """Source tokens."""
         return len(self.source)
+
+    @property
+    def text_size(self) -> int:
+        """Those of the text itself."""
+        return len(self.source) - self.frame.before - self.frame.after
+
+    def shown(self, tokens: Sequence[int]) -> Sequence[int]:
+        """A translation's own tokens."""
+        return tokens[self.frame.forced :] if self.frame.forced else tokens
 
 
 @dataclass(eq=False, slots=True)

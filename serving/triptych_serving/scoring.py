@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.batching import BatchLimits
 from triptych_serving.encoder import Work
-from triptych_serving.manifest import SpecialTokens
+from triptych_serving.manifest import BARE, Framing, SpecialTokens
 from triptych_serving.oneshot import OneShotEngine, OneShotOptions
 from triptych_serving.padding import stack_rows
 from triptych_serving.row import Item
@@ -36,8 +36,9 @@ class Score:
 class PairRow:
     """A source and its translation: the payload of an Item, whose result is the log-probability of each target token."""
 
-    source: Sequence[int]  # ids, end of sentence last
+    source: Sequence[int]  # ids, end of sentence and frame included
     target: Sequence[int]  # the same
+    forced: int = 0  # of the target's first ids, how many are the frame's, whose probability does not count
 
 
 class ScoreRunner:
@@ -75,7 +76,8 @@ class ScoreRunner:
     def finish(self, items: Sequence[Item], outputs: Array) -> None:
         """Give each pair its own copy."""
         for item, log_probabilities in zip(items, outputs, strict=True):
-            item.result = log_probabilities[: len(item.payload.target)].copy()
+            row: PairRow = item.payload
+            item.result = log_probabilities[row.forced : len(row.target)].copy()
 
 
 class Scorer:
@@ -96,16 +98,17 @@ class Scorer:
         self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits))
         self.engine.start()
 
-    def prepare(self, pairs: Sequence[tuple[str, str]]) -> Work[Score]:
-        """Tokenize sources and targets.
+    def prepare(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Work[Score]:
+        """Tokenize sources and targets, and frame them.
 
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names it.
         """
-        sources = self._codec.encode([source for source, _ in pairs], SOURCES)
-        targets = self._codec.encode_targets([target for _, target in pairs], TARGETS)
+        forced = framing.forced
+        sources = self._codec.encode_sources([source for source, _ in pairs], framing, SOURCES)
+        targets = self._codec.encode_targets([target for _, target in pairs], TARGETS, len(forced))
         items = [
-            Item(PairRow(source, target), max(len(source), len(target)))
+            Item(PairRow(source.ids, [*forced, *target], len(forced)), max(len(source.ids), len(forced) + len(target)))
             for source, target in zip(sources, targets, strict=True)
         ]
         return Work(items, lambda: [Score(item.result) for item in items], sum(map(len, targets)), "pairs")

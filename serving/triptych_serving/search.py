@@ -1,6 +1,26 @@
 """How a row is searched, resolved to plain numbers: what the engine knows of a request's options."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Rules(StrEnum):
+    """Whose searches they are: when a beam search ends, and what penalties and bans work on.
+
+    In CTranslate2 they change logits, whose softmax follows. In `generate()` of transformers they change log-probabilities in a
+    beam search, which are not normalised again, and logits else.
+    """
+
+    CTRANSLATE2 = "ctranslate2"
+    TRANSFORMERS = "transformers"
+
+
+class EarlyStopping(StrEnum):
+    """When a beam search by the rules of transformers ends, once `beam_size` hypotheses are finished."""
+
+    HEURISTIC = "heuristic"  # nothing that runs would be better than the worst of these if it ended now
+    FULL = "full"  # at once
+    NEVER = "never"  # nothing that runs could become better, however long it grew
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +42,10 @@ class Search:
     seed: int = 0
     scores: bool = False
     alignment: bool = False
+    rules: Rules = Rules.CTRANSLATE2
+    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
+    forced_end: bool = False  # what reaches the length limit is ended there, which counts in its length
+    suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur
 
     @property
     def samples(self) -> bool:
@@ -31,7 +55,9 @@ class Search:
     @property
     def constrained(self) -> bool:
         """Some tokens' logits change from step to step."""
-        return self.repetition_penalty != 1 or self.no_repeat_ngram_size > 0 or bool(self.suppressed) or self.min_length > 0
+        if self.repetition_penalty != 1 or self.no_repeat_ngram_size > 0 or self.suppressed or self.min_length > 0:
+            return True
+        return any(len(run) > 1 for run in self.suppressed_tokens)  # single ones are banned once and for all
 
     @property
     def greedy(self) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from triptych_serving.constraints import Constraints, Edits, Vocabulary
 from triptych_serving.group import Choice, Continuation, Group
 from triptych_serving.lane import by_length, shortlists
+from triptych_serving.manifest import SpecialTokens
+from triptych_serving.row import Row
 from triptych_serving.sampler import Sampler
 from triptych_serving.scheduler import Job
 from triptych_serving.searchslots import SearchSlots
@@ -23,13 +25,14 @@ class SearchLane:
 
     Args:
         slots: over the search graph.
-        end: the end of the sentence.
+        tokens: ids of the special tokens.
         vocabulary: what tokens look like, for texts that must not occur.
     """
 
-    def __init__(self, slots: SearchSlots, end: int, vocabulary: Vocabulary) -> None:
+    def __init__(self, slots: SearchSlots, tokens: SpecialTokens, vocabulary: Vocabulary) -> None:
         self._slots = slots
-        self._end = end
+        self._tokens = tokens
+        self._end = tokens.end
         self._vocabulary = vocabulary
         self._groups: list[Group] = []
         self._owners: list[Group] = []  # of each slot in use
@@ -59,9 +62,7 @@ class SearchLane:
         for similar in by_length(jobs):
             slots = self._slots.encode([job.row.source for job in similar])
             for job, slot in zip(similar, slots, strict=True):
-                search = job.row.search
-                constraints = Constraints(search, self._end, self._vocabulary) if search.constrained else None
-                group = Group(job, slot, constraints)
+                group = Group(job, slot, self._constraints(job.row))
                 self._slots.so_far[slot] = 0.0
                 self._groups.append(group)
                 self._owners.append(group)
@@ -88,6 +89,9 @@ class SearchLane:
         self._choose()
         self._slots.positions[: self._slots.used] += 1
         return self._end_groups()
+
+    def _constraints(self, row: Row) -> Constraints | None:
+        return Constraints(row.search, self._tokens, self._vocabulary, row.frame.forced) if row.search.constrained else None
 
     def _force(self) -> None:
         forced, columns = self._slots.forced, self._slots.columns
@@ -125,6 +129,8 @@ class SearchLane:
             else:
                 choice = group.extend(totals, tokens, self._end)
             for continuation in choice.ended:
+                self._finish(group, continuation)
+            for continuation in choice.going if group.is_cut else ():
                 self._finish(group, continuation)
             going += self._place(group, choice)
         self._slots.append(going)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from triptych_serving.columns import SMALLEST, Columns
-from triptych_serving.constraints import Edits, merge
+from triptych_serving.constraints import Edits, ban, merge, single_tokens
 from triptych_serving.group import Continuation
 from triptych_serving.manifest import TranslationManifest
 from triptych_serving.session import Array, Session
@@ -37,18 +37,19 @@ class SearchSlots(Slots):
         self.best: Mapping[str, Array] = {}  # of the step: `top_log_probabilities` and `top_tokens` `[count, candidates]`
         self._best: dict[int, Mapping[str, Array]] = {}
         self._edits: dict[int, Mapping[str, Array]] = {}
-        self._no_edits: Mapping[str, Array] = {
-            name: np.full((count, 1), value, np.int64 if name == "edit_tokens" else np.float32)
-            for name, value in zip(EDITS, (0, 1, 0), strict=True)
-        }
+        banned = single_tokens(manifest.generation.suppressed_tokens)
+        self._bans = ban(banned) if banned else None  # of every row, whatever its options
+        self._no_edits: Mapping[str, Array] = dict(zip(EDITS, merge([self._bans] * count), strict=True))
 
     def search(self, candidates: int, edits: Sequence[Edits | None]) -> None:
         """Run the graph; the answers are in this object's arrays.
 
         Args:
             candidates: how many of the best tokens are asked for.
-            edits: one for each row in use, or none at all.
+            edits: one for each row in use, or none at all; where there are any, they have the model's own bans too.
         """
+        if self._bans is not None and (edits or self.columns is not None):  # columns change their places
+            edits = [edit or self._bans for edit in edits or [None] * self.used]
         width = self._fill_edits(edits) if edits else 0
         if candidates not in self._best:
             shape = (self.count, candidates)

@@ -5,7 +5,7 @@
 """
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,20 @@ class Shortlist:
         offsets: `[V + 1]`, ascending from 0 to n.
         targets: `[n]` ids below V.
         always: `[m]` ids below V.
+        banned: ids that no translation may have, unless a prefix has them.
     """
 
-    def __init__(self, offsets: NDArray[Any], targets: NDArray[Any], always: NDArray[Any]) -> None:
+    def __init__(
+        self, offsets: NDArray[Any], targets: NDArray[Any], always: NDArray[Any], banned: Collection[int] = ()
+    ) -> None:
+        self._banned = list(banned)
         self._always = np.zeros(len(offsets) - 1, bool)
         self._always[always] = True
         self._lists: list[Ids] = np.split(targets.astype(np.int64), offsets[1:-1])
 
     def ids(self, source: Sequence[int], extra: Sequence[int] = ()) -> Ids | None:
-        """What a translation of `source` may consist of, ascending: some hundred ids, those of `source` and `extra` among them.
+        """What a translation of `source` may consist of, ascending: some hundred ids, those of `source` and `extra` among them
+        (but not those that are banned).
 
         None where a source token is unknown to the list: only the whole vocabulary will do then.
 
@@ -49,11 +54,14 @@ class Shortlist:
         chosen[[*source, *extra]] = True
         for targets in lists:  # half the time of concatenating them
             chosen[targets] = True
+        if self._banned:
+            chosen[self._banned] = False
+            chosen[list(extra)] = True
         return chosen.nonzero()[0]
 
 
-def read_shortlist(path: Path, vocabulary_size: int) -> Shortlist:
-    """Read `shortlist.npz`; V must be `vocabulary_size`.
+def read_shortlist(path: Path, vocabulary_size: int, banned: Collection[int] = ()) -> Shortlist:
+    """Read `shortlist.npz`; V must be `vocabulary_size`. `banned` as for Shortlist.
 
     Raises:
         BundleError: the file cannot be read, or its arrays do not fit together; lists all faults.
@@ -62,7 +70,7 @@ def read_shortlist(path: Path, vocabulary_size: int) -> Shortlist:
     faults = _type_faults(arrays) or _fit_faults(arrays, vocabulary_size)
     if faults:
         raise BundleError(path, faults)
-    return Shortlist(**arrays)
+    return Shortlist(**arrays, banned=banned)
 
 
 def _load(path: Path) -> Arrays:

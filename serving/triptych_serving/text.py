@@ -2,68 +2,95 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from triptych_serving.textinput import CONTENTS, Names, PartNames, PrefixNames, SentenceNames, TextLimits, encode_inputs
-from triptych_serving.tokenizing import read_tokenizer
+from triptych_serving.manifest import BARE, Framing
+from triptych_serving.textinput import CONTENTS, Names, PartNames, PrefixNames, TextLimits, encode_inputs
+from triptych_serving.tokenizing import Tokenizer, read_tokenizer
 
 REPLACEMENT = "\ufffd"  # what an unfinished UTF-8 sequence decodes to
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token that is one byte of a character that the vocabulary lacks
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source text as the model reads it."""
+
+    ids: list[int]  # end of sentence and frame included
+    before: int = 0  # of these ids, how many stand before the text's own
+    after: int = 0  # and behind them
+
+    def __len__(self) -> int:
+        """The text's own tokens, its end included."""
+        return len(self.ids) - self.before - self.after
+
+
 class TextCodec:
-    """One bundle's tokenizer. Safe to use from several threads.
+    """One bundle's tokenizers. Safe to use from several threads.
 
     Args:
         path: `tokenizer.json`.
-        max_source: the longest source that the model takes, end of sentence included.
+        max_source: the longest source that the model takes, end of sentence and frame included.
         max_target: the longest target, counted alike.
+        target_path: the tokenizer of targets, where it is another.
 
     Raises:
-        BundleError: the file is not a tokenizer.
+        BundleError: a file is not a tokenizer.
     """
 
-    def __init__(self, path: Path, max_source: int, max_target: int | None = None) -> None:
+    def __init__(self, path: Path, max_source: int, max_target: int | None = None, target_path: Path | None = None) -> None:
         self._tokenizer = read_tokenizer(path)
-        vocabulary = self._tokenizer.get_vocab()
-        longest_piece = max(map(len, vocabulary))
-        self._source, self._target = (
-            TextLimits(tokens, tokens * longest_piece) for tokens in (max_source, max_target or max_source)
-        )
+        self._target_tokenizer = self._tokenizer if target_path in (None, path) else read_tokenizer(target_path)
+        vocabulary = self._target_tokenizer.get_vocab()
+        self._source = _limits(self._tokenizer, max_source)
+        self._target = _limits(self._target_tokenizer, max_target or max_source)
+        self._expands = _expands(self._tokenizer)
         self._bytes = frozenset(token for piece, token in vocabulary.items() if BYTE.fullmatch(piece))
+        self._leads = {"": 0}  # tokens of what frames put before a text
 
     @property
     def vocabulary(self) -> int:
-        """Number of tokens."""
-        return int(self._tokenizer.get_vocab_size())
+        """Number of target tokens."""
+        return int(self._target_tokenizer.get_vocab_size())
 
     def encode(self, texts: Sequence[str], names: Names = CONTENTS) -> list[list[int]]:
-        """Ids of each text, end of sentence last. Releases the GIL.
+        """Ids of each text without a frame, end of sentence last. Releases the GIL.
 
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names its index.
         """
-        return self._encode(texts, names, self._source)
+        return [source.ids for source in self.encode_sources(texts, BARE, names)]
 
-    def encode_sentences(self, sentences: Sequence[str], owners: Sequence[int]) -> list[list[int]]:
-        """The same for sentences of texts.
+    def encode_sources(self, texts: Sequence[str], framing: Framing, names: Names = CONTENTS) -> list[Source]:
+        """Texts in their frames. Releases the GIL.
+
+        Raises:
+            InvalidInputError: a text is empty, too long or not Unicode; names its index, and the tokens that the frame leaves.
+        """
+        lead = self._lead(framing.text)
+        limits = TextLimits(self._source.tokens - framing.size - lead, self._source.characters)
+
+        def frame(batch: list[str]) -> list[Source]:
+            encodings = self._tokenizer.encode_batch([framing.text + text for text in batch] if framing.text else batch)
+            return [_frame(encoding.ids, framing, lead) for encoding in encodings]
+
+        return encode_inputs(frame, [(text,) for text in texts], names, limits)
+
+    def encode_targets(self, texts: Sequence[str], names: PartNames, forced: int = 0) -> list[list[int]]:
+        """Ids of texts on the target side, end of sentence last.
 
         Args:
-            sentences: of all texts.
-            owners: for each the index of its text, for errors.
+            texts: translations.
+            names: for errors.
+            forced: tokens that the model's frame puts before each.
 
         Raises:
             InvalidInputError: as for `encode`.
         """
-        return self._encode(sentences, SentenceNames(owners=owners), self._source)
-
-    def encode_targets(self, texts: Sequence[str], names: PartNames) -> list[list[int]]:
-        """The same for texts on the target side, whose limit is another.
-
-        Raises:
-            InvalidInputError: as for `encode`.
-        """
-        return self._encode(texts, names, self._target)
+        limits = TextLimits(self._target.tokens - forced, self._target.characters)
+        encodings = encode_inputs(self._target_tokenizer.encode_batch, [(text,) for text in texts], names, limits)
+        return [encoding.ids for encoding in encodings]
 
     def encode_prefixes(self, prefixes: Sequence[str], max_tokens: int) -> list[tuple[int, ...]]:
         """Ids of beginnings, without an end of sentence; a blank one has none.
@@ -79,7 +106,7 @@ class TextCodec:
         if not owners:
             return [()] * len(prefixes)
         encodings = encode_inputs(
-            lambda texts: self._tokenizer.encode_batch(texts, add_special_tokens=False),
+            lambda texts: self._target_tokenizer.encode_batch(texts, add_special_tokens=False),
             [(prefixes[index],) for index in owners],
             PrefixNames(owners=owners),
             TextLimits(max_tokens - 1, self._target.characters),
@@ -87,16 +114,19 @@ class TextCodec:
         found = {index: tuple(encoding.ids) for index, encoding in zip(owners, encodings, strict=True)}
         return [found.get(index, ()) for index in range(len(prefixes))]
 
-    def fits(self, sentence: str) -> bool:
+    def fits(self, sentence: str, framing: Framing = BARE) -> bool:
         """Whether the model takes it as one source."""
+        room = self._source.tokens - framing.size - self._lead(framing.text)
         # A token has a byte at least; a space comes before, an end behind.
-        if len(sentence.encode()) + 2 <= self._source.tokens:
+        if len(sentence.encode()) + 2 <= room and (sentence.isascii() or not self._expands):
             return True
-        return len(sentence) <= self._source.characters and len(self._tokenizer.encode(sentence)) <= self._source.tokens
+        if len(sentence) > self._source.characters:
+            return False
+        return len(self._tokenizer.encode(framing.text + sentence)) <= self._source.tokens - framing.size
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Text of each row of ids."""
-        texts: list[str] = self._tokenizer.decode_batch([list(row) for row in rows])
+        texts: list[str] = self._target_tokenizer.decode_batch([list(row) for row in rows])
         return texts
 
     def decode_stable(self, row: Sequence[int]) -> str:
@@ -108,12 +138,31 @@ class TextCodec:
         ids = list(row)
         while ids and ids[-1] in self._bytes:
             ids.pop()
-        text: str = self._tokenizer.decode(ids)
+        text: str = self._target_tokenizer.decode(ids)
         return text.rstrip(REPLACEMENT).rstrip()
 
-    def _encode(self, texts: Sequence[str], names: Names, limits: TextLimits) -> list[list[int]]:
-        inputs = [(text,) for text in texts]
-        return [encoding.ids for encoding in encode_inputs(self._tokenizer.encode_batch, inputs, names, limits)]
+    def _lead(self, text: str) -> int:
+        """Tokens of what a frame puts before a text; its last space becomes part of the text's first word."""
+        if text not in self._leads:
+            self._leads[text] = len(self._tokenizer.encode(text.rstrip(), add_special_tokens=False))
+        return self._leads[text]
+
+
+def _limits(tokenizer: Tokenizer, tokens: int) -> TextLimits:
+    return TextLimits(tokens, tokens * max(map(len, tokenizer.get_vocab())))
+
+
+def _frame(ids: list[int], framing: Framing, lead: int) -> Source:
+    if framing is BARE:
+        return Source(ids)
+    before = len(framing.before) + min(lead, len(ids) - 1)
+    return Source([*framing.before, *ids, *framing.after], before, len(framing.after))
+
+
+def _expands(tokenizer: Tokenizer) -> bool:
+    """Whether it may make more bytes of a text: Unicode's compatibility forms write some characters out."""
+    normalizer = b"" if tokenizer.normalizer is None else tokenizer.normalizer.__getstate__()
+    return any(kind in normalizer for kind in (b"Precompiled", b"NFKC", b"NFKD"))
 
 
 class Pieces:

@@ -32,15 +32,16 @@ def prepare_classify(
     output = NEXT_SENTENCE if manifest.next_sentence else PROBABILITIES
     labels = NEXT_SENTENCE_LABELS if manifest.next_sentence else manifest.labels
     pairs = manifest.pairs or manifest.next_sentence
-    parts = [_parts(index, given, pairs) for index, given in enumerate(inputs)]
+    singles = manifest.singles or not pairs
+    parts = [_parts(index, given, pairs, singles) for index, given in enumerate(inputs)]
     items = make_items(codec.encode(parts, NAMES), (output,))
     size = 10 * len(labels) * len(items)
     return Work(items, partial(_read, items, output, labels, top_k), size, "inputs")
 
 
-def _parts(index: int, given: TextOrPair, pairs: bool) -> tuple[str, ...]:
+def _parts(index: int, given: TextOrPair, pairs: bool, singles: bool) -> tuple[str, ...]:
     parts = (given,) if isinstance(given, str) else given
-    if pairs and len(parts) == 1:
+    if not singles and len(parts) == 1:
         raise InvalidInputError(NAMES.part(index, 1), "there is none, the model takes pairs of texts")
     if not pairs and len(parts) > 1:
         raise InvalidInputError(NAMES.part(index, 1), "the model takes single texts, leave it empty")

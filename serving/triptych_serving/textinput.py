@@ -1,11 +1,13 @@
 """A request's texts: checked, tokenized, and named in errors as the wire names them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.tokenizing import Encoding, is_unicode
+from triptych_serving.tokenizing import is_unicode
+
+Encoded = TypeVar("Encoded", bound=Sized)
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,12 @@ class TextLimits:
 
 
 def encode_inputs(
-    encode: Callable[[list[Any]], list[Encoding]], inputs: Sequence[tuple[str, ...]], names: Names, limits: TextLimits
-) -> list[Encoding]:
+    encode: Callable[[list[Any]], list[Encoded]], inputs: Sequence[tuple[str, ...]], names: Names, limits: TextLimits
+) -> list[Encoded]:
     """Tokenize texts (1-tuples) or pairs.
 
     Args:
-        encode: a batch call of a tokenizer.
+        encode: a batch call of a tokenizer; what it returns has tokens as its length.
         inputs: as many parts each as `names` has, or fewer.
         names: for errors.
         limits: of each input.

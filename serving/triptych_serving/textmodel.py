@@ -67,18 +67,20 @@ class TextModel:
         """
         return self.run(self.prepare_fill_mask(texts, top_k, targets))
 
-    def prepare_embed(self, texts: Sequence[str], pooling: str = "mean", normalize: bool = False) -> Work[TextEmbedding]:
+    def prepare_embed(
+        self, texts: Sequence[str], pooling: str | None = None, normalize: bool | None = None
+    ) -> Work[TextEmbedding]:
         """See `embed`."""
         self._require(EMBEDDING)
-        return prepare_embed(self.codec, texts, pooling, normalize)
+        return prepare_embed(self.codec, self.manifest, texts, pooling, normalize)
 
-    def embed(self, texts: Sequence[str], pooling: str = "mean", normalize: bool = False) -> list[TextEmbedding]:
+    def embed(self, texts: Sequence[str], pooling: str | None = None, normalize: bool | None = None) -> list[TextEmbedding]:
         """Turn each text into a vector of the model's hidden size; order is kept.
 
         Args:
             texts: "[MASK]" is text like any other.
-            pooling: "mean" or "cls".
-            normalize: scale each vector to length 1.
+            pooling: "mean" or "cls"; None: as the bundle has it.
+            normalize: scale each vector to length 1; None: as the bundle has it.
 
         Raises:
             ServingError: whatever kept the texts from being embedded.

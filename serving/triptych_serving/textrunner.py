@@ -11,7 +11,7 @@ from triptych_serving.padding import stack_rows
 from triptych_serving.row import Item
 from triptych_serving.session import Array, Session
 
-MEAN, CLS, SCORES, TOKENS, LOG_PROBABILITIES = "mean", "cls", "scores", "tokens", "log_probabilities"
+SCORES, TOKENS, LOG_PROBABILITIES = "scores", "tokens", "log_probabilities"
 NEXT_SENTENCE, PROBABILITIES, START, END = "next_sentence", "probabilities", "start", "end"
 PER_MASK = frozenset({SCORES, TOKENS, LOG_PROBABILITIES})
 

@@ -25,6 +25,14 @@ def make_items(encodings: Sequence[Encoding], outputs: tuple[str, ...]) -> list[
     return [Item(make_row(encoding, outputs), len(encoding)) for encoding in encodings]
 
 
+def trim(text: str, start: int, end: int) -> tuple[int, int]:
+    """A part of a text without the white space around it, which some tokenizers count in; as it is if that is all."""
+    part = text[start:end]
+    if not part.strip():
+        return start, end
+    return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+
+
 def check_range(name: str, value: int, lowest: int, highest: int | None = None) -> int:
     """The value.
 

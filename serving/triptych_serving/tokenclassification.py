@@ -14,7 +14,7 @@ from triptych_serving.results import Entity, LabelledText
 from triptych_serving.row import Item
 from triptych_serving.session import Array
 from triptych_serving.textrunner import PROBABILITIES
-from triptych_serving.texttask import make_items
+from triptych_serving.texttask import make_items, trim
 from triptych_serving.tokenizing import Encoding
 
 NONE, SIMPLE = "none", "simple"
@@ -54,7 +54,7 @@ def _read(
     results = []
     for item, text, encoding in zip(items, texts, encodings, strict=True):
         parts = _parts(encoding, item.result[PROBABILITIES], labels)
-        groups = [[part] for part in parts] if aggregation == NONE else _groups(parts)
+        groups = [[part] for part in parts] if aggregation == NONE else [g for g in _groups(parts) if not _is_blank(g, text)]
         entities = tuple(_entity(group, text, aggregation) for group in groups)
         results.append(LabelledText(entities, item.size))
     return results
@@ -84,9 +84,14 @@ def _unless_outside(group: list[_Part]) -> Iterator[list[_Part]]:
         yield group
 
 
+def _is_blank(group: Sequence[_Part], text: str) -> bool:
+    """Some tokenizers have tokens of white space alone."""
+    return not text[group[0].start : group[-1].end].strip()
+
+
 def _entity(group: Sequence[_Part], text: str, aggregation: str) -> Entity:
     label = group[0].label if aggregation == NONE else _bare(group[0].label)
-    start, end = group[0].start, group[-1].end
+    start, end = trim(text, group[0].start, group[-1].end)
     return Entity(label, sum(part.score for part in group) / len(group), text[start:end], start, end)
 
 

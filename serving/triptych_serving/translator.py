@@ -12,6 +12,8 @@ from triptych_serving.encoder import Work
 from triptych_serving.engine import Engine, EngineOptions
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.lanes import Lanes
+from triptych_serving.languagepair import resolve_pair
+from triptych_serving.languages import describe_side
 from triptych_serving.manifest import TranslationManifest
 from triptych_serving.options import DecodingOptions
 from triptych_serving.preparing import DEFAULTS, Preparer
@@ -45,7 +47,8 @@ class Translator:
         self.capabilities = capabilities_of(self.manifest)
         self.precision = bundle.precision(options.precision)
         limits = self.manifest.limits
-        self.codec = TextCodec(bundle.path("tokenizer.json"), limits.max_source_tokens, limits.max_target_tokens)
+        tokenizer, target_tokenizer = map(bundle.path, self.manifest.tokenizers)
+        self.codec = TextCodec(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
         self._bundle, self._options = bundle, options
         self._preparer = Preparer(self.codec, self.manifest, options.engine.slots)
         self._scorer: Scorer | None = None
@@ -54,29 +57,38 @@ class Translator:
         self.engine = Engine(self.lanes.make, options.engine, first=self.lanes.usual)
         self.engine.start()
 
-    def prepare(self, texts: Sequence[str], options: DecodingOptions = DEFAULTS, source_language: str = "") -> Prepared:
+    def prepare(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions = DEFAULTS,
+        source_language: str = "",
+        target_language: str = "",
+    ) -> Prepared:
         """Check options, split texts into sentences, tokenize; what is returned can be submitted to the engine.
 
         Args:
             texts: what to translate.
             options: how.
-            source_language: which of the model's, where it has several.
+            source_language: any code for one of the model's; may be empty where it has one.
+            target_language: likewise.
 
         Raises:
-            InvalidInputError: an option is out of range, or a text empty or too long.
-            UnsupportedError: the model's bundle is too old for what an option asks for.
+            InvalidInputError: a language is none of the model's, an option is out of range, or a text empty or too long.
+            UnsupportedError: the model, or its bundle, cannot do what an option asks for.
         """
-        prepared = self.tokenize(texts, options, source_language)
+        prepared = self.tokenize(texts, options, source_language, target_language)
         self.get_ready_for(prepared)
         return prepared
 
-    def tokenize(self, texts: Sequence[str], options: DecodingOptions, source_language: str = "") -> Prepared:
+    def tokenize(
+        self, texts: Sequence[str], options: DecodingOptions, source_language: str = "", target_language: str = ""
+    ) -> Prepared:
         """The quick part of `prepare`, with its arguments; `get_ready_for` is the rest.
 
         Raises:
-            InvalidInputError: an option is out of range, or a text empty or too long.
+            ServingError: as for `prepare`.
         """
-        prepared = self._preparer.prepare(texts, options, source_language)
+        prepared = self._preparer.prepare(texts, options, source_language, target_language)
         self.lanes.assign(prepared.rows)
         return prepared
 
@@ -96,23 +108,31 @@ class Translator:
         """What the finished rows say, text by text."""
         return assemble(prepared.texts, self.codec)
 
-    def translate(self, texts: Sequence[str], options: DecodingOptions = DEFAULTS) -> list[Output]:
-        """Translate in this process and wait; order is kept.
+    def translate(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions = DEFAULTS,
+        source_language: str = "",
+        target_language: str = "",
+    ) -> list[Output]:
+        """Translate in this process and wait; order is kept. Arguments as for `prepare`.
 
         Raises:
             ServingError: whatever kept the texts from being translated.
         """
-        prepared = self.prepare(texts, options)
+        prepared = self.prepare(texts, options, source_language, target_language)
         run_rows(self.engine, prepared.rows)
         return self.outputs(prepared)
 
-    def stream(self, text: str, options: DecodingOptions = DEFAULTS) -> Iterator[str | Output]:
-        """Translate one text piece by piece: strings to be appended, then the whole result.
+    def stream(
+        self, text: str, options: DecodingOptions = DEFAULTS, source_language: str = "", target_language: str = ""
+    ) -> Iterator[str | Output]:
+        """Translate one text piece by piece: strings to be appended, then the whole result. Arguments as for `prepare`.
 
         Raises:
             ServingError: as for `translate`.
         """
-        prepared = self.prepare([text], options)
+        prepared = self.prepare([text], options, source_language, target_language)
         growing = GrowingText(prepared.texts[0], self.codec)
         news: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
         call = Call(prepared.rows, _Messenger(news), streams=True)
@@ -131,20 +151,25 @@ class Translator:
             if not call.over:
                 self.engine.cancel(call)
 
-    def prepare_scores(self, pairs: Sequence[tuple[str, str]]) -> Work[Score]:
+    def prepare_scores(
+        self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
+    ) -> Work[Score]:
         """See `score`. The first call loads the graph, which takes some tenths of a second."""
-        return self.scorer.prepare(pairs)
+        pair = resolve_pair(self.manifest, source_language, target_language)
+        return self.scorer.prepare(pairs, pair.framing)
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
+    def score(self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = "") -> list[Score]:
         """How likely the model finds given translations; order is kept.
 
         Args:
             pairs: sources, each with its translation; neither is split into sentences.
+            source_language: any code for one of the model's; may be empty where it has one.
+            target_language: likewise.
 
         Raises:
             ServingError: whatever kept the pairs from being scored.
         """
-        work = self.prepare_scores(pairs)
+        work = self.prepare_scores(pairs, source_language, target_language)
         run_rows(self.scorer.engine, work.items, work.field)
         return work.read()
 
@@ -173,7 +198,7 @@ class Translator:
 
     def describe(self) -> str:
         """For the log."""
-        pair = f"{'/'.join(self.manifest.source_languages)} to {'/'.join(self.manifest.target_languages)}"
+        pair = f"{describe_side(self.manifest.source_languages)} to {describe_side(self.manifest.target_languages)}"
         return f"{pair}, CPU, {self.precision}, caches of {self.engine.bytes / 1e6:,.0f} MB for greedy search"
 
     def close(self, drain: bool = True) -> None:

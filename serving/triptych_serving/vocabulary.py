@@ -108,11 +108,11 @@ def _occurrences(part: bytes, whole: bytes) -> Iterator[int]:
 
 
 def _decoder_steps(tokenizer: Tokenizer) -> dict[str, Mapping[str, Any]]:
-    """Settings of each kind of decoder that the tokenizer chains; none where it has no decoder."""
+    """Settings of each kind of decoder that the tokenizer chains, the first of its kind; none where it has no decoder."""
     if tokenizer.decoder is None:
         return {}
     settings = json.loads(tokenizer.decoder.__getstate__())
-    return {step["type"]: step for step in settings.get("decoders", [settings])}
+    return {step["type"]: step for step in reversed(settings.get("decoders", [settings]))}
 
 
 def _surface(piece: str, steps: Mapping[str, Mapping[str, Any]]) -> bytes:

@@ -27,7 +27,7 @@ class _Pooling:
 class _PoolingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pooling.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     POOLING_UNSPECIFIED: _Pooling.ValueType  # 0
-    """POOLING_MEAN."""
+    """What the model was trained for: its bundle says so, else POOLING_MEAN."""
     POOLING_MEAN: _Pooling.ValueType  # 1
     """The mean over all tokens of the text, [CLS] and [SEP] included."""
     POOLING_CLS: _Pooling.ValueType  # 2
@@ -37,7 +37,7 @@ class Pooling(_Pooling, metaclass=_PoolingEnumTypeWrapper):
     """How a text's token vectors become one vector."""
 
 POOLING_UNSPECIFIED: Pooling.ValueType  # 0
-"""POOLING_MEAN."""
+"""What the model was trained for: its bundle says so, else POOLING_MEAN."""
 POOLING_MEAN: Pooling.ValueType  # 1
 """The mean over all tokens of the text, [CLS] and [SEP] included."""
 POOLING_CLS: Pooling.ValueType  # 2
@@ -62,7 +62,7 @@ class EmbedTextRequest(_message.Message):
     """The model's version; empty is the newest."""
     pooling: Global___Pooling.ValueType
     normalize: _builtins.bool
-    """Scale each vector to length 1, so that a dot product is the cosine similarity."""
+    """Scale each vector to length 1, so that a dot product is the cosine similarity. Where it is not set, the bundle says so."""
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, UTF-8."""
@@ -75,13 +75,15 @@ class EmbedTextRequest(_message.Message):
         model: _builtins.str = ...,
         model_version: _builtins.str = ...,
         pooling: Global___Pooling.ValueType = ...,
-        normalize: _builtins.bool = ...,
+        normalize: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_normalize", b"_normalize", "normalize", b"normalize"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_normalize", b"_normalize", "contents", b"contents", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__normalize: _TypeAlias = _typing.Literal["normalize"]  # noqa: Y015
+    _WhichOneofArgType__normalize: _TypeAlias = _typing.Literal["_normalize", b"_normalize"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__normalize) -> _WhichOneofReturnType__normalize | None: ...
 
 Global___EmbedTextRequest: _TypeAlias = EmbedTextRequest  # noqa: Y015
 

@@ -27,7 +27,7 @@ class _SplitSentences:
 class _SplitSentencesEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SplitSentences.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SPLIT_SENTENCES_UNSPECIFIED: _SplitSentences.ValueType  # 0
-    """AUTO."""
+    """The model's default: AUTO, but OFF for models that turn text into other text of the same language."""
     SPLIT_SENTENCES_AUTO: _SplitSentences.ValueType  # 1
     """Split a text at the ends of sentences and of lines, by the rules of the source language, translate the sentences apart and
     join them with the text's own white space, kept to the letter. A text may have 1,000,000 characters; each of its
@@ -40,7 +40,7 @@ class SplitSentences(_SplitSentences, metaclass=_SplitSentencesEnumTypeWrapper):
     """How a server treats the sentences of a text."""
 
 SPLIT_SENTENCES_UNSPECIFIED: SplitSentences.ValueType  # 0
-"""AUTO."""
+"""The model's default: AUTO, but OFF for models that turn text into other text of the same language."""
 SPLIT_SENTENCES_AUTO: SplitSentences.ValueType  # 1
 """Split a text at the ends of sentences and of lines, by the rules of the source language, translate the sentences apart and
 join them with the text's own white space, kept to the letter. A text may have 1,000,000 characters; each of its
@@ -102,7 +102,7 @@ class DecodingOptions(_message.Message):
     """
     patience: _builtins.float
     """Beam search goes on until beam_size x patience hypotheses are finished (Kasai et al. 2022). 1 is plain beam search. Above 0, at
-    most 1,000.
+    most 1,000. Models that search by the rules of transformers know 1 alone (FAILED_PRECONDITION).
     """
     num_hypotheses: _builtins.int
     """Translations returned for each text, best first; at most beam_size, or the server's slots while sampling. Of a text with
@@ -143,7 +143,7 @@ class DecodingOptions(_message.Message):
     hypotheses, at most 16,777,216 weights.
     """
     split_sentences: Global___SplitSentences.ValueType
-    """Split texts into sentences before they are translated. AUTO by default."""
+    """Split texts into sentences before they are translated."""
     @_builtins.property
     def suppress_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Texts that must not occur in a translation: at most 256, each of 1 to 256 characters."""
@@ -331,7 +331,9 @@ class Translation(_message.Message):
     translated_text: _builtins.str
     """The best hypothesis."""
     source_token_count: _builtins.int
-    """Tokens of the source, the ends of its sentences included."""
+    """Tokens of the source, the ends of its sentences included. What the model puts around a text, such as a token that names a
+    language, is counted nowhere.
+    """
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
         """Best first; as many as num_hypotheses."""
@@ -363,7 +365,8 @@ class Hypothesis(_message.Message):
     text: _builtins.str
     score: _builtins.float
     """What hypotheses are ranked by: log-probability / length^length_penalty, plus the coverage penalty. The length counts the end
-    of the sentence. The sum of the sentences' scores, where there are several. Only with return_scores.
+    of the sentence, and tokens that the target language forces. The sum of the sentences' scores, where there are several. Only
+    with return_scores.
     """
     finish_reason: Global___FinishReason.ValueType
     token_count: _builtins.int

@@ -3,8 +3,8 @@
 Members of every bundle:
 
 format                1
-task                  "translation", "fill-mask", "text-classification", "token-classification", "question-answering" or
-                      "image-classification"
+task                  "translation", "fill-mask", "text-classification", "token-classification", "question-answering",
+                      "text-embedding" or "image-classification"
 family                the architecture's name, such as "triptych-transformer", "triptych-bert" or "triptych-vit"
 precisions            name -> the graphs' file names, {graph} (translation: {encoder, step, search, score} and, with a
                       shortlist, four more: see TranslationGraphs); `saturation_free` (optional): the integer weights have
@@ -17,6 +17,7 @@ The other members belong to a task's family: see TranslationManifest, TextManife
 """
 
 from triptych_serving.manifest.base import FILE_NAME, FORMAT, Graph, Graphs, Manifest, StoredFile
+from triptych_serving.manifest.frames import BARE, Frames, Framing, SourceFrame, TargetFrame
 from triptych_serving.manifest.generation import Generation
 from triptych_serving.manifest.image import IMAGE_CLASSIFICATION, ImageManifest
 from triptych_serving.manifest.reader import TASKS, read_manifest
@@ -24,6 +25,7 @@ from triptych_serving.manifest.text import (
     FILL_MASK,
     QUESTION_ANSWERING,
     TEXT_CLASSIFICATION,
+    TEXT_EMBEDDING,
     TEXT_TASKS,
     TOKEN_CLASSIFICATION,
     TextLimits,
@@ -40,6 +42,7 @@ from triptych_serving.manifest.translation import (
 )
 
 __all__ = [
+    "BARE",
     "FILE_NAME",
     "FILL_MASK",
     "FORMAT",
@@ -47,18 +50,23 @@ __all__ = [
     "QUESTION_ANSWERING",
     "TASKS",
     "TEXT_CLASSIFICATION",
+    "TEXT_EMBEDDING",
     "TEXT_TASKS",
     "TOKEN_CLASSIFICATION",
     "TRANSLATION",
     "DecoderShape",
+    "Frames",
+    "Framing",
     "Generation",
     "Graph",
     "Graphs",
     "ImageManifest",
     "Limits",
     "Manifest",
+    "SourceFrame",
     "SpecialTokens",
     "StoredFile",
+    "TargetFrame",
     "TextLimits",
     "TextManifest",
     "TextTokens",

@@ -17,8 +17,9 @@ class ImageManifest(Manifest):
 
     label_count           classes; their names are the lines of labels.txt (UTF-8), in the graph's order
     image                 how a file becomes the graph's input: height, width (pixels), resize ("stretch" or "shortest-edge",
-                          then a centre crop), resize_size (pixels of the shortest edge), interpolation, and for other runtimes
-                          mean, std (of red, green and blue between 0 and 1; this graph normalises by itself)
+                          then a centre crop), resize_size (pixels of the shortest edge), resize_height, resize_width (optional;
+                          what is stretched to, height and width where they are missing or 0), interpolation, and for other
+                          runtimes mean, std (of red, green and blue between 0 and 1; this graph normalises by itself)
     """
 
     precisions: Mapping[str, Graph]
@@ -48,9 +49,10 @@ def _parse_spec(image: Fields, faults: list[str]) -> ImageSpec:
     height, width, resize = image.get("height", int), image.get("width", int), image.get("resize", str)
     size = image.get("resize_size", int, 0)
     interpolation = image.get("interpolation", str)
+    stretched = image.get("resize_height", int, 0), image.get("resize_width", int, 0)
     if len(faults) == known:
         try:
-            return ImageSpec(height, width, resize, size, interpolation)
+            return ImageSpec(height, width, resize, size, interpolation, *stretched)
         except ValueError as error:
             faults.extend(f"image.{fault}" for fault in error.args)
     return ImageSpec(1, 1)

@@ -10,8 +10,11 @@ FILL_MASK = "fill-mask"
 TEXT_CLASSIFICATION = "text-classification"
 TOKEN_CLASSIFICATION = "token-classification"
 QUESTION_ANSWERING = "question-answering"
-TEXT_TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)
+TEXT_EMBEDDING = "text-embedding"
+TEXT_TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING, TEXT_EMBEDDING)
 LABELLED_TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
+MEAN, CLS = "mean", "cls"
+POOLINGS = (MEAN, CLS)
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class TextManifest(Manifest):
     labels                names of the classes, in the graph's order; classification tasks alone
     next_sentence         (fill-mask, optional) the graph says whether a second text follows the first
     pairs                 (text-classification, optional) the inputs are pairs of texts
+    singles               (text-classification with pairs, optional) the inputs may be single texts as well
+    pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1
     """
 
     precisions: Mapping[str, Graph]
@@ -50,6 +55,9 @@ class TextManifest(Manifest):
     labels: tuple[str, ...] = ()
     next_sentence: bool = False
     pairs: bool = False
+    singles: bool = False
+    pooling: str = MEAN
+    normalize: bool = False
 
 
 def parse_text(fields: Fields, faults: list[str]) -> TextManifest:
@@ -64,7 +72,12 @@ def parse_text(fields: Fields, faults: list[str]) -> TextManifest:
         labels=fields.strings("labels") if task in LABELLED_TASKS else (),
         next_sentence=task == FILL_MASK and fields.get("next_sentence", bool, False),
         pairs=task == TEXT_CLASSIFICATION and fields.get("pairs", bool, False),
+        singles=task == TEXT_CLASSIFICATION and fields.get("singles", bool, False),
+        pooling=fields.get("pooling", str, MEAN),
+        normalize=fields.get("normalize", bool, False),
     )
+    if manifest.pooling not in POOLINGS and isinstance(fields.values.get("pooling", MEAN), str):
+        faults.append(f"pooling is {manifest.pooling!r}, expected one of: {', '.join(POOLINGS)}")
     check_common(manifest, {"tokenizer.json"}, faults)
     if task in LABELLED_TASKS and isinstance(fields.values.get("labels"), list):
         check_names("labels", manifest.labels, faults)

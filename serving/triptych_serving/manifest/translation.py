@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from triptych_serving.fields import Fields
 from triptych_serving.languages import is_language
 from triptych_serving.manifest.base import Manifest, check_common, parse_common
+from triptych_serving.manifest.frames import Frames, check_frames, check_room, parse_frames
 from triptych_serving.manifest.generation import Generation, parse_generation
 
 TRANSLATION = "translation"
+TOKENIZER_FILE = "tokenizer.json"
 SHORT = ("shortlist", "short_step", "short_search", "projection")
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids."""
+    """Ids; `start` may be one of the others."""
 
     pad: int
     start: int
@@ -62,12 +64,15 @@ class TranslationGraphs:
 class TranslationManifest(Manifest):
     """Beside the common members:
 
-    source_languages      BCP 47 codes
-    target_languages      BCP 47 codes
+    source_languages      BCP 47 or FLORES-200 codes; "und": any, or none
+    target_languages      the same
     tokens                pad, start (first decoder input), end: ids
     limits                max_source_tokens, max_target_tokens: end of sentence included
     decoder               layers, heads, head_dim: the shape of the caches
     generation            defaults of decoding: max_length (tokens, end of sentence not included); optional: see Generation
+    frames                (optional) what stands around the texts of each language: see Frames
+    splits                (optional) texts are split into sentences unless a request says otherwise; true by default
+    target_tokenizer      (optional) file name, where target texts have a tokenizer of their own
     """
 
     precisions: Mapping[str, TranslationGraphs]
@@ -77,6 +82,14 @@ class TranslationManifest(Manifest):
     limits: Limits
     decoder: DecoderShape
     generation: Generation
+    frames: Frames
+    splits: bool
+    target_tokenizer: str  # empty: that of the sources
+
+    @property
+    def tokenizers(self) -> tuple[str, str]:
+        """File names, for sources and targets."""
+        return TOKENIZER_FILE, self.target_tokenizer or TOKENIZER_FILE
 
 
 def parse_translation(fields: Fields, faults: list[str]) -> TranslationManifest:
@@ -97,12 +110,15 @@ def parse_translation(fields: Fields, faults: list[str]) -> TranslationManifest:
         },
         source_languages=fields.strings("source_languages"),
         target_languages=fields.strings("target_languages"),
-        tokens=SpecialTokens(tokens.get("pad", int), tokens.get("start", int), tokens.get("end", int)),
+        tokens=SpecialTokens(tokens.natural("pad"), tokens.natural("start"), tokens.natural("end")),
         limits=Limits(limits.positive("max_source_tokens"), limits.positive("max_target_tokens")),
         decoder=DecoderShape(decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim")),
         generation=parse_generation(generation),
+        frames=parse_frames(fields),
+        splits=fields.get("splits", bool, True),
+        target_tokenizer=fields.get("target_tokenizer", str, ""),
     )
-    check_common(manifest, {"tokenizer.json"}, faults)
+    check_common(manifest, set(manifest.tokenizers), faults)
     _check(manifest, faults)
     return manifest
 
@@ -113,6 +129,11 @@ def _check(manifest: TranslationManifest, faults: list[str]) -> None:
             f"generation.max_length {manifest.generation.max_length} is not below limits.max_target_tokens "
             f"{manifest.limits.max_target_tokens}"
         )
+    check_frames(manifest.frames, manifest.source_languages, manifest.target_languages, faults)
+    end, limits = manifest.tokens.end, manifest.limits
+    check_room(manifest.frames, end, limits.max_source_tokens, manifest.generation.max_length, faults)
+    if (end,) in manifest.generation.suppressed_tokens:
+        faults.append(f"generation.suppressed_tokens: {end} is the end of the sentence")
     for kind, codes in (("source", manifest.source_languages), ("target", manifest.target_languages)):
         if not codes and not any(f"{kind}_languages" in fault for fault in faults):
             faults.append(f"{kind}_languages is empty")

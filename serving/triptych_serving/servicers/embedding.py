@@ -9,7 +9,7 @@ from triptych_serving.servicers.status import Context
 from triptych_serving.servicers.texts import Asked, TextCalls
 
 POOLING = {
-    embedding_pb2.POOLING_UNSPECIFIED: "mean",
+    embedding_pb2.POOLING_UNSPECIFIED: None,
     embedding_pb2.POOLING_MEAN: "mean",
     embedding_pb2.POOLING_CLS: "cls",
 }
@@ -22,7 +22,8 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
         self._calls = calls
 
     async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: Context) -> embedding_pb2.EmbedTextResponse:
-        texts, pooling, normalize = contents_from(request), choice_from(request, "pooling", POOLING), request.normalize
+        texts, pooling = contents_from(request), choice_from(request, "pooling", POOLING)
+        normalize = request.normalize if request.HasField("normalize") else None
         asked = Asked(
             EMBEDDING,
             sum(map(len, texts)),

@@ -1,9 +1,11 @@
 """Options that several requests have, from the wire."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from triptych_serving.errors import InvalidInputError
+
+Choice = TypeVar("Choice")
 
 
 def optional_from(request: Any, name: str) -> int | None:
@@ -11,7 +13,7 @@ def optional_from(request: Any, name: str) -> int | None:
     return int(getattr(request, name)) if request.HasField(name) else None
 
 
-def choice_from(request: Any, name: str, choices: Mapping[Any, str]) -> str:
+def choice_from(request: Any, name: str, choices: Mapping[Any, Choice]) -> Choice:
     """An enumeration's value.
 
     Raises:

@@ -71,7 +71,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         arrival = Arrival.of(context)
         translator = self._registry().find(translation_wish_from(request))
         # In a thread: the first call loads a graph.
-        work = await self._offload.run_in_thread(translator.prepare_scores, pairs_from(request))
+        languages = request.source_language_code, request.target_language_code
+        work = await self._offload.run_in_thread(translator.prepare_scores, pairs_from(request), *languages)
         listener = EndListener()
         call = Call(work.items, listener, arrival.deadline, field=work.field)
         job: Job[Item] = Job(translator.scorer.engine, call, arrival)
@@ -93,8 +94,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         arrival = Arrival.of(context)
         translator = self._registry().find(translation_wish_from(request))
         contents, options = contents_from(request), options_from(request.options)
-        language = request.source_language_code
-        prepared = await self._offload.run(sum(map(len, contents)), translator.tokenize, contents, options, language)
+        languages = request.source_language_code, request.target_language_code
+        prepared = await self._offload.run(sum(map(len, contents)), translator.tokenize, contents, options, *languages)
         if not translator.is_ready_for(prepared):
             await self._offload.run_in_thread(translator.get_ready_for, prepared)
         job = _Job(translator, prepared, arrival, streams)

@@ -1,4 +1,4 @@
-"""`triptych fill`, `classify` and `embed`, with models that only pretend."""
+"""The verbs of encoder models, with models that only pretend."""
 
 import json
 from collections.abc import Sequence
@@ -11,9 +11,14 @@ from triptych_cli.backend import BackendError, InputError, Place
 from triptych_cli.batch import run_each
 from triptych_cli.scores import score_number, score_text
 from triptych_serving.results import (
+    Answer,
+    AnsweredQuestion,
     ClassifiedImage,
+    ClassifiedText,
+    Entity,
     FilledMask,
     FilledText,
+    LabelledText,
     MaskCandidate,
     ScoredLabel,
     TextEmbedding,
@@ -50,12 +55,25 @@ class Pretender:
         mask = FilledMask(tuple(MaskCandidate(p, token, word, text.replace("[MASK]", word, 1)) for word, p, token in words))
         return FilledText((mask,) * text.count("[MASK]"), 9)
 
-    def embed(self, texts: Sequence[str], pooling: str, normalize: bool) -> list[TextEmbedding]:
+    def embed(self, texts: Sequence[str], pooling: str | None, normalize: bool | None) -> list[TextEmbedding]:
         self.calls.append((pooling, normalize))
         for index, text in enumerate(texts):
             if len(text) > 100:
                 raise InputError(index, "too long")
         return [TextEmbedding((0.10000000149011612, float(len(text))), 5) for text in texts]
+
+    def classify_texts(self, inputs: Sequence[str | tuple[str, str]], top_k: int | None) -> list[ClassifiedText]:
+        self.calls.append((list(inputs), top_k))
+        labels = (ScoredLabel("joy", 0.75, 1), ScoredLabel("anger", 0.25, 0))
+        return [ClassifiedText(labels[: top_k or 2], 5) for _ in inputs]
+
+    def classify_tokens(self, texts: Sequence[str], aggregation: str) -> list[LabelledText]:
+        self.calls.append((list(texts), aggregation))
+        return [LabelledText((Entity("PER", 0.5, text[:3], 0, 3),), 5) for text in texts]
+
+    def answer(self, pairs: Sequence[tuple[str, str]], top_k: int, max_answer_length: int) -> list[AnsweredQuestion]:
+        self.calls.append((list(pairs), top_k, max_answer_length))
+        return [AnsweredQuestion((Answer(context[:4], 0.5, 0, 4),), 9) for _, context in pairs]
 
     def classify_images(self, images: Sequence[bytes], top_k: int) -> list[ClassifiedImage]:
         self.calls.append((len(images), top_k))
@@ -69,8 +87,8 @@ class Pretender:
 @pytest.fixture
 def models(monkeypatch: pytest.MonkeyPatch) -> Pretender:
     pretender = Pretender()
-    for verb in ("fill", "embed", "classify"):
-        monkeypatch.setattr(f"triptych_cli.{verb}.open_encoders", pretender.open)
+    for module in ("texts", "classify"):
+        monkeypatch.setattr(f"triptych_cli.{module}.open_encoders", pretender.open)
     return pretender
 
 
@@ -108,7 +126,7 @@ def test_a_bad_text_is_named_and_the_others_are_done(run: Run, models: Pretender
 
 
 def test_more_lines_than_one_batch(run: Run, models: Pretender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triptych_cli.fill.BATCH", 2)
+    monkeypatch.setattr("triptych_cli.texts.BATCH", 2)
     result = run("fill", "--json", stdin="".join(f"{n} [MASK]\n" for n in range(5)).encode())
     assert [json.loads(line)["text"] for line in result.out.splitlines()] == [f"{n} [MASK]" for n in range(5)]
     assert [call[0] for call in models.calls] == [2, 2, 1]
@@ -130,6 +148,58 @@ def photos(tmp_path: Path) -> Path:
     for name, content in (("a.png", b"abc"), ("bad.png", b"bad"), ("c.png", b"c")):
         (tmp_path / name).write_bytes(content)
     return tmp_path
+
+
+def test_embed_leaves_open_what_is_not_said(run: Run, models: Pretender) -> None:
+    assert run("embed", "A text.").code == 0
+    assert run("embed", "--no-normalize", "A text.").code == 0
+    assert models.calls == [(None, None), (None, False)]
+
+
+def test_classify_text_shows_a_block_for_each_text(run: Run, models: Pretender) -> None:
+    result = run("classify-text", "Great!", "a\tb")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "Great!\n 0.7500  joy\n 0.2500  anger\na\tb\n 0.7500  joy\n 0.2500  anger\n"
+    assert models.calls == [(["Great!", ("a", "b")], None)]
+    assert models.places[0][1] == "text-classification"
+
+
+def test_classify_text_for_scripts(run: Run, models: Pretender) -> None:
+    result = run("classify-text", "--top-k", "1", "--json", "Great!")
+    labels = [{"label": "joy", "score": 0.75, "index": 1}]
+    assert json.loads(result.out) == {"text": "Great!", "token_count": 5, "labels": labels}
+
+
+def test_classify_tokens_shows_the_entities_of_each_text(run: Run, models: Pretender) -> None:
+    assert run("classify-tokens", "Ann ran.").out == "Ann ran.\n 0.5000  PER  Ann\n\n"
+    result = run("classify-tokens", "--aggregation", "none", "--json", "Ann ran.")
+    entities = [{"label": "PER", "score": 0.5, "text": "Ann", "start": 0, "end": 3}]
+    assert json.loads(result.out) == {"text": "Ann ran.", "token_count": 5, "entities": entities}
+    assert [call[1] for call in models.calls] == ["simple", "none"]
+    assert models.places[0][1] == "token-classification"
+
+
+def test_answer_looks_in_one_context_for_all_questions(run: Run, models: Pretender, tmp_path: Path) -> None:
+    assert run("answer", "--context", "Here it is.", "Where?").out == "Where?\n 0.5000  Here\n\n"
+    (tmp_path / "context.txt").write_text("Now.", encoding="utf-8")
+    result = run("answer", "--context-file", str(tmp_path / "context.txt"), "--top-k", "3", "--json", "When?")
+    answers = [{"text": "Now.", "score": 0.5, "start": 0, "end": 4}]
+    assert json.loads(result.out) == {"text": "When?", "token_count": 9, "answers": answers}
+    assert models.calls == [([("Where?", "Here it is.")], 1, 15), ([("When?", "Now.")], 3, 15)]
+
+
+def test_answer_takes_a_context_behind_each_question(run: Run, models: Pretender) -> None:
+    result = run("answer", "Where?\tHere it is.", "When?")
+    assert result.out == "Where?\n 0.5000  Here\n\n"
+    assert result.code == 1
+    assert result.err == "text 2: there is no context: give --context, or a tab and the context behind the question\n"
+
+
+def test_answer_takes_one_context_only(run: Run, models: Pretender, tmp_path: Path) -> None:
+    (tmp_path / "context.txt").write_text("Now.", encoding="utf-8")
+    result = run("answer", "--context", "x", "--context-file", str(tmp_path / "context.txt"), "When?")
+    assert result.code == 2
+    assert "--context or --context-file, not both" in result.err
 
 
 def test_classify_shows_a_block_for_each_photo(run: Run, models: Pretender, photos: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ...fixtures.framed import copy_framed
 from ...fixtures.toy import MODELS, PAIRS, SOURCE, TARGET
 from .conftest import Run
 
@@ -47,6 +48,16 @@ def test_more_pairs_than_one_batch(run: Run, pairs: Path, monkeypatch: pytest.Mo
 def test_beams(run: Run, pairs: Path) -> None:
     assert run(*Toy, pairs, "--beam-size", "4", "--length-penalty", "0.6").out.startswith("BLEU 100.00")
     assert "options.beam_size: 99" in run(*Toy, pairs, "--beam-size", "99").error
+
+
+def test_the_languages_of_a_model_that_has_several(run: Run, pairs: Path, tmp_path: Path) -> None:
+    """Dutch has a frame, which spoils what the toy has learnt."""
+    copy_framed(tmp_path)
+    scores = [
+        json.loads(run(*Toy[:3], tmp_path, "--json", "--source-language", "de", "--target-language", code, pairs).out)["bleu"]
+        for code in ("de", "nl")
+    ]
+    assert scores[0] == 100 > scores[1]
 
 
 def test_a_source_is_translated_in_one_piece(run: Run, tmp_path: Path) -> None:

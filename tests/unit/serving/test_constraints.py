@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych_serving.constraints import BAN, Constraints, Edits, merge
-from triptych_serving.search import Search
+from triptych_serving.constraints import BAN, Constraints, Edits, ban, merge, single_tokens
+from triptych_serving.manifest import SpecialTokens
+from triptych_serving.search import Rules, Search
 from triptych_serving.text import TextCodec
 from triptych_serving.tokenizing import read_tokenizer
 from triptych_serving.vocabulary import Vocabulary
@@ -17,11 +18,12 @@ from triptych_serving.vocabulary import Vocabulary
 from ...fixtures.toy import BUNDLE, TARGETS
 
 END = 2
+TOKENS = SpecialTokens(pad=0, start=1, end=END)
 LETTERS = Vocabulary([b"", b"", b"", b"a", b"b", b"ab", b"ba", b" a", b"aab", b" "])
 
 
 def edits(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any) -> Edits:
-    return Constraints(Search(**options), END, vocabulary).edits(np.array(history, np.int64))
+    return Constraints(Search(**options), TOKENS, vocabulary).edits(np.array(history, np.int64))
 
 
 def banned(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any) -> list[int]:
@@ -139,7 +141,7 @@ def test_a_suppressed_text_never_occurs_in_what_is_decoded(seed: int, codec: Tex
     dice = random.Random(seed)
     texts = tuple(dice.sample([text[2:6] for text in TARGETS], 3))
     vocabulary = Vocabulary.of(read_tokenizer(BUNDLE / "tokenizer.json"))
-    constraints = Constraints(Search(suppressed=texts), END, vocabulary)
+    constraints = Constraints(Search(suppressed=texts), TOKENS, vocabulary)
     wanted = [token for text in texts for token in codec.encode([text])[0] if token != END]
     row: list[int] = []
     for _ in range(200):
@@ -171,3 +173,56 @@ def test_a_ban_survives_what_it_is_added_to() -> None:
     log_probabilities = shifted - np.log(np.exp(shifted).sum())
     assert np.exp(log_probabilities[1]) == 0
     assert np.isfinite(1_000 * log_probabilities).all()
+
+
+RUNS = ((3,), (4, 5), (6, 7, END), (8, 8))
+
+
+@pytest.mark.parametrize("rules", list(Rules))
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [([], [3]), ([4], [3, 5]), ([5, 4], [3, 5]), ([4, 6], [3]), ([6, 7], [END, 3]), ([8], [3, 8]), ([8, 8, 6], [3])],
+)
+def test_runs_of_ids_are_not_completed(rules: Rules, history: list[int], expected: list[int]) -> None:
+    assert banned(history, rules=rules, suppressed_tokens=RUNS) == expected
+
+
+def test_the_start_token_occurred_by_the_rules_of_transformers() -> None:
+    start, options = TOKENS.start, {"repetition_penalty": 1.3, "beam_size": 2}
+    assert sorted(edits([5, 3], rules=Rules.TRANSFORMERS, **options).tokens.tolist()) == [start, 3, 5]
+    assert sorted(edits([5, 3], **options).tokens.tolist()) == [3, 5]
+    for size, history in ((1, []), (2, [5, start])):
+        assert banned(history, no_repeat_ngram_size=size, rules=Rules.TRANSFORMERS) == ([start] if size == 1 else [5])
+        assert banned(history, no_repeat_ngram_size=size) == []
+    assert banned([5], suppressed_tokens=((start, 5, 6),), rules=Rules.TRANSFORMERS) == [6]
+
+
+@pytest.mark.parametrize("rules", list(Rules))
+def test_the_shortest_length_counts_no_start_token(rules: Rules) -> None:
+    assert [banned([5] * length, min_length=2, rules=rules) for length in (0, 1, 2)] == [[END], [END], []]
+
+
+def test_a_penalty_of_logits_is_told_by_its_sign() -> None:
+    """By the rules of transformers: greedy search and samples change logits, beams log-probabilities."""
+    for options, sign in (({}, -1), ({"sampling_topk": 5, "num_hypotheses": 3}, -1), ({"beam_size": 2}, 1)):
+        asked: dict[str, Any] = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2, **options}
+        found = edits([5, 3, 5], rules=Rules.TRANSFORMERS, **asked)
+        factors = dict(zip(found.tokens.tolist(), found.factors.tolist(), strict=True))
+        assert factors == {3: 1.0, 5: sign * 1.5, TOKENS.start: sign * 1.5}
+        assert (edits([5, 3, 5], **asked).factors > 0).all()
+
+
+@pytest.mark.parametrize("rules", list(Rules))
+def test_what_a_frame_forces_is_no_part_of_a_text(rules: Rules) -> None:
+    search = Search(suppressed=("ab",), rules=rules)
+    shown = Constraints(search, TOKENS, LETTERS).edits(np.array([3], np.int64))
+    hidden = Constraints(search, TOKENS, LETTERS, forced=1).edits(np.array([3], np.int64))
+    assert sorted(set(shown.tokens.tolist()) - set(hidden.tokens.tolist())) == [4, 6]
+
+
+def test_bans_are_edits() -> None:
+    found = ban({7, 5})
+    assert sorted(found.tokens.tolist()) == [5, 7]
+    assert (found.factors == 1).all()
+    assert (found.offsets == np.float32(BAN)).all()
+    assert single_tokens(((3,), (4, 5), (3,), (9,))) == {3, 9}

@@ -74,6 +74,14 @@ def test_the_middle_is_cut_out_after_the_shorter_side_fits(
     np.testing.assert_array_equal(decode_image(saved(image), spec).pixels, whole[top : top + 32, left : left + 32])
 
 
+@pytest.mark.parametrize("size", [(90, 70), (31, 64), (5, 200)])
+def test_the_middle_is_cut_out_after_a_stretch(size: tuple[int, int]) -> None:
+    image = picture(*size)
+    whole = np.asarray(image.resize((45, 37), Resampling.BICUBIC))
+    spec = ImageSpec(height=32, width=32, interpolation="bicubic", resize_height=37, resize_width=45)
+    np.testing.assert_array_equal(decode_image(saved(image), spec).pixels, whole[2:34, 6:38])
+
+
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 50), (50, 1), (3, 2)])
 def test_small_images_are_enlarged(width: int, height: int) -> None:
     image = picture(width, height)

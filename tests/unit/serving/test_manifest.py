@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from triptych_serving.errors import BundleError
-from triptych_serving.manifest import FILE_NAME, Generation, Manifest, TranslationManifest, read_manifest
+from triptych_serving.manifest import BARE, FILE_NAME, Framing, Generation, Manifest, TranslationManifest, read_manifest
 
 from ...fixtures.toy import BUNDLE
 
@@ -130,7 +130,105 @@ def test_a_shortlist_is_whole(read: Callable[[Edit], Manifest]) -> None:
     }
 
 
-@pytest.mark.parametrize("code", ["english!", "", "de--DE", "d"])
+def test_frames_rules_and_a_second_tokenizer_may_be_left_out(read: Callable[[Edit], Manifest]) -> None:
+    manifest = read(lambda raw: None)
+    assert isinstance(manifest, TranslationManifest)
+    assert manifest.frames.of("en", "de") is BARE
+    assert (manifest.splits, manifest.tokenizers) == (True, ("tokenizer.json", "tokenizer.json"))
+    generation = manifest.generation
+    assert (generation.rules, generation.forced_end, generation.suppressed_tokens) == ("ctranslate2", False, ())
+
+
+def test_a_manifest_frames_the_texts_of_each_language(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["tokens"] = {"pad": 0, "start": 2, "end": 2}  # as in BART
+        raw["source_languages"], raw["target_languages"] = ["eng_Latn", "und"], ["fra_Latn", "und"]
+        raw["frames"] = {
+            "sources": {"eng_Latn": {"before": [9], "after": [7, 8]}},
+            "targets": {"fra_Latn": {"before": [5], "forced": [6]}, "und": {"text": "summarize: "}},
+        }
+
+    manifest = read(edit)
+    assert isinstance(manifest, TranslationManifest)
+    assert manifest.frames.of("eng_Latn", "fra_Latn") == Framing("", (5, 9), (7, 8), (6,))
+    assert manifest.frames.of("und", "und") == Framing("summarize: ")
+    assert (manifest.tokens.start, manifest.tokens.end) == (2, 2)
+
+
+def test_a_manifest_may_search_by_the_rules_of_transformers(read: Callable[[Edit], Manifest]) -> None:
+    rules = {
+        "rules": "transformers",
+        "early_stopping": "never",
+        "forced_end": True,
+        "suppressed_tokens": [[0], [5, 6]],
+        "length_penalty": 2,
+    }
+    manifest = read(lambda raw: raw["generation"].update(rules))
+    assert isinstance(manifest, TranslationManifest)
+    expected = {**rules, "suppressed_tokens": ((0,), (5, 6)), "length_penalty": 2.0}
+    assert {name: getattr(manifest.generation, name) for name in rules} == expected
+
+
+def test_every_fault_of_frames_and_rules_is_listed_at_once(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["tokens"]["pad"] = -1
+        raw["splits"] = "no"
+        raw["target_tokenizer"] = "target.json"
+        raw["frames"] = {
+            "sources": {"en": {"before": list(range(62)), "after": [True]}, "fr": {}},
+            "targets": {"de": {"before": [-1], "text": 3, "forced": [2]}, "nl": {"forced": "x"}, "en": 1},
+        }
+        raw["generation"] = {
+            "max_length": 1,
+            "rules": "fairseq",
+            "early_stopping": True,
+            "forced_end": 1,
+            "suppressed_tokens": [[1], [], [-1, 2]],
+        }
+
+    assert faults_of(read, edit) == [
+        "tokens.pad is -1, expected at least 0",
+        "generation.rules is 'fairseq', expected one of ctranslate2, transformers",
+        "generation.early_stopping is True, expected one of heuristic, full, never",
+        "generation.forced_end is 1, expected bool",
+        "generation.suppressed_tokens[1] is [], expected a list of ids, at least one",
+        "generation.suppressed_tokens[2] is [-1, 2], expected a list of ids, at least one",
+        "generation.early_stopping is not among the rules of ctranslate2",
+        "frames.sources.en.after is [True], expected a list of ids",
+        "frames.targets.en is not an object",
+        "frames.targets.de.text is 3, expected str",
+        "frames.targets.de.before is [-1], expected a list of ids",
+        "frames.targets.nl.forced is 'x', expected a list of ids",
+        "splits is 'no', expected bool",
+        "files lists no 'target.json'",
+        "frames.sources.fr: 'fr' is none of source_languages",
+        "frames.targets.nl: 'nl' is none of target_languages",
+        "frames.targets.en: 'en' is none of target_languages",
+        "frames.targets.de.forced: 1 ids leave no room in generation.max_length 1",
+        "frames.targets.de.forced: 2 is the end of the sentence",
+    ]
+
+
+def test_frames_leave_room_for_a_text(read: Callable[[Edit], Manifest]) -> None:
+    def edit(around: int) -> Edit:
+        frames = {"sources": {"en": {"before": [5] * around, "after": [6]}}, "targets": {"de": {"before": [7]}}}
+        return lambda raw: raw.update(frames=frames)
+
+    read(edit(60))
+    assert faults_of(read, edit(61)) == ["frames: 63 ids around a source leave no room in limits.max_source_tokens 64"]
+
+
+def test_rules_that_do_not_fit_together(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["generation"] |= {"rules": "transformers", "patience": 2.0, "suppressed_tokens": [[2], [2, 5]]}
+
+    assert faults_of(read, edit) == [
+        "generation.patience is not among the rules of transformers",
+        "generation.suppressed_tokens: 2 is the end of the sentence",
+    ]
+
+
+@pytest.mark.parametrize("code", ["english!", "", "de--DE", "d", "__de__"])
 def test_language_codes_are_checked(read: Callable[[Edit], Manifest], code: str) -> None:
     faults = faults_of(read, lambda raw: raw.update(source_languages=["en", code]))
     assert faults == [f"source_languages: {code!r} is not a language code"]
@@ -152,7 +250,7 @@ def test_another_task_is_named_and_nothing_else(read: Callable[[Edit], Manifest]
     faults = faults_of(read, lambda raw: raw.update(task="speech", decoder=None))
     assert faults == [
         "task 'speech' is not supported; this release serves: translation, fill-mask, text-classification, "
-        "token-classification, question-answering, image-classification"
+        "token-classification, question-answering, text-embedding, image-classification"
     ]
 
 

@@ -1,5 +1,6 @@
 """bundle.json of the text and image families: every fault at once."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,9 @@ def test_every_fault_of_a_text_manifest_is_listed(repository: Path) -> None:
         raw["hidden_size"] = 0
         raw["labels"] = ["a", "b", "a", " "]
         raw["pairs"] = "yes"
+        raw["singles"] = 1
+        raw["pooling"] = "max"
+        raw["normalize"] = "no"
         raw["precisions"]["int8"] = {"graph": "lost.onnx", "saturation_free": 1}
         raw["default_precision"] = "fp16"
 
@@ -65,6 +69,9 @@ def test_every_fault_of_a_text_manifest_is_listed(repository: Path) -> None:
         "labels: one is blank",
         "labels: 'a' occurs twice",
         "pairs is 'yes', expected bool",
+        "singles is 1, expected bool",
+        "pooling is 'max', expected one of: mean, cls",
+        "normalize is 'no', expected bool",
         "precisions.int8.saturation_free is 1, expected bool",
         "files lists no 'lost.onnx'",
         "default_precision 'fp16' is not among precisions ['fp32', 'int8']",
@@ -75,6 +82,15 @@ def test_a_classifier_needs_labels(repository: Path) -> None:
     folder = write_text_bundle(repository, "text-classification")
     assert faults_of(folder, lambda raw: raw.pop("labels")) == {"labels is missing, expected a list of strings"}
     assert faults_of(folder, lambda raw: raw.update(labels=[])) == {"labels is empty"}
+
+
+def test_what_an_image_is_stretched_to_may_be_more_than_what_is_kept(repository: Path) -> None:
+    folder = write_image_bundle(repository)
+    raw = json.loads((folder / "bundle.json").read_text())
+    assert read_manifest(folder).image.stretched == (8, 8)
+    raw["image"] |= {"resize_height": 10, "resize_width": 12}
+    (folder / "bundle.json").write_text(json.dumps(raw))
+    assert read_manifest(folder).image.stretched == (10, 12)
 
 
 def test_every_fault_of_an_image_manifest_is_listed(repository: Path) -> None:

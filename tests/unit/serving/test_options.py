@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from triptych.v1 import translation_pb2
-from triptych_serving.errors import InvalidInputError
+from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.manifest import Generation
-from triptych_serving.options import Decoding, DecodingOptions, resolve_options
-from triptych_serving.search import GREEDY, Search
+from triptych_serving.options import Decoding, DecodingOptions, ModelDefaults, resolve_options
+from triptych_serving.search import GREEDY, EarlyStopping, Rules, Search
 from triptych_serving.servicers.codec import options_from
 
-MAX_TARGET_TOKENS, SLOTS = 64, 8
+LIMIT, SLOTS = 64, 8
 GENERATION = Generation(max_length=60)
+DEFAULTS = ModelDefaults(GENERATION, LIMIT)
 NAMES = [field.name for field in fields(DecodingOptions)]
 NAN, INFINITE = float("nan"), float("inf")
 
@@ -74,7 +75,7 @@ def cases(table: dict[str, list[Any]]) -> list[Any]:
 
 def resolve(generation: Generation = GENERATION, **values: Any) -> Decoding:
     """As a request would: from the wire's message on."""
-    return resolve_options(options_from(translation_pb2.DecodingOptions(**values)), 1, generation, MAX_TARGET_TOKENS, SLOTS)
+    return resolve_options(options_from(translation_pb2.DecodingOptions(**values)), 1, ModelDefaults(generation, LIMIT), SLOTS)
 
 
 def test_the_wire_and_the_server_know_the_same_options() -> None:
@@ -108,7 +109,7 @@ def test_out_of_range_names_the_option(name: str, value: Any) -> None:
 @pytest.mark.parametrize("name", ["no_repeat_ngram_size", "min_length", "sampling_topk", "seed", "beam_size"])
 def test_negative_counts_which_the_wire_cannot_carry_are_refused_too(name: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"^options\.{name}: -1 is out of range"):
-        resolve_options(DecodingOptions(**{name: -1}), 1, GENERATION, MAX_TARGET_TOKENS, SLOTS)
+        resolve_options(DecodingOptions(**{name: -1}), 1, DEFAULTS, SLOTS)
 
 
 @pytest.mark.parametrize(("values", "message"), BAD_TOGETHER)
@@ -120,7 +121,7 @@ def test_what_contradicts_itself_names_the_option(values: dict[str, Any], messag
 
 def test_a_text_that_is_not_unicode_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"^options\.suppress_sequences\[0\]: the text is not Unicode"):
-        resolve_options(DecodingOptions(suppress_sequences=("\udcff",)), 1, GENERATION, MAX_TARGET_TOKENS, SLOTS)
+        resolve_options(DecodingOptions(suppress_sequences=("\udcff",)), 1, DEFAULTS, SLOTS)
 
 
 def test_the_length_limit_is_the_models() -> None:
@@ -143,6 +144,68 @@ def test_defaults_are_the_models() -> None:
     expected = Search(4, 2.0, 3, 0.6, 0.2, 1.5, 3, min_length=5)
     assert resolve(generation).search == expected
     assert resolve(generation, length_penalty=0.0).search == replace(expected, length_penalty=0.0)
+
+
+def test_the_rules_are_the_models_alone() -> None:
+    rules: dict[str, Any] = {
+        "rules": Rules.TRANSFORMERS,
+        "early_stopping": EarlyStopping.NEVER,
+        "forced_end": True,
+        "suppressed_tokens": ((0,), (5, 6)),
+    }
+    search = resolve(replace(GENERATION, **rules), beam_size=4).search
+    assert search == Search(beam_size=4, **rules)
+    assert not set(rules) & set(NAMES)
+
+
+def test_the_rules_of_transformers_know_no_patience() -> None:
+    generation = replace(GENERATION, rules=Rules.TRANSFORMERS)
+    resolve(generation, beam_size=4, patience=1.0)
+    with pytest.raises(UnsupportedError, match=r"^options\.patience: this model's beam search has none"):
+        resolve(generation, beam_size=4, patience=2.0)
+
+
+FORCED = ModelDefaults(replace(GENERATION, min_length=9), LIMIT, forced=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "shortest", "longest"),
+    [
+        ({}, 9, 60),
+        ({"max_length": 20}, 9, 23),
+        ({"max_length": 4}, 7, 7),
+        ({"max_length": 60}, 9, 63),
+        ({"min_length": 5}, 8, 60),
+        ({"min_length": 0}, 0, 60),
+    ],
+)
+def test_forced_tokens_count_in_the_manifests_lengths_and_not_in_a_requests(
+    options: dict[str, int], shortest: int, longest: int
+) -> None:
+    found = resolve_options(DecodingOptions(**options), 1, FORCED, SLOTS)  # type: ignore[arg-type]
+    assert (found.search.min_length, found.max_tokens) == (shortest, longest)
+
+
+def test_forced_tokens_alone_are_no_shortest_length() -> None:
+    defaults = replace(FORCED, generation=replace(GENERATION, min_length=3))
+    assert resolve_options(DecodingOptions(), 1, defaults, SLOTS).search == GREEDY
+
+
+def test_limits_are_named_without_forced_tokens() -> None:
+    for options, message in (
+        (DecodingOptions(max_length=61), "max_length: 61 is above the model's limit of 60 tokens"),
+        (DecodingOptions(max_length=5, min_length=6), "min_length: 6 is above max_length, which is 5"),
+        (DecodingOptions(min_length=58), "min_length: 58 is above max_length, which is 57"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            resolve_options(options, 1, FORCED, SLOTS)
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_a_model_says_whether_texts_are_split(default: bool) -> None:
+    defaults = replace(DEFAULTS, splits=default)
+    for asked, expected in ((None, default), (True, True), (False, False)):
+        assert resolve_options(DecodingOptions(split_sentences=asked), 1, defaults, SLOTS).splits is expected
 
 
 def test_a_default_gives_way_to_what_is_asked_for() -> None:
@@ -173,10 +236,10 @@ def test_samples_may_be_as_many_as_slots() -> None:
 
 def test_prefixes_are_one_for_each_text() -> None:
     options = DecodingOptions(target_prefix=("a", ""))
-    assert resolve_options(options, 2, GENERATION, MAX_TARGET_TOKENS, SLOTS).prefixes == ("a", "")
+    assert resolve_options(options, 2, DEFAULTS, SLOTS).prefixes == ("a", "")
 
 
 @pytest.mark.parametrize(("split", "splits"), [(None, True), (True, True), (False, False)])
 def test_texts_are_split_unless_told_otherwise(split: bool | None, splits: bool) -> None:
     options = DecodingOptions(split_sentences=split)
-    assert resolve_options(options, 1, GENERATION, MAX_TARGET_TOKENS, SLOTS).splits is splits
+    assert resolve_options(options, 1, DEFAULTS, SLOTS).splits is splits

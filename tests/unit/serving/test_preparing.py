@@ -96,7 +96,29 @@ def test_limits_and_search_are_every_rows(preparer: Preparer) -> None:
 def test_the_splitter_is_for_the_requests_language(codec: TextCodec, manifest: TranslationManifest) -> None:
     preparer = Preparer(codec, replace(manifest, source_languages=("en", "de")), slots=8)
     text = "Er kam am 3. Mai. Gut."
-    assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("", "en", "deu_Latn")] == [3, 3, 2]
+    assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
+
+
+def test_a_model_that_is_no_translator_takes_texts_whole(codec: TextCodec, manifest: TranslationManifest) -> None:
+    text = f"{SOURCES[0]} {SOURCES[1]}"
+    languages = ("und",)
+    whole = replace(manifest, splits=False, source_languages=languages, target_languages=languages)
+    preparer = Preparer(codec, whole, slots=8)
+    assert len(preparer.prepare([text], DEFAULTS).rows) == 1
+    assert len(preparer.prepare([text], DecodingOptions(beam_size=2)).rows) == 1
+    assert len(preparer.prepare([text], DecodingOptions(split_sentences=True)).rows) == 2
+
+
+def test_a_model_of_no_language_splits_by_that_of_the_request(codec: TextCodec, manifest: TranslationManifest) -> None:
+    preparer = Preparer(codec, replace(manifest, source_languages=("und",)), slots=8)
+    text = "Er kam am 3. Mai. Gut."
+    assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
+
+
+def test_several_languages_leave_a_choice(codec: TextCodec, manifest: TranslationManifest) -> None:
+    preparer = Preparer(codec, replace(manifest, source_languages=("en", "de")), slots=8)
+    with pytest.raises(InvalidInputError, match=r"^source_language_code: the model has several, name one of: en, de$"):
+        preparer.prepare([SOURCE], DEFAULTS)
 
 
 def test_an_alignment_over_a_book_is_refused(preparer: Preparer) -> None:

@@ -104,10 +104,39 @@ def test_the_pair_chooses_among_models(repository: Path) -> None:
 def test_a_model_of_several_languages_needs_codes(repository: Path) -> None:
     add_model(repository, "many", ["en", "fr"], ["de"])
     with loaded(repository) as registry:
-        with pytest.raises(InvalidInputError, match="model 'many' has several, name one of: en, fr") as error:
+        with pytest.raises(InvalidInputError, match="the model has several, name one of: en, fr") as error:
             registry.find(Wish())
         assert error.value.field == "source_language_code"
         assert registry.find(Wish(source_language="fr")).name == "many"
+
+
+CODES = [f"{first}{second}_Latn" for first in "bcdfghj" for second in "aeiou"]
+
+
+def test_a_model_may_translate_each_language_to_each(repository: Path) -> None:
+    add_model(repository, "many", CODES, CODES)
+    with loaded(repository) as registry:
+        assert registry.find(Wish(source_language="de_Latn", target_language="de_Latn")).name == "many"
+        with pytest.raises(InvalidInputError) as error:
+            registry.find(Wish(source_language="de"))
+        assert str(error.value) == (
+            f"target_language_code: the model has several, name one of: {', '.join(CODES[:8])}, ... (35 in all)"
+        )
+        with pytest.raises(NotFoundError, match=r"any language to xx; there are: 35 languages to 35 languages \(many\)"):
+            registry.find(Wish(target_language="xx"))
+        assert registry.translators[0].describe().startswith("35 languages to 35 languages, CPU")
+
+
+def test_a_model_of_no_language_makes_way_for_one_that_is_asked_for(repository: Path) -> None:
+    add_model(repository, "summary", ["und"], ["und"])
+    add_model(repository, "pair", ["en"], ["de"])
+    with loaded(repository) as registry:
+        assert registry.find(Wish(target_language="de")).name == "pair"
+        assert registry.find(Wish(target_language="fr")).name == "summary"
+        assert registry.find(Wish(model="summary")).name == "summary"
+        assert registry.find(Wish(model="summary", source_language="en")).name == "summary"
+        with pytest.raises(InvalidInputError, match="several models would do, name one of: pair, summary"):
+            registry.find(Wish())
 
 
 def test_the_newest_version_is_served(repository: Path) -> None:

@@ -1,6 +1,7 @@
 """The search lane, with the toy model's graphs: mixed searches do not disturb each other."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -165,6 +166,19 @@ def test_a_prefix_as_long_as_the_limit(name: str) -> None:
     [hypothesis] = single.row.hypotheses
     assert hypothesis.tokens == (7, 8, 9)
     assert hypothesis.finish is Finish.LENGTH
+
+
+@pytest.mark.parametrize("name", ["scored", "beam", "wide", "early", "samples"])
+def test_a_forced_end_counts_in_the_length(name: str, codec: TextCodec) -> None:
+    [source] = codec.encode(SOURCES[:1])
+    search = replace(SEARCHES[name], coverage_penalty=0.0)
+    free, ended = (job(source, each, 4) for each in (search, replace(search, forced_end=True)))
+    for each in (free, ended):
+        run(new_lane(), each)
+    assert [(h.tokens, h.finish) for h in ended.row.hypotheses] == [(h.tokens, h.finish) for h in free.row.hypotheses]
+    for one, other in zip(ended.row.hypotheses, free.row.hypotheses, strict=True):
+        assert (one.finish, len(one.tokens)) == (Finish.LENGTH, 4)
+        assert one.score == pytest.approx((other.score or 0) * (4 / 5) ** search.length_penalty)
 
 
 @pytest.mark.parametrize("name", ["scored", "beam", "patient", "sample"])

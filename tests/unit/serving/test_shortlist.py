@@ -53,6 +53,12 @@ def test_a_source_gets_its_translations_itself_and_what_all_get(shortlist: Short
     assert ids_of(shortlist, [7, 6, 4, END]) == [0, 2, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
+def test_banned_ids_are_only_there_for_a_prefix(tmp_path: Path) -> None:
+    shortlist = read_shortlist(write(tmp_path), SIZE, {0, 9, 4})
+    assert ids_of(shortlist, [4, END]) == [2, 5, 8]
+    assert ids_of(shortlist, [4, END], (9, 7)) == [2, 5, 7, 8, 9]
+
+
 def test_ids_are_sorted_and_stand_once_whatever_the_source_repeats(shortlist: Shortlist) -> None:
     ids = shortlist.ids([4, 6, 4, 6, END])
     assert ids is not None

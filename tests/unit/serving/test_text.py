@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from triptych_serving.errors import BundleError, InvalidInputError
+from triptych_serving.manifest import Framing
 from triptych_serving.text import Pieces, TextCodec
-from triptych_serving.textinput import PartNames
+from triptych_serving.textinput import PartNames, SentenceNames
 
 from ...fixtures.toy import BUNDLE, SOURCE, TARGET, TARGETS
 
@@ -80,10 +81,11 @@ def test_two_codecs_do_not_share_their_limits() -> None:
 
 
 def test_sentences_are_named_by_their_text(codec: TextCodec) -> None:
+    names = SentenceNames(owners=[3, 7])
     message = r"contents\[7\]: 64 tokens are too long for one sentence, .* at most 64 tokens; it begins '1 1 1"
-    assert len(codec.encode_sentences([SOURCE, " ".join("1" * 31)], [3, 7])[1]) == 63
+    assert len(codec.encode([SOURCE, " ".join("1" * 31)], names)[1]) == 63
     with pytest.raises(InvalidInputError, match=message.replace("64 tokens are", "65 tokens are")):
-        codec.encode_sentences([SOURCE, " ".join("1" * 32)], [3, 7])
+        codec.encode([SOURCE, " ".join("1" * 32)], names)
 
 
 def test_what_fits_is_what_can_be_encoded(codec: TextCodec) -> None:
@@ -91,6 +93,51 @@ def test_what_fits_is_what_can_be_encoded(codec: TextCodec) -> None:
     assert codec.fits(" ".join("1" * 31) + "1")
     assert not codec.fits(" ".join("1" * 32))
     assert not codec.fits("a" * 10_000_000)
+
+
+FRAMING = Framing("Bitte: ", (7, 8), (9,), (5,))
+
+
+def test_a_frame_stands_around_a_text(codec: TextCodec) -> None:
+    [source, again] = codec.encode_sources([SOURCE, TARGET], FRAMING)
+    [own, with_text] = codec.encode([SOURCE, f"Bitte: {SOURCE}"])
+    assert source.ids == [7, 8, *with_text, 9]
+    assert (len(source), source.after) == (len(own), 1)
+    assert source.ids[source.before : -1] == own
+    assert again.ids[: again.before] == source.ids[: source.before]
+
+
+@pytest.mark.parametrize("text", ["\n", " a", "\u3000a"])
+def test_a_text_behind_a_frames_own_has_a_token_at_least(codec: TextCodec, text: str) -> None:
+    framing = Framing("Bitte, bitte: ")
+    if not text.strip():
+        with pytest.raises(InvalidInputError, match="the text is empty"):
+            codec.encode_sources([text], framing)
+    else:
+        [source] = codec.encode_sources([text], framing)
+        assert len(source) >= 2
+
+
+def test_what_fits_into_a_frame_is_what_can_be_encoded_in_it(codec: TextCodec) -> None:
+    for framing in (FRAMING, Framing(before=(7,)), Framing("Bitte: ")):
+        for count in range(20, 33):
+            text = " ".join("1" * count)
+            if codec.fits(text, framing):
+                assert len(codec.encode_sources([text], framing)[0].ids) <= 64
+            else:
+                with pytest.raises(InvalidInputError, match=f"{2 * count + 1} tokens are too long"):
+                    codec.encode_sources([text], framing)
+
+
+def test_a_normalizer_that_writes_out_is_not_taken_by_surprise(tmp_path: Path) -> None:
+    """One character of three bytes that becomes eighteen."""
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "ص": 1}, unk_token="<unk>"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Split("", "isolated")
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    codec = TextCodec(tmp_path / "tokenizer.json", 12)
+    assert len(codec._tokenizer.encode("\ufdfa")) == 18
+    assert not codec.fits("\ufdfa")
+    assert codec.fits("a b c d")
 
 
 def test_a_prefix_has_no_end_of_sentence(codec: TextCodec) -> None:

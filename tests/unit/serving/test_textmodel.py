@@ -12,7 +12,7 @@ from triptych_serving.batching import BatchLimits
 from triptych_serving.bundle import open_bundle
 from triptych_serving.capability import EMBEDDING
 from triptych_serving.encoder import EncoderOptions
-from triptych_serving.errors import BundleError, EngineError, InvalidInputError
+from triptych_serving.errors import BundleError, EngineError, InvalidInputError, UnsupportedError
 from triptych_serving.results import Answer, Entity
 from triptych_serving.session import Session
 from triptych_serving.textmodel import TextModel
@@ -44,6 +44,19 @@ def test_every_text_model_embeds(repository: Path) -> None:
         with text_model(repository, task) as model:
             assert model.capabilities == {task, EMBEDDING}
             assert len(model.embed(["one"])[0].values) == 4
+
+
+def test_a_bundle_says_how_its_vectors_are_made_and_a_request_decides(repository: Path) -> None:
+    with text_model(repository, "text-embedding", pooling="cls", normalize=True) as model:
+        assert model.capabilities == {EMBEDDING}
+        assert model.describe().startswith("embeds text, CPU")
+        [default], [plain] = model.embed(["one two"]), model.embed(["one two"], normalize=False)
+        [mean] = model.embed(["one two"], pooling="mean", normalize=False)
+        assert plain.values == (CLS, 0, 0, 1)
+        assert default.values == pytest.approx(np.array(plain.values) / np.linalg.norm(plain.values))
+        assert mean.values == pytest.approx((np.mean([CLS, ID["one"], ID["two"], SEP]), 0, 1.5, 1))
+        with pytest.raises(UnsupportedError, match="model 'text-embedding' is not one that fills masks; it embeds text"):
+            model.fill_mask(["[MASK]"])
 
 
 def test_an_unknown_pooling_is_refused(repository: Path) -> None:
@@ -82,6 +95,13 @@ def test_pairs_where_the_model_takes_pairs(repository: Path, task: str, members:
             model.classify([("one", " ")])
         with pytest.raises(InvalidInputError, match=r"inputs\[0\]: 103 tokens are too long"):
             model.classify([("one " * 50, "one " * 50)])
+
+
+def test_a_classifier_may_take_both_pairs_and_single_texts(repository: Path) -> None:
+    with text_model(repository, "text-classification", pairs=True, singles=True) as model:
+        assert [each.token_count for each in model.classify(["one", ("one", "two three"), "two"])] == [3, 6, 3]
+        with pytest.raises(InvalidInputError, match=r"inputs\[0\]\.text_pair: the text is empty"):
+            model.classify([("one", "")])
 
 
 def test_next_sentence(repository: Path) -> None:

@@ -1,0 +1,27 @@
+"""Which of a model's languages a request means, and what they put around its texts."""
+
+from dataclasses import dataclass
+
+from triptych_serving.languages import UNDETERMINED, choose_language
+from triptych_serving.manifest import Framing, TranslationManifest
+
+SOURCE, TARGET = "source_language_code", "target_language_code"  # fields of a request
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """Resolved."""
+
+    language: str  # of the texts, for who splits them
+    framing: Framing
+
+
+def resolve_pair(manifest: TranslationManifest, source: str, target: str) -> LanguagePair:
+    """The model's pair for a request's codes, either of which may be empty where the model has one language on that side.
+
+    Raises:
+        InvalidInputError: a code is malformed, is none of the model's, or is missing where there are several; names its field.
+    """
+    near = choose_language(source, manifest.source_languages, SOURCE)
+    far = choose_language(target, manifest.target_languages, TARGET)
+    return LanguagePair(source if source and near == UNDETERMINED else near, manifest.frames.of(near, far))

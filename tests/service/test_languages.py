@@ -1,0 +1,84 @@
+"""A model of several languages, which frame its texts, through a real server and the client."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from triptych_client import Client, DecodingOptions, InvalidArgumentError, NotFoundError
+from triptych_serving.server import ServerOptions
+
+from ..fixtures.framed import BEGINNING, SOURCE_LANGUAGES, TARGET_LANGUAGES, copy_framed
+from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET
+from .in_process import OPTIONS, serving
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    repository = tmp_path_factory.mktemp("models")
+    copy_framed(repository)
+    options = ServerOptions(repository, host=OPTIONS.host, port=0, translator=OPTIONS.translator)
+    with serving(options) as server, Client(f"127.0.0.1:{server.port}") as client:
+        yield client
+
+
+def test_the_languages_choose_the_frame(client: Client) -> None:
+    prefixes = DecodingOptions(target_prefix=(BEGINNING,) * 9)
+    plain = client.translate_many(SOURCES[:9], source_language="de", target_language="deu_Latn", options=prefixes).texts
+    for code in ("nl", "nld_Latn", "nl-BE"):
+        framed = client.translate_many(SOURCES[:9], source_language="de-AT", target_language=code).texts
+        assert [f"{BEGINNING} {text}" for text in framed] == plain
+
+
+def test_a_stream_shows_no_frame(client: Client) -> None:
+    text = f"{SOURCES[0]} {SOURCES[1]}"
+    languages = {"source_language": "en", "target_language": "fr"}
+    stream = client.translate_stream(text, **languages)  # type: ignore[arg-type]
+    pieces = list(stream)
+    assert "".join(pieces) == stream.translation.text == client.translate(text, **languages).text  # type: ignore[arg-type]
+    assert BEGINNING not in stream.translation.text
+
+
+def test_scores_have_the_frame_as_context(client: Client) -> None:
+    of_german, of_dutch = (
+        client.score_translations(PAIRS[:4], source_language="de", target_language=code) for code in ("de", "nl")
+    )
+    for pair, german, dutch in zip(PAIRS, of_german, of_dutch, strict=False):
+        assert german.log_probability > -0.1 > dutch.log_probability, pair
+        assert len(german.token_log_probabilities) == len(dutch.token_log_probabilities)
+
+
+def test_counts_are_of_the_texts_own_tokens(client: Client) -> None:
+    options = DecodingOptions(return_alignment=True, max_length=5)
+    counts = set()
+    for target in TARGET_LANGUAGES:
+        found = client.translate(SOURCE, source_language="en", target_language=target, options=options)
+        [hypothesis] = found.hypotheses
+        assert hypothesis.token_count == len(hypothesis.alignment) == 5
+        counts |= {found.source_token_count, *map(len, hypothesis.alignment)}
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize(
+    ("languages", "field", "problem"),
+    [
+        ({"target_language": "de"}, "source_language_code", "name one of: eng_Latn, deu_Latn"),
+        ({"source_language": "de"}, "target_language_code", "name one of: deu_Latn, nld_Latn, ita_Latn, fra_Latn"),
+    ],
+)
+def test_a_missing_language_is_an_invalid_argument(client: Client, languages: dict[str, str], field: str, problem: str) -> None:
+    for ask in (client.translate, lambda text, **more: client.score_translations([(text, TARGET)], **more)):
+        with pytest.raises(InvalidArgumentError) as error:
+            ask(SOURCE, **languages)  # type: ignore[operator]
+        [violation] = error.value.violations
+        assert violation.field == field
+        assert violation.description.endswith(problem)
+
+
+def test_another_language_is_not_found(client: Client) -> None:
+    with pytest.raises(NotFoundError, match="no model translates en to es; there are: eng_Latn/deu_Latn to "):
+        client.translate(SOURCE, source_language="en", target_language="es")
+
+
+def test_the_models_languages_are_listed(client: Client) -> None:
+    [model] = client.models()
+    assert (list(model.source_languages), list(model.target_languages)) == (SOURCE_LANGUAGES, TARGET_LANGUAGES)
