@@ -11,14 +11,25 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from triptych_export.errors import GraphError
+from triptych_export.graph import Graph
+
 BITS, BLOCK = 8, 32
+LARGEST_MESSAGE = 1_900_000_000  # bytes; protobuf ends at 2^31
 INTEGER_PRODUCTS = 4  # `accuracy_level`: activations are quantized too
 
 
-def quantize_blocks(model: ModelProto) -> ModelProto:
-    """A copy of a float32 graph whose projections by a constant matrix are in blocks."""
-    result = ModelProto()
-    result.CopyFrom(model)
+def quantize_blocks(graph: Graph) -> Graph:
+    """A copy of a float32 graph whose projections by a constant matrix are in blocks.
+
+    Raises:
+        GraphError: the graph is too large for the quantizer, which wants it in one message.
+    """
+    if graph.bytes > LARGEST_MESSAGE:
+        raise GraphError(
+            f"int8-stable: the graph has {graph.bytes:,} bytes of weights, at most {LARGEST_MESSAGE:,} can be quantized"
+        )
+    result = graph.whole()
     weights = {tensor.name: tensor for tensor in result.graph.initializer}
     for node in list(result.graph.node):
         if node.op_type == "Gemm" and node.input[1] in weights:
@@ -29,7 +40,7 @@ def quantize_blocks(model: ModelProto) -> ModelProto:
     quantizer = tool.MatMulNBitsQuantizer(result, **settings, algo_config=config)
     quantizer.process()
     quantized: ModelProto = quantizer.model.model
-    return quantized
+    return Graph.of(quantized)
 
 
 def _quantizer_module() -> Any:

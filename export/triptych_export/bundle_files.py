@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import ModelProto
 from tokenizers import Tokenizer
 
 from triptych_client.version import __version__
 from triptych_export.block_quantization import quantize_blocks
+from triptych_export.graph import Graph
 from triptych_export.quantization import quantize
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle import sha256
@@ -23,29 +23,28 @@ STABLE_PRECISION = "int8-stable"  # of translation models: batch-invariant
 WEIGHT_BITS = 7  # of int8, see `quantize`: the fast kernels of every processor, 1.3 times as fast as 8 exact bits without VNNI
 
 
-def write_graph(graph: ModelProto, path: Path, weights: WeightsFile, precision: str) -> None:
+def write_graph(graph: Graph, path: Path, weights: WeightsFile, precision: str) -> None:
     """Write a traced graph in a precision, its large tensors to `weights`."""
-    model = _convert(graph, precision)
+    converted = _convert(graph, precision)
+    model = converted.model
     for node in model.graph.node:  # traces carry Python stack lines; nobody serves those
         del node.metadata_props[:]
         node.doc_string = ""
     del model.metadata_props[:], model.graph.metadata_props[:], model.graph.value_info[:]
     model.producer_name, model.producer_version, model.doc_string = "triptych", __version__, ""
-    weights.externalize(model)
+    weights.externalize(converted)
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _convert(graph: ModelProto, precision: str) -> ModelProto:
+def _convert(graph: Graph, precision: str) -> Graph:
     if precision == "int8":
         return quantize(graph, WEIGHT_BITS)
     if precision == STABLE_PRECISION:
         return quantize_blocks(graph)
-    model = ModelProto()
-    model.CopyFrom(graph)
-    return model
+    return graph.copy()
 
 
-def write_encoder(graph: ModelProto, folder: Path) -> None:
+def write_encoder(graph: Graph, folder: Path) -> None:
     """The one graph of an encoder model in every precision."""
     for precision in PRECISIONS:
         weights = WeightsFile(folder / f"weights.{precision}.bin")

@@ -3,6 +3,7 @@
 Shapes: `B` rows, `T` positions, `E` model dimensions.
 """
 
+import torch
 from torch import Tensor, nn
 
 from triptych_export.operators import full_attention, packed_attention
@@ -18,7 +19,8 @@ class FusedLayer(nn.Module):
         projection = layer.attention.query_key_value
         self.heads = layer.attention.heads
         self.weight = nn.Parameter(projection.weight.detach().t().contiguous())  # as the operator wants it
-        self.bias = projection.bias
+        bias = projection.bias
+        self.bias = nn.Parameter(torch.zeros(projection.out_features)) if bias is None else bias  # the operator needs one
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, None means full rows."""
@@ -32,11 +34,12 @@ class FusedLayer(nn.Module):
 
 
 class FirstPositionLayer(nn.Module):
-    """A last layer of which only position 0 is asked for: keys and values of all positions, all else of one."""
+    """A last layer of which only the first position or few are asked for: keys and values of all, all else of those."""
 
-    def __init__(self, layer: EncoderLayer) -> None:
+    def __init__(self, layer: EncoderLayer, positions: int = 1) -> None:
         super().__init__()
         self.layer = layer
+        self.positions = positions
         projection = layer.attention.query_key_value
         width = projection.in_features
         self.heads = layer.attention.heads
@@ -44,18 +47,19 @@ class FirstPositionLayer(nn.Module):
         self.key_value = _rows(projection, width, 3 * width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[B, T, E]`, full rows -> position 0 `[B, E]`."""
+        """`[B, T, E]`, full rows -> the first positions `[B * positions, E]`."""
         frame, last = self.layer.attention_residual, self.layer.feedforward_residual
         entered = frame.enter(x)
         key, value = self.key_value(entered).chunk(2, dim=-1)
-        context = full_attention(self.query(entered[:, :1]), key, value, self.heads)  # [B, 1, E]
-        y = frame.leave(x[:, 0], self.layer.attention.output(context.squeeze(1)))
+        context = full_attention(self.query(entered[:, : self.positions]), key, value, self.heads)
+        y = frame.leave(x[:, : self.positions].flatten(0, 1), self.layer.attention.output(context.flatten(0, 1)))
         return last.leave(y, self.layer.feedforward(last.enter(y)))
 
 
 def _rows(linear: nn.Linear, start: int, stop: int) -> nn.Linear:
     """A projection to some of the outputs."""
-    part = nn.Linear(linear.in_features, stop - start)
+    part = nn.Linear(linear.in_features, stop - start, linear.bias is not None)
     part.weight = nn.Parameter(linear.weight.detach()[start:stop].clone())
-    part.bias = nn.Parameter(linear.bias.detach()[start:stop].clone())
+    if linear.bias is not None:
+        part.bias = nn.Parameter(linear.bias.detach()[start:stop].clone())
     return part

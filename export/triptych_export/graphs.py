@@ -3,17 +3,18 @@
 `EncoderGraph` turns a source into the cross-attention keys and values of every decoder layer. `StepGraph` decodes one token of
 every row by arg-max; `SearchGraph` is the same step with everything that other searches ask for; the short ones of both look at
 a part of the vocabulary. These expect a model prepared by `fold_scales`. `ScoreGraph` reads a whole target at once. Shapes: `B`
-rows, `S` source positions, `T` cache positions, `H` heads of `D`, `L` decoder layers, `E` = H*D, `V` tokens.
+rows, `S` source positions, `T` cache positions, `H` heads of `D`, `L` decoder layers, `E` model dimensions, `V` tokens.
 """
 
-import copy
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_export.distances import DistanceBias
 from triptych_export.fused_layer import FusedLayer
 from triptych_export.operators import (
     KeyValues,
@@ -24,11 +25,12 @@ from triptych_export.operators import (
     packed_attention,
     top_k,
 )
-from triptych_training.attention import CrossAttention, SelfAttention
+from triptych_training.attention import AttentionShape, SelfAttention
 from triptych_training.blocks import EncoderLayer
+from triptych_training.relative import RelativeBias
 from triptych_training.transformer import DecoderLayer, Transformer
 
-NEVER = -1e9  # logit of a token that only fills the vocabulary up
+NEVER = -1e9  # logit of a token that is not to be given
 BLOCK = 64  # columns of a shortlist come in such blocks
 
 VECTORS = ("tokens", "positions", "last", "forced")
@@ -37,21 +39,15 @@ COLUMNS = ("columns", "column_scales", "column_biases", "column_tokens")
 BEST = ("top_log_probabilities", "top_tokens", "forced_log_probabilities", "attention")
 
 
-@torch.no_grad()
-def fold_scales(model: Transformer) -> Transformer:
-    """A copy whose decoder's queries carry the 1/sqrt(D), so that no operator multiplies by it at every step."""
-    model = copy.deepcopy(model).eval()
-    for module in model.decoder.modules():
-        if isinstance(module, SelfAttention):
-            width = module.output.in_features
-            scale = (width // module.heads) ** -0.5
-            module.query_key_value.weight[:width].mul_(scale)
-            module.query_key_value.bias[:width].mul_(scale)
-        elif isinstance(module, CrossAttention):
-            scale = (module.output.in_features // module.heads) ** -0.5
-            module.query.weight.mul_(scale)
-            module.query.bias.mul_(scale)
-    return model
+@dataclass(frozen=True)
+class Decoding:
+    """What the graphs must know beside the model."""
+
+    max_source: int  # tokens: the caches have room for so many
+    max_target: int
+    suppressed: tuple[int, ...] = ()  # tokens that the arg-max never gives
+    edits_last: bool = False  # log-probabilities are edited as they are, behind the softmax, as `generate` of transformers does
+    renormalizes: bool = False  # edited, they make 1 again; for edits that come last
 
 
 class EncoderGraph(nn.Module):
@@ -69,30 +65,52 @@ class EncoderGraph(nn.Module):
 
 
 class SourceEncoder(nn.Module):
-    """The encoder on fused layers."""
+    """The encoder on fused operators."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
-        self.embedding, self.norm = model.encoder.embedding, model.encoder.norm
-        self.layers = nn.ModuleList(_fuse(layer) for layer in model.encoder.layers)
+        encoder = model.encoder
+        self.embedding, self.norm = encoder.embedding, encoder.norm
+        self.relative = None if encoder.relative is None else DistanceBias(encoder.relative)
+        packed = is_packed(model.config.block.attention, encoder.relative)
+        self.layers = nn.ModuleList(FusedLayer(layer) if packed else SourceLayer(layer) for layer in _encoder_layers(model))
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
         """`[B, S]` int64 and `[B]` int32 -> `[B, S, E]`."""
         x = self.embedding(source)
+        bias = None if self.relative is None else self.relative(torch.arange(source.shape[1]))
         for layer in self.layers:
-            x = layer(x, lengths)
+            x = layer(x, lengths) if isinstance(layer, FusedLayer) else layer(x, lengths, bias)
         normed: Tensor = self.norm(x)
         return normed
+
+
+class SourceLayer(nn.Module):
+    """An encoder layer whose attention the packed operator cannot do: with a bias, or with heads of a size of their own."""
+
+    def __init__(self, layer: EncoderLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None) -> Tensor:
+        """`[B, S, E]` -> `[B, S, E]`; `lengths` `[B]` int32, `bias` `[1, H, S, S]`."""
+        frame, attention = self.layer.attention_residual, self.layer.attention
+        query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)
+        context = masked_attention(query, key, value, lengths, attention.heads, attention.scale, bias)
+        x = frame.leave(x, attention.output(context))
+        frame = self.layer.feedforward_residual
+        return frame.leave(x, self.layer.feedforward(frame.enter(x)))
 
 
 class CachedDecoder(nn.Module):
     """One position of every row through the decoder's layers, over static caches."""
 
-    def __init__(self, model: Transformer, weights: bool) -> None:
+    def __init__(self, model: Transformer, decoding: Decoding, weights: bool) -> None:
         super().__init__()
-        self.decoder = model.decoder
-        self.heads = model.config.heads
-        self.capacity = capacity(model)
+        decoder = self.decoder = model.decoder
+        self.relative = None if decoder.relative is None else DistanceBias(decoder.relative)
+        self.heads = model.config.decoder_block.heads
+        self.target_capacity, self.source_capacity = capacity(decoding.max_target), capacity(decoding.max_source)
         self.weights = weights
 
     def forward(
@@ -103,24 +121,29 @@ class CachedDecoder(nn.Module):
         `places` are the first three of StepGraph's vectors.
         """
         tokens, positions, last = places
-        embedding = self.decoder.embedding
-        x = embedding.at(tokens[:, None], functional.embedding(positions[:, None], embedding.positions.weight))  # [B, 1, E]
+        newest, table = tokens[:, None], self.decoder.embedding.positions
+        vectors = None if table is None else functional.embedding(positions[:, None], table.weight)
+        x = self.decoder.embedding.at(newest, vectors)  # [B, 1, E]
+        bias = None if self.relative is None else self.relative.at(positions, self.target_capacity)
         nothing = x[:, :0]
         present: list[Tensor] = []
         attention = None
         for index, layer in enumerate(self.decoder.layers):
             assert isinstance(layer, DecoderLayer)
             weights = self.weights and index == len(self.decoder.layers) - 1
-            own, other = (KeyValues(each[2 * index], each[2 * index + 1], self.capacity) for each in (cache, memory))
+            own = KeyValues(cache[2 * index], cache[2 * index + 1], self.target_capacity)
+            other = KeyValues(memory[2 * index], memory[2 * index + 1], self.source_capacity)
             packed = layer.attention.query_key_value(layer.attention_residual.enter(x))
-            context, key, value = cached_attention(packed, own, positions, self.heads)
+            context, key, value = cached_attention(packed, own, positions, self.heads, bias)
             x = layer.attention_residual.leave(x, layer.attention.output(context))
             query = layer.cross_attention.query(layer.cross_attention_residual.enter(x))
+            if nothing.shape[-1] != query.shape[-1]:
+                nothing = query[:, :0]
             context, attention = memory_attention(query, nothing, other, last, self.heads, weights)
             x = layer.cross_attention_residual.leave(x, layer.cross_attention.output(context))
             x = layer.feedforward_residual.leave(x, layer.feedforward(layer.feedforward_residual.enter(x)))
             present += [key, value]
-        return self.decoder.norm(x), present, attention
+        return self.decoder.finish(x), present, attention
 
 
 class StepGraph(nn.Module):
@@ -129,10 +152,11 @@ class StepGraph(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = VECTORS
     outputs: ClassVar[tuple[str, ...]] = ("next",)
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, decoding: Decoding) -> None:
         super().__init__()
-        self.decoder = CachedDecoder(model, weights=False)
-        self.projection, self.columns = _blocked(model.projection)
+        self.decoder = CachedDecoder(model, decoding, weights=False)
+        self.projection = _suppress(model.projection, decoding.suppressed)
+        self.columns = block_width(model.projection.out_features)
 
     def forward(self, vectors: list[Tensor], cache: list[Tensor], memory: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One step.
@@ -148,7 +172,7 @@ class StepGraph(nn.Module):
         """
         *places, forced = vectors
         hidden, present, _ = self.decoder(places, cache, memory)
-        best = two_stage_argmax(self.projection(hidden.squeeze(1)), self.columns)
+        best = arg_max(self.projection(hidden.squeeze(1)), self.columns)
         return torch.where(forced >= 0, forced, best), present
 
 
@@ -158,10 +182,11 @@ class SearchGraph(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates")
     outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, decoding: Decoding) -> None:
         super().__init__()
-        self.decoder = CachedDecoder(model, weights=True)
+        self.decoder = CachedDecoder(model, decoding, weights=True)
         self.projection = model.projection
+        self.decoding = decoding
 
     def forward(
         self,
@@ -178,7 +203,9 @@ class SearchGraph(nn.Module):
             cache, memory: as StepGraph.
             edits: tokens `[B, E]` int64, factors `[B, E]` and offsets `[B, E]`: a token's logit x becomes
                 (x / factor if x > 0 else x * factor) + offset before the softmax (the factor is the repetition penalty of
-                Keskar et al. 2019). Equal tokens of a row have equal edits.
+                Keskar et al. 2019). Where edits come last, x is the log-probability, or where the factor is negative, which
+                then counts without its sign, the logit, whose log-probability follows with the softmax of all logits as they
+                were. Equal tokens of a row have equal edits.
             candidates: `[1]` int64, C.
 
         Returns:
@@ -188,7 +215,7 @@ class SearchGraph(nn.Module):
         *places, forced = vectors
         hidden, present, attention = self.decoder(places, cache, memory)
         assert attention is not None
-        log_probabilities = torch.log_softmax(_edit(self.projection(hidden.squeeze(1)), *edits), dim=-1)
+        log_probabilities = _edited(self.projection(hidden.squeeze(1)), edits, self.decoding)
         best, best_tokens, of_forced = _rank(log_probabilities, candidates, forced)
         return best, best_tokens, of_forced, attention.squeeze(2).mean(1), log_probabilities, present
 
@@ -199,9 +226,9 @@ class ShortStepGraph(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *COLUMNS)
     outputs: ClassVar[tuple[str, ...]] = ("next",)
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, decoding: Decoding) -> None:
         super().__init__()
-        self.decoder = CachedDecoder(model, weights=False)
+        self.decoder = CachedDecoder(model, decoding, weights=False)
 
     def forward(
         self,
@@ -233,9 +260,10 @@ class ShortSearchGraph(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates", *COLUMNS)
     outputs: ClassVar[tuple[str, ...]] = BEST
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, decoding: Decoding) -> None:
         super().__init__()
-        self.decoder = CachedDecoder(model, weights=True)
+        self.decoder = CachedDecoder(model, decoding, weights=True)
+        self.decoding = decoding
 
     def forward(
         self,
@@ -261,7 +289,7 @@ class ShortSearchGraph(nn.Module):
         assert attention is not None
         weights, scales, biases, ids = columns
         logits = integer_projection(hidden.squeeze(1), weights, scales, biases)
-        log_probabilities = torch.log_softmax(_edit(logits, *edits), dim=-1)
+        log_probabilities = _edited(logits, edits, self.decoding)
         best, found, of_forced = _rank(log_probabilities, candidates, forced)
         return best, ids[found], of_forced, attention.squeeze(2).mean(1), present
 
@@ -272,9 +300,11 @@ class ScoreGraph(nn.Module):
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.source = SourceEncoder(model)
-        self.decoder, self.projection = model.decoder, model.projection
-        self.heads = model.config.heads
-        self.packed = nn.ParameterList(_packed_weight(layer.attention) for layer in _decoder_layers(model))
+        decoder = self.decoder = model.decoder
+        self.projection = model.projection
+        self.relative = None if decoder.relative is None else DistanceBias(decoder.relative)
+        packed = is_packed(model.config.decoder_block.attention, decoder.relative)
+        self.layers = nn.ModuleList(TargetLayer(layer, packed) for layer in _decoder_layers(model))
 
     def forward(self, source: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
         """`[B, S]` int64, `[B]` int32 and `[B, 1+T]` int64, start token first -> `[B, T]`, of all tokens but the first.
@@ -283,29 +313,61 @@ class ScoreGraph(nn.Module):
         """
         memory = self.source(source, lengths)
         mask = (torch.arange(source.shape[1], dtype=torch.int32) < lengths[:, None]).int()
-        x = self.decoder.embedding(targets[:, :-1])
-        for layer, weight in zip(self.decoder.layers, self.packed, strict=True):
-            assert isinstance(layer, DecoderLayer)
-            x = self._layer(layer, weight, x, memory, mask)
-        logits = self.projection(self.decoder.norm(x).flatten(0, 1))  # [B*T, V]
+        inputs = targets[:, :-1]
+        x = self.decoder.embedding(inputs)
+        bias = None if self.relative is None else self.relative(torch.arange(inputs.shape[1]))
+        for layer in self.layers:
+            x = layer(x, memory, mask, bias)
+        logits = self.projection(self.decoder.finish(x).flatten(0, 1))  # [B*T, V]
         log_probabilities = torch.log_softmax(logits, dim=-1).gather(1, targets[:, 1:].reshape(-1, 1))
         return log_probabilities.view(targets.shape[0], -1)
 
-    def _layer(self, layer: DecoderLayer, weight: Tensor, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+
+class TargetLayer(nn.Module):
+    """A decoder layer that reads all positions of its targets at once."""
+
+    def __init__(self, layer: DecoderLayer, packed: bool) -> None:
+        super().__init__()
+        self.layer = layer
+        self.weight = _packed_weight(layer.attention) if packed else None
+        self.bias = _packed_bias(layer.attention) if packed else None
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
+        """`[B, T, E]` -> `[B, T, E]`; `memory` `[B, S, E]`, its `mask` `[B, S]` int32, `bias` `[1, H, T, T]`."""
+        layer = self.layer
         frame, own = layer.attention_residual, layer.attention
-        context = packed_attention(frame.enter(x), weight, own.query_key_value.bias, None, self.heads, causal=True)
-        x = frame.leave(x, own.output(context))
+        x = frame.leave(x, own.output(self._look_back(frame.enter(x), bias)))
         frame, cross = layer.cross_attention_residual, layer.cross_attention
         key, value = cross.key_value(memory).chunk(2, dim=-1)
-        context = masked_attention(cross.query(frame.enter(x)), key, value, mask, self.heads)
+        context = masked_attention(cross.query(frame.enter(x)), key, value, mask, cross.heads, cross.scale)
         x = frame.leave(x, cross.output(context))
         frame = layer.feedforward_residual
         return frame.leave(x, layer.feedforward(frame.enter(x)))
 
+    def _look_back(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        own = self.layer.attention
+        if self.weight is not None and self.bias is not None:
+            return packed_attention(x, self.weight, self.bias, None, own.heads, causal=True)
+        query, key, value = own.query_key_value(x).chunk(3, dim=-1)
+        return masked_attention(query, key, value, None, own.heads, own.scale, bias, causal=True)
 
-def capacity(model: Transformer) -> int:
-    """Positions of every cache: of one position alone the runtime would take a step for a whole prompt."""
-    return max(2, model.config.max_positions)
+
+def capacity(tokens: int) -> int:
+    """Positions of a cache: of one position alone the runtime would take a step for a whole prompt."""
+    return max(2, tokens)
+
+
+def is_packed(shape: AttentionShape, relative: RelativeBias | None) -> bool:
+    """Self-attention of whole sequences fits the operator that projects by itself."""
+    return shape.scaled and shape.inner_dim == shape.model_dim and relative is None
+
+
+def arg_max(logits: Tensor, columns: int) -> Tensor:
+    """`[B, V]` -> `[B]`: the first of the best tokens, in two stages where `columns` says how."""
+    if columns:
+        return two_stage_argmax(logits, columns)
+    _, best = top_k(logits, torch.ones(1, dtype=torch.int64))
+    return best.squeeze(1)
 
 
 def two_stage_argmax(logits: Tensor, columns: int) -> Tensor:
@@ -320,10 +382,32 @@ def two_stage_argmax(logits: Tensor, columns: int) -> Tensor:
     return block * columns + best.argmax(-1)
 
 
-def _edit(logits: Tensor, tokens: Tensor, factors: Tensor, offsets: Tensor) -> Tensor:
+def block_width(size: int) -> int:
+    """Columns of the equal blocks into which a vocabulary falls, near its root; 0 where there are none.
+
+    TopK then takes 133 us for 32 x 16,000; filled up, the projection would lie in memory twice.
+    """
+    widths = [width for width in range(32, 1025) if size % width == 0] if size > 256 else [size]
+    return min(widths, key=lambda width: abs(width - math.isqrt(size)), default=0)
+
+
+def _edited(logits: Tensor, edits: list[Tensor], decoding: Decoding) -> Tensor:
+    """Log-probabilities `[B, V]`."""
+    tokens, factors, offsets = edits
     given = logits.gather(1, tokens)
-    edited = torch.where(given > 0, given / factors, given * factors) + offsets
-    return logits.scatter(1, tokens, edited)
+    if not decoding.edits_last:
+        edited = logits.scatter(1, tokens, _edit(given, factors, offsets))
+        return torch.log_softmax(edited, dim=-1)
+    log_probabilities = torch.log_softmax(logits, dim=-1)
+    likely = log_probabilities.gather(1, tokens)
+    of_likely, of_given = _edit(likely, factors, offsets), _edit(given, -factors, offsets)
+    edited = torch.where(factors > 0, of_likely, of_given - (given - likely))  # the difference is the softmax's own
+    log_probabilities = log_probabilities.scatter(1, tokens, edited)
+    return torch.log_softmax(log_probabilities, dim=-1) if decoding.renormalizes else log_probabilities
+
+
+def _edit(values: Tensor, factors: Tensor, offsets: Tensor) -> Tensor:
+    return torch.where(values > 0, values / factors, values * factors) + offsets
 
 
 def _rank(log_probabilities: Tensor, candidates: Tensor, forced: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -331,25 +415,20 @@ def _rank(log_probabilities: Tensor, candidates: Tensor, forced: Tensor) -> tupl
     return *top_k(log_probabilities, candidates), log_probabilities.gather(1, forced[:, None])
 
 
-def _blocked(projection: nn.Linear) -> tuple[nn.Linear, int]:
-    """The projection with a vocabulary that falls into equal blocks, and the block's width; filled up where needed."""
-    size, width = projection.weight.shape
-    columns = min(range(32, 257), key=lambda c: (size % c != 0, abs(c - math.isqrt(size)))) if size > 256 else size
-    missing = -size % columns
-    if not missing and projection.bias is None:
-        return projection, columns
-    filled = nn.Linear(width, size + missing)
-    with torch.no_grad():
-        filled.weight.zero_()
-        filled.weight[:size] = projection.weight
-        filled.bias.fill_(NEVER)
-        filled.bias[:size] = projection.bias if projection.bias is not None else 0.0
-    return filled, columns
+@torch.no_grad()
+def _suppress(projection: nn.Linear, tokens: tuple[int, ...]) -> nn.Linear:
+    """The same weights, with a bias that keeps some tokens from ever being the best."""
+    if not tokens:
+        return projection
+    bias = torch.zeros(projection.out_features) if projection.bias is None else projection.bias.detach().clone()
+    bias[list(tokens)] = NEVER
+    result = nn.Linear(projection.in_features, projection.out_features, device="meta")
+    result.weight, result.bias = projection.weight, nn.Parameter(bias, requires_grad=False)
+    return result
 
 
-def _fuse(layer: nn.Module) -> FusedLayer:
-    assert isinstance(layer, EncoderLayer)
-    return FusedLayer(layer)
+def _encoder_layers(model: Transformer) -> list[EncoderLayer]:
+    return [layer for layer in model.encoder.layers if isinstance(layer, EncoderLayer)]
 
 
 def _decoder_layers(model: Transformer) -> list[DecoderLayer]:
@@ -358,3 +437,8 @@ def _decoder_layers(model: Transformer) -> list[DecoderLayer]:
 
 def _packed_weight(attention: SelfAttention) -> nn.Parameter:
     return nn.Parameter(attention.query_key_value.weight.detach().t().contiguous())  # as the operator wants it
+
+
+def _packed_bias(attention: SelfAttention) -> nn.Parameter:
+    bias = attention.query_key_value.bias
+    return nn.Parameter(torch.zeros(attention.query_key_value.out_features)) if bias is None else bias

@@ -1,4 +1,4 @@
-"""ViT checkpoints as image classification bundles."""
+"""Image classifiers as bundles."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,8 +10,9 @@ from triptych_export.bundle_files import PRECISIONS, encoder_precisions, open_en
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
-from triptych_export.image_graphs import ImageGraph
-from triptych_export.parity_image import Pixels, answer_images_in_session, answer_images_in_torch
+from triptych_export.generated_images import Pixels, generate_images
+from triptych_export.image_graphs import image_graph
+from triptych_export.parity_image import answer_images_in_session, answer_images_in_torch
 from triptych_export.samples import spread
 from triptych_export.tracing import trace_image
 from triptych_serving.errors import InvalidInputError
@@ -19,31 +20,50 @@ from triptych_serving.images import decode_image
 from triptych_serving.imagespec import ImageSpec
 from triptych_serving.manifest import FORMAT, IMAGE_CLASSIFICATION
 from triptych_serving.manifest.image import LABELS_FILE
-from triptych_training.encoder_checkpoint import VIT, VitCheckpoint, load_vit_checkpoint
+from triptych_training.encoder_checkpoint import ImageCheckpoint, load_vit_checkpoint
+from triptych_training.swin import SwinConfig
+from triptych_training.vit import VitConfig
 
 PARITY_IMAGES = 300
+GENERATED_IMAGES = 40  # where there are no others
 
 
-class ImageFamily:
-    """A ViT checkpoint.
+def open_image_family(folder: Path, valid: Sequence[str] = ()) -> "ImageFamily":
+    """A checkpoint folder that a training of ours wrote.
 
     Args:
-        folder: what a training wrote.
+        folder: the checkpoint.
         valid: image files for parity; empty: the sample in the folder.
 
     Raises:
         SourceError: there are no images or they cannot be read, or the preprocessing does not fit the model.
         TrainingError: the checkpoint cannot be read.
     """
+    checkpoint = load_vit_checkpoint(folder)
+    if not valid and not checkpoint.samples:
+        raise SourceError(f"{folder}: holds no images for the parity check; name image files with --valid")
+    return ImageFamily(checkpoint, valid)
 
-    def __init__(self, folder: Path, valid: Sequence[str] = ()) -> None:
-        self.checkpoint = load_vit_checkpoint(folder)
-        self.spec = _spec(self.checkpoint)
-        samples = {path: _read(path) for path in valid} or {f"sample {i}": d for i, d in enumerate(self.checkpoint.samples)}
-        if not samples:
-            raise SourceError(f"{folder}: holds no images for the parity check; name image files with --valid")
-        chosen = spread(list(samples.items()), PARITY_IMAGES)
+
+class ImageFamily:
+    """A ViT, DeiT or Swin.
+
+    Args:
+        checkpoint: the model with all that belongs to it.
+        images: image files for parity; empty: the checkpoint's samples, or generated images where it has none.
+
+    Raises:
+        SourceError: images cannot be read, or the preprocessing does not fit the model.
+    """
+
+    def __init__(self, checkpoint: ImageCheckpoint, images: Sequence[str] = ()) -> None:
+        self.checkpoint = checkpoint
+        self.spec = _spec(checkpoint)
+        files = {path: _read(path) for path in images} or {f"sample {i}": d for i, d in enumerate(checkpoint.samples)}
+        chosen = spread(list(files.items()), PARITY_IMAGES)
         self.images = [_decode(name, data, self.spec) for name, data in chosen]
+        if not files:
+            self.images = generate_images(GENERATED_IMAGES, self.spec.height, self.spec.width)
 
     @property
     def default_name(self) -> str:
@@ -56,8 +76,8 @@ class ImageFamily:
     def describe(self) -> Description:
         config = self.checkpoint.model.config
         rows = {
-            "layers, heads, width": f"{config.layers}, {config.heads}, {config.model_dim}",
-            "image, patch (pixels)": f"{config.image_size}, {config.patch_size}",
+            **_describe(config),
+            "image, patch (pixels)": f"{_sides(config.image)}, {_sides(config.patch)}",
             "classes": config.classes,
         }
         return Description("Labels images.", rows)
@@ -79,23 +99,23 @@ class ImageFamily:
         return parity, dict(self.provenance.get("metrics", {}))
 
 
-def write_image(checkpoint: VitCheckpoint, folder: Path, say: Say) -> None:
+def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say) -> None:
     """The graph in every precision, the labels and a first manifest."""
     folder.mkdir()
     say("tracing the graph")
     image = checkpoint.image
-    write_encoder(trace_image(ImageGraph(checkpoint.model, image.mean, image.std)), folder)
+    write_encoder(trace_image(image_graph(checkpoint.model, image.mean, image.std)), folder)
     (folder / LABELS_FILE).write_text("".join(f"{_line(label)}\n" for label in checkpoint.labels), encoding="utf-8")
     write_manifest(folder, image_manifest(checkpoint))
 
 
-def image_manifest(checkpoint: VitCheckpoint) -> dict[str, Any]:
+def image_manifest(checkpoint: ImageCheckpoint) -> dict[str, Any]:
     """All that the checkpoint says."""
     image = asdict(checkpoint.image)
     return {
         "format": FORMAT,
         "task": IMAGE_CLASSIFICATION,
-        "family": VIT,
+        "family": checkpoint.family,
         "label_count": len(checkpoint.labels),
         "image": {**image, "mean": list(checkpoint.image.mean), "std": list(checkpoint.image.std)},
         "precisions": encoder_precisions(),
@@ -106,14 +126,29 @@ def image_manifest(checkpoint: VitCheckpoint) -> dict[str, Any]:
     }
 
 
-def _spec(checkpoint: VitCheckpoint) -> ImageSpec:
-    image, size = checkpoint.image, checkpoint.model.config.image_size
+def _describe(config: VitConfig | SwinConfig) -> dict[str, Any]:
+    if isinstance(config, VitConfig):
+        return {"layers, heads, width": f"{config.layers}, {config.heads}, {config.model_dim}"}
+    stages = range(len(config.depths))
+    columns = (config.depths, config.heads, [config.width(stage) for stage in stages])
+    values = ["-".join(map(str, column)) for column in columns]
+    return {"layers, heads, width of the stages": ", ".join(values), "window (patches)": config.window_size}
+
+
+def _sides(size: tuple[int, int]) -> str:
+    """Width x height, or one number of a square."""
+    return str(size[0]) if size[0] == size[1] else f"{size[1]} x {size[0]}"
+
+
+def _spec(checkpoint: ImageCheckpoint) -> ImageSpec:
+    image, (height, width) = checkpoint.image, checkpoint.model.config.image
+    stretched = image.resize_height, image.resize_width
     try:
-        spec = ImageSpec(image.height, image.width, image.resize, image.resize_size, image.interpolation)
+        spec = ImageSpec(image.height, image.width, image.resize, image.resize_size, image.interpolation, *stretched)
     except ValueError as error:
         raise SourceError(f"image: {'; '.join(map(str, error.args))}") from error
-    if (spec.height, spec.width) != (size, size):
-        raise SourceError(f"image: {spec.width} x {spec.height} pixels, the model takes {size} x {size}")
+    if (spec.height, spec.width) != (height, width):
+        raise SourceError(f"image: {spec.width} x {spec.height} pixels, the model takes {width} x {height}")
     if checkpoint.model.config.channels != 3:
         raise SourceError(f"channels: {checkpoint.model.config.channels}; bundles take images with 3, red, green and blue")
     return spec

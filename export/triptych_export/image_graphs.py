@@ -1,28 +1,52 @@
-"""The graph of the ViT family: bytes of pixels in, the best labels out.
+"""The graphs of the image families: bytes of pixels in, the best labels out.
 
 Inputs: `pixels` `[B, height, width, 3]` uint8 RGB, `k` `[1]` int64. Outputs: `scores` `[B, k]`, descending, and `labels`
 `[B, k]`.
 Normalisation, `(pixel / 255 - mean) / std`, is part of the weights as far as it can be.
 
-Shapes: `B` images, `P` patches, `E` model dimensions, `C` classes.
+Shapes: `B` images, `P` patches, `S` leading tokens, `E` model dimensions, `C` classes.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from triptych_export.fused_layer import FirstPositionLayer, FusedLayer
+from triptych_export.image_stems import PatchStem, PixelStem
 from triptych_export.operators import top_k
+from triptych_export.window_layer import GatheredMerging, WindowLayer
 from triptych_training.blocks import EncoderLayer
+from triptych_training.swin import PatchMerging, Swin, SwinLayer, SwinStage
 from triptych_training.vit import Vit
-
-BYTE = 255.0
 
 
 class ImageGraph(nn.Module):
-    """Classification.
+    """Common frame: names of inputs and outputs, and the ranking of the labels.
+
+    Args:
+        image: height and width, in pixels.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("pixels", "k")
+    outputs: ClassVar[tuple[str, ...]] = ("scores", "labels")
+
+    def __init__(self, image: tuple[int, int]) -> None:
+        super().__init__()
+        self.image = image
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        """-> `[B, C]`."""
+        raise NotImplementedError
+
+    def forward(self, pixels: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """-> scores and labels `[B, k]`."""
+        return top_k(torch.softmax(self.logits(pixels), dim=-1), k)
+
+
+class VitGraph(ImageGraph):
+    """ViT and DeiT.
 
     Args:
         model: in evaluation mode.
@@ -30,90 +54,70 @@ class ImageGraph(nn.Module):
         std: of each channel, 0 to 1.
     """
 
-    inputs = ("pixels", "k")
-    outputs = ("scores", "labels")
-
     def __init__(self, model: Vit, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        self.image_size = model.config.image_size
-        stem = model.stem
-        self.stem = PatchStem(stem, mean, std) if isinstance(stem, nn.Conv2d) else PixelStem(stem, mean, std)
+        super().__init__(model.config.image)
+        stem, tokens = model.stem, model.config.tokens
+        image = model.config.image
+        self.stem = PatchStem(stem, image, mean, std) if isinstance(stem, nn.Conv2d) else PixelStem(stem, mean, std)
         positions = model.positions.detach()
-        self.first = nn.Parameter(model.class_token.detach() + positions[:1])  # [1, 1, E]
-        self.rest = nn.Parameter(positions[1:] + self.stem.bias)  # [P, E]
+        self.first = nn.Parameter(model.leading().detach() + positions[:tokens])  # [1, S, E]
+        self.rest = nn.Parameter(positions[tokens:] + self.stem.bias)  # [P, E]
         *layers, last = (layer for layer in model.layers if isinstance(layer, EncoderLayer))
         self.layers = nn.ModuleList(FusedLayer(layer) for layer in layers)
-        self.last = FirstPositionLayer(last)
-        self.norm, self.classifier = model.norm, model.classifier
+        read = 1 if model.distillation_classifier is None else tokens
+        self.last = FirstPositionLayer(last, read)
+        self.norm = model.norm
+        self.classifier = model.classifier if read == 1 else _mean_classifier(model)
 
-    def forward(self, pixels: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """-> scores and labels `[B, k]`."""
+    def logits(self, pixels: Tensor) -> Tensor:
+        """-> `[B, C]`."""
         patches = self.stem(pixels) + self.rest
-        x = torch.cat((self.first.expand(pixels.shape[0], -1, -1), patches), dim=1)  # [B, P + 1, E]
+        x = torch.cat((self.first.expand(pixels.shape[0], -1, -1), patches), dim=1)  # [B, S + P, E]
         for layer in self.layers:
             x = layer(x, None)
-        logits = self.classifier(self.norm(self.last(x)))  # [B, C]
-        return top_k(torch.softmax(logits, dim=-1), k)
+        states = self.norm(self.last(x))
+        if self.last.positions > 1:
+            states = states.reshape(-1, self.last.positions * states.shape[-1])  # side by side
+        y: Tensor = self.classifier(states)
+        return y
 
 
-class PatchStem(nn.Module):
-    """A convolution whose stride is its kernel, as one matrix product over rearranged bytes; normalisation folded in."""
+class SwinGraph(ImageGraph):
+    """Swin; arguments as VitGraph's."""
 
-    bias: Tensor  # [E], added by the caller
+    def __init__(self, model: Swin, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(model.config.image)
+        self.stem = PatchStem(model.stem, self.image, mean, std)
+        self.stem_norm = model.stem_norm
+        self.positions = model.positions
+        parts = [part for stage in model.stages if isinstance(stage, SwinStage) for part in (*stage.layers, stage.merging)]
+        layers = [WindowLayer(part) for part in parts if isinstance(part, SwinLayer)]
+        self.body = nn.ModuleList(
+            GatheredMerging(part) if isinstance(part, PatchMerging) else layers.pop(0) for part in parts if part is not None
+        )
+        self.norm, self.classifier = model.norm, model.classifier
 
-    def __init__(self, convolution: nn.Conv2d, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        self.size = convolution.kernel_size[0]
-        kernel = convolution.weight.detach().double()  # [E, 3, size, size]
-        centre, scale = _channels(mean, torch.float64), _channels(std, torch.float64)
-        scaled = kernel / scale
-        bias = (convolution.bias.detach().double() if convolution.bias is not None else 0) - (scaled * centre).sum((1, 2, 3))
-        self.weight = nn.Parameter((scaled / BYTE).permute(2, 3, 1, 0).flatten(0, 2).float().contiguous())  # [size*size*3, E]
-        self.register_buffer("bias", bias.float())
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """`[B, height, width, 3]` uint8 -> `[B, P, E]`."""
-        size, width = self.size, pixels.shape[2]
-        strips = pixels.reshape(-1, pixels.shape[1] // size, size, width // size, size * 3)
-        patches = strips.transpose(2, 3).flatten(3).flatten(1, 2)  # bytes: a quarter of what floats would move
-        return torch.matmul(patches.float(), self.weight)
-
-
-class PixelStem(nn.Module):
-    """Convolutions with padding. Zero padding stands for the mean colour, so the mean is subtracted; the scale is folded in."""
-
-    bias: Tensor  # [E], added by the caller
-
-    def __init__(self, stem: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        assert isinstance(stem, nn.Sequential)
-        self.body = nn.Sequential(*_without_norms(stem))
-        first, last = self.body[0], stem[-3]
-        assert isinstance(first, nn.Conv2d)
-        assert isinstance(last, nn.Conv2d)
-        first.weight = nn.Parameter(first.weight.detach() / (BYTE * _channels(std, torch.float32)))
-        self.register_buffer("mean", BYTE * _channels(mean, torch.float32))
-        self.register_buffer("bias", torch.zeros(last.out_channels))
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """`[B, height, width, 3]` uint8 -> `[B, P, E]`."""
-        maps = self.body(pixels.permute(0, 3, 1, 2).float() - self.get_buffer("mean"))
-        patches: Tensor = maps.flatten(2).transpose(1, 2)
-        return patches
+    def logits(self, pixels: Tensor) -> Tensor:
+        """-> `[B, C]`."""
+        x = self.stem_norm(self.stem(pixels) + self.stem.bias)
+        if self.positions is not None:
+            x = x + self.positions
+        for part in self.body:
+            x = part(x)
+        y: Tensor = self.classifier(self.norm(x).mean(1))
+        return y
 
 
-def _without_norms(layers: nn.Sequential) -> list[nn.Module]:
-    """Batch normalisation moves into the convolution before it."""
-    result: list[nn.Module] = []
-    for layer in layers:
-        if isinstance(layer, nn.BatchNorm2d):
-            before = result[-1]
-            assert isinstance(before, nn.Conv2d)
-            result[-1] = fuse_conv_bn_eval(before, layer)
-        else:
-            result.append(layer)
-    return result
+def image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float]) -> ImageGraph:
+    """The graph that serves a model."""
+    return VitGraph(model, mean, std) if isinstance(model, Vit) else SwinGraph(model, mean, std)
 
 
-def _channels(values: Sequence[float], dtype: torch.dtype) -> Tensor:
-    return torch.tensor(values, dtype=dtype)[:, None, None]
+def _mean_classifier(model: Vit) -> nn.Linear:
+    """One projection of both tokens' states, side by side, to the mean of the two classifiers' logits."""
+    first, second = model.classifier, model.distillation_classifier
+    assert second is not None
+    both = nn.Linear(2 * first.in_features, first.out_features)
+    both.weight = nn.Parameter(torch.cat((first.weight.detach(), second.weight.detach()), dim=1) / 2)
+    both.bias = nn.Parameter((first.bias.detach() + second.bias.detach()) / 2)
+    return both

@@ -24,7 +24,9 @@ class KeyValues:
     capacity: int
 
 
-def cached_attention(packed: Tensor, past: KeyValues, positions: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def cached_attention(
+    packed: Tensor, past: KeyValues, positions: Tensor, heads: int, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Self-attention of one new token a row over a static cache, each row at its own position.
 
     Args:
@@ -32,14 +34,16 @@ def cached_attention(packed: Tensor, past: KeyValues, positions: Tensor, heads: 
         past: the new key and value are written at the row's position.
         positions: `[B]` int32, how many positions each row's cache holds already.
         heads: H.
+        bias: `[B, H, 1, capacity]`, added to the scores.
 
     Returns:
         Context `[B, 1, H*D]` and the caches, meant to be bound to the very memory of the past ones.
     """
     batch, _, width = packed.shape
+    arguments = (packed, None, None, past.key, past.value, positions, torch.tensor(past.capacity, dtype=torch.int32))
     context, key, value = torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::GroupQueryAttention",
-        (packed, None, None, past.key, past.value, positions, torch.tensor(past.capacity, dtype=torch.int32)),
+        arguments if bias is None else (*arguments, None, None, None, bias),
         attrs={"num_heads": heads, "kv_num_heads": heads, "scale": 1.0},
         dtypes=(packed.dtype, packed.dtype, packed.dtype),
         shapes=((batch, 1, width // 3), past.key.shape, past.value.shape),
@@ -89,20 +93,43 @@ def memory_attention(
     return context, attention
 
 
-def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, heads: int) -> Tensor:
+def masked_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    heads: int,
+    scale: float,
+    bias: Tensor | None = None,
+    causal: bool = False,
+) -> Tensor:
     """Attention to padded sequences.
 
     Args:
         query: `[B, T, H*D]`.
         key: `[B, S, H*D]`.
         value: as `key`.
-        mask: `[B, S]` int32, 0 on padding.
+        mask: `[B, S]` int32, 0 on padding, or `[B]` int32, lengths; None: all rows are full.
         heads: H.
+        scale: of products of queries and keys.
+        bias: `[1, H, T, S]`, added to the scores.
+        causal: position t sees positions up to t only.
+
+    Returns:
+        Context `[B, T, H*D]`.
     """
+    attributes: Attributes = {"num_heads": heads}
+    if scale != (query.shape[-1] // heads) ** -0.5:
+        attributes["scale"] = scale
+    if causal:
+        attributes["unidirectional"] = 1
+    arguments: list[Tensor | None] = [query, key, value, None, mask, bias]
+    while arguments[-1] is None:
+        arguments.pop()
     context: Tensor = torch.onnx.ops.symbolic(
         f"{DOMAIN}::MultiHeadAttention",
-        (query, key, value, None, mask),
-        attrs={"num_heads": heads},
+        arguments,
+        attrs=attributes,
         dtype=query.dtype,
         shape=query.shape,
         version=1,
@@ -148,17 +175,61 @@ def packed_attention(
     return context
 
 
-def full_attention(query: Tensor, key: Tensor, value: Tensor, heads: int) -> Tensor:
-    """Attention without a mask: query `[B, S, E]`, key and value `[B, T, E]` -> context `[B, S, E]`."""
+def full_attention(query: Tensor, key: Tensor, value: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
+    """Attention of full rows: query `[B, S, E]`, key and value `[B, T, E]` -> context `[B, S, E]`.
+
+    `bias` `[1, H, S, T]` is added to the scores.
+    """
     context: Tensor = torch.onnx.ops.symbolic(
         f"{DOMAIN}::MultiHeadAttention",
-        (query, key, value),
+        (query, key, value) if bias is None else (query, key, value, None, None, bias),
         attrs={"num_heads": heads},
         dtype=query.dtype,
         shape=query.shape,
         version=1,
     )
     return context
+
+
+def rotary_embedding(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Queries or keys `[B, T, H*D]` turned by the angles of positions 0 to T - 1: `cosines` and `sines` are `[S, D/2]`."""
+    turned: Tensor = torch.onnx.ops.symbolic(
+        f"{DOMAIN}::RotaryEmbedding",
+        (x, torch.zeros(1, dtype=torch.int64), cosines, sines),
+        dtype=x.dtype,
+        shape=x.shape,
+        version=1,
+    )
+    return turned
+
+
+def bounded_attention(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, bias: Tensor | None, heads: int) -> Tensor:
+    """Attention within each row's length: `[B, T, E]` each, `lengths` `[B]` int32 -> context `[B, T, E]`.
+
+    `bias`, which broadcasts to `[B, H, T, T]` in its first two dimensions, is added to the scores; -inf forbids.
+    """
+    context: Tensor = torch.onnx.ops.symbolic(
+        f"{DOMAIN}::MultiHeadAttention",
+        (query, key, value, None, lengths) if bias is None else (query, key, value, None, lengths, bias),
+        attrs={"num_heads": heads},
+        dtype=query.dtype,
+        shape=query.shape,
+        version=1,
+    )
+    return context
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """`x / sqrt(mean(x^2) + epsilon) * weight` over the last dimension; an operator of ONNX Runtime in ONNX's own domain."""
+    y: Tensor = torch.onnx.ops.symbolic(
+        "SimplifiedLayerNormalization",
+        (x, weight),
+        attrs={"axis": -1, "epsilon": epsilon, "stash_type": 1},
+        dtype=x.dtype,
+        shape=x.shape,
+        version=1,
+    )
+    return y
 
 
 def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

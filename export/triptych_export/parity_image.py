@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from triptych_export.answers import Answer, Floats
+from triptych_export.generated_images import Pixels
 from triptych_export.samples import chunks
 from triptych_serving.session import Session
-from triptych_training.vit import Vit
-
-Pixels = NDArray[np.uint8]  # [height, width, 3]
 
 
-def answer_images_in_torch(model: Vit, pixels: Pixels, mean: Sequence[float], std: Sequence[float]) -> Answer:
+def answer_images_in_torch(model: nn.Module, pixels: Pixels, mean: Sequence[float], std: Sequence[float]) -> Answer:
     """Probabilities of one image alone, normalised outside of the model as in training."""
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
     centre, scale = (torch.tensor(values)[:, None, None] for values in (mean, std))

@@ -3,8 +3,9 @@
 Every text goes through PyTorch alone, without padding, and through the graph in batches of 1, 3 and 16 texts of mixed length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,20 @@ from triptych_export.answers import Answer, Floats
 from triptych_export.errors import ParityError
 from triptych_export.samples import chunks
 from triptych_serving.session import Session
-from triptych_training.bert import BertForPretraining, BertForQuestionAnswering, BertModel
+from triptych_training.bert import (
+    BertForEmbedding,
+    BertForPretraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertModel,
+)
 
 MASK_EVERY = 7  # tokens, where the text has no masks of its own
 TOP = 5
+RANDOM_ROWS, RANDOM_LENGTH = 96, 128  # how many rows of tokens drawn by lot, and the length of all but the longest one
+LONGEST_ROW = 1024  # tokens; longer ones would take minutes
+SEED = 20
+ANY_TEXT = "a"
 
 
 @dataclass(frozen=True)
@@ -37,15 +48,69 @@ def make_rows(tokenizer: Tokenizer, model: BertModel, samples: Sequence[str | tu
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.no_padding()
     plain.enable_truncation(model.config.max_positions)
+    return [
+        _masked(model, encoding.ids, encoding.type_ids, encoding.special_tokens_mask, index)
+        for index, encoding in enumerate(plain.encode_batch(list(samples)))
+    ]
+
+
+def random_rows(tokenizer: Tokenizer, model: BertModel, pairs: bool) -> list[TextRow]:
+    """Rows of tokens drawn by lot, of mixed lengths and one of the longest there may be, framed as the tokenizer frames texts.
+
+    Args:
+        tokenizer: says which ids are tokens, and what stands around them.
+        model: fills masks, which are put in, or not.
+        pairs: every second row is a pair.
+    """
+    chance = np.random.default_rng(SEED)
+    size = model.config.vocabulary_size
+    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    words = np.array(sorted(set(tokenizer.get_vocab().values()) - special - absent_ids(tokenizer, size)), np.int64)
+    words = words[words < size]
+    frames = [_frame(tokenizer, pair) for pair in ((False, True) if pairs else (False,))]
+    longest = min(model.config.max_positions, LONGEST_ROW)
+    lengths = chance.permutation(np.geomspace(2, min(longest, RANDOM_LENGTH), RANDOM_ROWS).astype(int)).tolist()
     rows = []
-    for index, encoding in enumerate(plain.encode_batch(list(samples))):
-        ids, places = list(encoding.ids), []
-        if isinstance(model, BertForPretraining):
-            places = _places(encoding.special_tokens_mask, ids, model.config.mask_id, index)
-        for place in places:
-            ids[place] = model.config.mask_id
-        rows.append(TextRow(ids, encoding.type_ids, places))
+    for index, length in enumerate([*lengths, longest]):
+        frame = frames[index % len(frames)]
+        parts = sum(part is None for part, _ in frame)
+        room = max(parts, length - (len(frame) - parts))
+        sizes = [room // parts + (place < room % parts) for place in range(parts)]
+        ids: list[int] = []
+        segments: list[int] = []
+        fixed: list[int] = []
+        for token, segment in frame:
+            drawn = [token] if token is not None else chance.choice(words, sizes.pop()).tolist()
+            ids += drawn
+            segments += [segment] * len(drawn)
+            fixed += [int(token is not None)] * len(drawn)
+        rows.append(_masked(model, ids, segments, fixed, index))
     return rows
+
+
+def absent_ids(tokenizer: Tokenizer, vocabulary_size: int) -> set[int]:
+    """Rows of an embedding that are no tokens."""
+    return set(range(vocabulary_size)) - set(tokenizer.get_vocab(with_added_tokens=True).values())
+
+
+def _frame(tokenizer: Tokenizer, pair: bool) -> list[tuple[int | None, int]]:
+    """Ids around a text, or a pair of texts, with their segments; None where a text stands."""
+    encoding = tokenizer.encode(ANY_TEXT, ANY_TEXT) if pair else tokenizer.encode(ANY_TEXT)
+    parts = zip(encoding.sequence_ids, encoding.ids, encoding.type_ids, strict=True)
+    frame: list[tuple[int | None, int]] = []
+    for text, group in groupby(parts, key=lambda part: part[0]):
+        ids = [(token, segment) for _, token, segment in group]
+        frame += ids if text is None else [(None, ids[0][1])]
+    return frame
+
+
+def _masked(model: BertModel, ids: Sequence[int], segments: Sequence[int], special: Sequence[int], index: int) -> TextRow:
+    """The row, with masks where the model is to fill some."""
+    if not isinstance(model, BertForPretraining):
+        return TextRow(ids, segments)
+    mask = model.config.mask_id
+    places = _places(special, ids, mask, index)
+    return TextRow([mask if place in places else token for place, token in enumerate(ids)], segments, places)
 
 
 def answer_in_torch(model: BertModel, row: TextRow) -> Answer:
@@ -63,6 +128,11 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Answer:
             elif isinstance(model, BertForQuestionAnswering):
                 start, end = model(ids, segments)
                 answer = {"start": start[0], "end": end[0]}
+            elif isinstance(model, BertForEmbedding):
+                answer = {}
+                model(ids, segments)
+            elif isinstance(model, BertForSequenceClassification):
+                answer = {"probabilities": model.probabilities(model(ids, segments)[0])}
             else:
                 answer = {"probabilities": torch.softmax(model(ids, segments)[0], -1)}
     finally:
@@ -71,16 +141,18 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Answer:
     return {name: values.numpy() for name, values in answer.items()}
 
 
-def answer_in_session(session: Session, rows: Sequence[TextRow], size: int, pad: int) -> list[Answer]:
-    """The graph's answers, `size` texts at once.
+def answer_in_session(
+    session: Session, rows: Sequence[TextRow], size: int, pad: int, absent: Collection[int] = ()
+) -> list[Answer]:
+    """The graph's answers, `size` texts at once; `absent` ids are never named for a mask.
 
     Raises:
         ParityError: the best tokens that it names are not those of its own log-probabilities.
     """
-    return [answer for chunk in chunks(rows, size) for answer in _run(session, chunk, pad)]
+    return [answer for chunk in chunks(rows, size) for answer in _run(session, chunk, pad, sorted(absent))]
 
 
-def _run(session: Session, rows: Sequence[TextRow], pad: int) -> list[Answer]:
+def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[int]) -> list[Answer]:
     inputs = _inputs(rows, pad)
     if "places" in session.inputs:
         flat = [row * inputs["ids"].shape[1] + place for row, text in enumerate(rows) for place in text.places]
@@ -93,7 +165,9 @@ def _run(session: Session, rows: Sequence[TextRow], pad: int) -> list[Answer]:
         if "places" in inputs:
             part = slice(masks[index], masks[index + 1])
             answer["log_probabilities"] = outputs["log_probabilities"][part]
-            _check_top(outputs["log_probabilities"][part], outputs["scores"][part], outputs["tokens"][part])
+            allowed = np.array(outputs["log_probabilities"][part])
+            allowed[:, absent] = -np.inf
+            _check_top(allowed, outputs["scores"][part], outputs["tokens"][part])
         for name in ("start", "end"):
             if name in outputs:
                 answer[name] = outputs[name][index, : len(row.ids)]

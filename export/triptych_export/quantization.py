@@ -9,25 +9,26 @@ Without VNNI, x86 adds two products of a byte and a weight in 16 bits. Weights w
 """
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.errors import GraphError
+from triptych_export.graph import Graph, Maker
 from triptych_export.operators import DOMAIN
 
 Floats = NDArray[np.float32]
 SMALLEST_TABLE = 1_024  # rows; smaller gathered tables (positions) are not worth a quantization
 NARROWEST = 16  # columns; a projection to a few classes costs nothing, and its rounding shows in the answer
 LARGEST = {8: 127, 7: 64}  # weight by weight bits
+AT_ONCE = 1 << 22  # weights that are quantized at once: large matrices need little more memory than their result
 BYTE_CENTRE = 128  # what bytes are taken to vary around
 
 
-def quantize(model: ModelProto, weight_bits: int = 8) -> ModelProto:
+def quantize(graph: Graph, weight_bits: int = 8) -> Graph:
     """An int8 copy of a float32 graph.
 
     Args:
-        model: what a trace gave.
+        graph: what a trace gave.
         weight_bits: 8, or 7 for weights whose products never saturate.
 
     Raises:
@@ -36,15 +37,15 @@ def quantize(model: ModelProto, weight_bits: int = 8) -> ModelProto:
     """
     if weight_bits not in LARGEST:
         raise ValueError(f"weight_bits: {weight_bits} is not one of {', '.join(map(str, sorted(LARGEST)))}")
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = graph.copy()
     _Quantizer(result, LARGEST[weight_bits]).run()
     return result
 
 
 class _Quantizer:
-    def __init__(self, model: ModelProto, largest: int) -> None:
-        self.graph = model.graph
+    def __init__(self, whole: Graph, largest: int) -> None:
+        model = whole.model
+        self.whole, self.originals, self.graph = whole, Graph(model, dict(whole.tensors)), model.graph
         self.largest = largest
         self.outputs = {value.name for value in model.graph.output}
         self.weights = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -108,8 +109,8 @@ class _Quantizer:
 
     def _project_bytes(self, node: NodeProto, weight: str, scale: str, bias: str, output: str) -> NodeProto:
         """Bytes times weights; bytes count from their centre, so that a weight's rounding meets small numbers of both signs."""
-        matrix: Floats = numpy_helper.to_array(self.weights[node.input[1]])
-        given = numpy_helper.to_array(self.weights[bias]) if bias else 0.0
+        matrix: Floats = self._values(node.input[1])
+        given = self._values(bias) if bias else 0.0
         shift = BYTE_CENTRE * matrix.astype(np.float64).sum(axis=1 if _is_transposed(node) else 0)
         name = f"{node.input[1]}_shift"
         self.added[name] = numpy_helper.from_array((given + shift).astype(np.float32), name)
@@ -142,8 +143,9 @@ class _Quantizer:
         """Rows in int8, then `row * scale`."""
         table, column = f"{node.input[0]}_int8", f"{node.input[0]}_scale_column"
         if table not in self.added:
-            values, scales = quantize_columns(numpy_helper.to_array(self.weights[node.input[0]]).T)
-            self.added[table] = numpy_helper.from_array(np.ascontiguousarray(values.T), table)
+            name = node.input[0]
+            scales = column_scales(self._values(name).T)
+            self._add(table, self._shape(name), lambda: np.ascontiguousarray(quantize_columns(self._values(name).T)[0].T))
             self.added[column] = numpy_helper.from_array(scales[:, None], column)
         output = node.output[0]
         return [
@@ -157,11 +159,27 @@ class _Quantizer:
         """Names of the int8 matrix `[K, N]` and of its scales `[N]`."""
         weight, scale = f"{name}_int8_{'T' if transpose else 'N'}", f"{name}_scale"
         if weight not in self.added:
-            matrix: Floats = numpy_helper.to_array(self.weights[name])
-            values, scales = quantize_columns(matrix.T if transpose else matrix, self.largest)
-            self.added[weight] = numpy_helper.from_array(np.ascontiguousarray(values), weight)
-            self.added[scale] = numpy_helper.from_array(scales, scale)
+            rows, columns = self._shape(name)
+
+            def matrix() -> Floats:
+                return self._values(name).T if transpose else self._values(name)
+
+            self._add(
+                weight, (columns, rows) if transpose else (rows, columns), lambda: quantize_columns(matrix(), self.largest)[0]
+            )
+            self.added[scale] = numpy_helper.from_array(column_scales(matrix(), self.largest), scale)
         return weight, scale
+
+    def _values(self, name: str) -> Floats:
+        """Of a constant; made anew every time, so that none is kept."""
+        values: Floats = self.originals.values(self.weights[name])
+        return values
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.weights[name].dims)
+
+    def _add(self, name: str, shape: tuple[int, ...], maker: Maker) -> None:
+        self.added[name] = self.whole.add(name, np.dtype(np.int8), shape, maker)
 
     def _replace(self, nodes: list[NodeProto]) -> None:
         used = {name for node in nodes for name in node.input} | self.outputs
@@ -170,6 +188,8 @@ class _Quantizer:
         del self.graph.node[:], self.graph.initializer[:], self.graph.value_info[:]
         self.graph.node.extend(nodes)
         self.graph.initializer.extend(kept)
+        for name in self.whole.tensors.keys() - used:
+            del self.whole.tensors[name]
 
 
 def _is_plain(node: NodeProto) -> bool:
@@ -189,10 +209,19 @@ def _byte_casts(model: ModelProto) -> dict[str, str]:
     return {node.output[0]: node.input[0] for node in casts if kinds.get(node.input[0]) == TensorProto.UINT8}
 
 
+def column_scales(matrix: Floats, limit: int = 127) -> Floats:
+    """`[K, N]` -> `[N]`: what a column's quantized values are multiplied by, its largest being `limit`."""
+    largest = np.maximum(matrix.max(axis=0), -matrix.min(axis=0))
+    # A runtime that flushes subnormal numbers would take such a scale for zero; so small a column is zero.
+    return np.where(largest > limit * np.finfo(np.float32).tiny, largest / limit, 1.0).astype(np.float32)
+
+
 def quantize_columns(matrix: Floats, limit: int = 127) -> tuple[NDArray[np.int8], Floats]:
     """`[K, N]` float32 -> int8 in [-limit, limit] and one scale a column, `matrix ~ values * scales`."""
-    largest = np.abs(matrix).max(axis=0)
-    # A runtime that flushes subnormal numbers would take such a scale for zero; so small a column is zero.
-    scales = np.where(largest > limit * np.finfo(np.float32).tiny, largest / limit, 1.0).astype(np.float32)
-    values = np.clip(np.rint(matrix / scales), -limit, limit).astype(np.int8)
+    scales = column_scales(matrix, limit)
+    values = np.empty(matrix.shape, np.int8)
+    step = max(1, AT_ONCE // max(1, matrix.shape[0]))
+    for start in range(0, matrix.shape[1], step):
+        part = slice(start, start + step)
+        values[:, part] = np.clip(np.rint(matrix[:, part] / scales[part]), -limit, limit)
     return values, scales

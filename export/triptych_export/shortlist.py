@@ -11,15 +11,16 @@ from tokenizers import Tokenizer
 
 from triptych_export.bundle_files import WEIGHT_BITS, write_graph
 from triptych_export.errors import SourceError
+from triptych_export.folding import fold_scales, fuse_norms
+from triptych_export.graphs import NEVER, Decoding
 from triptych_export.quantization import LARGEST, quantize_columns
 from triptych_export.samples import chunks
 from triptych_export.tracing import trace_short_search, trace_short_step
+from triptych_export.translation_source import SourceFrame, TargetFrame, TranslationSource
 from triptych_export.weights import WeightsFile
 from triptych_serving.shortlist import Shortlist
-from triptych_training.checkpoint import Checkpoint
 from triptych_training.corpus import Pair
 from triptych_training.lexicon import Lexicon, LexiconOptions, learn_lexicon
-from triptych_training.transformer import Transformer
 
 SHORT_PRECISION = "int8-shortlist"
 SHORT_FILES: Mapping[str, str] = {
@@ -33,17 +34,32 @@ NARROW = 1 << 16  # ids below fit 16 bits
 Ids = list[int]
 
 
-def learn_shortlist(checkpoint: Checkpoint, pairs: Sequence[Pair], options: LexiconOptions | None = None) -> Lexicon:
+def check_shortlist(source: TranslationSource) -> None:
+    """See whether a model can have one.
+
+    Raises:
+        SourceError: its sources have a vocabulary or frames of their own, of which a list by source tokens knows nothing.
+    """
+    if source.target_tokenizer is not None or source.model.config.source_vocabulary_size:
+        raise SourceError("shortlist: source and target have different vocabularies; it is for models that share one")
+    framed = [code for code, frame in source.sources.items() if frame != SourceFrame()]
+    framed += [code for code, frame in source.targets.items() if frame != TargetFrame()]
+    if framed:
+        raise SourceError(f"shortlist: tokens stand around the texts ({', '.join(framed[:5])}); it is for models of one pair")
+
+
+def learn_shortlist(source: TranslationSource, pairs: Sequence[Pair], options: LexiconOptions | None = None) -> Lexicon:
     """A lexicon in the model's own tokens; pairs that are too long for the model are left out, as in training.
 
     Raises:
         SourceError: no pair is short enough.
     """
-    config = checkpoint.model.config
-    known = [pair for part in chunks(pairs, ENCODED) for pair in _encode(checkpoint.tokenizer, part)]
-    fitting = [pair for pair in known if max(map(len, pair)) <= config.max_positions]
+    config = source.model.config
+    longest = min(source.max_source, source.max_target)
+    known = [pair for part in chunks(pairs, ENCODED) for pair in _encode(source.tokenizer, part)]
+    fitting = [pair for pair in known if max(map(len, pair)) <= longest]
     if not fitting:
-        raise SourceError(f"shortlist: none of {len(pairs):,} pairs has at most {config.max_positions} tokens on both sides")
+        raise SourceError(f"shortlist: none of {len(pairs):,} pairs has at most {longest} tokens on both sides")
     return learn_lexicon(fitting, config.vocabulary_size, options, needed=(config.eos_id,))
 
 
@@ -58,20 +74,23 @@ def write_shortlist(lexicon: Lexicon, path: Path) -> None:
     )
 
 
-def write_short_graphs(folded: Transformer, folder: Path, weights: WeightsFile) -> None:
-    """Write the graphs of a scale-folded model whose output projection is an input, and that projection in int8.
+def write_short_graphs(source: TranslationSource, decoding: Decoding, folder: Path, weights: WeightsFile) -> None:
+    """Write the graphs whose output projection is an input, and that projection in int8.
 
     Args:
-        folded: what `fold_scales` gave.
+        source: the model.
+        decoding: of all its graphs.
         folder: of the bundle.
         weights: int8's, which these graphs share.
     """
-    graphs = {"short_step": trace_short_step(folded), "short_search": trace_short_search(folded)}
-    for kind, graph in graphs.items():
-        write_graph(graph, folder / SHORT_FILES[kind], weights, "int8")
-    matrix = folded.projection.weight.detach().numpy().T
-    values, scales = quantize_columns(matrix, LARGEST[WEIGHT_BITS])
-    biases = np.zeros(len(scales), np.float32)
+    folded = fuse_norms(fold_scales(source.model))
+    for kind, trace in (("short_step", trace_short_step), ("short_search", trace_short_search)):
+        write_graph(trace(folded, decoding), folder / SHORT_FILES[kind], weights, "int8")
+    projection = folded.projection
+    values, scales = quantize_columns(projection.weight.detach().numpy().T, LARGEST[WEIGHT_BITS])
+    given = projection.bias
+    biases = np.zeros(len(scales), np.float32) if given is None else given.detach().numpy().copy()
+    biases[list(decoding.suppressed)] = NEVER
     np.savez_compressed(folder / SHORT_FILES["projection"], weights=values.T, scales=scales, biases=biases)
 
 

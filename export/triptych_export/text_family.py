@@ -1,4 +1,4 @@
-"""BERT checkpoints as bundles: fill-mask, text and token classification, question answering."""
+"""Checkpoints of the BERT family as bundles: fill-mask, text and token classification, question answering, embedding."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,18 +16,26 @@ from triptych_export.bundle_files import (
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
-from triptych_export.parity_text import answer_in_session, answer_in_torch, make_rows
+from triptych_export.parity_text import absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
 from triptych_export.samples import spread
 from triptych_export.text_graphs import text_graph
 from triptych_export.tracing import trace_text
-from triptych_serving.manifest import FILL_MASK, FORMAT, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
+from triptych_serving.manifest import (
+    FILL_MASK,
+    FORMAT,
+    QUESTION_ANSWERING,
+    TEXT_CLASSIFICATION,
+    TEXT_EMBEDDING,
+    TOKEN_CLASSIFICATION,
+)
 from triptych_training.bert import (
+    BertForEmbedding,
     BertForPretraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from triptych_training.encoder_checkpoint import BERT, BertCheckpoint, load_bert_checkpoint
+from triptych_training.encoder_checkpoint import BertCheckpoint, Sample, load_bert_checkpoint
 
 PARITY_TEXTS = 300
 
@@ -36,32 +44,46 @@ TASKS: Mapping[type, str] = {
     BertForSequenceClassification: TEXT_CLASSIFICATION,
     BertForTokenClassification: TOKEN_CLASSIFICATION,
     BertForQuestionAnswering: QUESTION_ANSWERING,
+    BertForEmbedding: TEXT_EMBEDDING,
 }
 SENTENCES = {
     FILL_MASK: "Fills masked tokens and turns texts into vectors.",
     TEXT_CLASSIFICATION: "Labels texts.",
     TOKEN_CLASSIFICATION: "Labels the tokens of texts.",
     QUESTION_ANSWERING: "Finds the answer to a question in a text.",
+    TEXT_EMBEDDING: "Turns texts into vectors.",
 }
 
 
-class TextFamily:
-    """A BERT checkpoint.
+def open_text_family(folder: Path, valid: Sequence[str] = ()) -> "TextFamily":
+    """A checkpoint folder that a training of ours wrote.
 
     Args:
-        folder: what a training wrote.
-        valid: files of texts for parity, one a line, a tab between the two of a pair; empty: the sample in the folder.
+        folder: the checkpoint.
+        valid: files of texts for parity, as `read_samples` takes them; empty: the sample in the folder.
 
     Raises:
         SourceError: there are no texts, or a file of them cannot be read.
         TrainingError: the checkpoint cannot be read.
     """
+    checkpoint = load_bert_checkpoint(folder)
+    samples = read_samples(valid) or list(checkpoint.samples)
+    if not samples:
+        raise SourceError(f"{folder}: holds no texts for the parity check; name a file of texts with --valid")
+    return TextFamily(checkpoint, samples)
 
-    def __init__(self, folder: Path, valid: Sequence[str] = ()) -> None:
-        self.checkpoint = load_bert_checkpoint(folder)
-        self.samples = [text for path in valid for text in _read_texts(path)] if valid else list(self.checkpoint.samples)
-        if not self.samples:
-            raise SourceError(f"{folder}: holds no texts for the parity check; name a file of texts with --valid")
+
+class TextFamily:
+    """A checkpoint of the BERT family.
+
+    Args:
+        checkpoint: its model is in evaluation mode on the CPU.
+        samples: texts, or pairs of texts, for parity; empty: tokens drawn by lot.
+    """
+
+    def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = ()) -> None:
+        self.checkpoint = checkpoint
+        self.samples = list(samples)
 
     @property
     def default_name(self) -> str:
@@ -86,13 +108,19 @@ class TextFamily:
         write_text(self.checkpoint, folder, say)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
-        model, pad = self.checkpoint.model, self.checkpoint.model.config.pad_id
-        rows = make_rows(self.checkpoint.tokenizer, model, spread(self.samples, PARITY_TEXTS))
+        model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
+        pad, absent = model.config.pad_id, absent_ids(tokenizer, model.config.vocabulary_size)
+        if self.samples:
+            rows = make_rows(tokenizer, model, spread(self.samples, PARITY_TEXTS))
+        else:
+            rows = random_rows(tokenizer, model, _takes_pairs(self.checkpoint))
         say("answering in PyTorch")
         expected = [answer_in_torch(model, row) for row in rows]
         say("comparing the bundle with PyTorch")
         sessions = {precision: open_encoder(folder, precision) for precision in PRECISIONS}
-        parity = report_answers(expected, lambda precision, size: answer_in_session(sessions[precision], rows, size, pad))
+        parity = report_answers(
+            expected, lambda precision, size: answer_in_session(sessions[precision], rows, size, pad, absent)
+        )
         return parity, dict(self.provenance.get("metrics", {}))
 
 
@@ -100,7 +128,8 @@ def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say) -> None:
     """The graph in every precision, tokenizer and a first manifest."""
     folder.mkdir()
     say("tracing the graph")
-    write_encoder(trace_text(text_graph(checkpoint.model)), folder)
+    absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
+    write_encoder(trace_text(text_graph(checkpoint.model, absent)), folder)
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     write_manifest(folder, text_manifest(checkpoint))
 
@@ -112,7 +141,7 @@ def text_manifest(checkpoint: BertCheckpoint) -> dict[str, Any]:
     manifest = {
         "format": FORMAT,
         "task": task,
-        "family": BERT,
+        "family": checkpoint.family,
         "tokens": {"pad": config.pad_id, "cls": config.cls_id, "sep": config.sep_id, "mask": config.mask_id},
         "limits": {"max_tokens": config.max_positions},
         "hidden_size": config.model_dim,
@@ -126,12 +155,31 @@ def text_manifest(checkpoint: BertCheckpoint) -> dict[str, Any]:
         manifest["labels"] = list(checkpoint.labels)
     if task == TEXT_CLASSIFICATION:
         manifest["pairs"] = checkpoint.pairs
+        if checkpoint.pairs and checkpoint.singles:
+            manifest["singles"] = True
     if isinstance(model, BertForPretraining):
         manifest["next_sentence"] = model.next_sentence is not None
+    if (checkpoint.pooling, checkpoint.normalize) != ("mean", False):
+        manifest |= {"pooling": checkpoint.pooling, "normalize": checkpoint.normalize}
     return manifest
 
 
-def _read_texts(path: str) -> list[str | tuple[str, str]]:
+def read_samples(paths: Sequence[str]) -> list[Sample]:
+    """Texts for parity, one a line, a tab between the two of a pair.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    return [text for path in paths for text in _read_texts(path)]
+
+
+def _takes_pairs(checkpoint: BertCheckpoint) -> bool:
+    model = checkpoint.model
+    paired = isinstance(model, BertForPretraining) and model.next_sentence is not None
+    return paired or checkpoint.pairs or isinstance(model, BertForQuestionAnswering)
+
+
+def _read_texts(path: str) -> list[Sample]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -6,6 +6,7 @@ matters. Outputs of all: `mean` and `cls` `[B, E]`, the last hidden states' mean
 Shapes: `B` rows, `T` positions, `E` model dimensions, `M` masks of all rows, `V` tokens, `C` classes.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor, nn
 
 from triptych_export.fused_layer import FusedLayer
 from triptych_export.operators import top_k
+from triptych_export.rotary_layer import RotaryLayer
 from triptych_training.bert import (
     Bert,
+    BertForEmbedding,
     BertForPretraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -22,22 +25,58 @@ from triptych_training.bert import (
     BertModel,
 )
 from triptych_training.blocks import EncoderLayer
+from triptych_training.modernbert import ModernBert, ModernBertLayer, window_mask
+
+NEVER = float("-inf")
+
+
+class BertStates(nn.Module):
+    """Hidden states."""
+
+    def __init__(self, bert: Bert) -> None:
+        super().__init__()
+        self.embedding, self.norm = bert.embedding, bert.norm
+        self.layers = nn.ModuleList(FusedLayer(layer) for layer in bert.layers if isinstance(layer, EncoderLayer))
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> Tensor:
+        """`[B, T, E]`."""
+        x = self.embedding(ids, segments)
+        for layer in self.layers:
+            x = layer(x, lengths)
+        hidden: Tensor = self.norm(x)
+        return hidden
+
+
+class ModernBertStates(nn.Module):
+    """Hidden states, of which some layers look at a window only."""
+
+    def __init__(self, bert: ModernBert) -> None:
+        super().__init__()
+        self.config = bert.config
+        self.embedding, self.norm = bert.embedding, bert.norm
+        self.layers = nn.ModuleList(RotaryLayer(layer) for layer in bert.layers if isinstance(layer, ModernBertLayer))
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> Tensor:
+        """`[B, T, E]`."""
+        near = window_mask(ids.shape[1], self.config.window)
+        bias = torch.zeros((), dtype=torch.float32).masked_fill(~near, NEVER)[None, None]
+        x = self.embedding(ids, segments)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, lengths, None if index in self.config.global_layers else bias)
+        hidden: Tensor = self.norm(x)
+        return hidden
 
 
 class TextEncoder(nn.Module):
     """Hidden states and what is pooled from them."""
 
-    def __init__(self, bert: Bert) -> None:
+    def __init__(self, bert: Bert | ModernBert) -> None:
         super().__init__()
-        self.embedding, self.norm = bert.embedding, bert.norm
-        self.layers = nn.ModuleList(_fuse(layer) for layer in bert.layers)
+        self.states = BertStates(bert) if isinstance(bert, Bert) else ModernBertStates(bert)
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states `[B, T, E]`, their mean and the first one, `[B, E]` each."""
-        x = self.embedding(ids, segments)
-        for layer in self.layers:
-            x = layer(x, lengths)
-        hidden: Tensor = self.norm(x)
+        hidden = self.states(ids, segments, lengths)
         shares = inside(ids, lengths).float() / lengths[:, None]  # [B, T]
         mean = torch.bmm(shares[:, None], hidden).squeeze(1)
         return hidden, mean, hidden[:, 0]
@@ -55,15 +94,31 @@ class TextGraph(nn.Module):
         self.max_positions = model.config.max_positions
 
 
+class EmbeddingGraph(TextGraph):
+    """The pooled states alone."""
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, E]` twice."""
+        _, mean, cls = self.encoder(ids, segments, lengths)
+        return mean, cls
+
+
 class FillMaskGraph(TextGraph):
-    """Only the masked positions reach the vocabulary; the best `k` are chosen in the graph."""
+    """Only the masked positions reach the vocabulary; the best `k` are chosen in the graph.
+
+    `absent`: ids that are no tokens, as where an embedding has more rows than its tokenizer tokens; they are no choices.
+    """
 
     inputs: ClassVar[tuple[str, ...]] = (*TextGraph.inputs, "places", "k")
     outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "scores", "tokens", "log_probabilities")
+    penalty: Tensor | None  # [V]
 
-    def __init__(self, model: BertForPretraining) -> None:
+    def __init__(self, model: BertForPretraining, absent: Sequence[int] = ()) -> None:
         super().__init__(model)
         self.head = model.masked_token
+        penalty = torch.zeros(model.config.vocabulary_size)
+        penalty[list(absent)] = NEVER
+        self.register_buffer("penalty", penalty if absent else None)
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, ...]:
         """`places` `[M]` int64 are indices in the flattened `[B*T]`; -> `[M, k]` scores and tokens, `[M, V]`."""
@@ -74,7 +129,7 @@ class FillMaskGraph(TextGraph):
         logits = self.head(torch.index_select(hidden.flatten(0, 1), 0, places))
         # One vectorised pass serves both: ReduceLogSumExp alone takes five times as long.
         log_probabilities = torch.log_softmax(logits, dim=-1)
-        best, tokens = top_k(log_probabilities, k)
+        best, tokens = top_k(log_probabilities if self.penalty is None else log_probabilities + self.penalty, k)
         return torch.exp(best), tokens, log_probabilities
 
 
@@ -83,8 +138,8 @@ class PretrainingGraph(FillMaskGraph):
 
     outputs: ClassVar[tuple[str, ...]] = (*FillMaskGraph.outputs, "next_sentence")
 
-    def __init__(self, model: BertForPretraining) -> None:
-        super().__init__(model)
+    def __init__(self, model: BertForPretraining, absent: Sequence[int] = ()) -> None:
+        super().__init__(model, absent)
         self.pooler, self.next_sentence = model.pooler, model.next_sentence
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, ...]:
@@ -92,7 +147,7 @@ class PretrainingGraph(FillMaskGraph):
         assert self.pooler is not None
         assert self.next_sentence is not None
         hidden, mean, cls = self.encoder(ids, segments, lengths)
-        follows = torch.softmax(self.next_sentence(self.pooler(hidden)), dim=-1)
+        follows = torch.softmax(self.next_sentence(self.pooler(cls)), dim=-1)
         return mean, cls, *self._fill(hidden, places, k), follows
 
 
@@ -104,11 +159,13 @@ class TextClassificationGraph(TextGraph):
     def __init__(self, model: BertForSequenceClassification) -> None:
         super().__init__(model)
         self.pooler, self.classifier = model.pooler, model.classifier
+        self.pooling, self.probabilities = model.config.pooling, model.probabilities
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """-> `[B, C]`."""
-        hidden, mean, cls = self.encoder(ids, segments, lengths)
-        return mean, cls, torch.softmax(self.classifier(self.pooler(hidden)), dim=-1)
+        _, mean, cls = self.encoder(ids, segments, lengths)
+        pooled = self.pooler(cls if self.pooling == "cls" else mean)
+        return mean, cls, self.probabilities(self.classifier(pooled))
 
 
 class TokenClassificationGraph(TextGraph):
@@ -118,12 +175,12 @@ class TokenClassificationGraph(TextGraph):
 
     def __init__(self, model: BertForTokenClassification) -> None:
         super().__init__(model)
-        self.classifier = model.classifier
+        self.head, self.classifier = model.head, model.classifier
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """-> `[B, T, C]`."""
         hidden, mean, cls = self.encoder(ids, segments, lengths)
-        return mean, cls, torch.softmax(self.classifier(hidden), dim=-1)
+        return mean, cls, torch.softmax(self.classifier(self.head(hidden)), dim=-1)
 
 
 class QuestionAnsweringGraph(TextGraph):
@@ -133,23 +190,25 @@ class QuestionAnsweringGraph(TextGraph):
 
     def __init__(self, model: BertForQuestionAnswering) -> None:
         super().__init__(model)
-        self.span = model.span
+        self.head, self.span = model.head, model.span
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """-> `[B, T]` each, -inf on padding."""
         hidden, mean, cls = self.encoder(ids, segments, lengths)
-        start, end = self.span(hidden).unbind(-1)
+        start, end = self.span(self.head(hidden)).unbind(-1)
         padding = ~inside(ids, lengths)
-        return mean, cls, start.masked_fill(padding, float("-inf")), end.masked_fill(padding, float("-inf"))
+        return mean, cls, start.masked_fill(padding, NEVER), end.masked_fill(padding, NEVER)
 
 
-def text_graph(model: BertModel) -> TextGraph:
-    """The graph that serves a model's head."""
+def text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
+    """The graph that serves a model's head; `absent` ids never fill a mask."""
     match model:
         case BertForPretraining(next_sentence=None):
-            return FillMaskGraph(model)
+            return FillMaskGraph(model, absent)
         case BertForPretraining():
-            return PretrainingGraph(model)
+            return PretrainingGraph(model, absent)
+        case BertForEmbedding():
+            return EmbeddingGraph(model)
         case BertForSequenceClassification():
             return TextClassificationGraph(model)
         case BertForTokenClassification():
@@ -161,8 +220,3 @@ def text_graph(model: BertModel) -> TextGraph:
 def inside(ids: Tensor, lengths: Tensor) -> Tensor:
     """`[B, T]` bool, False on padding."""
     return torch.arange(ids.shape[1], dtype=torch.int32) < lengths[:, None]
-
-
-def _fuse(layer: nn.Module) -> FusedLayer:
-    assert isinstance(layer, EncoderLayer)
-    return FusedLayer(layer)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnx
 import torch
 from torch import Tensor, nn
 
+from triptych_export.folding import head_dim
+from triptych_export.graph import Graph
 from triptych_export.graphs import (
     BLOCK,
+    Decoding,
     EncoderGraph,
     ScoreGraph,
     SearchGraph,
@@ -32,47 +34,47 @@ EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET, EXAMPLE_BLOCKS = 5, 2
 RANKED = ("scores", "tokens", "labels", "top_log_probabilities", "top_tokens")  # outputs `[N, k]`
 
 
-def trace_encoder(model: Transformer) -> onnx.ModelProto:
+def trace_encoder(model: Transformer, decoding: Decoding) -> Graph:
     """The encoder graph of a scale-folded model, dynamic in rows and source length."""
-    source, lengths, shapes = _source(model)
+    source, lengths, shapes = _source(decoding)
     return _trace(EncoderGraph(model), (source, lengths), shapes, ["source", "lengths"], ["memory"])
 
 
-def trace_step(model: Transformer) -> onnx.ModelProto:
+def trace_step(model: Transformer, decoding: Decoding) -> Graph:
     """The step graph of a scale-folded model, dynamic in rows."""
-    return _Step(model).trace(StepGraph(model))
+    return _Step(model, decoding).trace(StepGraph(model, decoding))
 
 
-def trace_search(model: Transformer) -> onnx.ModelProto:
+def trace_search(model: Transformer, decoding: Decoding) -> Graph:
     """The search graph of a scale-folded model, dynamic in rows, edits and candidates."""
-    return _Step(model).trace(SearchGraph(model), _Step.edits())
+    return _Step(model, decoding).trace(SearchGraph(model, decoding), _Step.edits())
 
 
-def trace_short_step(model: Transformer) -> onnx.ModelProto:
+def trace_short_step(model: Transformer, decoding: Decoding) -> Graph:
     """The step graph whose output projection is an input, dynamic in rows and columns."""
-    step = _Step(model)
-    return step.trace(ShortStepGraph(model), step.columns())
+    step = _Step(model, decoding)
+    return step.trace(ShortStepGraph(model, decoding), step.columns())
 
 
-def trace_short_search(model: Transformer) -> onnx.ModelProto:
+def trace_short_search(model: Transformer, decoding: Decoding) -> Graph:
     """The search graph whose output projection is an input, dynamic in rows, edits, candidates and columns."""
-    step = _Step(model)
-    return step.trace(ShortSearchGraph(model), _Step.edits(), step.columns())
+    step = _Step(model, decoding)
+    return step.trace(ShortSearchGraph(model, decoding), _Step.edits(), step.columns())
 
 
-def trace_score(model: Transformer) -> onnx.ModelProto:
+def trace_score(model: Transformer, decoding: Decoding) -> Graph:
     """The score graph, dynamic in rows and both lengths."""
-    source, lengths, shapes = _source(model)
+    source, lengths, shapes = _source(decoding)
     targets = torch.zeros(EXAMPLE_ROWS, EXAMPLE_TARGET, dtype=torch.int64)
-    length = torch.export.Dim("target_length", min=2, max=model.config.max_positions + 1)
+    length = torch.export.Dim("target_length", min=2, max=decoding.max_target + 1)
     names = ["source", "lengths", "targets"]
     shapes = (*shapes, {0: shapes[0][0], 1: length})
     return _trace(ScoreGraph(model), (source, lengths, targets), shapes, names, ["log_probabilities"])
 
 
-def _source(model: Transformer) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
+def _source(decoding: Decoding) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
     rows = torch.export.Dim("rows", min=1, max=65_535)
-    length = torch.export.Dim("source_length", min=1, max=model.config.max_positions)
+    length = torch.export.Dim("source_length", min=1, max=decoding.max_source)
     source = torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)
     lengths = torch.full((EXAMPLE_ROWS,), EXAMPLE_SOURCE, dtype=torch.int32)
     return source, lengths, ({0: rows, 1: length}, {0: rows})
@@ -89,16 +91,19 @@ class _Examples:
 class _Step:
     """What the graphs of one step have in common."""
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, decoding: Decoding) -> None:
         config = model.config
         self.width = config.model_dim
         self.names = cache_names(config.decoder_layers)
-        shape = (EXAMPLE_ROWS, config.heads, capacity(model), config.model_dim // config.heads)
+        heads, size = config.decoder_block.heads, head_dim(model)
         row = {0: torch.export.Dim("rows", min=1, max=65_535)}
         # Every example is a tensor of its own: the tracer takes one that stands twice for one input.
         kinds = (torch.int64, torch.int32, torch.int32, torch.int64)
         self.vectors = _Examples(([torch.zeros(EXAMPLE_ROWS, dtype=kind) for kind in kinds],), ([row] * 4,))
-        caches = tuple([torch.zeros(shape) for _ in self.names] for _ in range(2))
+        caches = tuple(
+            [torch.zeros(EXAMPLE_ROWS, heads, capacity(tokens), size) for _ in self.names]
+            for tokens in (decoding.max_target, decoding.max_source)
+        )
         self.caches = _Examples(caches, ([row] * len(self.names),) * 2)
 
     @staticmethod
@@ -117,7 +122,7 @@ class _Step:
         columns = [weights, torch.ones(size), torch.zeros(size), torch.zeros(size, dtype=torch.int64)]
         return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
 
-    def trace(self, graph: StepModule, *between: _Examples) -> onnx.ModelProto:
+    def trace(self, graph: StepModule, *between: _Examples) -> Graph:
         """Trace with vectors first and caches last."""
         parts = (self.vectors, *between, self.caches)
         values = tuple(value for part in parts for value in part.values)
@@ -127,7 +132,7 @@ class _Step:
         return _name_ranks(_drop_unread(_trace(graph, values, shapes, inputs, outputs)))
 
 
-def trace_text(graph: TextGraph) -> onnx.ModelProto:
+def trace_text(graph: TextGraph) -> Graph:
     """A text graph, dynamic in rows, length and, where it fills masks, their number."""
     rows = torch.export.Dim("rows", min=1, max=65_535)
     length = torch.export.Dim("length", min=2, max=graph.max_positions)
@@ -143,29 +148,30 @@ def trace_text(graph: TextGraph) -> onnx.ModelProto:
     return _name_ranks(_trace(graph, arguments, shapes, list(graph.inputs), list(graph.outputs)))
 
 
-def trace_image(graph: ImageGraph) -> onnx.ModelProto:
+def trace_image(graph: ImageGraph) -> Graph:
     """An image graph, dynamic in rows."""
     rows = torch.export.Dim("rows", min=1, max=65_535)
-    pixels = torch.zeros(EXAMPLE_ROWS, graph.image_size, graph.image_size, 3, dtype=torch.uint8)
+    pixels = torch.zeros(EXAMPLE_ROWS, *graph.image, 3, dtype=torch.uint8)
     arguments = (pixels, torch.tensor([EXAMPLE_TOP]))
     return _name_ranks(_trace(graph, arguments, ({0: rows}, None), list(graph.inputs), list(graph.outputs)))
 
 
-def _name_ranks(model: onnx.ModelProto) -> onnx.ModelProto:
+def _name_ranks(graph: Graph) -> Graph:
     """How many results a graph gives is an input, for which the tracer has no name: it is `k`."""
-    for output in model.graph.output:
+    for output in graph.model.graph.output:
         if output.name in RANKED:
             output.type.tensor_type.shape.dim[1].dim_param = "k"
-    return model
+    return graph
 
 
-def _drop_unread(model: onnx.ModelProto) -> onnx.ModelProto:
+def _drop_unread(graph: Graph) -> Graph:
     """Optional outputs that nobody reads lose their names, else the runtime would fill them at every step."""
-    read = {name for node in model.graph.node for name in node.input} | {value.name for value in model.graph.output}
-    for node in model.graph.node:
+    body = graph.model.graph
+    read = {name for node in body.node for name in node.input} | {value.name for value in body.output}
+    for node in body.node:
         if node.domain == DOMAIN:
             node.output[:] = [name if name in read else "" for name in node.output]
-    return model
+    return graph
 
 
 def cache_names(layers: int) -> list[str]:
@@ -179,7 +185,7 @@ def _trace(
     shapes: Sequence[object],
     inputs: list[str],
     outputs: list[str],
-) -> onnx.ModelProto:
+) -> Graph:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -195,4 +201,4 @@ def _trace(
             verbose=False,
         )
     assert program is not None
-    return program.model_proto
+    return Graph.of_ir(program.model)

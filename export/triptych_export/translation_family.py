@@ -1,184 +1,293 @@
 """Encoder-decoder checkpoints as translation bundles."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from triptych_export.bundle_files import PRECISIONS, STABLE_PRECISION, graphs_member, write_graph, write_manifest
+from triptych_export.bundle_files import (
+    PRECISIONS,
+    STABLE_PRECISION,
+    graphs_member,
+    write_graph,
+    write_manifest,
+    write_tokenizer,
+)
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
-from triptych_export.graphs import fold_scales
-from triptych_export.parity import agreement, check_parity, decode, make_sample
+from triptych_export.folding import fold_scales, fuse_norms, head_dim
+from triptych_export.framing import LanguagePair, draw_sentences
+from triptych_export.graph import Graph
+from triptych_export.graphs import Decoding
+from triptych_export.parity import Sample, agreement, check_parity, decode, make_framed_sample, make_sample
 from triptych_export.samples import spread
 from triptych_export.shortlist import (
     SHORT_FILES,
     SHORT_PRECISION,
+    check_shortlist,
     coverage,
     learn_shortlist,
     write_short_graphs,
     write_shortlist,
 )
 from triptych_export.tracing import trace_encoder, trace_score, trace_search, trace_step
+from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
-from triptych_serving.bundle import open_bundle
+from triptych_serving.bundle import Bundle, open_bundle
 from triptych_serving.manifest import FORMAT, TRANSLATION
 from triptych_serving.shortlist import read_shortlist
-from triptych_training.checkpoint import ARCHITECTURE, Checkpoint, load_checkpoint
+from triptych_training.checkpoint import ARCHITECTURE, load_checkpoint
 from triptych_training.corpus import Pair, read_pairs
 
 KINDS = ("encoder", "step", "search", "score")
+TARGET_TOKENIZER = "target_tokenizer.json"
+NO_LANGUAGE = "und"  # of models that turn any text into any other
 PARITY_SENTENCES = 300
-HEAD_MULTIPLE = 8  # of GroupQueryAttention
+DRAWN_SENTENCES, FEWEST_SENTENCES = 200, 32  # of a small and of a large model that comes without any
+DRAWN_LENGTH = 64  # tokens of their translations
+DRAWN_WORK = 20_000_000_000  # parameters times sentences: some minutes
 QUALITY_SLOTS = 16
 
 
-class TranslationFamily:
-    """A translation checkpoint.
+def open_translation_family(
+    folder: Path, valid: Sequence[str], lexicon: Sequence[str] = (), stable: bool = False
+) -> "TranslationFamily":
+    """A checkpoint folder that a training of ours wrote.
 
     Args:
-        folder: what a training wrote.
+        folder: the checkpoint.
         valid: files of sentence pairs for parity and BLEU; empty: the sample in the folder.
         lexicon: files of sentence pairs that a shortlist is learnt from; empty: there is none.
         stable: write int8-stable too.
 
     Raises:
-        SourceError: the runtime's operators cannot take the shape, or there are no sentences.
+        SourceError: there are no sentences.
         TrainingError: checkpoint or sentences cannot be read.
     """
+    source = TranslationSource.of(load_checkpoint(folder))
+    pairs = read_pairs(valid) if valid else list(source.samples)
+    if not pairs:
+        raise SourceError(f"{folder}: holds no sentences for the parity check; name a file of pairs with --valid")
+    return TranslationFamily(source, pairs, read_pairs(lexicon), stable)
 
-    def __init__(self, folder: Path, valid: Sequence[str], lexicon: Sequence[str] = (), stable: bool = False) -> None:
-        self.checkpoint = load_checkpoint(folder)
-        _check_shape(self.checkpoint)
-        self.pairs = _pairs(folder, self.checkpoint, valid)
-        self.lexicon_pairs = read_pairs(lexicon)
+
+class TranslationFamily:
+    """A translation model, wherever it was trained.
+
+    Args:
+        source: the model and what belongs to it.
+        pairs: sentence pairs for parity and BLEU, of the model's first languages; empty: sentences are drawn by lot, and there
+            is no BLEU.
+        lexicon_pairs: what a shortlist is learnt from; empty: there is none.
+        stable: write int8-stable too.
+
+    Raises:
+        SourceError: there can be no shortlist.
+    """
+
+    def __init__(
+        self,
+        source: TranslationSource,
+        pairs: Sequence[Pair] = (),
+        lexicon_pairs: Sequence[Pair] = (),
+        stable: bool = False,
+    ) -> None:
+        self.source = source
+        self.pairs = pairs
+        self.lexicon_pairs = lexicon_pairs
+        self.languages = LanguagePair.first(source)
         self.precisions = (*PRECISIONS, STABLE_PRECISION) if stable else PRECISIONS
+        if lexicon_pairs:
+            check_shortlist(source)
 
     @property
     def default_name(self) -> str:
-        return f"{self.checkpoint.source_language}-{self.checkpoint.target_language}"
+        if len(self.source.sources) > 1 or len(self.source.targets) > 1 or NO_LANGUAGE in self.source.targets:
+            return self.source.family
+        return f"{self.languages.source}-{self.languages.target}"
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        return self.checkpoint.provenance
+        return self.source.provenance
 
     def describe(self) -> Description:
-        config = self.checkpoint.model.config
-        shape = f"{config.decoder_layers}, {config.heads}, {config.model_dim // config.heads}"
+        config = self.source.model.config
+        shape = f"{config.decoder_layers}, {config.decoder_block.heads}, {config.decoder_block.attention.head_dim}"
         rows = {
             "decoder layers, heads, head size": shape,
-            "longest source, target (tokens)": f"{config.max_positions}, {config.max_positions}",
+            "longest source, target (tokens)": f"{self.source.max_source}, {self.source.max_target}",
         }
-        return Description(f"Translates {self.checkpoint.source_language} to {self.checkpoint.target_language}.", rows)
+        return Description(_sentence(self.source), rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        write_translation(self.checkpoint, folder, say, self.lexicon_pairs, self.precisions)
+        write_translation(self.source, folder, say, self.lexicon_pairs, self.precisions)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
-        return _measure(self.checkpoint, folder, self.pairs, say)
+        """Parity of fp32, agreement of the other precisions; BLEU of all where there are references."""
+        sources, references = self._known_pairs()
+        say("decoding in PyTorch")
+        sample = self._sample(sources)
+        say("comparing the bundle with PyTorch, token by token")
+        parity: Report = {"fp32": check_parity(folder, "fp32", sample)}
+        bundle = open_bundle(folder)
+        for precision in [p for p in bundle.manifest.precisions if p != "fp32"]:
+            outputs = decode(bundle, precision, sample.sources, sample.max_length, QUALITY_SLOTS, sample.prefixes)
+            parity[precision] = agreement(sample.expected, outputs)
+        metrics: Report = {}
+        if references:
+            say("measuring BLEU")
+            metrics = self._quality(bundle, sources, references)
+        if SHORT_PRECISION in bundle.manifest.precisions:
+            shortlist = read_shortlist(bundle.path(SHORT_FILES["shortlist"]), self.source.model.config.vocabulary_size)
+            metrics |= coverage(shortlist, sample.sources, sample.expected)
+        return parity, metrics
+
+    def _known_pairs(self) -> tuple[list[list[int]], list[str]]:
+        """Sources, framed, that are short enough, and their references."""
+        encoded = self.languages.encode(self.source.tokenizer, [source for source, _ in self.pairs])
+        fitting = [
+            (ids, target) for ids, (_, target) in zip(encoded, self.pairs, strict=True) if len(ids) <= self.source.max_source
+        ]
+        return [ids for ids, _ in fitting], [target for _, target in fitting]
+
+    def _sample(self, sources: Sequence[list[int]]) -> Sample:
+        model, longest = self.source.model, self.source.max_target - 1
+        if self.source.family == ARCHITECTURE:
+            return make_sample(model, spread(sources, PARITY_SENTENCES), longest)
+        count = max(FEWEST_SENTENCES, min(DRAWN_SENTENCES, DRAWN_WORK // sum(p.numel() for p in model.parameters())))
+        if sources:
+            chosen = spread(sources, count)
+            prefixes = [self.languages.ahead.forced] * len(chosen)
+        else:
+            chosen, prefixes = draw_sentences(self.source, count)
+        return make_framed_sample(model, chosen, prefixes, min(DRAWN_LENGTH, longest), suppressed_tokens(self.source))
+
+    def _quality(self, bundle: Bundle, sources: Sequence[list[int]], references: Sequence[str]) -> Report:
+        metrics: Report = {"validation_pairs": len(sources)}
+        scorer = BLEU()
+        forced, longest = self.languages.ahead.forced, self.source.max_target - 1
+        for precision in bundle.manifest.precisions:
+            outputs = decode(bundle, precision, sources, longest, QUALITY_SLOTS, [forced] * len(sources))
+            texts = self.source.targets_tokenizer.decode_batch([output[len(forced) :] for output in outputs])
+            metrics[f"bleu_{precision.replace('-', '_')}"] = round(scorer.corpus_score(texts, [list(references)]).score, 2)
+        metrics["sacrebleu_signature"] = str(scorer.get_signature())
+        return metrics
 
 
 def write_translation(
-    checkpoint: Checkpoint,
+    source: TranslationSource,
     folder: Path,
     say: Say,
     lexicon_pairs: Sequence[Pair] = (),
     precisions: Sequence[str] = PRECISIONS,
 ) -> None:
-    """Graphs in some precisions, tokenizer and a first manifest; with a shortlist where there are pairs to learn it from."""
+    """Graphs in some precisions, tokenizers and a first manifest; with a shortlist where there are pairs to learn it from."""
     folder.mkdir()
-    folded = fold_scales(checkpoint.model)
     say("tracing the graphs")
-    graphs = {
-        "encoder": trace_encoder(folded),
-        "step": trace_step(folded),
-        "search": trace_search(folded),
-        "score": trace_score(checkpoint.model),
-    }
     weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in precisions}
-    for precision, file in weights.items():
-        for kind, graph in graphs.items():
-            write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision)
+    for kind, trace in _traces(source).items():
+        _write_kind(kind, trace(), folder, weights)  # no graph is kept while the next one is traced
     if lexicon_pairs:
-        write_short_graphs(folded, folder, weights["int8"])
+        write_short_graphs(source, _decoding(source), folder, weights["int8"])
         say(f"learning the shortlist from {len(lexicon_pairs):,} pairs")
-        write_shortlist(learn_shortlist(checkpoint, lexicon_pairs), folder / SHORT_FILES["shortlist"])
-    checkpoint.tokenizer.save(str(folder / "tokenizer.json"))
-    write_manifest(folder, translation_manifest(checkpoint, precisions, shortlist=bool(lexicon_pairs)))
+        write_shortlist(learn_shortlist(source, lexicon_pairs), folder / SHORT_FILES["shortlist"])
+    write_tokenizer(source.tokenizer, folder / "tokenizer.json")
+    if source.target_tokenizer is not None:
+        write_tokenizer(source.target_tokenizer, folder / TARGET_TOKENIZER)
+    write_manifest(folder, translation_manifest(source, precisions, shortlist=bool(lexicon_pairs)))
 
 
 def translation_manifest(
-    checkpoint: Checkpoint, precisions: Sequence[str] = PRECISIONS, shortlist: bool = False
+    source: TranslationSource, precisions: Sequence[str] = PRECISIONS, shortlist: bool = False
 ) -> dict[str, Any]:
-    """All that the checkpoint says."""
+    """All that the model's source says."""
     graphs = {p: graphs_member(KINDS, p) for p in precisions}
     if shortlist:
         graphs[SHORT_PRECISION] = {**graphs_member(KINDS, "int8"), **SHORT_FILES}
-    config = checkpoint.model.config
+    config = source.model.config
     return {
         "format": FORMAT,
         "task": TRANSLATION,
-        "family": ARCHITECTURE,
-        "source_languages": [checkpoint.source_language],
-        "target_languages": [checkpoint.target_language],
+        "family": source.family,
+        "source_languages": list(source.sources),
+        "target_languages": list(source.targets),
+        **_optional(source),
         "tokens": {"pad": config.pad_id, "start": config.bos_id, "end": config.eos_id},
-        "limits": {"max_source_tokens": config.max_positions, "max_target_tokens": config.max_positions},
+        "limits": {"max_source_tokens": source.max_source, "max_target_tokens": source.max_target},
         "decoder": {
             "layers": config.decoder_layers,
-            "heads": config.heads,
-            "head_dim": config.model_dim // config.heads,
+            "heads": config.decoder_block.heads,
+            "head_dim": head_dim(source.model),
         },
         "precisions": graphs,
         "default_precision": "fp32",
-        "generation": {"max_length": config.max_positions - 1},
+        "generation": {"max_length": source.max_target - 1, **source.generation},
         "provenance": {},
         "metrics": {},
         "parity": {},
     }
 
 
-def _check_shape(checkpoint: Checkpoint) -> None:
-    config = checkpoint.model.config
-    size = config.model_dim // config.heads
-    if size % HEAD_MULTIPLE:
-        raise SourceError(
-            f"model_dim {config.model_dim} with {config.heads} heads: a head has {size} dimensions; "
-            f"ONNX Runtime's attention takes multiples of {HEAD_MULTIPLE}"
-        )
+def _write_kind(kind: str, graph: Graph, folder: Path, weights: Mapping[str, WeightsFile]) -> None:
+    """One graph in every precision."""
+    for precision, file in weights.items():
+        write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision)
 
 
-def _pairs(folder: Path, checkpoint: Checkpoint, valid: Sequence[str]) -> list[Pair]:
-    pairs = read_pairs(valid) if valid else list(checkpoint.samples)
-    if not pairs:
-        raise SourceError(f"{folder}: holds no sentences for the parity check; name a file of pairs with --valid")
-    return pairs
+def suppressed_tokens(source: TranslationSource) -> tuple[int, ...]:
+    """Tokens that no translation has."""
+    return tuple(run[0] for run in source.generation.get("suppressed_tokens", ()) if len(run) == 1)
 
 
-def _measure(checkpoint: Checkpoint, folder: Path, pairs: Sequence[Pair], say: Say) -> tuple[Report, Report]:
-    """Parity of fp32, agreement of the other precisions, BLEU of all."""
-    config = checkpoint.model.config
-    encodings = checkpoint.tokenizer.encode_batch([source for source, _ in pairs])
-    sources = [encoding.ids for encoding in encodings if len(encoding.ids) <= config.max_positions]
-    references = [t for (_, t), e in zip(pairs, encodings, strict=True) if len(e.ids) <= config.max_positions]
-    say("decoding in PyTorch")
-    sample = make_sample(checkpoint.model, spread(sources, PARITY_SENTENCES), config.max_positions - 1)
-    say("comparing the bundle with PyTorch, token by token")
-    parity: Report = {"fp32": check_parity(folder, "fp32", sample)}
-    bundle = open_bundle(folder)
-    for precision in [p for p in bundle.manifest.precisions if p != "fp32"]:
-        outputs = decode(bundle, precision, sample.sources, sample.max_length, QUALITY_SLOTS)
-        parity[precision] = agreement(sample.expected, outputs)
-    say("measuring BLEU")
-    metrics: Report = {"validation_pairs": len(sources)}
-    scorer = BLEU()
-    for precision in bundle.manifest.precisions:
-        outputs = decode(bundle, precision, sources, config.max_positions - 1, QUALITY_SLOTS)
-        texts = checkpoint.tokenizer.decode_batch(outputs)
-        metrics[f"bleu_{precision.replace('-', '_')}"] = round(scorer.corpus_score(texts, [references]).score, 2)
-    metrics["sacrebleu_signature"] = str(scorer.get_signature())
-    if SHORT_PRECISION in bundle.manifest.precisions:
-        shortlist = read_shortlist(bundle.path(SHORT_FILES["shortlist"]), config.vocabulary_size)
-        metrics |= coverage(shortlist, sample.sources, sample.expected)
-    return parity, metrics
+def _traces(source: TranslationSource) -> Mapping[str, Callable[[], Graph]]:
+    """By kind; each is traced when the one before is written."""
+    folded, plain, decoding = fuse_norms(fold_scales(source.model)), fuse_norms(source.model), _decoding(source)
+    return {
+        "encoder": lambda: trace_encoder(folded, decoding),
+        "step": lambda: trace_step(folded, decoding),
+        "search": lambda: trace_search(folded, decoding),
+        "score": lambda: trace_score(plain, decoding),
+    }
+
+
+def _decoding(source: TranslationSource) -> Decoding:
+    edits_last = source.generation.get("rules") == "transformers"
+    renormalizes = bool(source.generation.get("renormalize", False))
+    return Decoding(source.max_source, source.max_target, suppressed_tokens(source), edits_last, renormalizes)
+
+
+def _optional(source: TranslationSource) -> dict[str, Any]:
+    """Members that say what is not usual."""
+    sources = {code: {"before": frame.before, "after": frame.after} for code, frame in source.sources.items()}
+    targets = {
+        code: {"text": frame.text, "before": frame.before, "forced": frame.forced} for code, frame in source.targets.items()
+    }
+    members = {
+        "frames": _filled({"sources": _filled_each(sources), "targets": _filled_each(targets)}),
+        "target_tokenizer": TARGET_TOKENIZER if source.target_tokenizer else "",
+    }
+    return _filled(members) | ({} if source.splits else {"splits": False})
+
+
+def _filled_each(values: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    return _filled({name: _filled(each) for name, each in values.items()})
+
+
+def _filled(values: Mapping[str, object]) -> dict[str, object]:
+    """Without empty members."""
+    return {name: value for name, value in values.items() if value}
+
+
+def _sentence(source: TranslationSource) -> str:
+    sources, targets = list(source.sources), list(source.targets)
+    if NO_LANGUAGE in targets:
+        return "Turns texts into other texts."
+    if len(sources) == len(targets) == 1:
+        return f"Translates {sources[0]} to {targets[0]}."
+    return f"Translates {_languages(sources)} to {_languages(targets)}."
+
+
+def _languages(codes: Sequence[str]) -> str:
+    return codes[0] if len(codes) == 1 else f"{len(codes)} languages"

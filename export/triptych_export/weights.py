@@ -6,7 +6,10 @@ ONNX external data, https://onnx.ai/onnx/repo-docs/ExternalData.html
 import hashlib
 from pathlib import Path
 
-from onnx import ModelProto, StringStringEntryProto, TensorProto, numpy_helper
+import numpy as np
+from onnx import StringStringEntryProto, TensorProto, numpy_helper
+
+from triptych_export.graph import Graph, tensor_bytes
 
 ALIGNMENT = 4_096  # bytes; what memory mapping asks for
 SMALLEST = 1_024  # bytes; smaller tensors stay in the graph
@@ -21,14 +24,17 @@ class WeightsFile:
         self._end = 0
         path.write_bytes(b"")
 
-    def externalize(self, model: ModelProto) -> None:
-        """Move the large initializers of `model` into the file; the model then refers to it by name."""
-        for tensor in model.graph.initializer:
-            data = numpy_helper.to_array(tensor).tobytes()
-            if len(data) >= SMALLEST:
+    def externalize(self, graph: Graph) -> None:
+        """Move the large initializers of `graph` into the file, one by one; its message then refers to the file by name."""
+        for tensor in graph.model.graph.initializer:
+            if tensor_bytes(tensor) >= SMALLEST:
+                data = np.ascontiguousarray(graph.values(tensor)).data.cast("B")
                 self._refer(tensor, self._store(data), len(data))
+            elif tensor.name in graph.tensors:
+                tensor.CopyFrom(numpy_helper.from_array(graph.values(tensor), tensor.name))
+        graph.tensors.clear()
 
-    def _store(self, data: bytes) -> int:
+    def _store(self, data: memoryview) -> int:
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._offsets:
             offset = -(-self._end // ALIGNMENT) * ALIGNMENT

@@ -1,4 +1,4 @@
-"""Both stems of the ViT family, with large random weights: the graph's probabilities are PyTorch's."""
+"""Every kind of image model, with large random weights: the graph's probabilities are PyTorch's."""
 
 from pathlib import Path
 
@@ -10,10 +10,12 @@ from torch import nn
 
 from triptych_export.answers import check_answers, compare_answers
 from triptych_export.bundle_files import write_encoder
-from triptych_export.image_graphs import ImageGraph
-from triptych_export.parity_image import Pixels, answer_images_in_session, answer_images_in_torch
+from triptych_export.generated_images import Pixels
+from triptych_export.image_graphs import image_graph
+from triptych_export.parity_image import answer_images_in_session, answer_images_in_torch
 from triptych_export.tracing import trace_image
 from triptych_serving.session import Session
+from triptych_training.swin import Swin, SwinConfig
 from triptych_training.vit import Vit, VitConfig
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -22,14 +24,20 @@ SHAPES = {
     "patches": VitConfig(CLASSES, SIDE, 8, model_dim=48, heads=3, feedforward_dim=80, layers=3),
     "convolutions": VitConfig(CLASSES, SIDE, 8, model_dim=48, heads=3, feedforward_dim=80, layers=2, stem="convolution"),
     "one layer": VitConfig(CLASSES, SIDE, 16, model_dim=32, heads=2, feedforward_dim=64, layers=1),
+    "distilled": VitConfig(
+        CLASSES, SIDE, 8, model_dim=32, heads=2, feedforward_dim=64, layers=2, distillation_token=True, distillation_head=True
+    ),
+    # A grid of 11 x 11, then 6 x 6: patches, windows and merges all need padding; of two shifted layers one is padded.
+    "windows": SwinConfig(CLASSES, SIDE, 3, model_dim=32, depths=(2, 2), heads=(2, 4), window_size=3),
 }
-Exported = tuple[Vit, Path]
+Model = Vit | Swin
+Exported = tuple[Model, Path]
 
 
-def make_model(shape: VitConfig) -> Vit:
+def make_model(shape: VitConfig | SwinConfig) -> Model:
     """Weights at which a lost bias shows, and batch statistics as after a training."""
     torch.manual_seed(5)
-    model = Vit(shape).eval()
+    model = (Vit(shape) if isinstance(shape, VitConfig) else Swin(shape)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -43,7 +51,7 @@ def make_model(shape: VitConfig) -> Vit:
 @pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     model, folder = make_model(request.param), tmp_path_factory.mktemp("graph")
-    write_encoder(trace_image(ImageGraph(model, MEAN, STD)), folder)
+    write_encoder(trace_image(image_graph(model, MEAN, STD)), folder)
     return model, folder
 
 
@@ -91,8 +99,18 @@ def test_int8_is_near_and_needs_no_slow_kernels(exported: Exported, images: list
 def test_patches_are_multiplied_as_bytes(exported: Exported) -> None:
     model, folder = exported
     kinds = [node.op_type for node in onnx.load(folder / "graph.int8.onnx", load_external_data=False).graph.node]
-    by_patch = model.config.stem == "patch"
+    by_patch = isinstance(model.stem, nn.Conv2d)
     assert kinds.count("MatMulIntegerToFloat") == by_patch
     assert kinds.count("Cast") == (not by_patch)
-    assert kinds.count("QAttention") == model.config.layers - 1  # of the last layer only the class token is asked for
+    if isinstance(model, Vit):
+        assert kinds.count("QAttention") == model.config.layers - 1  # of the last layer only the leading tokens are asked for
     assert not {"MatMul", "Gemm", "BatchNormalization"} & set(kinds)
+
+
+def test_windows_are_cut_by_one_gather_and_attended_to_by_one_operator() -> None:
+    shape = SwinConfig(CLASSES, SIDE, 4, model_dim=32, depths=(2, 1), heads=(2, 4), window_size=4)
+    graph = trace_image(image_graph(make_model(shape), MEAN, STD)).model.graph
+    kinds = [node.op_type for node in graph.node]
+    assert kinds.count("MultiHeadAttention") == 3
+    assert kinds.count("Gather") == 2 * 2 + 1  # in and out of windows; one window is the whole grid; the merge
+    assert not {"Slice", "Pad", "Concat", "Expand"} & set(kinds)

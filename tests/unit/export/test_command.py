@@ -17,7 +17,7 @@ def run(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("none",), "none: not a checkpoint folder, missing config.json"),
+        (("none",), "none: not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de"),
         ((str(HERE / "checkpoint"), "--valid", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
         ((str(HERE / "checkpoint"), "--name", "a/b"), "name: 'a/b' is not a plain folder name"),
         ((str(HERE / "checkpoint"), "--shortlist", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),

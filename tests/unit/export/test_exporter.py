@@ -16,29 +16,28 @@ from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.samples import spread
 from triptych_export.translation_family import translation_manifest
+from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle import open_bundle
-from triptych_training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.checkpoint import load_checkpoint, save_checkpoint
 from triptych_training.encoder_checkpoint import VIT
-from triptych_training.errors import CheckpointError
-from triptych_training.transformer import Transformer
 
 from ...fixtures.toy import BUNDLE, HERE, PAIRS
 
 CHECKPOINT = HERE / "checkpoint"
 
 
-def copy_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None], *more: object) -> None:
+def copy_graphs(source: TranslationSource, folder: Path, say: Callable[[str], None], *more: object) -> None:
     """What tracing and quantizing this very checkpoint gave."""
     shutil.copytree(BUNDLE, folder)
     (folder / "MODEL_CARD.md").unlink()
-    write_manifest(folder, translation_manifest(checkpoint))
+    write_manifest(folder, translation_manifest(source))
 
 
-def spoil_graphs(checkpoint: Checkpoint, folder: Path, say: Callable[[str], None], *more: object) -> None:
-    copy_graphs(checkpoint, folder, say)
+def spoil_graphs(source: TranslationSource, folder: Path, say: Callable[[str], None], *more: object) -> None:
+    copy_graphs(source, folder, say)
     weights = np.fromfile(folder / "weights.fp32.bin", np.float32)
     (weights[::-1] * 1.5).tofile(folder / "weights.fp32.bin")
-    write_manifest(folder, translation_manifest(checkpoint))
+    write_manifest(folder, translation_manifest(source))
 
 
 @pytest.fixture(autouse=True)
@@ -203,18 +202,8 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> No
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="not a checkpoint folder"):
+    with pytest.raises(SourceError, match="not a checkpoint folder"):
         export(tmp_path, ExportOptions(tmp_path / "models"), lambda line: None)
-
-
-def test_heads_that_the_runtime_cannot_take_are_refused(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(CHECKPOINT)
-    model = Transformer(replace(checkpoint.model.config, model_dim=48, heads=4))
-    save_checkpoint(replace(checkpoint, model=model), tmp_path / "model")
-    message = refuse(ExportOptions(tmp_path / "models"), tmp_path / "model")
-    assert message.startswith(
-        "model_dim 48 with 4 heads: a head has 12 dimensions; ONNX Runtime's attention takes multiples of 8"
-    )
 
 
 def test_sources_for_parity_are_spread_over_all() -> None:

@@ -1,7 +1,4 @@
-"""What is prepared before tracing: folded scales, an arg-max in two stages."""
-
-import copy
-from functools import partial
+"""What the graphs do beside the model: an arg-max in two stages, suppressed tokens, edits of probabilities."""
 
 import numpy as np
 import pytest
@@ -10,41 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
-from torch import nn
-from torch.nn import functional
+from torch import Tensor, nn
 
-from triptych_export.graphs import _blocked, fold_scales, two_stage_argmax
-from triptych_training.transformer import Transformer, TransformerConfig
-
-
-@pytest.fixture
-def model() -> Transformer:
-    torch.manual_seed(3)
-    shape = TransformerConfig(vocabulary_size=40, model_dim=24, heads=3, feedforward_dim=32, encoder_layers=2, decoder_layers=2)
-    model = Transformer(shape).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
-
-
-@torch.inference_mode()
-def test_a_folded_decoder_needs_no_scale_in_its_attention(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, target = torch.randint(3, 40, (2, 9)), torch.randint(3, 40, (2, 6))
-    memory = model.encoder(source, None)
-    expected = model.decoder(target, memory, None)
-    unscaled = partial(functional.scaled_dot_product_attention, scale=1.0)
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", unscaled)
-    torch.testing.assert_close(fold_scales(model).decoder(target, memory, None), expected, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(model.decoder(target, memory, None), expected, atol=1e-2)
-
-
-def test_folding_leaves_the_original_as_it_was(model: Transformer) -> None:
-    before = copy.deepcopy(model.state_dict())
-    folded = fold_scales(model.train())
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-    assert model.training
-    assert not folded.training
+from triptych_export.graphs import Decoding, _edited, _suppress, block_width, two_stage_argmax
 
 
 @st.composite
@@ -61,30 +26,66 @@ def test_two_stages_choose_as_one_and_the_first_of_equals(case: tuple[NDArray[np
     assert two_stage_argmax(torch.from_numpy(logits), columns).tolist() == np.argmax(logits, axis=1).tolist()
 
 
+@pytest.mark.parametrize("size", [1, 7, 256, 257, 340, 8_000, 32_128, 50_265, 58_101])
+def test_a_vocabulary_falls_into_equal_blocks(size: int) -> None:
+    width = block_width(size)
+    assert size % width == 0
+    assert width <= 1_024
+
+
+@pytest.mark.parametrize("size", [1_031, 8_011, 256_206])
+def test_some_vocabularies_fall_into_no_blocks(size: int) -> None:
+    assert block_width(size) == 0
+
+
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "biased"])
-@pytest.mark.parametrize("size", [1, 7, 256, 257, 331, 340, 1_000, 8_000, 8_011])
 @torch.inference_mode()
-def test_any_vocabulary_falls_into_equal_blocks_with_the_same_choice(size: int, bias: bool) -> None:
-    torch.manual_seed(size)
-    projection = nn.Linear(8, size, bias=bias)
-    blocked, columns = _blocked(projection)
-    assert blocked.out_features % columns == 0
-    assert blocked.out_features - size < columns
+def test_suppressed_tokens_are_never_the_best_and_weights_are_shared(bias: bool) -> None:
+    projection = nn.Linear(8, 40, bias=bias)
+    suppressed = _suppress(projection, (0, 7, 39))
     hidden = torch.randn(200, 8) * 100
-    chosen = two_stage_argmax(blocked(hidden), columns)
-    assert torch.equal(chosen, projection(hidden).argmax(-1))
-    torch.testing.assert_close(blocked(hidden)[:, :size], projection(hidden))
+    logits = projection(hidden)
+    logits[:, [0, 7, 39]] = -torch.inf
+    assert torch.equal(suppressed(hidden).argmax(-1), logits.argmax(-1))
+    assert suppressed.weight is projection.weight
+    assert _suppress(projection, ()) is projection
 
 
-@torch.inference_mode()
-def test_what_fills_the_vocabulary_up_is_never_chosen() -> None:
-    projection = nn.Linear(4, 331, bias=False)
-    projection.weight.fill_(-1.0)
-    blocked, columns = _blocked(projection)
-    assert blocked.out_features > 331
-    assert two_stage_argmax(blocked(torch.full((1, 4), 1e6)), columns).tolist() == [0]
+def edits(*values: tuple[int, float, float]) -> list[Tensor]:
+    tokens, factors, offsets = zip(*values, strict=True)
+    return [torch.tensor([tokens]), torch.tensor([factors]), torch.tensor([offsets])]
 
 
-def test_a_vocabulary_that_needs_no_filling_keeps_its_projection() -> None:
-    projection = nn.Linear(4, 8_000, bias=False)
-    assert _blocked(projection) == (projection, 80)
+LOGITS = torch.tensor([[2.0, -1.0, 0.5, 3.0]])
+FIRST = Decoding(8, 8)
+LAST = Decoding(8, 8, edits_last=True)
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1.0, -1e9), (1.5, 0.0), (0.5, 0.25)])
+def test_edits_that_come_first_change_logits(factor: float, offset: float) -> None:
+    expected = LOGITS.clone()
+    expected[0, 0], expected[0, 1] = 2 / factor + offset, -1 * factor + offset
+    found = _edited(LOGITS, edits((0, factor, offset), (1, factor, offset), (0, factor, offset)), FIRST)
+    torch.testing.assert_close(found, expected.log_softmax(-1))
+
+
+def test_edits_that_come_last_change_log_probabilities() -> None:
+    expected = LOGITS.log_softmax(-1)
+    expected[0, 0] *= 1.5
+    expected[0, 2] -= 1e9
+    torch.testing.assert_close(_edited(LOGITS, edits((0, 1.5, 0.0), (2, 1.0, -1e9)), LAST), expected)
+
+
+def test_negative_factors_change_logits_under_the_softmax_of_all() -> None:
+    normaliser = LOGITS.logsumexp(-1)
+    expected = LOGITS.clone()
+    expected[0, 0], expected[0, 1] = 2 / 1.5, -1 * 1.5
+    found = _edited(LOGITS, edits((0, -1.5, 0.0), (1, -1.5, 0.0), (2, -1.0, 0.0)), LAST)
+    torch.testing.assert_close(found, expected - normaliser)
+
+
+def test_what_is_normalised_again_makes_one() -> None:
+    given = edits((0, 1.5, 0.0), (2, 1.0, -1e9))
+    found = _edited(LOGITS, given, Decoding(8, 8, edits_last=True, renormalizes=True))
+    torch.testing.assert_close(found, _edited(LOGITS, given, LAST).log_softmax(-1))
+    assert found.exp().sum() == pytest.approx(1)

@@ -1,5 +1,6 @@
 """The comparison that every export must pass."""
 
+import copy
 import json
 import shutil
 from collections.abc import Callable
@@ -7,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from triptych_export.bundle_files import write_manifest
 from triptych_export.errors import ParityError, SourceError
-from triptych_export.parity import Sample, agreement, check_parity, make_sample
+from triptych_export.parity import Sample, agreement, check_parity, find_ties, make_framed_sample, make_sample
 from triptych_training.checkpoint import Checkpoint, load_checkpoint
 from triptych_training.greedy import greedy
 
@@ -95,3 +98,58 @@ def test_agreement_counts_sentences_and_tokens_in_their_place() -> None:
     same, shorter = agreement([[1, 2], [3]], [[1, 2], [3]]), agreement([[1, 2, 3, 4], [5], []], [[1, 2], [5], [6]])
     assert same == {"identical_sentences_percent": 100, "token_agreement_percent": 100}
     assert shorter == {"identical_sentences_percent": 33.33, "token_agreement_percent": 50}
+
+
+def test_a_bundle_follows_prefixes(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+    """Each translation begins with its own, which counts among the tokens."""
+    chosen = sources[::32]
+    prefixes = [(20 + index % 3, 9) for index in range(len(chosen))]
+    sample = make_framed_sample(checkpoint.model, chosen, prefixes, LENGTH, ())
+    assert [tuple(answer[:2]) for answer in sample.expected] == prefixes
+    assert check_parity(BUNDLE, "fp32", sample)["identical"] is True
+    without = Sample(sample.sources, sample.expected, LENGTH)
+    with pytest.raises(ParityError, match="sentences differ"):
+        check_parity(BUNDLE, "fp32", without)
+
+
+def test_models_of_others_must_give_different_answers_too(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+    chosen = sources[:4] * 3
+    with pytest.raises(SourceError, match=r"gives 4 for 12 sentences, less than half as many; .* with --valid"):
+        make_framed_sample(checkpoint.model, chosen, [()] * 12, 10, ())
+    assert len(make_framed_sample(checkpoint.model, sources[:4] * 2, [()] * 8, 10, ()).expected) == 8
+
+
+def test_suppressed_tokens_are_in_no_answer(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+    usual = make_framed_sample(checkpoint.model, sources[:8], [()] * 8, 12, ())
+    banned = tuple({token for answer in usual.expected for token in answer[:2]})
+    sample = make_framed_sample(checkpoint.model, sources[:8], [()] * 8, 12, banned)
+    assert not {token for answer in sample.expected for token in answer} & set(banned)
+
+
+@pytest.mark.parametrize(("difference", "tie"), [(0.0, True), (1.0, False)])
+def test_two_tokens_may_be_taken_for_each_other_where_pytorch_does(
+    difference: float, tie: bool, checkpoint: Checkpoint, sample: Sample
+) -> None:
+    """The bundle gives one, the expectation names the other."""
+    expected = [list(row) for row in sample.expected]
+    token, expected[7][3] = expected[7][3], 99
+    twins = copy.deepcopy(checkpoint.model)
+    with torch.no_grad():
+        twins.projection.weight = nn.Parameter(twins.projection.weight.detach().clone())
+        twins.projection.weight[99] = twins.projection.weight[token] * (1 + difference)
+    ties = find_ties(twins, sample.sources, expected)
+    assert ((3, token) in ties[7]) == tie
+    edited = Sample(sample.sources, expected, LENGTH, ties=ties)
+    if tie:
+        report = check_parity(BUNDLE, "fp32", edited)
+        assert (report["identical"], report["ties"]) == (False, 1)
+    else:
+        with pytest.raises(ParityError, match="1 of 48 sentences differ"):
+            check_parity(BUNDLE, "fp32", edited)
+
+
+def test_answers_are_as_likely_as_themselves_alone(checkpoint: Checkpoint, sample: Sample) -> None:
+    """A trained model is sure of nearly every token."""
+    ties = find_ties(checkpoint.model, sample.sources[:8], sample.expected[:8])
+    own = [{(place, token) for place, token in enumerate([*answer, 2])} for answer in sample.expected[:8]]
+    assert ties == own

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.errors import GraphError
-from triptych_export.quantization import NARROWEST, SMALLEST_TABLE, quantize, quantize_columns
+from triptych_export.graph import Graph
+from triptych_export.quantization import NARROWEST, SMALLEST_TABLE, quantize_columns
+from triptych_export.quantization import quantize as quantize_graph
 from triptych_serving.session import Session
 
 from ...fixtures.toy import BUNDLE
@@ -30,6 +32,10 @@ ROWS = np.array([0, 7, SMALLEST_TABLE - 1, 7, 3])
 
 # The runtime has this thread flush subnormal numbers, which hypothesis would notice.
 NORMAL_FLOATS = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
+
+
+def quantize(model: ModelProto, weight_bits: int = 8) -> ModelProto:
+    return quantize_graph(Graph.of(model), weight_bits).whole()
 
 
 def make_graph(nodes: Sequence[NodeProto], outputs: Sequence[str] = ("y",), **constants: NDArray[np.float32]) -> ModelProto:

@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from triptych_export.graph import Graph
 from triptych_export.weights import ALIGNMENT, SMALLEST, WeightsFile
 
 RNG = np.random.default_rng(5)
@@ -35,7 +36,7 @@ def file(tmp_path: Path) -> WeightsFile:
 def test_a_model_comes_back_from_disk_as_it_was(tmp_path: Path, file: WeightsFile) -> None:
     weights = {"large": LARGE, "small": SMALL, "bytes": RNG.integers(-127, 127, 5_000).astype(np.int8), "scalar": np.array(2.5)}
     original, model = make_model(**weights), make_model(**weights)
-    file.externalize(model)
+    file.externalize(Graph.of(model))
     onnx.save(model, tmp_path / "model.onnx")
     loaded = onnx.load(tmp_path / "model.onnx")
     for before, after in zip(original.graph.initializer, loaded.graph.initializer, strict=True):
@@ -46,7 +47,7 @@ def test_a_model_comes_back_from_disk_as_it_was(tmp_path: Path, file: WeightsFil
 def test_small_tensors_stay_in_the_graph(file: WeightsFile) -> None:
     floats = SMALLEST // 4
     model = make_model(edge=np.ones(floats, np.float32), below=np.ones(floats - 1, np.float32))
-    file.externalize(model)
+    file.externalize(Graph.of(model))
     assert placed(model).keys() == {"edge"}
     assert model.graph.initializer[0].data_location == TensorProto.EXTERNAL
     assert not model.graph.initializer[0].raw_data
@@ -54,9 +55,9 @@ def test_small_tensors_stay_in_the_graph(file: WeightsFile) -> None:
 
 def test_equal_tensors_are_stored_once_whatever_their_name_graph_and_shape(file: WeightsFile) -> None:
     first, second = make_model(a=LARGE, b=OTHER), make_model(c=OTHER, d=LARGE.reshape(30, 40), e=LARGE + 1)
-    file.externalize(first)
+    file.externalize(Graph.of(first))
     size = file.path.stat().st_size
-    file.externalize(second)
+    file.externalize(Graph.of(second))
     assert placed(second)["c"] == placed(first)["b"]
     assert placed(second)["d"] == placed(first)["a"]
     assert list(second.graph.initializer[1].dims) == [30, 40]
@@ -65,7 +66,7 @@ def test_equal_tensors_are_stored_once_whatever_their_name_graph_and_shape(file:
 
 def test_every_tensor_starts_on_a_page(file: WeightsFile) -> None:
     model = make_model(a=LARGE, b=OTHER, c=LARGE + 1)
-    file.externalize(model)
+    file.externalize(Graph.of(model))
     offsets = placed(model)
     assert [offset % ALIGNMENT for offset in offsets.values()] == [0, 0, 0]
     assert len(set(offsets.values())) == 3
@@ -73,6 +74,6 @@ def test_every_tensor_starts_on_a_page(file: WeightsFile) -> None:
 
 def test_a_graph_names_the_file_without_a_folder(file: WeightsFile) -> None:
     model = make_model(a=LARGE)
-    file.externalize(model)
+    file.externalize(Graph.of(model))
     [location] = [e.value for e in model.graph.initializer[0].external_data if e.key == "location"]
     assert location == "weights.bin"

@@ -1,0 +1,35 @@
+"""Relative positions in graphs: the bias of every distance in a table, of which a graph looks up those that it needs.
+
+Shapes: `B` rows, `H` heads, `S` source and `T` target positions.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_training.relative import RelativeBias
+
+
+class DistanceBias(nn.Module):
+    """What T5 adds to attention scores (Raffel et al. 2020, section 2.1); beyond the table's ends, all distances are one."""
+
+    def __init__(self, bias: RelativeBias) -> None:
+        super().__init__()
+        self.last = bias.max_distance
+        self.first = -self.last if bias.bidirectional else 0  # of the distances of a query from its key
+        numbers = bias.bucket(-torch.arange(self.first, self.last + 1))
+        self.table = nn.Parameter(bias.table.weight.detach()[numbers], requires_grad=False)  # [distances, H]
+
+    def forward(self, length: Tensor) -> Tensor:
+        """Between all places of `length` `[T]` int64, which counts them: `[1, H, T, T]`."""
+        return self._look_up(length[:, None] - length)[None]
+
+    def at(self, positions: Tensor, capacity: int) -> Tensor:
+        """Of one query a row, at `positions` `[B]` int32, from the first `capacity` keys: `[B, H, 1, capacity]`."""
+        keys = torch.arange(capacity, dtype=torch.int32)
+        return self._look_up(positions[:, None] - keys).transpose(0, 1)[:, :, None]
+
+    def _look_up(self, distances: Tensor) -> Tensor:
+        """`[N, M]` -> `[H, N, M]`."""
+        places = distances.clamp(self.first, self.last) - self.first
+        return functional.embedding(places, self.table).permute(2, 0, 1)

@@ -1,0 +1,75 @@
+"""Sentences as a translation model reads them, ids within the frames of a language pair: real ones, and ones drawn by lot."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from triptych_export.translation_source import SourceFrame, TargetFrame, TranslationSource
+
+SEED = 20
+SHORTEST, LONGEST = 3, 40  # tokens of a sentence that is drawn
+LANGUAGE_PAIRS = 8  # that sentences are drawn for: each is decoded by itself
+Ids = list[int]
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """Codes of a model, and what stands around a sentence of the one that is to become one of the other."""
+
+    source: str
+    target: str
+    around: SourceFrame
+    ahead: TargetFrame
+
+    @classmethod
+    def first(cls, model: TranslationSource) -> "LanguagePair":
+        """The only pair, or the first one."""
+        return cls.of(model, next(iter(model.sources)), next(iter(model.targets)))
+
+    @classmethod
+    def of(cls, model: TranslationSource, source: str, target: str) -> "LanguagePair":
+        """By the model's codes."""
+        return cls(source, target, model.sources[source], model.targets[target])
+
+    def frame(self, ids: Sequence[int]) -> Ids:
+        """A source's own ids, end included, and all around them."""
+        return [*self.ahead.before, *self.around.before, *ids, *self.around.after]
+
+    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
+        """Texts as the model reads them."""
+        return [self.frame(encoding.ids) for encoding in tokenizer.encode_batch([self.ahead.text + text for text in texts])]
+
+
+def draw_sentences(model: TranslationSource, count: int) -> tuple[list[Ids], list[tuple[int, ...]]]:
+    """Ids in any order, and with which ids each translation begins; the same ones every time."""
+    dice = random.Random(SEED)
+    pairs = _draw_pairs(model, dice)
+    usual = _usual_ids(model)
+    end = model.tokenizer.encode("a").ids[-1]
+    sources, prefixes = [], []
+    for index in range(count):
+        pair = pairs[index % len(pairs)]
+        task = model.tokenizer.encode(pair.ahead.text).ids[:-1] if pair.ahead.text else []
+        room = model.max_source - len(pair.frame([*task, end]))
+        length = min(dice.randint(SHORTEST, LONGEST), max(1, room))
+        sources.append(pair.frame([*task, *dice.choices(usual, k=length), end]))
+        prefixes.append(pair.ahead.forced)
+    return sources, prefixes
+
+
+def _draw_pairs(model: TranslationSource, dice: random.Random) -> list[LanguagePair]:
+    """Source and target differ where they can."""
+    pairs = [(source, target) for source in model.sources for target in model.targets]
+    drawn = dice.sample(pairs, min(len(pairs), 4 * LANGUAGE_PAIRS))
+    drawn.sort(key=lambda pair: pair[0] == pair[1])
+    return [LanguagePair.of(model, source, target) for source, target in drawn[:LANGUAGE_PAIRS]]
+
+
+def _usual_ids(model: TranslationSource) -> list[int]:
+    """Ids of text."""
+    special = {id for id, token in model.tokenizer.get_added_tokens_decoder().items() if token.special}
+    config = model.model.config
+    size = min(model.tokenizer.get_vocab_size(), config.source_vocabulary_size or config.vocabulary_size)
+    return [id for id in range(size) if id not in special | {config.pad_id, config.bos_id, config.eos_id}]

@@ -1,0 +1,89 @@
+"""A graph whose large weights are made when they are asked for, one at a time: a model never lies in memory twice.
+
+ONNX keeps a graph in one protobuf message, which can hold 2 GB at most; here the message says of large weights only which they
+are, and `tensors` makes their values.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+LARGE = 1_024  # bytes; what is smaller stays in the message
+
+Array = NDArray[Any]
+Maker = Callable[[], Array]
+
+
+@dataclass
+class Graph:
+    """`model`, of whose initializers those that `tensors` makes have a type and dimensions, but no values."""
+
+    model: ModelProto
+    tensors: dict[str, Maker] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: ModelProto) -> "Graph":
+        """A message that is whole."""
+        return cls(model)
+
+    @classmethod
+    def of_ir(cls, model: ir.Model) -> "Graph":
+        """A traced program; its weights stay where they are."""
+        tensors: dict[str, Maker] = {}
+        hollow: dict[str, TensorProto] = {}
+        for name, value in model.graph.initializers.items():
+            constant = value.const_value
+            if constant is not None and constant.nbytes >= LARGE:
+                tensors[name] = constant.numpy
+                hollow[name] = hollow_tensor(name, constant.dtype.value, constant.shape.numpy())
+                value.const_value = ir.tensor(np.zeros(0, np.float32), name=name)  # what would be copied into the message
+        message = ir.serde.serialize_model(model)
+        for tensor in message.graph.initializer:
+            if tensor.name in hollow:
+                tensor.CopyFrom(hollow[tensor.name])
+        return cls(message, tensors)
+
+    def copy(self) -> "Graph":
+        """One that can be changed without changing this one."""
+        model = ModelProto()
+        model.CopyFrom(self.model)
+        return Graph(model, dict(self.tensors))
+
+    def values(self, tensor: TensorProto) -> Array:
+        """Of one of the initializers."""
+        maker = self.tensors.get(tensor.name)
+        return numpy_helper.to_array(tensor) if maker is None else maker()
+
+    def add(self, name: str, kind: np.dtype[Any], shape: tuple[int, ...], maker: Maker) -> TensorProto:
+        """An initializer that is not in the graph's list yet, made when it is asked for."""
+        self.tensors[name] = maker
+        return hollow_tensor(name, helper.np_dtype_to_tensor_dtype(kind), shape)
+
+    @property
+    def bytes(self) -> int:
+        """Of all weights."""
+        return sum(map(tensor_bytes, self.model.graph.initializer))
+
+    def whole(self) -> ModelProto:
+        """The message with everything in it."""
+        model = self.copy().model
+        for tensor in model.graph.initializer:
+            if tensor.name in self.tensors:
+                tensor.CopyFrom(numpy_helper.from_array(self.tensors[tensor.name](), tensor.name))
+        return model
+
+
+def hollow_tensor(name: str, kind: int, shape: Sequence[int]) -> TensorProto:
+    """An initializer without values."""
+    return TensorProto(name=name, data_type=kind, dims=list(shape))
+
+
+def tensor_bytes(tensor: TensorProto) -> int:
+    """Of its values, wherever they are."""
+    size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return size * int(np.prod(tensor.dims, dtype=np.int64))

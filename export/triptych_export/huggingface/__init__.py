@@ -1,0 +1,1 @@
+"""Hugging Face checkpoints: their folders, weights, tokenizers and settings, read into the project's own modules."""

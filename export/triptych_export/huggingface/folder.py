@@ -1,0 +1,99 @@
+"""A folder as Hugging Face's libraries write it: config.json, weights, tokenizer files; from this disk or from the hub."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, snapshot_download
+
+from triptych_export.errors import SourceError
+
+CONFIG = "config.json"
+# Weights in one format are enough: what is in other ones is not fetched.
+WANTED = ("*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*")
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+PICKLES = ("pytorch_model*.bin",)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One checkpoint's files."""
+
+    path: Path
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The members of config.json.
+
+        Raises:
+            SourceError: it is missing, or not a JSON object.
+        """
+        config = self.read_json(CONFIG)
+        if config is None:
+            raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}")
+        return config
+
+    @property
+    def model_type(self) -> str:
+        """What config.json calls the architecture; empty where it says nothing."""
+        return str(self.config.get("model_type", ""))
+
+    @property
+    def architecture(self) -> str:
+        """The class that was saved, such as "BertForMaskedLM"; empty where config.json does not say."""
+        names = self.config.get("architectures") or [""]
+        return str(names[0])
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return (self.path / name).is_file()
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A JSON file's members, or None where there is no such file.
+
+        Raises:
+            SourceError: the file is not a JSON object.
+        """
+        if not self.has(name):
+            return None
+        try:
+            members = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{self.path / name}: cannot be read as JSON: {error}") from error
+        if not isinstance(members, dict):
+            raise SourceError(f"{self.path / name}: not a JSON object")
+        return members
+
+
+def open_folder(name: str) -> Folder:
+    """The folder of that path or, where there is none and the name is formed as the hub's are, the hub's model of that name.
+
+    A path whose first part is a folder here is taken for mistyped, and the hub does not hear of it.
+
+    Raises:
+        SourceError: there is neither.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return Folder(path)
+    if path.exists() or not HUB_NAME.fullmatch(name) or path.parent.exists():
+        raise SourceError(f"{name}: not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de")
+    return Folder(_download(name))
+
+
+def _download(name: str) -> Path:
+    """Fetch what is needed, or find it where it was fetched before."""
+    try:
+        files = HfApi().list_repo_files(name)
+        weights = () if any(file.endswith(".safetensors") for file in files) else PICKLES
+        return Path(snapshot_download(name, allow_patterns=[*WANTED, *weights]))
+    except Exception as online:  # whatever it is, what was fetched before may do
+        try:
+            return Path(snapshot_download(name, allow_patterns=[*WANTED, *PICKLES], local_files_only=True))
+        except Exception:
+            problem = " ".join(str(online).split()) or type(online).__name__
+            raise SourceError(f"{name}: not a folder, and the Hugging Face hub did not give it: {problem}") from online

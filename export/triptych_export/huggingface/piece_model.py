@@ -1,0 +1,148 @@
+"""SentencePiece models: the file that holds pieces, scores and text normalization.
+
+Read with the `protobuf` runtime from the few fields of sentencepiece_model.proto that matter here. The module that the
+sentencepiece wheel brings for it wants a protobuf runtime as new as the wheel, gRPC's generated code an older one.
+Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from triptych_export.errors import SourceError
+
+SPACE = "\u2581"  # what stands for a space in pieces
+BPE, UNIGRAM = "bpe", "unigram"
+ALGORITHMS = {1: UNIGRAM, 2: BPE, 3: "word", 4: "char"}
+PACKAGE = "triptych.sentencepiece"
+
+_Field = descriptor_pb2.FieldDescriptorProto
+FIELDS: Mapping[str, tuple[tuple[str, int, Any], ...]] = {
+    "Piece": (("piece", 1, _Field.TYPE_STRING), ("score", 2, _Field.TYPE_FLOAT), ("type", 3, _Field.TYPE_INT32)),
+    "Trainer": (
+        ("model_type", 3, _Field.TYPE_INT32),
+        ("treat_whitespace_as_suffix", 24, _Field.TYPE_BOOL),
+        ("byte_fallback", 35, _Field.TYPE_BOOL),
+    ),
+    "Normalizer": (
+        ("precompiled_charsmap", 2, _Field.TYPE_BYTES),
+        ("add_dummy_prefix", 3, _Field.TYPE_BOOL),
+        ("remove_extra_whitespaces", 4, _Field.TYPE_BOOL),
+        ("escape_whitespaces", 5, _Field.TYPE_BOOL),
+    ),
+    "Model": (("pieces", 1, "Piece"), ("trainer_spec", 2, "Trainer"), ("normalizer_spec", 3, "Normalizer")),
+}
+DEFAULTS = {"type": "1", "model_type": "1", "add_dummy_prefix": "true", "remove_extra_whitespaces": "true"}
+DEFAULTS |= {"escape_whitespaces": "true"}
+
+
+class Kind(IntEnum):
+    """What a piece is for."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3  # never found in a text
+    USER_DEFINED = 4  # found before all others
+    UNUSED = 5  # never found in a text
+    BYTE = 6  # only where a character has no piece
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One entry of the vocabulary."""
+
+    text: str
+    score: float  # log-probability of a unigram model, minus the rank of a BPE one
+    kind: Kind = Kind.NORMAL
+
+
+@dataclass(frozen=True)
+class PieceModel:
+    """One SentencePiece model.
+
+    Args:
+        pieces: by id.
+        algorithm: "unigram" or "bpe".
+        charsmap: the compiled rules that characters are normalized by; empty: as they are.
+        dummy_prefix: whether a text begins with a space.
+        trims: whether spaces at both ends, and all but one of several, are dropped.
+        byte_fallback: whether a character without a piece becomes its UTF-8 bytes.
+    """
+
+    pieces: tuple[Piece, ...]
+    algorithm: str = UNIGRAM
+    charsmap: bytes = b""
+    dummy_prefix: bool = True
+    trims: bool = True
+    byte_fallback: bool = False
+
+    @cached_property
+    def found(self) -> Mapping[str, Piece]:
+        """The pieces that can be found in a text."""
+        return {piece.text: piece for piece in self.pieces if piece.kind in (Kind.NORMAL, Kind.USER_DEFINED)}
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """User-defined symbols."""
+        return tuple(piece.text for piece in self.pieces if piece.kind == Kind.USER_DEFINED)
+
+    @property
+    def unknown(self) -> int:
+        """The id of the unknown piece."""
+        return next(index for index, piece in enumerate(self.pieces) if piece.kind == Kind.UNKNOWN)
+
+
+def read_piece_model(path: Path) -> PieceModel:
+    """The model of a `.model` or `.spm` file.
+
+    Raises:
+        SourceError: it is no SentencePiece model, or one of a kind that is not supported.
+    """
+    model = _message()()
+    try:
+        model.ParseFromString(path.read_bytes())
+        pieces = tuple(Piece(piece.piece, piece.score, Kind(piece.type)) for piece in model.pieces)
+    except (OSError, DecodeError, ValueError) as error:
+        raise SourceError(f"{path}: not a SentencePiece model: {error}") from error
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    if not any(piece.kind == Kind.UNKNOWN for piece in pieces):
+        raise SourceError(f"{path}: not a SentencePiece model: none of its {len(pieces)} pieces is the unknown one")
+    if (algorithm := ALGORITHMS.get(trainer.model_type, "?")) not in (BPE, UNIGRAM):
+        raise SourceError(f"{path}: a SentencePiece model of type {algorithm}, expected {UNIGRAM} or {BPE}")
+    if trainer.treat_whitespace_as_suffix or not normalizer.escape_whitespaces:
+        raise SourceError(f"{path}: a SentencePiece model whose pieces do not begin with the space, which is not supported")
+    return PieceModel(
+        pieces=pieces,
+        algorithm=algorithm,
+        charsmap=normalizer.precompiled_charsmap,
+        dummy_prefix=normalizer.add_dummy_prefix,
+        trims=normalizer.remove_extra_whitespaces,
+        byte_fallback=trainer.byte_fallback,
+    )
+
+
+@lru_cache(maxsize=1)
+def _message() -> Callable[[], Any]:
+    """The class of a model's message. In a pool of its own: the sentencepiece package registers the same names."""
+    file = descriptor_pb2.FileDescriptorProto(name="sentencepiece_model.proto", package=PACKAGE, syntax="proto2")
+    for message, fields in FIELDS.items():
+        declared = file.message_type.add(name=message)
+        for name, number, kind in fields:
+            field = declared.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL)
+            if isinstance(kind, str):
+                field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
+            else:
+                field.type = kind
+            if name == "pieces":
+                field.label = _Field.LABEL_REPEATED
+            if name in DEFAULTS:
+                field.default_value = DEFAULTS[name]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.Model"))

@@ -1,0 +1,124 @@
+"""What the JSON files beside a tokenizer say of its special and added tokens."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import AddedToken
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import Folder
+
+CONFIG = "tokenizer_config.json"
+ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+LISTS = ("additional_special_tokens", "extra_special_tokens")
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Special tokens, and all added ones.
+
+    Args:
+        roles: special tokens by what they are for, such as "eos_token".
+        additional: other special tokens, in the files' order.
+        placed: added tokens by id, special or not, as far as the files give ids.
+    """
+
+    roles: Mapping[str, AddedToken]
+    additional: Sequence[AddedToken]
+    placed: Mapping[int, AddedToken]
+
+    def name(self, role: str) -> str:
+        """The token of that role; empty if none has it."""
+        return self.roles[role].content if role in self.roles else ""
+
+    @property
+    def all(self) -> dict[str, AddedToken]:
+        """All special tokens by name."""
+        placed = (token for token in self.placed.values() if token.special)
+        return {token.content: token for token in (*self.additional, *self.roles.values(), *placed)}
+
+    def within(self, names: Sequence[str]) -> list[AddedToken]:
+        """The special tokens among `names`, and other added ones that are.
+
+        Raises:
+            SourceError: a file gives a token another id than `names` does.
+        """
+        for index, token in self.placed.items():
+            if index < len(names) and names[index] != token.content:
+                raise SourceError(
+                    f"token {token.content!r}: id {index} in the added tokens, where the vocabulary has {names[index]!r}"
+                )
+        known = set(names)
+        others = (token for token in self.placed.values() if not token.special)
+        return [token for token in (*self.all.values(), *others) if token.content in known]
+
+    def behind(self, names: Sequence[str], family: Iterable[str] = ()) -> list[AddedToken]:
+        """The tokens whose ids follow those of `names`.
+
+        Args:
+            names: the vocabulary.
+            family: the tokens that are there in any case, in the order of their ids unless a file gives other ones.
+
+        Raises:
+            SourceError: ids are missing in between.
+        """
+        size, known, special = len(names), set(names), self.all
+        placed = {index: token for index, token in self.placed.items() if index >= size}
+        elsewhere = {token.content for token in placed.values()}
+        rest = [name for name in dict.fromkeys(family) if name not in known]
+        assumed = {
+            size + place: special.get(name) or special_token(name) for place, name in enumerate(rest) if name not in elsewhere
+        }
+        tokens = {**assumed, **placed}
+        if missing := set(range(size, size + len(tokens))).difference(tokens):
+            raise SourceError(f"added tokens: there are ids up to {max(tokens)}, but {min(missing)} is missing")
+        return [tokens[index] for index in sorted(tokens)]
+
+
+def special_token(content: str, lstrip: bool = False) -> AddedToken:
+    """A token that decoding leaves out; `lstrip`: it takes the space before it."""
+    return AddedToken(content, lstrip=lstrip, normalized=False, special=True)
+
+
+def read_special_tokens(folder: Folder, defaults: Mapping[str, AddedToken]) -> SpecialTokens:
+    """The special tokens of a folder.
+
+    Args:
+        folder: of a checkpoint.
+        defaults: the family's, by role.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    config = folder.read_json(CONFIG) or {}
+    files = (config, folder.read_json("special_tokens_map.json") or {})
+    roles = dict(defaults)
+    for role in ROLES:
+        given = next((file[role] for file in files if file.get(role)), None)
+        if isinstance(given, dict):
+            roles[role] = _token(given)
+        elif given and (role not in roles or roles[role].content != given):
+            roles[role] = special_token(given, lstrip=role in roles and roles[role].lstrip)
+    additional = {token.content: token for file in files for token in _additional(file)}
+    ids = folder.read_json("added_tokens.json") or {}
+    reserved = {*additional, *(token.content for token in roles.values())}
+    placed = {
+        number: special_token(content) if content in reserved else AddedToken(content, normalized=True)
+        for content, number in ids.items()
+    }
+    placed |= {int(number): _token(token) for number, token in config.get("added_tokens_decoder", {}).items()}
+    return SpecialTokens(roles, tuple(additional.values()), placed)
+
+
+def _additional(file: Mapping[str, Any]) -> Iterator[AddedToken]:
+    for key in LISTS:
+        given = file.get(key) or ()
+        for token in given.values() if isinstance(given, dict) else given:
+            yield _token(token) if isinstance(token, dict) else special_token(token)
+
+
+def _token(given: Mapping[str, Any]) -> AddedToken:
+    flags = {flag: bool(given.get(flag, False)) for flag in FLAGS}
+    return AddedToken(given["content"], **flags, special=bool(given.get("special", True)))

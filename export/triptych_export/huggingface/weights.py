@@ -1,0 +1,156 @@
+"""Weights as Hugging Face's libraries store them: safetensors or pickles, whole or in shards.
+
+Names and shapes are known before anything is read; a tensor is read when it is asked for. Pickles are loaded weights-only: what
+is in them cannot run. Sources: https://huggingface.co/docs/safetensors, https://docs.pytorch.org/docs/stable/generated/torch.load.html
+"""
+
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from triptych_export.errors import SourceError
+
+SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+INDEX = ".index.json"
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of normalisations, in checkpoints that came from TensorFlow
+
+
+class Shard(Protocol):
+    """One file of weights."""
+
+    @property
+    def shapes(self) -> Mapping[str, torch.Size]:
+        """Of every tensor, by its name in the file."""
+
+    def read(self, name: str) -> Tensor:
+        """One tensor, as it is stored."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a tensor is."""
+
+    shard: Shard
+    name: str  # in the file
+    shape: torch.Size
+
+
+class StoredWeights(Mapping[str, torch.Size]):
+    """Names and shapes of a checkpoint's tensors; `tensor` reads one."""
+
+    def __init__(self, shards: Mapping[Path, Shard]) -> None:
+        self.paths = tuple(shards)
+        self._stored = {
+            _modern(name): Stored(shard, name, shape) for shard in shards.values() for name, shape in shard.shapes.items()
+        }
+
+    def __getitem__(self, name: str) -> torch.Size:
+        return self._stored[name].shape
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def tensor(self, name: str) -> Tensor:
+        """In float32, on the CPU.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        stored = self._stored[name]
+        return stored.shard.read(stored.name).to(torch.float32)
+
+
+def open_weights(folder: Path) -> StoredWeights:
+    """The weights of a folder; safetensors where there are both.
+
+    Raises:
+        SourceError: there are none, or files of them are missing or damaged; lists all of those.
+    """
+    for name, opener in ((SAFETENSORS, _SafeShard), (PICKLE, _PickleShard)):
+        if (folder / name).exists():
+            return StoredWeights(_open([folder / name], opener))
+        if (folder / f"{name}{INDEX}").exists():
+            return StoredWeights(_open(_shard_paths(folder / f"{name}{INDEX}"), opener))
+    there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file())) or "nothing"
+    raise SourceError(
+        f"{folder}: holds no weights; supported: {SAFETENSORS} and {PICKLE}, or shards of either with {SAFETENSORS}{INDEX} "
+        f"or {PICKLE}{INDEX}; there are: {there}"
+    )
+
+
+class _SafeShard:
+    """Mapped into memory: a tensor costs nothing until it is read."""
+
+    def __init__(self, path: Path) -> None:
+        file: Any = safe_open(str(path), framework="pt")
+        self._file = file
+        self.shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name in list(file.keys())}
+
+    def read(self, name: str) -> Tensor:
+        tensor: Tensor = self._file.get_tensor(name)
+        return tensor
+
+
+class _PickleShard:
+    """Mapped likewise, where the file is a zip archive, as since PyTorch 1.6."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:
+            self._tensors = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(self._tensors, dict) or not all(isinstance(t, Tensor) for t in self._tensors.values()):
+            raise ValueError("it does not hold tensors by their names")
+        self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
+
+    def read(self, name: str) -> Tensor:
+        tensor: Tensor = self._tensors[name]
+        return tensor
+
+
+Opener = type[_SafeShard] | type[_PickleShard]
+
+
+def _open(paths: list[Path], opener: Opener) -> dict[Path, Shard]:
+    shards: dict[Path, Shard] = {}
+    faults = []
+    for path in paths:
+        try:
+            shards[path] = opener(path)
+        except FileNotFoundError:
+            faults.append(f"{path.name} is missing")
+        except pickle.UnpicklingError:
+            faults.append(f"{path.name} holds more than weights, or is damaged: pickles are loaded weights-only")
+        except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
+            faults.append(f"{path.name} is damaged or cut short ({' '.join(str(error).split())})")
+    if faults:
+        raise SourceError(f"{paths[0].parent}: {'; '.join(faults)}")
+    return shards
+
+
+def _shard_paths(index: Path) -> list[Path]:
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SourceError(f"{index}: not an index of shards ({type(error).__name__}: {error})") from error
+    foreign = sorted(str(name) for name in names if Path(str(name)).name != name)
+    if foreign or not names:
+        raise SourceError(f"{index}: {foreign[0] if foreign else 'an empty index'!r} is not a plain file name")
+    return [index.parent / name for name in sorted(names)]
+
+
+def _modern(name: str) -> str:
+    for old, new in OLD_NAMES.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name

@@ -1,0 +1,86 @@
+"""From bytes of pixels to vectors of patches, normalisation included.
+
+Shapes: `B` images, `P` patches, `E` model dimensions.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+BYTE = 255.0
+
+
+class PatchStem(nn.Module):
+    """A convolution whose stride is its kernel, as one matrix product over rearranged bytes; normalisation folded in.
+
+    Patches that stick out of the image are zero there *after* normalisation, as the convolution's own padding would be.
+    """
+
+    bias: Tensor  # [E], or [P, E] where patches stick out; added by the caller
+
+    def __init__(self, convolution: nn.Conv2d, image: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.height, self.width = convolution.kernel_size[0], convolution.kernel_size[1]
+        self.missing = (0, 0, 0, -image[1] % self.width, 0, -image[0] % self.height)
+        kernel = convolution.weight.detach().double()  # [E, 3, height, width]
+        centre, scale = channels(mean, torch.float64), channels(std, torch.float64)
+        weight = (kernel / scale / BYTE).permute(2, 3, 1, 0).flatten(0, 2)
+        self.weight = nn.Parameter(weight.float().contiguous())  # [height*width*3, E]
+        bias = None if convolution.bias is None else convolution.bias.detach().double()
+        black = (-centre / scale).expand(-1, *image)  # what a byte of 0 stands for
+        whole = functional.pad(black, (0, self.missing[3], 0, self.missing[5]))
+        black_patches = functional.conv2d(whole[None], kernel, bias, convolution.stride).flatten(2)[0].t()  # [P, E]
+        self.register_buffer("bias", (black_patches if any(self.missing) else black_patches[0]).float().contiguous())
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """`[B, image height, image width, 3]` uint8 -> `[B, P, E]`."""
+        if any(self.missing):
+            pixels = functional.pad(pixels, self.missing)
+        rows, columns = pixels.shape[1] // self.height, pixels.shape[2] // self.width
+        strips = pixels.reshape(-1, rows, self.height, columns, self.width * 3)
+        patches = strips.transpose(2, 3).flatten(3).flatten(1, 2)  # bytes: a quarter of what floats would move
+        return torch.matmul(patches.float(), self.weight)
+
+
+class PixelStem(nn.Module):
+    """Convolutions with padding. Zero padding stands for the mean colour, so the mean is subtracted; the scale is folded in."""
+
+    bias: Tensor  # [E], added by the caller
+
+    def __init__(self, stem: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        assert isinstance(stem, nn.Sequential)
+        self.body = nn.Sequential(*_without_norms(stem))
+        first, last = self.body[0], stem[-3]
+        assert isinstance(first, nn.Conv2d)
+        assert isinstance(last, nn.Conv2d)
+        first.weight = nn.Parameter(first.weight.detach() / (BYTE * channels(std, torch.float32)))
+        self.register_buffer("mean", BYTE * channels(mean, torch.float32))
+        self.register_buffer("bias", torch.zeros(last.out_channels))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """`[B, height, width, 3]` uint8 -> `[B, P, E]`."""
+        maps = self.body(pixels.permute(0, 3, 1, 2).float() - self.get_buffer("mean"))
+        patches: Tensor = maps.flatten(2).transpose(1, 2)
+        return patches
+
+
+def channels(values: Sequence[float], dtype: torch.dtype) -> Tensor:
+    """`[3, 1, 1]`."""
+    return torch.tensor(values, dtype=dtype)[:, None, None]
+
+
+def _without_norms(layers: nn.Sequential) -> list[nn.Module]:
+    """Batch normalisation moves into the convolution before it."""
+    result: list[nn.Module] = []
+    for layer in layers:
+        if isinstance(layer, nn.BatchNorm2d):
+            before = result[-1]
+            assert isinstance(before, nn.Conv2d)
+            result[-1] = fuse_conv_bn_eval(before, layer)
+        else:
+            result.append(layer)
+    return result

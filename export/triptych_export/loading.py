@@ -1,0 +1,87 @@
+"""A checkpoint, whoever wrote it, as a family that can be exported."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from triptych_export.errors import SourceError
+from triptych_export.family import Family
+from triptych_export.huggingface import registry
+from triptych_export.huggingface.folder import Folder, open_folder
+from triptych_export.image_family import ImageFamily, open_image_family
+from triptych_export.options import ExportOptions
+from triptych_export.text_family import TextFamily, open_text_family, read_samples
+from triptych_export.translation_family import TranslationFamily, open_translation_family
+from triptych_export.translation_source import TranslationSource
+from triptych_training.checkpoint import ARCHITECTURE as TRANSFORMER
+from triptych_training.corpus import read_pairs
+from triptych_training.encoder_checkpoint import BERT, VIT, BertCheckpoint
+
+OURS = (TRANSFORMER, BERT, VIT)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A family and the files that its weights came from."""
+
+    family: Family
+    weights: tuple[Path, ...]
+
+
+def open_checkpoint(name: str, options: ExportOptions) -> Opened:
+    """Load what is at a path, or on the Hugging Face hub.
+
+    Raises:
+        SourceError: there is nothing, it is of an unknown architecture, or options do not go with it.
+        TrainingError: a checkpoint of ours, or a file of samples, cannot be read.
+    """
+    folder = open_folder(name)
+    architecture = str(folder.config.get("architecture", ""))
+    if architecture in OURS:
+        _refuse_languages(folder, options)
+        return Opened(_open_ours(folder.path, architecture, options), _weight_files(folder.path))
+    if architecture and not folder.model_type:
+        raise SourceError(
+            f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, and those of Hugging Face"
+        )
+    loaded = registry.load(folder, options.source_language, options.target_language)
+    if isinstance(loaded, TranslationSource):
+        return Opened(_translation(loaded, options), _weight_files(folder.path))
+    _refuse_translation_options(folder, options)
+    family = (
+        TextFamily(loaded, read_samples(options.valid))
+        if isinstance(loaded, BertCheckpoint)
+        else ImageFamily(loaded, options.valid)
+    )
+    return Opened(family, _weight_files(folder.path))
+
+
+def _open_ours(folder: Path, architecture: str, options: ExportOptions) -> Family:
+    if architecture == TRANSFORMER:
+        return open_translation_family(folder, options.valid, options.shortlist, options.stable)
+    _refuse_translation_options(Folder(folder), options)
+    return open_text_family(folder, options.valid) if architecture == BERT else open_image_family(folder, options.valid)
+
+
+def _translation(source: TranslationSource, options: ExportOptions) -> TranslationFamily:
+    pairs, lexicon = read_pairs(options.valid), read_pairs(options.shortlist)
+    return TranslationFamily(source, pairs, lexicon, options.stable)
+
+
+def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
+    for name, wanted in (("shortlist", options.shortlist), ("precision int8-stable", options.stable)):
+        if wanted:
+            kind = folder.config.get("architecture") or folder.model_type
+            raise SourceError(f"{name}: only translation models have one; {folder.path} is a {kind}")
+
+
+def _refuse_languages(folder: Folder, options: ExportOptions) -> None:
+    if options.source_language or options.target_language:
+        raise SourceError(f"source_language, target_language: {folder.path} says itself which they are")
+
+
+def _weight_files(folder: Path) -> tuple[Path, ...]:
+    """In the format that was read."""
+    for pattern in ("model*.safetensors", "pytorch_model*.bin"):
+        if files := sorted(folder.glob(pattern)):
+            return tuple(files)
+    return ()

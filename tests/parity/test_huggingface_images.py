@@ -1,0 +1,335 @@
+"""Image checkpoints as transformers saves them, read, exported and served: the same logits, the same labels.
+
+The models are small and random, their weights so large that every image gets another answer.
+"""
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from torch import Tensor, nn
+
+from triptych_export.errors import SourceError
+from triptych_export.generated_images import generate_images
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.registry import load
+from triptych_export.image_family import ImageFamily
+from triptych_serving.bundle import open_bundle
+from triptych_serving.encoder import EncoderOptions
+from triptych_serving.imagemodel import ImageModel
+from triptych_serving.results import ClassifiedImage
+from triptych_training.encoder_checkpoint import ImageCheckpoint
+
+TOLERANCE = 1e-4
+SPREAD = 0.3  # standard deviation of what is added to every weight
+TOP = 5
+CLASSES = 11
+SIZES = ((40, 40), (61, 33), (24, 90), (17, 19))  # width and height of the files
+PREFIX = {"vit": "ViT", "deit": "DeiT", "swin": "Swin"}
+
+Members = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One checkpoint: `shape` goes to the model's configuration, `processor` to the image processor's."""
+
+    model_type: str
+    shape: Members
+    processor: Members
+    architecture: str = "ForImageClassification"
+
+
+VIT: Members = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}
+SWIN: Members = {"embed_dim": 12, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4, "image_size": 32}
+SQUARE: Members = {"size": {"height": 32, "width": 32}}
+TEACHER = "ForImageClassificationWithTeacher"
+
+QUICK = {
+    "vit": Case("vit", {**VIT, "image_size": 32, "patch_size": 8}, SQUARE),
+    "deit with teacher": Case("deit", {**VIT, "image_size": 32, "patch_size": 8}, {"size": 36, "crop_size": 32}, TEACHER),
+    "swin padded": Case("swin", {**SWIN, "image_size": 46}, {"size": 46, "image_mean": [0.485, 0.456, 0.406]}),
+}
+FULL = {
+    "vit without biases": Case("vit", {**VIT, "image_size": 32, "patch_size": 8, "qkv_bias": False}, SQUARE),
+    "vit oblong": Case(
+        "vit", {**VIT, "image_size": [28, 42], "patch_size": [7, 14]}, {"size": {"height": 28, "width": 42}, "resample": 3}
+    ),
+    "vit of one layer": Case("vit", {**VIT, "num_hidden_layers": 1, "image_size": 30, "patch_size": 15}, {"size": 30}),
+    "vit with other arithmetic": Case(
+        "vit",
+        {**VIT, "num_attention_heads": 1, "image_size": 32, "patch_size": 4, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
+        {**SQUARE, "rescale_factor": 1 / 127.5, "image_mean": [1, 0.9, 1.1], "image_std": 1},
+    ),
+    "vit with relu, neither rescaled nor normalised": Case(
+        "vit",
+        {**VIT, "image_size": 32, "patch_size": 8, "hidden_act": "relu"},
+        {**SQUARE, "do_rescale": False, "image_mean": [127, 128, 129], "image_std": [60, 61, 62]},
+    ),
+    "deit": Case("deit", {**VIT, "image_size": 33, "patch_size": 11, "qkv_bias": False}, {"size": 40, "crop_size": 33}),
+    "deit with a deep teacher": Case(
+        "deit",
+        {**VIT, "num_hidden_layers": 5, "num_attention_heads": 6, "image_size": 32, "patch_size": 16},
+        {"size": {"height": 48, "width": 37}, "crop_size": 32, "do_normalize": False},
+        TEACHER,
+    ),
+    "deit of one layer": Case(
+        "deit",
+        {**VIT, "num_hidden_layers": 1, "image_size": 32, "patch_size": 8},
+        {"size": 32, "do_center_crop": False},
+        TEACHER,
+    ),
+    "swin": Case("swin", SWIN, SQUARE),
+    "swin of one window a stage": Case("swin", {**SWIN, "window_size": 8, "depths": [2], "num_heads": [3]}, SQUARE),
+    "swin with absolute embeddings": Case("swin", {**SWIN, "use_absolute_embeddings": True, "qkv_bias": False}, SQUARE),
+    "swin of three stages": Case(
+        "swin",
+        {**SWIN, "depths": [1, 3, 2], "num_heads": [1, 2, 4], "window_size": 3, "image_size": 60, "mlp_ratio": 2.5},
+        {"size": 60, "resample": 3},
+    ),
+    "swin oblong": Case(
+        "swin",
+        {**SWIN, "image_size": [40, 72], "patch_size": [4, 6], "window_size": 3, "layer_norm_eps": 1e-3},
+        {"size": {"height": 40, "width": 72}},
+    ),
+    "swin of patches that stick out": Case(
+        "swin",
+        {**SWIN, "patch_size": 5, "image_size": 47},
+        {"size": 47, "image_mean": [0.2, 0.5, 0.9], "image_std": [0.2, 0.3, 0.4]},
+    ),
+    "swin at another size than it was trained at": Case("swin", SWIN, {"size": 40}),
+    "swin of even windows and odd grids": Case(
+        "swin", {**SWIN, "image_size": 52, "window_size": 6, "depths": [4, 3], "hidden_act": "gelu_new"}, {"size": 52}
+    ),
+}
+
+
+def build(case: Case) -> nn.Module:
+    """Random weights."""
+    torch.manual_seed(7)
+    prefix = PREFIX[case.model_type]
+    config = getattr(transformers, f"{prefix}Config")(
+        **case.shape,
+        id2label={number: f"label {number}" for number in range(CLASSES)},
+        label2id={f"label {number}": number for number in range(CLASSES)},
+    )
+    model: nn.Module = getattr(transformers, f"{prefix}{case.architecture}")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(SPREAD * torch.randn_like(parameter))
+    return model
+
+
+@torch.no_grad()
+def balance(model: nn.Module, case: Case) -> None:
+    """No class is the favourite of all pictures."""
+    favour = model(inputs(case)).logits.mean(0)
+    for name, parameter in model.named_parameters():
+        if name.endswith("classifier.bias"):
+            parameter.sub_(favour)
+
+
+def save(model: nn.Module, case: Case, folder: Path) -> None:
+    """As transformers does it, with the image processor."""
+    model.save_pretrained(folder)  # type: ignore[operator]
+    processor(case).save_pretrained(folder)
+
+
+def processor(case: Case) -> Any:
+    kind = "DeiT" if case.model_type == "deit" else "ViT"
+    return getattr(transformers, f"{kind}ImageProcessorPil")(**case.processor)
+
+
+def pictures() -> list[Image.Image]:
+    return [Image.fromarray(generate_images(5, height, width)[index]) for width, height in SIZES for index in (0, 2, 4)]
+
+
+def as_png(picture: Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+def inputs(case: Case) -> Tensor:
+    """`[B, C, height, width]`, as transformers prepares them."""
+    values: Tensor = processor(case)(pictures(), return_tensors="pt")["pixel_values"]
+    return values.float()
+
+
+@torch.no_grad()
+def check_modules(case: Case, model: nn.Module, checkpoint: ImageCheckpoint) -> Tensor:
+    """Our PyTorch model gives transformers' logits; returns those."""
+    images = inputs(case)
+    expected: Tensor = model(images).logits
+    torch.testing.assert_close(checkpoint.model(images), expected, rtol=0, atol=TOLERANCE)
+    return expected
+
+
+def check_served(folder: Path, expected: Tensor) -> None:
+    """The bundle gives transformers' probabilities, from the files themselves."""
+    model = ImageModel("model", 1, open_bundle(folder), EncoderOptions("fp32", runs=1))
+    try:
+        answers = model.classify([as_png(picture) for picture in pictures()], top_k=CLASSES)
+    finally:
+        model.close(drain=False)
+    wanted = torch.softmax(expected, -1).numpy()
+    np.testing.assert_allclose(by_class(answers), wanted, rtol=0, atol=TOLERANCE)
+    for answer, row in zip(answers, wanted, strict=True):
+        best = [f"label {number}" for number in np.argsort(-row, kind="stable")[:TOP]]
+        assert [label.label for label in answer.labels[:TOP]] == best
+    assert len({answer.labels[0].label for answer in answers}) > 1
+    assert float(np.abs(wanted - wanted.mean(0)).max()) > 0.02
+
+
+def by_class(answers: Sequence[ClassifiedImage]) -> Any:
+    rows = np.zeros((len(answers), CLASSES), np.float32)
+    for row, answer in zip(rows, answers, strict=True):
+        for label in answer.labels:
+            row[label.index] = label.score
+    return rows
+
+
+def check(case: Case, folder: Path) -> ImageFamily:
+    model = build(case)
+    balance(model, case)
+    save(model, case, folder / "checkpoint")
+    checkpoint = load(Folder(folder / "checkpoint"))
+    assert isinstance(checkpoint, ImageCheckpoint)
+    expected = check_modules(case, model, checkpoint)
+    family = ImageFamily(checkpoint)
+    family.write(folder / "bundle", lambda line: None)
+    check_served(folder / "bundle", expected)
+    return family
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_served_bundle_answers_as_transformers(name: str, tmp_path: Path) -> None:
+    case = QUICK[name]
+    family = check(case, tmp_path)
+    manifest = json.loads((tmp_path / "bundle" / "bundle.json").read_text())
+    assert manifest["family"] == case.model_type
+    parity, _ = family.measure(tmp_path / "bundle", lambda line: None)
+    assert parity["fp32"]["samples"] == parity["int8"]["decisions"] == 40
+    assert parity["int8"]["mean_probability_difference"] < 0.1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FULL)
+def test_so_does_one_of_any_other_shape(name: str, tmp_path: Path) -> None:
+    check(FULL[name], tmp_path)
+
+
+def edit(folder: Path, file: str, change: Callable[[dict[str, Any]], object]) -> None:
+    members = json.loads((folder / file).read_text())
+    change(members)
+    (folder / file).write_text(json.dumps(members))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    save(build(QUICK["vit"]), QUICK["vit"], folder)
+    return folder
+
+
+@pytest.fixture
+def checkpoint(saved: Path, tmp_path: Path) -> Path:
+    for file in saved.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (
+            "config.json",
+            {"architectures": ["ViTModel"]},
+            r"config\.json: ViTModel is not supported; supported of vit: ViTForImageClassification",
+        ),
+        ("config.json", {"architectures": None}, "no architecture is not supported; supported of vit"),
+        ("config.json", {"model_type": "beit"}, r"model_type 'beit' \(ViTForImageClassification\) is not supported"),
+        ("config.json", {"problem_type": "multi_label_classification"}, "problem_type: 'multi_label_classification' is not"),
+        ("config.json", {"num_channels": 1}, "num_channels: 1; images have 3"),
+        ("config.json", {"hidden_act": "selu"}, "hidden_act: 'selu' is not supported; supported: relu, gelu"),
+        ("config.json", {"num_attention_heads": 5}, "heads: 5 does not divide model_dim 24"),
+        ("config.json", {"patch_size": 7}, "patch_size: 7 does not divide image_size 32"),
+        ("config.json", {"image_size": "32"}, "image_size: '32', expected a number of pixels"),
+        ("config.json", {"num_hidden_layers": 3}, r"missing encoder\.layer\.2\.attention\.attention\.query\.weight"),
+        ("config.json", {"qkv_bias": False}, r"unexpected vit\.encoder\.layer\.0\.attention\.attention\.key\.bias"),
+        (
+            "config.json",
+            {"image_size": 40},
+            r"misshapen .*position_embeddings \[1, 17, 24\].*expected \[26, 24\]",
+        ),
+        ("config.json", {"id2label": {"0": "a", "1": "b"}}, "id2label: no name for 9 of 11 classes: 2, 3, 4"),
+        (
+            "config.json",
+            {"id2label": {str(number): "a" for number in range(12)}},
+            "12 names, the model has 11 classes",
+        ),
+        ("config.json", {"id2label": ["a", "b"]}, r"id2label: \['a', 'b'\], expected names by class number"),
+        ("preprocessor_config.json", {"do_resize": False}, r"preprocessor_config\.json: do_resize: false"),
+        ("preprocessor_config.json", {"image_processor_type": "SamImageProcessor"}, "SamImageProcessor is not supported"),
+        ("preprocessor_config.json", {"size": 24}, "image: 24 x 24 pixels, the model takes 32 x 32"),
+    ],
+)
+def test_what_cannot_be_served_is_named(checkpoint: Path, file: str, change: Members, message: str) -> None:
+    edit(checkpoint, file, lambda members: members.update(change))
+    with pytest.raises(SourceError, match=message):
+        ImageFamily(load(Folder(checkpoint)))  # type: ignore[arg-type]
+
+
+def test_images_for_the_comparison_may_be_named(checkpoint: Path) -> None:
+    loaded = load(Folder(checkpoint))
+    assert isinstance(loaded, ImageCheckpoint)
+    path = checkpoint / "picture.png"
+    path.write_bytes(as_png(pictures()[1]))
+    (pixels,) = ImageFamily(loaded, [str(path)]).images
+    expected = processor(QUICK["vit"])(pictures()[1], do_rescale=False, do_normalize=False)["pixel_values"][0]
+    np.testing.assert_array_equal(pixels, np.moveaxis(np.asarray(expected), 0, -1))
+    with pytest.raises(SourceError, match=r"lost\.png: cannot be read: No such file"):
+        ImageFamily(loaded, [str(checkpoint / "lost.png")])
+
+
+def test_a_single_class_is_nothing_to_choose_from(tmp_path: Path) -> None:
+    config = transformers.ViTConfig(**QUICK["vit"].shape, num_labels=1)
+    save(transformers.ViTForImageClassification(config), QUICK["vit"], tmp_path)
+    with pytest.raises(SourceError, match="the model has 1 class, there is nothing to choose from"):
+        load(Folder(tmp_path))
+
+
+def test_a_folder_without_an_image_processor_is_refused(checkpoint: Path) -> None:
+    (checkpoint / "preprocessor_config.json").unlink()
+    with pytest.raises(SourceError, match=r"holds no preprocessor_config\.json"):
+        load(Folder(checkpoint))
+
+
+def test_windows_larger_than_a_grid_are_refused_as_transformers_cannot_run_them(tmp_path: Path) -> None:
+    case = Case("swin", {**SWIN, "window_size": 7}, SQUARE)
+    model = build(case)
+    save(model, case, tmp_path)
+    with pytest.raises(RuntimeError), torch.no_grad():
+        model(inputs(case))
+    with pytest.raises(SourceError, match="window_size: 7 exceeds the 4 x 4 positions of stage 1"):
+        load(Folder(tmp_path))
+
+
+def test_names_of_several_classes_are_told_apart(checkpoint: Path) -> None:
+    names = {str(number): "crane" if number in (3, 7) else f"thing  {number}" for number in range(CLASSES)}
+    edit(checkpoint, "config.json", lambda members: members.update(id2label=names))
+    loaded = load(Folder(checkpoint))
+    assert isinstance(loaded, ImageCheckpoint)
+    assert (loaded.labels[3], loaded.labels[7], loaded.labels[8]) == ("crane (3)", "crane (7)", "thing 8")
+    edit(checkpoint, "config.json", lambda members: members.pop("id2label"))
+    unnamed = load(Folder(checkpoint))
+    assert isinstance(unnamed, ImageCheckpoint)
+    assert unnamed.labels == tuple(f"LABEL_{number}" for number in range(CLASSES))

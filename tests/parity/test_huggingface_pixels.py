@@ -1,0 +1,112 @@
+"""Serving's pixels are those of transformers' image processors, bit by bit.
+
+Photos come from a folder of JPEG files, `TRIPTYCH_PHOTOS`.
+"""
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from triptych_export.generated_images import generate_images
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.image_processor import read_image_processor
+from triptych_serving.images import decode_image
+from triptych_serving.imagespec import ImageSpec
+from triptych_training.encoder_checkpoint import ImagePreprocessing
+
+Pixels = NDArray[np.uint8]
+Maker = Callable[[], Any]
+DRAFT_DIFFERENCE = 1.0  # of 255, what decoding JPEG files smaller may change on average: most for a small, sharp result
+
+PROCESSORS: Mapping[str, Maker] = {
+    "vit": transformers.ViTImageProcessorPil,
+    "vit oblong": lambda: transformers.ViTImageProcessorPil(size={"height": 96, "width": 61}, resample=3),
+    "deit": transformers.DeiTImageProcessorPil,
+    "deit odd": lambda: transformers.DeiTImageProcessorPil(size={"height": 97, "width": 130}, crop_size=72),
+    "clip": lambda: transformers.CLIPImageProcessorPil(size=112, crop_size={"height": 96, "width": 111}),
+    "bit lanczos": lambda: transformers.BitImageProcessorPil(size={"shortest_edge": 75}, crop_size=64, resample=1),
+    "convnext small": lambda: transformers.ConvNextImageProcessorPil(size=224, crop_pct=0.875),
+    "convnext odd": lambda: transformers.ConvNextImageProcessorPil(size={"shortest_edge": 63}, crop_pct=0.9, resample=2),
+    "convnext large": transformers.ConvNextImageProcessorPil,
+    "beit": lambda: transformers.BeitImageProcessorPil(size=80, crop_size=64, do_center_crop=True),
+    "siglip": lambda: transformers.SiglipImageProcessorPil(size={"height": 48, "width": 48}),
+    "nearest": lambda: transformers.ViTImageProcessorPil(size=50, resample=0),
+    "box": lambda: transformers.ViTImageProcessorPil(size=50, resample=4),
+    "hamming": lambda: transformers.ViTImageProcessorPil(size=50, resample=5),
+}
+QUICK = ("vit", "deit", "deit odd", "clip", "convnext odd")
+SIZES = ((331, 217), (64, 301), (40, 40), (9, 13))  # width and height
+
+
+def as_png(picture: Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+def ours(folder: Path, processor: Any) -> tuple[ImagePreprocessing, ImageSpec]:
+    """What is read of a saved processor."""
+    processor.save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "vit"}')
+    image = read_image_processor(Folder(folder))
+    stretched = image.resize_height, image.resize_width
+    return image, ImageSpec(image.height, image.width, image.resize, image.resize_size, image.interpolation, *stretched)
+
+
+def theirs(processor: Any, picture: Image.Image, raw: bool = True) -> Any:
+    """`[height, width, 3]`: bytes, or rescaled and normalised as the processor does it."""
+    switches = {"do_rescale": False, "do_normalize": False} if raw else {}
+    return np.moveaxis(np.asarray(processor(picture, **switches)["pixel_values"][0]), 0, -1)
+
+
+def check(folder: Path, name: str, pictures: list[Image.Image]) -> None:
+    processor = PROCESSORS[name]()
+    image, spec = ours(folder, processor)
+    for picture in pictures:
+        pixels = decode_image(as_png(picture), spec).pixels
+        np.testing.assert_array_equal(pixels, theirs(processor, picture))
+        normal = (pixels / 255 - np.array(image.mean)) / np.array(image.std)
+        np.testing.assert_allclose(normal, theirs(processor, picture, raw=False), rtol=1e-4, atol=1e-4)
+
+
+def generated() -> list[Image.Image]:
+    return [Image.fromarray(generate_images(3, height, width)[1]) for width, height in SIZES]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_generated_images_get_the_same_pixels(name: str, tmp_path: Path) -> None:
+    check(tmp_path, name, generated())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", sorted(PROCESSORS.keys() - set(QUICK)))
+def test_so_they_do_from_every_other_processor(name: str, tmp_path: Path) -> None:
+    check(tmp_path, name, generated())
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not os.environ.get("TRIPTYCH_PHOTOS"), reason="TRIPTYCH_PHOTOS names no folder of JPEG files")
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_photos_get_the_same_pixels(name: str, tmp_path: Path) -> None:
+    """As PNG bit by bit; as JPEG too, but for large ones that are decoded at a fraction of their size."""
+    files = sorted(path for path in Path(os.environ["TRIPTYCH_PHOTOS"]).iterdir() if path.suffix.lower() in (".jpeg", ".jpg"))
+    assert files
+    processor = PROCESSORS[name]()
+    _, spec = ours(tmp_path, processor)
+    differences = []
+    for file in files:
+        picture = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
+        expected = theirs(processor, picture)
+        np.testing.assert_array_equal(decode_image(as_png(picture), spec).pixels, expected, err_msg=file.name)
+        differences.append(np.abs(decode_image(file.read_bytes(), spec).pixels.astype(int) - expected).mean())
+    assert np.mean(differences) < DRAFT_DIFFERENCE
+    if spec.height >= 224:
+        assert differences.count(0) > len(files) / 2

@@ -1,0 +1,449 @@
+"""Text encoders of transformers, read, exported and served: the answers are transformers' own.
+
+What answers is the bundle as serving loads it, in float32; what it is compared with is the model that transformers built,
+on a padded batch of texts of all lengths.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.registry import load
+from triptych_export.text_family import TextFamily, write_text
+from triptych_serving.bundle import open_bundle
+from triptych_serving.encoder import EncoderOptions
+from triptych_serving.textmodel import TextModel
+from triptych_training.encoder_checkpoint import BertCheckpoint
+
+from ..fixtures.sentences import SENTENCES
+from .text_checkpoints import byte_pieces, enlarge, modern_pieces, save_checkpoint, sentence_pieces, word_pieces
+
+TOLERANCE = 1e-4
+TEXTS = [*SENTENCES[:30], "Rain.", " ".join(SENTENCES[40:44])]
+POSITIONS = 160
+LABELS = {0: "O", 1: "B-PLACE", 2: "I-PLACE", 3: "B-TIME", 4: "I-TIME"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One of transformers' families at toy size; `options` go to its configuration."""
+
+    name: str  # of its classes
+    tokenizer: Callable[[], Tokenizer]
+    options: dict[str, Any] = field(default_factory=dict)
+    spare_rows: int = 0  # of the embedding, beyond the tokenizer's tokens
+
+
+ROBERTA_IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+MODERN_IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+SIZES = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 80, "num_hidden_layers": 2}
+BERT_SIZES = {**SIZES, "max_position_embeddings": POSITIONS}
+ROBERTA_SIZES = {**SIZES, **ROBERTA_IDS, "max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+DISTIL_SIZES = {"dim": 48, "n_heads": 3, "hidden_dim": 80, "n_layers": 2, "max_position_embeddings": POSITIONS}
+MODERN_SIZES = {**SIZES, **MODERN_IDS, "num_hidden_layers": 4, "max_position_embeddings": POSITIONS, "local_attention": 8}
+
+BERT = Family("Bert", word_pieces, BERT_SIZES)
+ROBERTA = Family("Roberta", byte_pieces, ROBERTA_SIZES, spare_rows=200)
+DISTILBERT = Family("DistilBert", word_pieces, DISTIL_SIZES)
+XLM_ROBERTA = Family("XLMRoberta", sentence_pieces, ROBERTA_SIZES)
+CAMEMBERT = Family("Camembert", sentence_pieces, {**ROBERTA_SIZES, "num_hidden_layers": 3})
+MODERNBERT = Family("ModernBert", modern_pieces, MODERN_SIZES)
+
+VARIANTS = {
+    "bert untied": Family("Bert", word_pieces, {**BERT_SIZES, "tie_word_embeddings": False}, spare_rows=3),
+    "bert odd heads": Family("Bert", word_pieces, {**BERT_SIZES, "hidden_size": 35, "num_attention_heads": 5}),
+    "bert relu": Family("Bert", word_pieces, {**BERT_SIZES, "hidden_act": "relu", "type_vocab_size": 1}),
+    "bert gelu_new": Family("Bert", word_pieces, {**BERT_SIZES, "hidden_act": "gelu_new", "num_hidden_layers": 1}),
+    "roberta untied": Family("Roberta", byte_pieces, {**ROBERTA_SIZES, "tie_word_embeddings": False, "type_vocab_size": 2}),
+    "roberta silu, spare rows": Family("Roberta", byte_pieces, {**ROBERTA_SIZES, "hidden_act": "silu"}, spare_rows=5),
+    "distilbert relu": Family("DistilBert", word_pieces, {**DISTIL_SIZES, "activation": "relu", "n_layers": 3}),
+    "distilbert untied, sinusoids": Family(
+        "DistilBert", word_pieces, {**DISTIL_SIZES, "tie_word_embeddings": False, "sinusoidal_pos_embds": True}
+    ),
+    "xlm-roberta": XLM_ROBERTA,
+    "camembert": CAMEMBERT,
+    "modernbert with biases": Family(
+        "ModernBert",
+        modern_pieces,
+        {**MODERN_SIZES, "attention_bias": True, "mlp_bias": True, "norm_bias": True, "classifier_bias": True},
+    ),
+    "modernbert mixed biases": Family(
+        "ModernBert",
+        modern_pieces,
+        {**MODERN_SIZES, "attention_bias": True, "decoder_bias": False, "tie_word_embeddings": False},
+    ),
+    "modernbert other layers": Family(
+        "ModernBert",
+        modern_pieces,
+        {
+            **MODERN_SIZES,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "num_hidden_layers": 3,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 1_000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            },
+            "local_attention": 5,
+            "hidden_activation": "gelu_new",
+            "classifier_activation": "relu",
+            "classifier_pooling": "mean",
+        },
+        spare_rows=11,
+    ),
+    "modernbert whole texts only": Family("ModernBert", modern_pieces, {**MODERN_SIZES, "global_attn_every_n_layers": 1}),
+}
+
+
+@dataclass
+class Imported:
+    """A model of transformers, and the bundle that was made of its folder."""
+
+    theirs: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    checkpoint: BertCheckpoint
+    served: TextModel
+
+    def encode(self, texts: Sequence[Any]) -> dict[str, torch.Tensor]:
+        """A padded batch; segments where the model has them."""
+        kinds = getattr(self.theirs.config, "type_vocab_size", 0) > 1
+        parts = [list(part) for part in zip(*texts, strict=True)]
+        return dict(self.tokenizer(*parts, padding=True, return_tensors="pt", return_token_type_ids=kinds))
+
+    @torch.no_grad()
+    def ask(self, texts: Sequence[Any]) -> Any:
+        """What transformers answers to 1-tuples or pairs."""
+        return self.theirs(**self.encode(texts))
+
+
+@contextmanager
+def imported(folder: Path, family: Family, head: str, **options: Any) -> Iterator[Imported]:
+    theirs = build(family, head, **options)
+    tokenizer = save_checkpoint(theirs, family.tokenizer(), folder / "theirs")
+    checkpoint = load(Folder(folder / "theirs"))
+    assert isinstance(checkpoint, BertCheckpoint)
+    write_text(checkpoint, folder / "bundle", lambda line: None)
+    served = TextModel("model", 1, open_bundle(folder / "bundle"), EncoderOptions("fp32", runs=1))
+    try:
+        yield Imported(theirs, tokenizer, checkpoint, served)
+    finally:
+        served.close(drain=False)
+
+
+def build(family: Family, head: str, **options: Any) -> PreTrainedModel:
+    size = family.tokenizer().get_vocab_size() + family.spare_rows
+    config = getattr(transformers, f"{family.name}Config")(vocab_size=size, **{**family.options, **options})
+    return enlarge(getattr(transformers, family.name + head)(config))
+
+
+def check_masks(model: Imported) -> None:
+    """Top five tokens, their probabilities and what they look like."""
+    mask = model.tokenizer.mask_token
+    texts = [f"{mask} is at home.", f"Nobody left the {mask} open, and the {mask} was late.", f"The{mask}."]
+    halves = [(text.split()[: number % 7], text.split()[number % 7 :]) for number, text in enumerate(TEXTS)]
+    texts += [" ".join([*before, mask, *after]) for before, after in halves]
+    filled = model.served.fill_mask(texts)
+    answered = model.ask([(text,) for text in texts])
+    logits = answered.prediction_logits if "prediction_logits" in answered else answered.logits
+    encoded = model.encode([(text,) for text in texts])
+    tokens = set()
+    for row, result in enumerate(filled):
+        places = (encoded["input_ids"][row] == model.tokenizer.mask_token_id).nonzero()[:, 0].tolist()
+        assert result.token_count == int(encoded["attention_mask"][row].sum())
+        assert len(result.masks) == len(places)
+        for place, answer in zip(places, result.masks, strict=True):
+            probabilities = torch.softmax(logits[row, place], -1)
+            best = probabilities[: len(model.tokenizer)].topk(5)
+            assert [candidate.token for candidate in answer.candidates] == best.indices.tolist()
+            assert [candidate.score for candidate in answer.candidates] == pytest.approx(best.values.tolist(), abs=TOLERANCE)
+            words = [model.tokenizer.decode([token]) for token in best.indices.tolist()]
+            assert [candidate.token_str for candidate in answer.candidates] == words
+            tokens.add(answer.candidates[0].token)
+    assert len(tokens) > 5  # the input matters
+    check_sequences(model, mask)
+
+
+def check_sequences(model: Imported, mask: str) -> None:
+    """The text with a token in it is what transformers decodes, but for the letters that its tokenizer does not keep."""
+    text = f"the old {mask} is here."
+    [filled] = model.served.fill_mask([text], top_k=20)
+    ids = model.tokenizer(text)["input_ids"]
+    for candidate in filled.masks[0].candidates:
+        whole = [candidate.token if number == model.tokenizer.mask_token_id else number for number in ids]
+        decoded = str(model.tokenizer.decode([number for number in whole if number not in (ids[0], ids[-1])]))
+        assert "".join(candidate.sequence.split()) == "".join(decoded.split())
+        if model.served.codec.spaced:
+            assert candidate.sequence.replace("  ", " ") == decoded.strip().replace("  ", " ")
+
+
+def check_vectors(model: Imported) -> None:
+    """Both poolings of the encoder's last states."""
+    encoder = model.theirs if hasattr(model.theirs, "embeddings") else model.theirs.base_model
+    encoded = model.encode([(text,) for text in TEXTS])
+    with torch.no_grad():
+        states = encoder(**encoded).last_hidden_state
+    inside = encoded["attention_mask"][:, :, None]
+    mean = ((states * inside).sum(1) / inside.sum(1)).numpy()
+    ours = np.array([each.values for each in model.served.embed(TEXTS, pooling="mean", normalize=False)])
+    np.testing.assert_allclose(ours, mean, atol=TOLERANCE)
+    first = np.array([each.values for each in model.served.embed(TEXTS, pooling="cls", normalize=False)])
+    np.testing.assert_allclose(first, states[:, 0].numpy(), atol=TOLERANCE)
+    centred = mean - mean.mean(0)
+    assert np.linalg.norm(centred) > 0.2 * np.linalg.norm(mean)  # the input matters
+
+
+def check_labels(model: Imported) -> None:
+    """Probabilities of texts' labels, of single texts and of pairs."""
+    pairs = list(zip(TEXTS[::2], TEXTS[1::2], strict=True))
+    singles = [(text,) for text in TEXTS]
+    inputs: list[tuple[Any, Any]] = [(singles, TEXTS), (pairs, pairs)]
+    for theirs, ours in inputs:
+        logits = model.ask(theirs).logits
+        several = model.theirs.config.problem_type == "multi_label_classification" or logits.shape[1] == 1
+        expected = (torch.sigmoid(logits) if several else torch.softmax(logits, -1)).numpy()
+        got = model.served.classify(ours)
+        ranked = [sorted(each.labels, key=lambda label: label.index) for each in got]
+        numbers = np.array([[label.score for label in labels] for labels in ranked])
+        np.testing.assert_allclose(numbers, expected, atol=TOLERANCE)
+        assert [label.label for label in ranked[0]] == [f"LABEL_{number}" for number in range(logits.shape[1])]
+        assert numbers.std(0).max() > 0.02  # the input matters
+
+
+def check_token_labels(model: Imported) -> None:
+    """Every token's best label, where it stands; entities have no white space around them."""
+    probabilities = torch.softmax(model.ask([(text,) for text in TEXTS]).logits, -1)
+    encoded = model.tokenizer(TEXTS, return_offsets_mapping=True, return_special_tokens_mask=True)
+    for row, (text, result) in enumerate(zip(TEXTS, model.served.classify_tokens(TEXTS, "none"), strict=True)):
+        places = [i for i, special in enumerate(encoded["special_tokens_mask"][row]) if not special]
+        best = probabilities[row, places].max(-1)
+        assert [each.label for each in result.entities] == [LABELS[label] for label in best.indices.tolist()]
+        assert [each.score for each in result.entities] == pytest.approx(best.values.tolist(), abs=TOLERANCE)
+        for entity, place in zip(result.entities, places, strict=True):
+            start, end = encoded["offset_mapping"][row][place]
+            assert text[start:end].strip() == entity.text.strip() == text[entity.start : entity.end].strip()
+    groups = [entity for each in model.served.classify_tokens(TEXTS) for entity in each.entities]
+    assert all(entity.text == entity.text.strip() for entity in groups)
+    assert len({entity.label for entity in groups}) == 2
+
+
+def check_answers(model: Imported) -> None:
+    """The surest span of whole words within the context."""
+    questions = [("Who left the gate open?", text) for text in TEXTS[4:]]
+    answer = model.ask(questions)
+    encoded = model.tokenizer(*map(list, zip(*questions, strict=True)))
+    for row, (found, (_, context)) in enumerate(zip(model.served.answer(questions), questions, strict=True)):
+        places = [i for i, part in enumerate(encoded.sequence_ids(row)) if part == 1]
+        start = torch.softmax(answer.start_logits[row, places], 0)
+        end = torch.softmax(answer.end_logits[row, places], 0)
+        scores = (start[:, None] * end[None]).triu().tril(14)
+        assert found.answers[0].score == pytest.approx(float(scores.max()), abs=TOLERANCE)
+        first, last = divmod(int(scores.argmax()), len(places))
+        left, right = (encoded.token_to_word(row, places[place]) for place in (first, last))
+        span = encoded.word_to_chars(row, left, 1).start, encoded.word_to_chars(row, right, 1).end
+        assert found.answers[0].text == context[slice(*span)].strip() == context[found.answers[0].start : found.answers[0].end]
+        assert found.token_count == len(encoded["input_ids"][row])
+
+
+def check_next_sentence(model: Imported) -> None:
+    pairs = list(zip(TEXTS[::2], TEXTS[1::2], strict=True))
+    expected = torch.softmax(model.ask(pairs).seq_relationship_logits, -1)[:, 0].tolist()
+    got = [{label.label: label.score for label in each.labels}["next"] for each in model.served.classify(pairs)]
+    assert got == pytest.approx(expected, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", [BERT, ROBERTA, DISTILBERT, MODERNBERT], ids=lambda family: family.name)
+def test_masks_are_filled_as_transformers_fills_them(tmp_path: Path, family: Family) -> None:
+    head = "ForPreTraining" if family is BERT else "ForMaskedLM"
+    with imported(tmp_path, family, head) as model:
+        check_masks(model)
+        check_vectors(model)
+        if family is BERT:
+            check_next_sentence(model)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", VARIANTS.values(), ids=VARIANTS)
+def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
+    with imported(tmp_path, family, "ForMaskedLM") as model:
+        check_masks(model)
+        check_vectors(model)
+
+
+EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MODERNBERT, VARIANTS["modernbert other layers"]]
+IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", EVERY, ids=IDS)
+def test_texts_are_labelled(tmp_path: Path, family: Family) -> None:
+    with imported(tmp_path, family, "ForSequenceClassification", num_labels=3) as model:
+        check_labels(model)
+        check_vectors(model)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("options", [{"num_labels": 1}, {"num_labels": 3, "problem_type": "multi_label_classification"}])
+def test_labels_may_be_independent(tmp_path: Path, options: dict[str, Any]) -> None:
+    with imported(tmp_path, BERT, "ForSequenceClassification", **options) as model:
+        check_labels(model)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", EVERY, ids=IDS)
+def test_tokens_are_labelled(tmp_path: Path, family: Family) -> None:
+    with imported(tmp_path, family, "ForTokenClassification", id2label=LABELS) as model:
+        check_token_labels(model)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", EVERY, ids=IDS)
+def test_questions_are_answered(tmp_path: Path, family: Family) -> None:
+    with imported(tmp_path, family, "ForQuestionAnswering") as model:
+        check_answers(model)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", EVERY, ids=IDS)
+def test_a_bare_encoder_embeds(tmp_path: Path, family: Family) -> None:
+    with imported(tmp_path, family, "Model") as model:
+        check_vectors(model)
+        assert model.served.capabilities == {"embedding"}
+
+
+DRAWN = [
+    (family, head)
+    for family in (BERT, ROBERTA, DISTILBERT, MODERNBERT)
+    for head in ("ForMaskedLM", "ForQuestionAnswering", "Model")
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("family", "head"), [(BERT, "ForPreTraining"), *DRAWN], ids=lambda value: str(value)[:40])
+def test_parity_on_tokens_drawn_by_lot(tmp_path: Path, family: Family, head: str) -> None:
+    save_checkpoint(build(family, head), family.tokenizer(), tmp_path / "theirs")
+    checkpoint = load(Folder(tmp_path / "theirs"))
+    assert isinstance(checkpoint, BertCheckpoint)
+    made = TextFamily(checkpoint)
+    made.write(tmp_path / "bundle", lambda line: None)
+    parity, _ = made.measure(tmp_path / "bundle", lambda line: None)
+    assert parity["fp32"]["samples"] == 97
+    assert max(parity["fp32"]["largest_difference"].values()) < 1e-3
+    assert parity["int8"]["mean_cosine"] > 0.95
+
+
+def test_a_sentence_transformers_folder_brings_its_pooling(tmp_path: Path) -> None:
+    folder = write_sentence_transformer(tmp_path, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    checkpoint = load(Folder(folder))
+    assert isinstance(checkpoint, BertCheckpoint)
+    assert (checkpoint.pooling, checkpoint.normalize, checkpoint.head) == ("cls", True, "embedding")
+    write_text(checkpoint, tmp_path / "bundle", lambda line: None)
+    served = TextModel("model", 1, open_bundle(tmp_path / "bundle"), EncoderOptions("fp32", runs=1))
+    try:
+        default, plain = served.embed(["Rain again."]), served.embed(["Rain again."], pooling="cls", normalize=False)
+    finally:
+        served.close(drain=False)
+    assert np.linalg.norm(default[0].values) == pytest.approx(1)
+    vector = np.array(plain[0].values)
+    np.testing.assert_allclose(default[0].values, vector / np.linalg.norm(vector), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "kinds", "message"),
+    [
+        ({"pooling_mode_max_tokens": True}, (), "pooling by pooling_mode_max_tokens is not supported; supported: mean, cls"),
+        ({"pooling_mode": "max"}, (), "pooling by max is not supported"),
+        ({}, (), "pooling by nothing is not supported"),
+        ({"pooling_mode": "mean"}, ("Dense",), "Dense is not supported; supported: Transformer, Pooling, Normalize"),
+    ],
+)
+def test_other_ways_to_make_vectors_are_refused(tmp_path: Path, pooling: dict[str, Any], kinds: Any, message: str) -> None:
+    folder = write_sentence_transformer(tmp_path, pooling, kinds)
+    with pytest.raises(SourceError, match=message):
+        load(Folder(folder))
+
+
+def write_sentence_transformer(folder: Path, pooling: dict[str, Any], kinds: Sequence[str] = ()) -> Path:
+    target = folder / "theirs"
+    save_checkpoint(build(BERT, "Model", num_hidden_layers=1), word_pieces(), target)
+    (target / "1_Pooling").mkdir()
+    (target / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 48, **pooling}))
+    places = [
+        ("", "Transformer"),
+        ("1_Pooling", "Pooling"),
+        ("2_Normalize", "Normalize"),
+        *((f"3_{kind}", kind) for kind in kinds),
+    ]
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in places]
+    (target / "modules.json").write_text(json.dumps(modules))
+    return target
+
+
+def rewrite(folder: Path, **members: Any) -> Folder:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **members}))
+    return Folder(folder)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier")
+    save_checkpoint(build(BERT, "ForSequenceClassification", num_hidden_layers=1), word_pieces(), folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (
+            {"architectures": ["BertForMultipleChoice"]},
+            "architecture 'BertForMultipleChoice' is not supported; supported: BertModel, BertForMaskedLM, BertForPre",
+        ),
+        ({"architectures": None}, "no architecture is not supported; supported: BertModel"),
+        ({"problem_type": "regression"}, "problem_type: 'regression' is not supported, its scores are no probabilities"),
+        ({"hidden_act": "mish"}, "hidden_act: 'mish' is not supported; supported: relu, gelu"),
+        ({"is_decoder": True}, "is_decoder: True is not supported; supported: False"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type: 'relative_key' is not supported"),
+        ({"id2label": {"0": "a", "1": "a"}}, "id2label: labels differ and are numbered from 0"),
+        ({"vocab_size": 100}, "the tokenizer has '.*' as number .*, config.json a vocab_size of 100"),
+        ({"num_attention_heads": 5}, "heads: 5 does not divide model_dim 48"),
+        ({"architectures": ["BertForMaskedLM"]}, "missing cls.predictions.transform.dense.weight"),
+        ({"num_hidden_layers": 2}, "missing encoder.layer.1.attention.self.query.weight"),
+        ({"model_type": "bertish"}, "model_type 'bertish' .* is not supported"),
+    ],
+)
+def test_what_is_not_supported_is_named_with_what_is(
+    classifier: Path, tmp_path: Path, members: dict[str, Any], message: str
+) -> None:
+    for file in classifier.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(SourceError, match=message):
+        load(rewrite(tmp_path, **members))
+
+
+def test_old_configurations_of_modernbert_mean_the_same(tmp_path: Path) -> None:
+    save_checkpoint(build(MODERNBERT, "Model"), modern_pieces(), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("layer_types", "rope_parameters"):
+        config.pop(name)
+    old = {"global_attn_every_n_layers": 2, "global_rope_theta": 5_000.0, "local_rope_theta": None}
+    (tmp_path / "config.json").write_text(json.dumps({**config, **old}))
+    checkpoint = load(Folder(tmp_path))
+    assert isinstance(checkpoint, BertCheckpoint)
+    shape = checkpoint.model.config
+    assert (shape.global_layers, shape.global_theta, shape.local_theta) == ((0, 2), 5_000.0, 10_000.0)  # type: ignore[union-attr]
+    with pytest.raises(SourceError, match=r"rope_scaling: \{'rope_type': 'yarn'\} is not supported"):
+        load(rewrite(tmp_path, rope_scaling={"rope_type": "yarn"}))
+    scaled = {"full_attention": {"rope_type": "linear", "factor": 2.0}}
+    with pytest.raises(SourceError, match="rope_type: 'linear' is not supported"):
+        load(rewrite(tmp_path, rope_scaling=None, rope_parameters=scaled))

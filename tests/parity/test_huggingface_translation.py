@@ -1,0 +1,177 @@
+"""Served answers of imported encoder-decoder models against `generate()` of transformers, token by token.
+
+Small models of every family with large random weights; all texts of a comparison are one call, of many lengths.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from triptych_export.huggingface.folder import open_folder
+from triptych_export.huggingface.registry import load
+from triptych_export.translation_family import write_translation
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.bundle import open_bundle
+from triptych_serving.engine import EngineOptions
+from triptych_serving.options import DecodingOptions
+from triptych_serving.translator import Translator, TranslatorOptions
+
+from ..fixtures.huggingface import VARIANTS, small_model
+from ..fixtures.sentences import SENTENCES
+
+WORDS = 25  # of a sentence, which is then short enough for all models
+TEXTS = [" ".join(sentence.split()[:WORDS]) for sentence in SENTENCES]
+FEW, MANY = 30, 100
+SPECIAL = ("pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id")
+Tokens = list[int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and languages where it has several."""
+
+    family: str
+    variant: str
+    source: str = ""
+    target: str = ""
+    before: str = ""  # put before the text, for transformers
+    generation: dict[str, Any] = field(default_factory=dict)  # other defaults of the checkpoint
+
+    @property
+    def name(self) -> str:
+        """As FIRST and PAIRS have it."""
+        return f"{self.family} {self.variant}"
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.name, self.source, self.target)))
+
+
+PAIRS = {
+    "marian languages": [("", "fra", ">>fra<< "), ("", "ces", ">>ces<< ")],
+    "mbart50 tied": [("en_XX", "ro_RO", ""), ("de_DE", "en_XX", "")],
+    "mbart50 untied": [("fr_XX", "de_DE", "")],
+    "mbart25 tied": [("en_XX", "ro_RO", "")],
+    "m2m100 tied": [("en", "de", "")],
+    "m2m100 odd": [("en", "ha", "")],
+    "m2m100 untied": [("ha", "en", "")],
+    "nllb tied": [("eng_Latn", "deu_Latn", ""), ("deu_Latn", "zho_Hans", "")],
+    "nllb legacy": [("fra_Latn", "eng_Latn", "")],
+    "t5 translator": [("en", "de", "translate English to German: "), ("en", "fr", "translate English to French: ")],
+}
+FIRST = ("marian tied", "bart tied", "mbart50 tied", "m2m100 tied", "t5 tied")  # the others are their relatives
+
+
+def cases() -> Iterator[Case]:
+    """All variants, and some pairs of each."""
+    for family, variants in VARIANTS.items():
+        for variant in variants:
+            for pair in PAIRS.get(f"{family} {variant}", [("", "", "")]):
+                yield Case(family, variant, *pair)
+
+
+class Comparison:
+    """One model in both shapes."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.case = case
+        path = small_model(case.family, case.variant, folder / "checkpoint")
+        self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        if case.generation:
+            special = {name: getattr(self.model.generation_config, name) for name in SPECIAL}
+            self.model.generation_config = transformers.GenerationConfig(**special, **case.generation)
+            self.model.generation_config.save_pretrained(path)
+        self.source = load(open_folder(str(path)))
+        assert isinstance(self.source, TranslationSource)
+        write_translation(self.source, folder / "bundle", lambda line: None, precisions=("fp32",))
+        options = TranslatorOptions("fp32", EngineOptions(workers=1, slots=16))
+        self.translator = Translator("imported", 1, open_bundle(folder / "bundle"), options)
+
+    @torch.inference_mode()
+    def generate(self, texts: Sequence[str], **options: Any) -> list[Tokens]:
+        """What transformers answers, without the decoder's start and from the end of the sentence on."""
+        if self.case.source:
+            self.tokenizer.src_lang = self.case.source
+        inputs = self.tokenizer([self.case.before + text for text in texts], padding=True, return_tensors="pt")
+        inputs.pop("token_type_ids", None)
+        source = self.source
+        assert isinstance(source, TranslationSource)
+        if len(source.targets) > 1 and (forced := source.targets[self.case.target].forced):
+            options["forced_bos_token_id"] = forced[0]
+        rows = self.model.generate(**inputs, do_sample=False, **options).tolist()
+        return [_until(row[1:], source.model.config.eos_id) for row in rows]
+
+    def serve(self, texts: Sequence[str], **options: Any) -> list[Tokens]:
+        """What the bundle answers."""
+        decoding = replace(DecodingOptions(split_sentences=False), **options)
+        prepared = self.translator.prepare(texts, decoding, self.case.source, self.case.target)
+        self.translator.run(prepared.rows)
+        return [row.tokens for text in prepared.texts for row in text.rows]
+
+
+def _until(row: Tokens, end: int) -> Tokens:
+    return row[: row.index(end)] if end in row else row
+
+
+def compare(case: Case, folder: Path, texts: Sequence[str]) -> None:
+    """Greedy search and beams, as the checkpoint's own settings say but for the number of beams; then these themselves."""
+    comparison = Comparison(case, folder)
+    try:
+        greedy = comparison.generate(texts, num_beams=1)
+        assert len(set(map(tuple, greedy))) >= len(texts) / 2
+        assert_same(greedy, comparison.serve(texts, beam_size=1))
+        assert_same(comparison.generate(texts, num_beams=4), comparison.serve(texts, beam_size=4))
+        assert_same(comparison.generate(texts[:FEW]), comparison.serve(texts[:FEW]))
+    finally:
+        comparison.translator.close()
+
+
+def assert_same(expected: Sequence[Tokens], found: Sequence[Tokens]) -> None:
+    """Shows the first difference."""
+    different = [index for index, (a, b) in enumerate(zip(expected, found, strict=True)) if a != b]
+    if different:
+        first = different[0]
+        pytest.fail(f"{len(different)} of {len(expected)} differ, number {first}: {expected[first]}, served {found[first]}")
+
+
+@pytest.mark.parametrize("case", [next(case for case in cases() if case.name == name) for name in FIRST], ids=str)
+def test_each_family_answers_as_transformers_does(case: Case, tmp_path: Path) -> None:
+    compare(case, tmp_path, TEXTS[:FEW])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_every_variant_answers_as_transformers_does(case: Case, tmp_path: Path) -> None:
+    compare(case, tmp_path, TEXTS[:MANY])
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"no_repeat_ngram_size": 3, "length_penalty": 0.6, "early_stopping": True},
+    {"no_repeat_ngram_size": 1, "early_stopping": False},
+    {"repetition_penalty": 1.4, "length_penalty": 2.0, "early_stopping": False},
+    {"repetition_penalty": 0.8, "early_stopping": True},
+    {"min_length": 12, "early_stopping": "never", "length_penalty": 0.6},
+    {"min_length": 20, "early_stopping": "never", "length_penalty": 2.0, "max_length": 24},
+    {"bad_words_ids": [[9], [12], [15, 20], [30, 31, 32], [11, 11]], "early_stopping": "never", "length_penalty": -0.5},
+    {"bad_words_ids": [[9], [12], [15, 20]], "renormalize_logits": True, "repetition_penalty": 1.2},
+    {"forced_eos_token_id": 2, "max_length": 9, "length_penalty": 2.0, "early_stopping": False},
+    {"forced_eos_token_id": 2, "max_length": 9, "length_penalty": 0.0, "early_stopping": True},
+    {"forced_bos_token_id": 5, "max_length": 9, "no_repeat_ngram_size": 2},
+    {"suppress_tokens": [9, 10, 11, 12, 13], "max_length": 5},
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_settings_of_a_checkpoint_mean_the_same(family: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """Nothing else is in its generation_config.json but the special tokens."""
+    settings = {"max_length": 40, "num_beams": 4, **settings}
+    if "forced_eos_token_id" in settings and family == "t5":
+        settings["forced_eos_token_id"] = 1
+    compare(Case(family, "tied", generation=settings), tmp_path, TEXTS[:60])
