@@ -1,9 +1,11 @@
 """Encoder-decoder checkpoints as translation bundles."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from sacrebleu.metrics.bleu import BLEU
 
 from triptych_export.bundle_files import (
@@ -40,6 +42,7 @@ from triptych_serving.manifest import FORMAT, TRANSLATION
 from triptych_serving.shortlist import read_shortlist
 from triptych_training.checkpoint import ARCHITECTURE, load_checkpoint
 from triptych_training.corpus import Pair, read_pairs
+from triptych_training.transformer import Transformer
 
 KINDS = ("encoder", "step", "search", "score")
 TARGET_TOKENIZER = "target_tokenizer.json"
@@ -125,10 +128,15 @@ class TranslationFamily:
         write_translation(self.source, folder, say, self.lexicon_pairs, self.precisions)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
-        """Parity of fp32, agreement of the other precisions; BLEU of all where there are references."""
+        """Parity of fp32, agreement of the other precisions; BLEU of all where there are references.
+
+        The model's weights are gone then: those of the bundle take their place in memory.
+        """
         sources, references = self._known_pairs()
         say("decoding in PyTorch")
         sample = self._sample(sources)
+        with torch.device("meta"):
+            self.source = replace(self.source, model=Transformer(self.source.model.config))
         say("comparing the bundle with PyTorch, token by token")
         parity: Report = {"fp32": check_parity(folder, "fp32", sample)}
         bundle = open_bundle(folder)

@@ -20,7 +20,7 @@ class AsyncTextCalls(AsyncAsking):
     """TextCalls for asyncio: the same methods, arguments, results and errors."""
 
     async def fill_mask(self, text: str, **arguments: Unpack[FillMaskArguments]) -> FilledText:
-        """Rank what may stand at each [MASK] of a text."""
+        """Rank what may stand at each mask of a text."""
         return (await self.fill_mask_many([text], **arguments))[0]
 
     async def fill_mask_many(self, texts: Sequence[str], **arguments: Unpack[FillMaskArguments]) -> Results[FilledText]:

@@ -31,13 +31,13 @@ class TextCalls(Asking):
     """
 
     def fill_mask(self, text: str, **arguments: Unpack[FillMaskArguments]) -> FilledText:
-        """Rank what may stand at each [MASK] of a text.
+        """Rank what may stand at each mask of a text.
 
             filled = client.fill_mask("The capital of France is [MASK].")
             print(filled.masks[0].candidates[0].sequence)
 
         Args:
-            text: With one [MASK] or several.
+            text: With one mask or several, written as the model's mask token: "[MASK]", or "<mask>" for RoBERTa.
             arguments: `top_k`, `targets`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
         return self.fill_mask_many([text], **arguments)[0]

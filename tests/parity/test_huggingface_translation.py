@@ -3,7 +3,7 @@
 Small models of every family with large random weights; all texts of a comparison are one call, of many lengths.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import transformers
 
 from triptych_export.huggingface.folder import open_folder
 from triptych_export.huggingface.registry import load
-from triptych_export.translation_family import write_translation
+from triptych_export.translation_family import TranslationFamily, write_translation
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle import open_bundle
 from triptych_serving.engine import EngineOptions
@@ -26,7 +26,8 @@ from ..fixtures.sentences import SENTENCES
 
 WORDS = 25  # of a sentence, which is then short enough for all models
 TEXTS = [" ".join(sentence.split()[:WORDS]) for sentence in SENTENCES]
-FEW, MANY = 30, 100
+FEW, MANY = 30, 110  # of the latter, at least 100 are equal
+CLOSE = 5e-5  # sums of log-probabilities, some tens
 SPECIAL = ("pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id")
 Tokens = list[int]
 
@@ -63,6 +64,8 @@ PAIRS = {
     "nllb legacy": [("fra_Latn", "eng_Latn", "")],
     "t5 translator": [("en", "de", "translate English to German: "), ("en", "fr", "translate English to French: ")],
 }
+# Where config.json has settings for a task, which `generate` itself does not read, they are in the generation_config.json too.
+GENERATION = {"t5 translator": {"num_beams": 4, "max_length": 32, "early_stopping": True}}
 FIRST = ("marian tied", "bart tied", "mbart50 tied", "m2m100 tied", "t5 tied")  # the others are their relatives
 
 
@@ -71,7 +74,7 @@ def cases() -> Iterator[Case]:
     for family, variants in VARIANTS.items():
         for variant in variants:
             for pair in PAIRS.get(f"{family} {variant}", [("", "", "")]):
-                yield Case(family, variant, *pair)
+                yield Case(family, variant, *pair, generation=GENERATION.get(f"{family} {variant}", {}))
 
 
 class Comparison:
@@ -118,25 +121,56 @@ def _until(row: Tokens, end: int) -> Tokens:
     return row[: row.index(end)] if end in row else row
 
 
+class CloseCalls:
+    """Watches beam searches of transformers while it is entered.
+
+    They add log-probabilities in float32, whose last digits decide between hypotheses that are equally good; the engine adds
+    in float64 and may keep the other one.
+    """
+
+    def __init__(self) -> None:
+        self.sentences: set[int] = set()  # of which two of the best candidates were as good as equal
+        self._choose = transformers.GenerationMixin._get_top_k_continuations
+
+    def __enter__(self) -> "CloseCalls":
+        def watch(model: Any, accumulated_log_probs: torch.Tensor, beams_to_keep: int, **others: Any) -> Any:
+            best = accumulated_log_probs.topk(beams_to_keep + 1).values
+            close = (best[:, :-1] - best[:, 1:] < CLOSE).any(1)
+            self.sentences |= set(close.nonzero()[:, 0].tolist())
+            return self._choose(model, accumulated_log_probs=accumulated_log_probs, beams_to_keep=beams_to_keep, **others)
+
+        transformers.GenerationMixin._get_top_k_continuations = watch
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        transformers.GenerationMixin._get_top_k_continuations = self._choose
+
+
 def compare(case: Case, folder: Path, texts: Sequence[str]) -> None:
     """Greedy search and beams, as the checkpoint's own settings say but for the number of beams; then these themselves."""
     comparison = Comparison(case, folder)
     try:
-        greedy = comparison.generate(texts, num_beams=1)
+        with CloseCalls() as none:
+            greedy = comparison.generate(texts, num_beams=1)
         assert len(set(map(tuple, greedy))) >= len(texts) / 2
-        assert_same(greedy, comparison.serve(texts, beam_size=1))
-        assert_same(comparison.generate(texts, num_beams=4), comparison.serve(texts, beam_size=4))
-        assert_same(comparison.generate(texts[:FEW]), comparison.serve(texts[:FEW]))
+        assert_same(greedy, comparison.serve(texts, beam_size=1), none.sentences)
+        with CloseCalls() as calls:
+            expected = comparison.generate(texts, num_beams=4)
+        assert_same(expected, comparison.serve(texts, beam_size=4), calls.sentences)
+        with CloseCalls() as calls:
+            expected = comparison.generate(texts[:FEW])
+        assert_same(expected, comparison.serve(texts[:FEW]), calls.sentences)
     finally:
         comparison.translator.close()
 
 
-def assert_same(expected: Sequence[Tokens], found: Sequence[Tokens]) -> None:
-    """Shows the first difference."""
-    different = [index for index, (a, b) in enumerate(zip(expected, found, strict=True)) if a != b]
-    if different:
-        first = different[0]
-        pytest.fail(f"{len(different)} of {len(expected)} differ, number {first}: {expected[first]}, served {found[first]}")
+def assert_same(expected: Sequence[Tokens], found: Sequence[Tokens], close: Set[int]) -> None:
+    """Ten of eleven are equal, and where one differs it was a close call; shows the first difference that was none."""
+    different = {index for index, (a, b) in enumerate(zip(expected, found, strict=True)) if a != b}
+    if wrong := sorted(different - close):
+        first = wrong[0]
+        pytest.fail(f"{len(wrong)} of {len(expected)} differ, number {first}: {expected[first]}, served {found[first]}")
+    assert len(different) <= len(expected) // 11
 
 
 @pytest.mark.parametrize("case", [next(case for case in cases() if case.name == name) for name in FIRST], ids=str)
@@ -175,3 +209,19 @@ def test_settings_of_a_checkpoint_mean_the_same(family: str, settings: dict[str,
     if "forced_eos_token_id" in settings and family == "t5":
         settings["forced_eos_token_id"] = 1
     compare(Case(family, "tied", generation=settings), tmp_path, TEXTS[:60])
+
+
+@pytest.mark.full
+def test_a_model_without_sentences_is_compared_on_tokens_drawn_by_lot(tmp_path: Path) -> None:
+    """In all its languages, and every precision runs."""
+    source = load(open_folder(str(small_model("m2m100", "tied", tmp_path / "checkpoint"))))
+    assert isinstance(source, TranslationSource)
+    family = TranslationFamily(source, stable=True)
+    family.write(tmp_path / "bundle", lambda line: None)
+    parity, metrics = family.measure(tmp_path / "bundle", lambda line: None)
+    assert parity["fp32"]["sentences"] == 200
+    assert parity["fp32"]["distinct_outputs"] >= 100
+    assert {"int8", "int8-stable"} < parity.keys()
+    assert metrics == {}
+    assert family.source.model.projection.weight.is_meta  # the bundle took its place
+    assert (family.default_name, family.describe().sentence) == ("m2m100", "Translates 8 languages to 8 languages.")

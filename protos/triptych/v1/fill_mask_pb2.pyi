@@ -39,7 +39,7 @@ class FillMaskRequest(_message.Message):
     """Candidates of each mask, best first. Default 5, at most 1,000. With targets: at most as many as there are targets."""
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The texts, UTF-8, each with one [MASK] or several."""
+        """The texts, UTF-8, each with one mask or several, written as the model's own mask token: [MASK], or <mask> for RoBERTa and its like."""
 
     @_builtins.property
     def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -107,7 +107,7 @@ class FilledText(_message.Message):
     """Tokens of the text, [CLS] and [SEP] included."""
     @_builtins.property
     def masks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FilledMask]:
-        """One for each [MASK], from left to right."""
+        """One for each mask, from left to right."""
 
     def __init__(
         self,

@@ -47,9 +47,9 @@ class FillMaskServiceServicer:
     """
 
     def FillMask(self, request, context):
-        """Ranks the tokens that may stand at each [MASK] of each text; `results` has the texts' order.
+        """Ranks the tokens that may stand at each mask of each text; `results` has the texts' order.
 
-        INVALID_ARGUMENT: a text is empty, longer than the model allows or without [MASK], a target is no token of the model, or an option
+        INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is no token of the model, or an option
         is out of range.
         NOT_FOUND: no such model or version.
         FAILED_PRECONDITION: the model fills no masks.

@@ -34,9 +34,9 @@ class FillMaskServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FillMaskServiceAsyncStub: ...
     FillMask: _grpc.UnaryUnaryMultiCallable[_fill_mask_pb2.FillMaskRequest, _fill_mask_pb2.FillMaskResponse]
-    """Ranks the tokens that may stand at each [MASK] of each text; `results` has the texts' order.
+    """Ranks the tokens that may stand at each mask of each text; `results` has the texts' order.
 
-    INVALID_ARGUMENT: a text is empty, longer than the model allows or without [MASK], a target is no token of the model, or an option
+    INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is no token of the model, or an option
     is out of range.
     NOT_FOUND: no such model or version.
     FAILED_PRECONDITION: the model fills no masks.
@@ -50,9 +50,9 @@ class FillMaskServiceAsyncStub(FillMaskServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     FillMask: _aio.UnaryUnaryMultiCallable[_fill_mask_pb2.FillMaskRequest, _fill_mask_pb2.FillMaskResponse]  # type: ignore[assignment]
-    """Ranks the tokens that may stand at each [MASK] of each text; `results` has the texts' order.
+    """Ranks the tokens that may stand at each mask of each text; `results` has the texts' order.
 
-    INVALID_ARGUMENT: a text is empty, longer than the model allows or without [MASK], a target is no token of the model, or an option
+    INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is no token of the model, or an option
     is out of range.
     NOT_FOUND: no such model or version.
     FAILED_PRECONDITION: the model fills no masks.
@@ -69,9 +69,9 @@ class FillMaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fill_mask_pb2.FillMaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_fill_mask_pb2.FillMaskResponse, _abc.Awaitable[_fill_mask_pb2.FillMaskResponse]]:
-        """Ranks the tokens that may stand at each [MASK] of each text; `results` has the texts' order.
+        """Ranks the tokens that may stand at each mask of each text; `results` has the texts' order.
 
-        INVALID_ARGUMENT: a text is empty, longer than the model allows or without [MASK], a target is no token of the model, or an option
+        INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is no token of the model, or an option
         is out of range.
         NOT_FOUND: no such model or version.
         FAILED_PRECONDITION: the model fills no masks.
