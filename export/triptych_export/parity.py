@@ -53,7 +53,7 @@ def make_sample(model: Transformer, sources: Sequence[Ids], max_length: int) -> 
             f"parity needs at least {MIN_DISTINCT} different translations, the model gives {distinct} "
             f"for {len(sources)} sentences: it is not trained enough for a comparison to mean anything"
         )
-    return Sample(sources, expected, max_length, ties=find_ties(model, sources, expected))
+    return Sample(sources, expected, max_length)
 
 
 def make_framed_sample(
