@@ -135,8 +135,7 @@ class TranslationFamily:
         sources, references = self._known_pairs()
         say("decoding in PyTorch")
         sample = self._sample(sources)
-        with torch.device("meta"):
-            self.source = replace(self.source, model=Transformer(self.source.model.config))
+        self._release()
         say("comparing the bundle with PyTorch, token by token")
         parity: Report = {"fp32": check_parity(folder, "fp32", sample)}
         bundle = open_bundle(folder)
@@ -151,6 +150,13 @@ class TranslationFamily:
             shortlist = read_shortlist(bundle.path(SHORT_FILES["shortlist"]), self.source.model.config.vocabulary_size)
             metrics |= coverage(shortlist, sample.sources, sample.expected)
         return parity, metrics
+
+    def _release(self) -> None:
+        """Give the weights back; who still holds them, as the tracer's library its last graph, is left with nothing."""
+        for parameter in self.source.model.parameters():
+            parameter.data = torch.empty(0)
+        with torch.device("meta"):
+            self.source = replace(self.source, model=Transformer(self.source.model.config))
 
     def _known_pairs(self) -> tuple[list[list[int]], list[str]]:
         """Sources, framed, that are short enough, and their references."""

@@ -179,7 +179,7 @@ def test_each_family_answers_as_transformers_does(case: Case, tmp_path: Path) ->
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("case", cases(), ids=str)
+@pytest.mark.parametrize("case", list(cases()), ids=str)
 def test_every_variant_answers_as_transformers_does(case: Case, tmp_path: Path) -> None:
     compare(case, tmp_path, TEXTS[:MANY])
 
