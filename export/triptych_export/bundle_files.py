@@ -26,6 +26,7 @@ WEIGHT_BITS = 7  # of int8, see `quantize`: the fast kernels of every processor,
 def write_graph(graph: Graph, path: Path, weights: WeightsFile, precision: str) -> None:
     """Write a traced graph in a precision, its large tensors to `weights`."""
     converted = _convert(graph, precision)
+    converted.part_tables()
     model = converted.model
     for node in model.graph.node:  # traces carry Python stack lines; nobody serves those
         del node.metadata_props[:]

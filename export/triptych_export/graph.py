@@ -64,6 +64,26 @@ class Graph:
         self.tensors[name] = maker
         return hollow_tensor(name, helper.np_dtype_to_tensor_dtype(kind), shape)
 
+    def part_tables(self) -> None:
+        """Give tables that rows are gathered from names of their own, where other nodes read the same tensor.
+
+        A runtime that rearranges a matrix for its products can then let go of it; of the table, mapped from the same place of
+        the file, it touches the rows that it needs.
+        """
+        body = self.model.graph
+        tensors = {tensor.name: tensor for tensor in body.initializer}
+        others = {name for node in body.node if node.op_type != "Gather" for name in node.input}
+        for node in body.node:
+            name = node.input[0] if node.op_type == "Gather" else ""
+            if name not in self.tensors or name not in others:
+                continue
+            table = f"{name}_table"
+            if table not in tensors:
+                tensors[table] = hollow_tensor(table, tensors[name].data_type, tensors[name].dims)
+                body.initializer.append(tensors[table])
+                self.tensors[table] = self.tensors[name]
+            node.input[0] = table
+
     @property
     def bytes(self) -> int:
         """Of all weights."""

@@ -23,6 +23,7 @@ from triptych_export.folding import fold_scales, fuse_norms, head_dim
 from triptych_export.framing import LanguagePair, draw_sentences
 from triptych_export.graph import Graph
 from triptych_export.graphs import Decoding
+from triptych_export.heap import trim_heap
 from triptych_export.parity import Sample, agreement, check_parity, decode, make_framed_sample, make_sample
 from triptych_export.samples import spread
 from triptych_export.shortlist import (
@@ -155,6 +156,7 @@ class TranslationFamily:
         """Give the weights back; who still holds them, as the tracer's library its last graph, is left with nothing."""
         for parameter in self.source.model.parameters():
             parameter.data = torch.empty(0)
+        trim_heap()
         with torch.device("meta"):
             self.source = replace(self.source, model=Transformer(self.source.model.config))
 
