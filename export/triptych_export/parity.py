@@ -21,6 +21,7 @@ from triptych_training.greedy import greedy
 from triptych_training.transformer import Transformer
 
 BATCHES = (1, 3, 16)
+CACHE_BYTES = 768 << 20  # of all rows at once
 MIN_SENTENCES, MIN_DISTINCT = 200, 150
 TIE = 1e-3  # two logits nearer to each other are one: sums in another order may turn them round
 Ids = list[int]
@@ -109,17 +110,27 @@ def check_parity(folder: Path, precision: str, sample: Sample) -> dict[str, obje
     bundle = open_bundle(folder)
     end = bundle.manifest_of(TranslationManifest).tokens.end
     ties: set[int] = set()
-    for slots in BATCHES:
+    batches = sorted({affordable(bundle, rows) for rows in BATCHES})
+    for slots in batches:
         outputs = decode(bundle, precision, sample.sources, sample.max_length, slots, sample.prefixes)
         ties |= _compare(sample, outputs, slots, end)
     return {
         "sentences": len(sample.sources),
         "distinct_outputs": len(set(map(tuple, sample.expected))),
         "tokens": sum(map(len, sample.expected)),
-        "batches": list(BATCHES),
+        "batches": batches,
         "identical": not ties,
         **({"ties": len(ties)} if ties else {}),
     }
+
+
+def affordable(bundle: Bundle, rows: int) -> int:
+    """As many of the rows as the caches of a large model leave room for, three at the least."""
+    manifest = bundle.manifest_of(TranslationManifest)
+    shape, limits = manifest.decoder, manifest.limits
+    positions = limits.max_source_tokens + limits.max_target_tokens
+    row = 4 * 2 * shape.layers * shape.heads * shape.head_dim * positions
+    return min(rows, max(3, CACHE_BYTES // row))
 
 
 def agreement(expected: Sequence[Ids], outputs: Sequence[Ids]) -> dict[str, float]:

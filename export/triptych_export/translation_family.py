@@ -24,7 +24,7 @@ from triptych_export.framing import LanguagePair, draw_sentences
 from triptych_export.graph import Graph
 from triptych_export.graphs import Decoding
 from triptych_export.heap import trim_heap
-from triptych_export.parity import Sample, agreement, check_parity, decode, make_framed_sample, make_sample
+from triptych_export.parity import Sample, affordable, agreement, check_parity, decode, make_framed_sample, make_sample
 from triptych_export.samples import spread
 from triptych_export.shortlist import (
     SHORT_FILES,
@@ -141,7 +141,9 @@ class TranslationFamily:
         parity: Report = {"fp32": check_parity(folder, "fp32", sample)}
         bundle = open_bundle(folder)
         for precision in [p for p in bundle.manifest.precisions if p != "fp32"]:
-            outputs = decode(bundle, precision, sample.sources, sample.max_length, QUALITY_SLOTS, sample.prefixes)
+            outputs = decode(
+                bundle, precision, sample.sources, sample.max_length, affordable(bundle, QUALITY_SLOTS), sample.prefixes
+            )
             parity[precision] = agreement(sample.expected, outputs)
         metrics: Report = {}
         if references:
@@ -185,7 +187,7 @@ class TranslationFamily:
         scorer = BLEU()
         forced, longest = self.languages.ahead.forced, self.source.max_target - 1
         for precision in bundle.manifest.precisions:
-            outputs = decode(bundle, precision, sources, longest, QUALITY_SLOTS, [forced] * len(sources))
+            outputs = decode(bundle, precision, sources, longest, affordable(bundle, QUALITY_SLOTS), [forced] * len(sources))
             texts = self.source.targets_tokenizer.decode_batch([output[len(forced) :] for output in outputs])
             metrics[f"bleu_{precision.replace('-', '_')}"] = round(scorer.corpus_score(texts, [list(references)]).score, 2)
         metrics["sacrebleu_signature"] = str(scorer.get_signature())
