@@ -35,13 +35,15 @@ from triptych_serving.servicers.embedding import EmbeddingServicer
 from triptych_serving.servicers.fill_mask import FillMaskServicer
 from triptych_serving.servicers.health import HEALTH, HealthServicer
 from triptych_serving.servicers.image_classification import ImageClassificationServicer
+from triptych_serving.servicers.images import ImageCalls
+from triptych_serving.servicers.interceptor import RpcInterceptor, Surroundings
 from triptych_serving.servicers.models import ModelServicer
 from triptych_serving.servicers.question_answering import QuestionAnsweringServicer
-from triptych_serving.servicers.status import StatusInterceptor
 from triptych_serving.servicers.text_classification import TextClassificationServicer
 from triptych_serving.servicers.texts import TextCalls
 from triptych_serving.servicers.token_classification import TokenClassificationServicer
 from triptych_serving.servicers.translation import TranslationServicer
+from triptych_serving.servicers.translations import TranslationCalls
 from triptych_serving.translator import TranslatorOptions
 
 logger = logging.getLogger(__name__)
@@ -85,7 +87,7 @@ class Server:
         self._stop = asyncio.Event()
         self._health = HealthServicer(["", *services.ALL])
         self._calls = ActiveCalls()
-        self._server = aio.server(interceptors=[StatusInterceptor(self._calls)], options=self._channel_options())
+        self._server = aio.server(interceptors=[RpcInterceptor(Surroundings(self._calls))], options=self._channel_options())
 
     async def start(self) -> None:
         """Bind first, so that health can be asked while models load; return when requests can be served.
@@ -156,8 +158,9 @@ class Server:
                 raise UnavailableError("the server is shutting down")
             return self.registry
 
-        server, pool, texts = self._server, self._pool, TextCalls(registry, self._pool)
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(registry, pool), server)
+        server, texts = self._server, TextCalls(registry, self._pool)
+        translations = TranslationCalls(registry, self._pool)
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(translations), server)
         fill_mask_pb2_grpc.add_FillMaskServiceServicer_to_server(FillMaskServicer(texts), server)
         embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingServicer(texts), server)
         text_classification_pb2_grpc.add_TextClassificationServiceServicer_to_server(TextClassificationServicer(texts), server)
@@ -166,7 +169,7 @@ class Server:
         )
         question_answering_pb2_grpc.add_QuestionAnsweringServiceServicer_to_server(QuestionAnsweringServicer(texts), server)
         image_classification_pb2_grpc.add_ImageClassificationServiceServicer_to_server(
-            ImageClassificationServicer(registry), server
+            ImageClassificationServicer(ImageCalls(registry)), server
         )
         model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(registry), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

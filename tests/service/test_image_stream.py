@@ -17,7 +17,7 @@ from triptych_serving import imagejob as module
 from triptych_serving.imagemodel import IN_FLIGHT
 from triptych_serving.registry import Wish
 from triptych_serving.server import Server
-from triptych_serving.servicers.status import request_id_now
+from triptych_serving.servicers.rpc import rpc_now
 
 from ..fixtures.encoders import write_image_bundle, write_text_bundle
 from .in_process import serving
@@ -224,4 +224,4 @@ def test_reflection_echoes_the_request_id(server: Server) -> None:
         names = {service.name for service in response.list_services_response.service}
         assert {"triptych.v1.FillMaskService", "triptych.v1.ImageClassificationService"} <= names
         assert dict(call.trailing_metadata())["x-request-id"] == "who-1"
-    assert request_id_now.get("") == ""
+    assert rpc_now.get(None) is None

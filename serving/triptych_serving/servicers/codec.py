@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from triptych.v1 import common_pb2, model_pb2, translation_pb2
+from triptych.v1 import model_pb2, translation_pb2
 from triptych_serving.assembling import Output, OutputHypothesis
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.manifest import TextManifest, TranslationManifest
@@ -122,11 +122,6 @@ def score_to(score: Score) -> translation_pb2.TranslationScore:
     return translation_pb2.TranslationScore(
         log_probability=score.log_probability, token_log_probabilities=score.token_log_probabilities.tolist()
     )
-
-
-def timing_to(seconds: dict[str, float]) -> common_pb2.Timing:
-    """`queue`, `preprocess`, ... in seconds."""
-    return common_pb2.Timing(**{f"{name}_seconds": max(0.0, value) for name, value in seconds.items()})
 
 
 def model_to(loaded: Loaded) -> model_pb2.Model:

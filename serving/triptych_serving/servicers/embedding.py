@@ -3,9 +3,9 @@
 from triptych.v1 import embedding_pb2, embedding_pb2_grpc
 from triptych_serving.capability import EMBEDDING
 from triptych_serving.results import TextEmbedding
-from triptych_serving.servicers.codec import contents_from
+from triptych_serving.servicers.codec import contents_from, wish_from
 from triptych_serving.servicers.options import choice_from
-from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.rpc import Context
 from triptych_serving.servicers.texts import Asked, TextCalls
 
 POOLING = {
@@ -30,7 +30,7 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
             lambda model: model.prepare_embed(texts, pooling, normalize),
             _embedding_to,
         )
-        answered = await self._calls.answer(request, context, asked)
+        answered = await self._calls.answer(wish_from(request), context, asked)
         return embedding_pb2.EmbedTextResponse(embeddings=answered.messages, **answered.common)
 
 

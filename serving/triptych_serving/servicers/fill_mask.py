@@ -3,9 +3,9 @@
 from triptych.v1 import fill_mask_pb2, fill_mask_pb2_grpc
 from triptych_serving.manifest import FILL_MASK
 from triptych_serving.results import FilledMask, FilledText
-from triptych_serving.servicers.codec import contents_from
+from triptych_serving.servicers.codec import contents_from, wish_from
 from triptych_serving.servicers.options import optional_from
-from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.rpc import Context
 from triptych_serving.servicers.texts import Asked, TextCalls
 
 
@@ -23,7 +23,7 @@ class FillMaskServicer(fill_mask_pb2_grpc.FillMaskServiceServicer):
             lambda model: model.prepare_fill_mask(texts, top_k, targets),
             _text_to,
         )
-        answered = await self._calls.answer(request, context, asked)
+        answered = await self._calls.answer(wish_from(request), context, asked)
         return fill_mask_pb2.FillMaskResponse(results=answered.messages, **answered.common)
 
 

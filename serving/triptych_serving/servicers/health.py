@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from triptych_serving.errors import NotFoundError
-from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.rpc import Context
 
 HEALTH: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 Status = health_pb2.HealthCheckResponse

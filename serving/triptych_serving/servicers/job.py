@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from triptych_serving.row import Call, Listener, Measured
-from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.rpc import Context, Use
 from triptych_serving.waiting import Engine
 
 
@@ -62,40 +63,53 @@ class Job(Generic[RowT]):
         engine: whose rows they are.
         call: with an EndListener.
         arrival: of the request.
+        use: of the model; told where the time went.
     """
 
-    def __init__(self, engine: Engine[RowT], call: Call[RowT], arrival: Arrival) -> None:
+    def __init__(self, engine: Engine[RowT], call: Call[RowT], arrival: Arrival, use: Use) -> None:
         self.call = call
+        self.use = use
         self._engine = engine
         self._arrival = arrival
-        self._prepared = time.monotonic()
-        self.postprocess = 0.0
+        use.rows, use.tokens_in = len(call.rows), call.tokens
+        use.stages["preprocess"] = (arrival.arrived, time.monotonic())
 
-    def submit(self) -> None:
-        """Queue the rows.
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Queue the rows; whatever still runs for them when the block ends shall stop.
 
         Raises:
             ServingError: the engine refuses them.
         """
         self._engine.submit(self.call)
-
-    def abandon(self) -> None:
-        """The handler is leaving: whatever still runs for it shall stop."""
-        if not self.call.over:
-            self._engine.cancel(self.call)
+        try:
+            yield
+        finally:
+            if not self.call.over:
+                self._engine.cancel(self.call)
+            self._note()
 
     def raise_error(self) -> None:
         """What the call failed with, if it did."""
         if self.call.error is not None:
             raise self.call.error
 
-    def seconds(self) -> dict[str, float]:
-        """Where the time went, once all rows have ended."""
+    @contextmanager
+    def postprocessing(self) -> Iterator[None]:
+        """Tensors become an answer again."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.use.stages["postprocess"] = (began, time.monotonic())
+
+    def _note(self) -> None:
+        """Where the engine's time went, as far as it came to it."""
         rows: Sequence[RowT] = self.call.rows
-        started = [row.started for row in rows]
-        return {
-            "queue": max(started) - self.call.arrived,
-            "preprocess": self._prepared - self._arrival.arrived,
-            "inference": max(row.ended for row in rows) - min(started),
-            "postprocess": self.postprocess,
-        }
+        if all(row.started for row in rows):
+            self.use.stages["queue"] = (self.call.arrived, max(row.started for row in rows))
+        if all(row.ended for row in rows):
+            self._note_work(min(row.started for row in rows), max(row.ended for row in rows))
+
+    def _note_work(self, started: float, ended: float) -> None:
+        self.use.stages["inference"] = (started, ended)

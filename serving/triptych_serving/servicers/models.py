@@ -6,7 +6,7 @@ from triptych.v1 import model_pb2, model_pb2_grpc
 from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.registry import Registry
 from triptych_serving.servicers.codec import model_to
-from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.rpc import Context
 
 
 class ModelServicer(model_pb2_grpc.ModelServiceServicer):

@@ -4,8 +4,9 @@ from triptych.v1 import question_answering_pb2, question_answering_pb2_grpc
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.manifest import QUESTION_ANSWERING
 from triptych_serving.results import AnsweredQuestion
+from triptych_serving.servicers.codec import wish_from
 from triptych_serving.servicers.options import optional_from
-from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.rpc import Context
 from triptych_serving.servicers.texts import Asked, TextCalls
 
 
@@ -28,7 +29,7 @@ class QuestionAnsweringServicer(question_answering_pb2_grpc.QuestionAnsweringSer
             lambda model: model.prepare_answer(inputs, top_k, length),
             _question_to,
         )
-        answered = await self._calls.answer(request, context, asked)
+        answered = await self._calls.answer(wish_from(request), context, asked)
         return question_answering_pb2.AnswerQuestionResponse(results=answered.messages, **answered.common)
 
 

@@ -4,9 +4,10 @@ from triptych.v1 import text_classification_pb2, text_classification_pb2_grpc
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.manifest import TEXT_CLASSIFICATION
 from triptych_serving.results import ClassifiedText
+from triptych_serving.servicers.codec import wish_from
 from triptych_serving.servicers.labels import labels_to
 from triptych_serving.servicers.options import optional_from
-from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.rpc import Context
 from triptych_serving.servicers.texts import Asked, TextCalls
 from triptych_serving.textclassification import TextOrPair
 
@@ -29,7 +30,7 @@ class TextClassificationServicer(text_classification_pb2_grpc.TextClassification
             lambda model: model.prepare_classify(inputs, top_k),
             _text_to,
         )
-        answered = await self._calls.answer(request, context, asked)
+        answered = await self._calls.answer(wish_from(request), context, asked)
         return text_classification_pb2.ClassifyTextResponse(results=answered.messages, **answered.common)
 
 

@@ -1,18 +1,17 @@
 """How every service of the text family answers: find the model, tokenize, wait for the engine, make messages of the results."""
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from triptych_serving.encoder import Work
-from triptych_serving.registry import Registry
+from triptych_serving.registry import Registry, Wish
 from triptych_serving.row import Call, Item
-from triptych_serving.servicers.codec import ModelRequest, timing_to, wish_from
 from triptych_serving.servicers.job import Arrival, EndListener, Job
 from triptych_serving.servicers.offload import Offload
-from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.rpc import Context, Use, using
+from triptych_serving.servicers.served import served_by
 from triptych_serving.textmodel import TextModel
 
 Result = TypeVar("Result")
@@ -31,10 +30,15 @@ class Asked(Generic[Result, Message]):
 
 @dataclass(frozen=True)
 class Answered(Generic[Message]):
-    """One message for each text, and the members that all responses have."""
+    """One message for each text, and what it took."""
 
     messages: Sequence[Message]
-    common: dict[str, Any]  # model, model_version, timing
+    use: Use
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The members that all responses have."""
+        return served_by(self.use)
 
 
 class TextCalls:
@@ -49,28 +53,25 @@ class TextCalls:
         self._registry = registry
         self._offload = Offload(pool)
 
-    async def answer(self, request: ModelRequest, context: Context, asked: Asked[Result, Message]) -> Answered[Message]:
+    async def answer(self, wish: Wish, context: Context, asked: Asked[Result, Message]) -> Answered[Message]:
         """Do all of it.
 
         Raises:
             ServingError: whatever kept the request from being answered.
         """
         arrival = Arrival.of(context)
-        model = self._registry().find_text(wish_from(request), asked.capability)
-        work = await self._offload.run(asked.characters, asked.prepare, model)
-        listener = EndListener()
-        job: Job[Item] = Job(model.engine, Call(work.items, listener, arrival.deadline, field=work.field), arrival)
-        job.submit()
-        try:
-            await listener.ended.wait()
-            job.raise_error()
-        finally:
-            job.abandon()
-        began = time.monotonic()
-        messages = await self._offload.run(work.size, _convert, work, asked.convert)
-        job.postprocess = time.monotonic() - began
-        common = {"model": model.name, "model_version": str(model.version), "timing": timing_to(job.seconds())}
-        return Answered(messages, common)
+        model = self._registry().find_text(wish, asked.capability)
+        with using(model) as use:
+            work = await self._offload.run(asked.characters, asked.prepare, model)
+            listener = EndListener()
+            call = Call(work.items, listener, arrival.deadline, field=work.field)
+            job: Job[Item] = Job(model.engine, call, arrival, use)
+            with job.running():
+                await listener.ended.wait()
+                job.raise_error()
+            with job.postprocessing():
+                messages = await self._offload.run(work.size, _convert, work, asked.convert)
+            return Answered(messages, use)
 
 
 def _convert(work: Work[Result], convert: Callable[[Result], Message]) -> list[Message]:

@@ -3,9 +3,9 @@
 from triptych.v1 import token_classification_pb2, token_classification_pb2_grpc
 from triptych_serving.manifest import TOKEN_CLASSIFICATION
 from triptych_serving.results import LabelledText
-from triptych_serving.servicers.codec import contents_from
+from triptych_serving.servicers.codec import contents_from, wish_from
 from triptych_serving.servicers.options import choice_from
-from triptych_serving.servicers.status import Context
+from triptych_serving.servicers.rpc import Context
 from triptych_serving.servicers.texts import Asked, TextCalls
 
 AGGREGATION = {
@@ -31,7 +31,7 @@ class TokenClassificationServicer(token_classification_pb2_grpc.TokenClassificat
             lambda model: model.prepare_classify_tokens(texts, aggregation),
             _text_to,
         )
-        answered = await self._calls.answer(request, context, asked)
+        answered = await self._calls.answer(wish_from(request), context, asked)
         return token_classification_pb2.ClassifyTokensResponse(results=answered.messages, **answered.common)
 
 

@@ -1,0 +1,190 @@
+"""The outermost interceptor: every call becomes an Rpc, passes the guards, is parsed, and ends with a status and details."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import aio
+
+from triptych_serving.errors import InvalidInputError, UnavailableError
+from triptych_serving.servicers.calls import ActiveCalls, Incoming
+from triptych_serving.servicers.leases import Leases
+from triptych_serving.servicers.rpc import Context, Guard, Kind, Metadata, Observers, Rpc, rpc_now
+from triptych_serving.servicers.status import DETAILS, REQUEST_ID, public_error, status_of
+
+MAX_REQUEST_ID = 128  # characters of a caller's id that are kept
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Behaviour = Callable[..., Any]
+
+
+class MessageSizes:
+    """What bounds messages; this one does not."""
+
+    def check_request(self, size: int) -> None:
+        """Of so many bytes.
+
+        Raises:
+            ServingError: too large.
+        """
+
+    def check_response(self, size: int) -> None:
+        """Of so many bytes.
+
+        Raises:
+            ServingError: too large.
+        """
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What every call is handled in."""
+
+    calls: ActiveCalls
+    leases: Leases = field(default_factory=Leases)
+    guards: Sequence[Guard] = ()
+    observers: Observers = field(default_factory=Observers)
+    sizes: MessageSizes = field(default_factory=MessageSizes)
+
+
+class RpcInterceptor(aio.ServerInterceptor):
+    """Wraps every handler, and has it parse its request: gRPC itself would answer broken bytes with UNKNOWN."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.request_deserializer is None:
+            return handler
+        # The types of RpcMethodHandler know synchronous handlers only, hence Any.
+        behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
+        call = _Call(str(handler_call_details.method), behaviour, handler, self._surroundings)
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(call.unary)
+        if handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(call.stream)
+        if handler.stream_stream:
+            return grpc.stream_stream_rpc_method_handler(call.both)
+        return handler
+
+
+class _Call:
+    """One call's handler, bytes to bytes."""
+
+    def __init__(self, path: str, behaviour: Behaviour, handler: Handler, surroundings: Surroundings) -> None:
+        self._path = path
+        self._behaviour = behaviour
+        self._parse: Any = handler.request_deserializer
+        self._serialize: Any = handler.response_serializer
+        self._around = surroundings
+
+    async def unary(self, request: bytes, context: Context) -> Any:
+        rpc = self._begin("unary", context)
+        try:
+            with self._observed(rpc, context), self._admitted(rpc, context):
+                return self._packed(await self._behaviour(self._parsed(request), context))
+        except Exception as error:
+            await _abort(context, error, rpc.request_id)
+
+    async def stream(self, request: bytes, context: Context) -> AsyncIterator[Any]:
+        rpc = self._begin("server_stream", context)
+        try:
+            with self._observed(rpc, context), self._admitted(rpc, context):
+                async for response in self._behaviour(self._parsed(request), context):
+                    yield self._packed(response)
+        except Exception as error:
+            await _abort(context, error, rpc.request_id)
+
+    async def both(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        rpc = self._begin("bidi_stream", context)
+        try:
+            with self._observed(rpc, context), self._admitted(rpc, context):
+                incoming = Incoming(requests, self._around.calls.stopping)
+                async for response in self._behaviour((self._parsed(request) async for request in incoming), context):
+                    yield self._packed(response)
+                if incoming.cut_off:
+                    raise UnavailableError("the server is shutting down")
+        except Exception as error:
+            await _abort(context, error, rpc.request_id)
+
+    def _begin(self, kind: Kind, context: Context) -> Rpc:
+        """The caller gets its request id back, however the call ends."""
+        metadata = dict(context.invocation_metadata() or ())
+        request_id = request_id_of(metadata)
+        service, _, method = self._path.lstrip("/").partition("/")
+        rpc = Rpc(service, method, kind, request_id, context.peer(), metadata, self._around.leases, self._around.observers)
+        rpc_now.set(rpc)
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        return rpc
+
+    @contextmanager
+    def _observed(self, rpc: Rpc, context: Context) -> Iterator[None]:
+        observers = self._around.observers
+        observers.on_start(rpc)
+        try:
+            yield
+            rpc.code = "OK"
+        except BaseException as error:
+            rpc.error, rpc.code = error, _code_of(error, context)
+            raise
+        finally:
+            rpc.ended = monotonic()
+            observers.on_end(rpc)
+
+    @contextmanager
+    def _admitted(self, rpc: Rpc, context: Context) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(self._around.calls)
+            for guard in self._around.guards:
+                stack.enter_context(guard.admit(rpc, context))
+            yield
+
+    def _parsed(self, request: bytes) -> Any:
+        self._around.sizes.check_request(len(request))
+        try:
+            return self._parse(request)
+        except DecodeError as error:
+            raise InvalidInputError("request", "it is not the message that this call takes; strings must be UTF-8") from error
+
+    def _packed(self, response: Any) -> bytes:
+        message: bytes = self._serialize(response)
+        self._around.sizes.check_response(len(message))
+        return message
+
+
+def request_id_of(metadata: Metadata) -> str:
+    """The caller's x-request-id, or a new one."""
+    given = metadata.get(REQUEST_ID)
+    return given[:MAX_REQUEST_ID] if isinstance(given, str) and given else uuid.uuid4().hex
+
+
+def _code_of(error: BaseException, context: Context) -> str:
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        left = context.time_remaining()
+        return "DEADLINE_EXCEEDED" if left is not None and left <= 0 else "CANCELLED"
+    if isinstance(error, aio.AbortError):
+        return str(getattr(context.code(), "name", "UNKNOWN"))
+    return str(getattr(error, "status", "INTERNAL"))
+
+
+async def _abort(context: Context, error: Exception, request_id: str) -> NoReturn:
+    if isinstance(error, aio.AbortError):
+        raise error  # a handler has aborted already
+    shown = public_error(error, request_id)
+    status = status_of(shown, request_id)
+    metadata = ((REQUEST_ID, request_id), (DETAILS, status.SerializeToString()))
+    await context.abort(grpc.StatusCode[shown.status], status.message, metadata)
+    raise AssertionError("abort returns never")
