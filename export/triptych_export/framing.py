@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
-from triptych_export.translation_source import SourceFrame, TargetFrame, TranslationSource
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.manifest import Frames, Framing
 
 SEED = 20
 SHORTEST, LONGEST = 3, 40  # tokens of a sentence that is drawn
@@ -20,8 +21,7 @@ class LanguagePair:
 
     source: str
     target: str
-    around: SourceFrame
-    ahead: TargetFrame
+    framing: Framing
 
     @classmethod
     def first(cls, model: TranslationSource) -> "LanguagePair":
@@ -31,15 +31,15 @@ class LanguagePair:
     @classmethod
     def of(cls, model: TranslationSource, source: str, target: str) -> "LanguagePair":
         """By the model's codes."""
-        return cls(source, target, model.sources[source], model.targets[target])
+        return cls(source, target, Frames(model.sources, model.targets).of(source, target))
 
     def frame(self, ids: Sequence[int]) -> Ids:
         """A source's own ids, end included, and all around them."""
-        return [*self.ahead.before, *self.around.before, *ids, *self.around.after]
+        return [*self.framing.before, *ids, *self.framing.after]
 
     def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
         """Texts as the model reads them."""
-        return [self.frame(encoding.ids) for encoding in tokenizer.encode_batch([self.ahead.text + text for text in texts])]
+        return [self.frame(encoding.ids) for encoding in tokenizer.encode_batch([self.framing.text + text for text in texts])]
 
 
 def draw_sentences(model: TranslationSource, count: int) -> tuple[list[Ids], list[tuple[int, ...]]]:
@@ -51,11 +51,11 @@ def draw_sentences(model: TranslationSource, count: int) -> tuple[list[Ids], lis
     sources, prefixes = [], []
     for index in range(count):
         pair = pairs[index % len(pairs)]
-        task = model.tokenizer.encode(pair.ahead.text).ids[:-1] if pair.ahead.text else []
+        task = model.tokenizer.encode(pair.framing.text).ids[:-1] if pair.framing.text else []
         room = model.max_source - len(pair.frame([*task, end]))
         length = min(dice.randint(SHORTEST, LONGEST), max(1, room))
         sources.append(pair.frame([*task, *dice.choices(usual, k=length), end]))
-        prefixes.append(pair.ahead.forced)
+        prefixes.append(pair.framing.forced)
     return sources, prefixes
 
 

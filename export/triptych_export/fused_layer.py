@@ -6,7 +6,7 @@ Shapes: `B` rows, `T` positions, `E` model dimensions.
 import torch
 from torch import Tensor, nn
 
-from triptych_export.operators import full_attention, packed_attention
+from triptych_export.operators import fused_attention, packed_attention
 from triptych_training.blocks import EncoderLayer
 
 
@@ -18,9 +18,7 @@ class FusedLayer(nn.Module):
         self.layer = layer
         projection = layer.attention.query_key_value
         self.heads = layer.attention.heads
-        self.weight = nn.Parameter(projection.weight.detach().t().contiguous())  # as the operator wants it
-        bias = projection.bias
-        self.bias = nn.Parameter(torch.zeros(projection.out_features)) if bias is None else bias  # the operator needs one
+        self.weight, self.bias = packed_weight(projection), packed_bias(projection)
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, None means full rows."""
@@ -51,9 +49,19 @@ class FirstPositionLayer(nn.Module):
         frame, last = self.layer.attention_residual, self.layer.feedforward_residual
         entered = frame.enter(x)
         key, value = self.key_value(entered).chunk(2, dim=-1)
-        context = full_attention(self.query(entered[:, : self.positions]), key, value, self.heads)
+        context = fused_attention(self.query(entered[:, : self.positions]), key, value, self.heads)
         y = frame.leave(x[:, : self.positions].flatten(0, 1), self.layer.attention.output(context.flatten(0, 1)))
         return last.leave(y, self.layer.feedforward(last.enter(y)))
+
+
+def packed_weight(projection: nn.Linear) -> nn.Parameter:
+    """Of a projection to query, key and value: `[E, 3E]`, as the packed operator wants it."""
+    return nn.Parameter(projection.weight.detach().t().contiguous())
+
+
+def packed_bias(projection: nn.Linear) -> nn.Parameter:
+    """`[3E]`, zeros where it has none: the packed operator needs one."""
+    return nn.Parameter(torch.zeros(projection.out_features)) if projection.bias is None else projection.bias
 
 
 def _rows(linear: nn.Linear, start: int, stop: int) -> nn.Linear:

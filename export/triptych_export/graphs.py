@@ -15,17 +15,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.distances import DistanceBias
-from triptych_export.fused_layer import FusedLayer
+from triptych_export.fused_layer import FusedLayer, packed_bias, packed_weight
 from triptych_export.operators import (
     KeyValues,
     cached_attention,
+    fused_attention,
     integer_projection,
-    masked_attention,
     memory_attention,
     packed_attention,
     top_k,
 )
-from triptych_training.attention import AttentionShape, SelfAttention
+from triptych_training.attention import AttentionShape
 from triptych_training.blocks import EncoderLayer
 from triptych_training.relative import RelativeBias
 from triptych_training.transformer import DecoderLayer, Transformer
@@ -96,7 +96,7 @@ class SourceLayer(nn.Module):
         """`[B, S, E]` -> `[B, S, E]`; `lengths` `[B]` int32, `bias` `[1, H, S, S]`."""
         frame, attention = self.layer.attention_residual, self.layer.attention
         query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)
-        context = masked_attention(query, key, value, lengths, attention.heads, attention.scale, bias)
+        context = fused_attention(query, key, value, attention.heads, lengths, attention.scale, bias)
         x = frame.leave(x, attention.output(context))
         frame = self.layer.feedforward_residual
         return frame.leave(x, self.layer.feedforward(frame.enter(x)))
@@ -329,8 +329,8 @@ class TargetLayer(nn.Module):
     def __init__(self, layer: DecoderLayer, packed: bool) -> None:
         super().__init__()
         self.layer = layer
-        self.weight = _packed_weight(layer.attention) if packed else None
-        self.bias = _packed_bias(layer.attention) if packed else None
+        self.weight = packed_weight(layer.attention.query_key_value) if packed else None
+        self.bias = packed_bias(layer.attention.query_key_value) if packed else None
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `memory` `[B, S, E]`, its `mask` `[B, S]` int32, `bias` `[1, H, T, T]`."""
@@ -339,7 +339,7 @@ class TargetLayer(nn.Module):
         x = frame.leave(x, own.output(self._look_back(frame.enter(x), bias)))
         frame, cross = layer.cross_attention_residual, layer.cross_attention
         key, value = cross.key_value(memory).chunk(2, dim=-1)
-        context = masked_attention(cross.query(frame.enter(x)), key, value, mask, cross.heads, cross.scale)
+        context = fused_attention(cross.query(frame.enter(x)), key, value, cross.heads, mask, cross.scale)
         x = frame.leave(x, cross.output(context))
         frame = layer.feedforward_residual
         return frame.leave(x, layer.feedforward(frame.enter(x)))
@@ -349,7 +349,7 @@ class TargetLayer(nn.Module):
         if self.weight is not None and self.bias is not None:
             return packed_attention(x, self.weight, self.bias, None, own.heads, causal=True)
         query, key, value = own.query_key_value(x).chunk(3, dim=-1)
-        return masked_attention(query, key, value, None, own.heads, own.scale, bias, causal=True)
+        return fused_attention(query, key, value, own.heads, None, own.scale, bias, causal=True)
 
 
 def capacity(tokens: int) -> int:
@@ -433,12 +433,3 @@ def _encoder_layers(model: Transformer) -> list[EncoderLayer]:
 
 def _decoder_layers(model: Transformer) -> list[DecoderLayer]:
     return [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
-
-
-def _packed_weight(attention: SelfAttention) -> nn.Parameter:
-    return nn.Parameter(attention.query_key_value.weight.detach().t().contiguous())  # as the operator wants it
-
-
-def _packed_bias(attention: SelfAttention) -> nn.Parameter:
-    bias = attention.query_key_value.bias
-    return nn.Parameter(torch.zeros(attention.query_key_value.out_features)) if bias is None else bias

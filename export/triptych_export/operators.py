@@ -93,33 +93,33 @@ def memory_attention(
     return context, attention
 
 
-def masked_attention(
+def fused_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None,
     heads: int,
-    scale: float,
+    mask: Tensor | None = None,
+    scale: float | None = None,
     bias: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Attention to padded sequences.
+    """Attention to padded or full sequences.
 
     Args:
         query: `[B, T, H*D]`.
         key: `[B, S, H*D]`.
         value: as `key`.
-        mask: `[B, S]` int32, 0 on padding, or `[B]` int32, lengths; None: all rows are full.
         heads: H.
-        scale: of products of queries and keys.
-        bias: `[1, H, T, S]`, added to the scores.
+        mask: `[B, S]` int32, 0 on padding, or `[B]` int32, lengths; None: all rows are full.
+        scale: of products of queries and keys; None: the usual one.
+        bias: `[1, H, T, S]`, or what broadcasts to it, added to the scores; -inf forbids.
         causal: position t sees positions up to t only.
 
     Returns:
         Context `[B, T, H*D]`.
     """
     attributes: Attributes = {"num_heads": heads}
-    if scale != (query.shape[-1] // heads) ** -0.5:
+    if scale is not None and scale != (query.shape[-1] // heads) ** -0.5:
         attributes["scale"] = scale
     if causal:
         attributes["unidirectional"] = 1
@@ -175,22 +175,6 @@ def packed_attention(
     return context
 
 
-def full_attention(query: Tensor, key: Tensor, value: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
-    """Attention of full rows: query `[B, S, E]`, key and value `[B, T, E]` -> context `[B, S, E]`.
-
-    `bias` `[1, H, S, T]` is added to the scores.
-    """
-    context: Tensor = torch.onnx.ops.symbolic(
-        f"{DOMAIN}::MultiHeadAttention",
-        (query, key, value) if bias is None else (query, key, value, None, None, bias),
-        attrs={"num_heads": heads},
-        dtype=query.dtype,
-        shape=query.shape,
-        version=1,
-    )
-    return context
-
-
 def rotary_embedding(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Queries or keys `[B, T, H*D]` turned by the angles of positions 0 to T - 1: `cosines` and `sines` are `[S, D/2]`."""
     turned: Tensor = torch.onnx.ops.symbolic(
@@ -201,22 +185,6 @@ def rotary_embedding(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         version=1,
     )
     return turned
-
-
-def bounded_attention(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, bias: Tensor | None, heads: int) -> Tensor:
-    """Attention within each row's length: `[B, T, E]` each, `lengths` `[B]` int32 -> context `[B, T, E]`.
-
-    `bias`, which broadcasts to `[B, H, T, T]` in its first two dimensions, is added to the scores; -inf forbids.
-    """
-    context: Tensor = torch.onnx.ops.symbolic(
-        f"{DOMAIN}::MultiHeadAttention",
-        (query, key, value, None, lengths) if bias is None else (query, key, value, None, lengths, bias),
-        attrs={"num_heads": heads},
-        dtype=query.dtype,
-        shape=query.shape,
-        version=1,
-    )
-    return context
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -5,7 +5,7 @@ Shapes: `B` rows, `T` positions, `E` model dimensions.
 
 from torch import Tensor, nn
 
-from triptych_export.operators import bounded_attention, rotary_embedding
+from triptych_export.operators import fused_attention, rotary_embedding
 from triptych_training.modernbert import ModernBertLayer
 from triptych_training.rotary import RotaryAttention
 
@@ -25,6 +25,6 @@ class RotaryLayer(nn.Module):
         frame, last = self.layer.attention_residual, self.layer.feedforward_residual
         query, key, value = self.projection(frame.enter(x)).chunk(3, dim=-1)
         query, key = (rotary_embedding(each, self.rotary.cosines, self.rotary.sines) for each in (query, key))
-        context = bounded_attention(query, key, value, lengths, bias, self.heads)
+        context = fused_attention(query, key, value, self.heads, lengths, bias=bias)
         x = frame.leave(x, self.layer.attention.output(context))
         return last.leave(x, self.layer.feedforward(last.enter(x)))

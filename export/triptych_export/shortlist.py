@@ -16,8 +16,9 @@ from triptych_export.graphs import NEVER, Decoding
 from triptych_export.quantization import LARGEST, quantize_columns
 from triptych_export.samples import chunks
 from triptych_export.tracing import trace_short_search, trace_short_step
-from triptych_export.translation_source import SourceFrame, TargetFrame, TranslationSource
+from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
+from triptych_serving.manifest import SourceFrame, TargetFrame
 from triptych_serving.shortlist import Shortlist
 from triptych_training.corpus import Pair
 from triptych_training.lexicon import Lexicon, LexiconOptions, learn_lexicon

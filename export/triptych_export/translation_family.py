@@ -39,6 +39,8 @@ from triptych_export.tracing import trace_encoder, trace_score, trace_search, tr
 from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle import Bundle, open_bundle
+from triptych_serving.constraints import single_tokens
+from triptych_serving.languages import UNDETERMINED
 from triptych_serving.manifest import FORMAT, TRANSLATION
 from triptych_serving.shortlist import read_shortlist
 from triptych_training.checkpoint import ARCHITECTURE, load_checkpoint
@@ -47,7 +49,6 @@ from triptych_training.transformer import Transformer
 
 KINDS = ("encoder", "step", "search", "score")
 TARGET_TOKENIZER = "target_tokenizer.json"
-NO_LANGUAGE = "und"  # of models that turn any text into any other
 PARITY_SENTENCES = 300
 DRAWN_SENTENCES, FEWEST_SENTENCES = 200, 32  # of a small and of a large model that comes without any
 DRAWN_LENGTH = 64  # tokens of their translations
@@ -108,7 +109,7 @@ class TranslationFamily:
 
     @property
     def default_name(self) -> str:
-        if len(self.source.sources) > 1 or len(self.source.targets) > 1 or NO_LANGUAGE in self.source.targets:
+        if len(self.source.sources) > 1 or len(self.source.targets) > 1 or UNDETERMINED in self.source.targets:
             return self.source.family
         return f"{self.languages.source}-{self.languages.target}"
 
@@ -177,7 +178,7 @@ class TranslationFamily:
         count = max(FEWEST_SENTENCES, min(DRAWN_SENTENCES, DRAWN_WORK // sum(p.numel() for p in model.parameters())))
         if sources:
             chosen = spread(sources, count)
-            prefixes = [self.languages.ahead.forced] * len(chosen)
+            prefixes = [self.languages.framing.forced] * len(chosen)
         else:
             chosen, prefixes = draw_sentences(self.source, count)
         return make_framed_sample(model, chosen, prefixes, min(DRAWN_LENGTH, longest), suppressed_tokens(self.source))
@@ -185,7 +186,7 @@ class TranslationFamily:
     def _quality(self, bundle: Bundle, sources: Sequence[list[int]], references: Sequence[str]) -> Report:
         metrics: Report = {"validation_pairs": len(sources)}
         scorer = BLEU()
-        forced, longest = self.languages.ahead.forced, self.source.max_target - 1
+        forced, longest = self.languages.framing.forced, self.source.max_target - 1
         for precision in bundle.manifest.precisions:
             outputs = decode(bundle, precision, sources, longest, affordable(bundle, QUALITY_SLOTS), [forced] * len(sources))
             texts = self.source.targets_tokenizer.decode_batch([output[len(forced) :] for output in outputs])
@@ -256,7 +257,7 @@ def _write_kind(kind: str, graph: Graph, folder: Path, weights: Mapping[str, Wei
 
 def suppressed_tokens(source: TranslationSource) -> tuple[int, ...]:
     """Tokens that no translation has."""
-    return tuple(run[0] for run in source.generation.get("suppressed_tokens", ()) if len(run) == 1)
+    return tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
 
 
 def _traces(source: TranslationSource) -> Mapping[str, Callable[[], Graph]]:
@@ -300,7 +301,7 @@ def _filled(values: Mapping[str, object]) -> dict[str, object]:
 
 def _sentence(source: TranslationSource) -> str:
     sources, targets = list(source.sources), list(source.targets)
-    if NO_LANGUAGE in targets:
+    if UNDETERMINED in targets:
         return "Turns texts into other texts."
     if len(sources) == len(targets) == 1:
         return f"Translates {sources[0]} to {targets[0]}."

@@ -6,26 +6,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from triptych_serving.manifest import SourceFrame, TargetFrame
 from triptych_training.checkpoint import ARCHITECTURE, Checkpoint
 from triptych_training.corpus import Pair
 from triptych_training.transformer import Transformer
-
-
-@dataclass(frozen=True)
-class SourceFrame:
-    """Ids around a source's own, by which it is told in which language it is; `after` stands behind the end of the sentence."""
-
-    before: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class TargetFrame:
-    """How a model is told the language that it is to write."""
-
-    text: str = ""  # in front of the source text, before it is tokenized
-    before: tuple[int, ...] = ()  # ids in front of the source, its own frame included
-    forced: tuple[int, ...] = ()  # ids that every translation begins with
 
 
 @dataclass(frozen=True)

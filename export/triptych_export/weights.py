@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 from onnx import StringStringEntryProto, TensorProto, numpy_helper
 
-from triptych_export.graph import Graph, tensor_bytes
+from triptych_export.graph import LARGE, Graph, tensor_bytes
 
 ALIGNMENT = 4_096  # bytes; what memory mapping asks for
-SMALLEST = 1_024  # bytes; smaller tensors stay in the graph
 
 
 class WeightsFile:
@@ -27,7 +26,7 @@ class WeightsFile:
     def externalize(self, graph: Graph) -> None:
         """Move the large initializers of `graph` into the file, one by one; its message then refers to the file by name."""
         for tensor in graph.model.graph.initializer:
-            if tensor_bytes(tensor) >= SMALLEST:
+            if tensor_bytes(tensor) >= LARGE:
                 data = np.ascontiguousarray(graph.values(tensor)).data.cast("B")
                 self._refer(tensor, self._store(data), len(data))
             elif tensor.name in graph.tensors:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_export.operators import full_attention
+from triptych_export.operators import fused_attention
 from triptych_training.swin import PatchMerging, SwinLayer, Windows
 
 
@@ -48,7 +48,7 @@ class WindowLayer(nn.Module):
         query, key, value = (part.reshape(-1, self.area, width) for part in parts)
         apart = self.get_buffer("apart") if self.lanes > 1 else None
         bias = self.bias if apart is None else (self.bias + apart).flatten(0, 1)[None]  # [1, W*H, N, N]
-        context = full_attention(query, key, value, self.heads, bias).reshape(*entered.shape)
+        context = fused_attention(query, key, value, self.heads, bias=bias).reshape(*entered.shape)
         if self.moves:
             context = torch.index_select(context, 1, self.back)
         x = frame.leave(x, attention.output(context))

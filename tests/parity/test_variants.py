@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from triptych_export.translation_family import write_translation
-from triptych_export.translation_source import SourceFrame, TargetFrame, TranslationSource
+from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle import Bundle, open_bundle
 from triptych_serving.engine import EngineOptions
+from triptych_serving.manifest import SourceFrame, TargetFrame
 from triptych_serving.padding import stack_rows
 from triptych_serving.row import Row
 from triptych_serving.session import Session

@@ -21,7 +21,8 @@ from triptych_export.huggingface.seq2seq import (
 )
 from triptych_export.huggingface.tokenizer import translation_tokenizers
 from triptych_export.huggingface.weights import open_weights
-from triptych_export.translation_source import SourceFrame, TranslationSource
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.manifest import SourceFrame
 
 M2M100_TOKEN = r"__([a-z]{2,3})__"
 NLLB_TOKEN = r"([a-z]{3}_[A-Z][a-z]{3})"

@@ -9,7 +9,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from triptych_export.framing import LONGEST, SHORTEST, LanguagePair, draw_sentences
-from triptych_export.translation_source import SourceFrame, TargetFrame, TranslationSource
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.manifest import SourceFrame, TargetFrame
 from triptych_training.transformer import Transformer, TransformerConfig
 
 PAD, START, END = 0, 1, 2

@@ -14,7 +14,8 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.languages import is_known, model_name, single
 from triptych_export.huggingface.registry import load
 from triptych_export.huggingface.token_limit import limit_tokens
-from triptych_export.translation_source import SourceFrame, TargetFrame, TranslationSource
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.manifest import SourceFrame, TargetFrame
 
 from ...fixtures.huggingface import small_model
 

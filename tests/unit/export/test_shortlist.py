@@ -15,9 +15,9 @@ from triptych_export.bundle_files import needed_files
 from triptych_export.errors import SourceError
 from triptych_export.graphs import NEVER, Decoding
 from triptych_export.shortlist import check_shortlist, coverage, learn_shortlist, write_short_graphs, write_shortlist
-from triptych_export.translation_source import SourceFrame, TargetFrame, TranslationSource
+from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
-from triptych_serving.manifest import read_manifest
+from triptych_serving.manifest import SourceFrame, TargetFrame, read_manifest
 from triptych_serving.shortlist import Shortlist, read_shortlist
 from triptych_training.checkpoint import load_checkpoint
 from triptych_training.lexicon import Lexicon, LexiconOptions

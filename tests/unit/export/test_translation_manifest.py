@@ -9,7 +9,8 @@ from tokenizers.models import WordLevel
 
 from triptych_export.errors import SourceError
 from triptych_export.translation_family import TranslationFamily, suppressed_tokens, translation_manifest
-from triptych_export.translation_source import SourceFrame, TargetFrame, TranslationSource
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.manifest import SourceFrame, TargetFrame
 from triptych_training.transformer import Transformer, TransformerConfig
 
 

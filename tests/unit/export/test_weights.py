@@ -8,8 +8,9 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from triptych_export.graph import LARGE as LIMIT
 from triptych_export.graph import Graph
-from triptych_export.weights import ALIGNMENT, SMALLEST, WeightsFile
+from triptych_export.weights import ALIGNMENT, WeightsFile
 
 RNG = np.random.default_rng(5)
 LARGE = RNG.standard_normal((40, 30), np.float32)
@@ -45,7 +46,7 @@ def test_a_model_comes_back_from_disk_as_it_was(tmp_path: Path, file: WeightsFil
 
 
 def test_small_tensors_stay_in_the_graph(file: WeightsFile) -> None:
-    floats = SMALLEST // 4
+    floats = LIMIT // 4
     model = make_model(edge=np.ones(floats, np.float32), below=np.ones(floats - 1, np.float32))
     file.externalize(Graph.of(model))
     assert placed(model).keys() == {"edge"}
