@@ -1,4 +1,4 @@
-"""Compile triptych/v1/*.proto into the Python stubs beside them.
+"""Compile triptych/*/*.proto into the Python stubs beside them.
 
 python protos/generate.py            write the stubs
 python protos/generate.py --check    write nothing; exit 1, naming the files, when the stubs are not what the protos give
@@ -16,8 +16,13 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-PACKAGE = Path("triptych/v1")
+PACKAGES = (Path("triptych/v1"), Path("triptych/inference"))
+PRIVATE = PACKAGES[1]  # others have stubs of the same names: these are in a descriptor pool of their own, pool.py
 SERVICE = re.compile(r"^service\s", re.MULTILINE)
+POOLS = {
+    "from google.protobuf import descriptor_pool as _descriptor_pool\n": "from triptych.inference.pool import POOL as _POOL\n",
+    "_descriptor_pool.Default()": "_POOL",
+}
 
 
 def protoc(protos: list[Path], arguments: list[str]) -> None:
@@ -31,28 +36,40 @@ def protoc(protos: list[Path], arguments: list[str]) -> None:
 
 def compile_into(folder: Path) -> None:
     """Write the stubs of every proto below `folder`."""
-    protos = sorted((ROOT / PACKAGE).glob("*.proto"))
+    protos = [proto for package in PACKAGES for proto in sorted((ROOT / package).glob("*.proto"))]
     protoc(protos, [f"--python_out={folder}", f"--mypy_out=quiet:{folder}"])
     # A file without a service would get an empty module.
     services = [proto for proto in protos if SERVICE.search(proto.read_text("utf-8"))]
     protoc(services, [f"--grpc_python_out={folder}", f"--mypy_grpc_out=quiet:{folder}"])
+    for stub in (folder / PRIVATE).glob("*_pb2.py"):
+        set_apart(stub)
+
+
+def set_apart(stub: Path) -> None:
+    """Have a stub register its messages in its package's own pool."""
+    code = stub.read_text("utf-8")
+    for default, private in POOLS.items():
+        assert code.count(default) == 1, f"{stub.name} does not register its messages as this script knows it"
+        code = code.replace(default, private)
+    stub.write_text(code, "utf-8")
 
 
 def read_stubs(root: Path) -> dict[str, bytes]:
-    """The content of every stub below `root`, by its name."""
-    return {path.name: path.read_bytes() for path in sorted((root / PACKAGE).glob("*_pb2*.py*"))}
+    """The content of every stub below `root`, by its path."""
+    paths = (path for package in PACKAGES for path in sorted((root / package).glob("*_pb2*.py*")))
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
 def write_stubs(stubs: dict[str, bytes]) -> None:
     """Replace the committed stubs, also those whose proto is gone."""
-    for name in read_stubs(ROOT):
-        (ROOT / PACKAGE / name).unlink()
-    for name, content in stubs.items():
-        (ROOT / PACKAGE / name).write_bytes(content)
+    for path in read_stubs(ROOT):
+        (ROOT / path).unlink()
+    for path, content in stubs.items():
+        (ROOT / path).write_bytes(content)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compile triptych/v1/*.proto into the Python stubs beside them.")
+    parser = argparse.ArgumentParser(description="Compile triptych/*/*.proto into the Python stubs beside them.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the committed stubs differ")
     check = parser.parse_args().check
 
@@ -64,7 +81,7 @@ def main() -> int:
         write_stubs(fresh)
         return 0
     committed = read_stubs(ROOT)
-    differing = sorted(name for name in fresh | committed if fresh.get(name) != committed.get(name))
+    differing = sorted(Path(path).name for path in fresh | committed if fresh.get(path) != committed.get(path))
     if differing:
         sys.stderr.write(f"out of date: {', '.join(differing)}; run: python protos/generate.py\n")
     return 1 if differing else 0

@@ -1,0 +1,1 @@
+"""inference.GRPCInferenceService, the Open Inference Protocol v2: tensors to plain values and back."""

@@ -1,0 +1,449 @@
+"""The Open Inference Protocol, as the unmodified tritonclient package speaks it."""
+
+import json
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf import descriptor_pb2
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from tritonclient import grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from ..fixtures.encoders import COLOURS, HIDDEN, write_every_bundle, write_text_bundle
+from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, tamper
+from .processes import PATIENCE_SECONDS, ServerProcess
+from .test_encoders import png
+
+Client = triton.InferenceServerClient
+MODELS = [
+    "broken",
+    "fill-mask",
+    "image-classification",
+    "pairs",
+    "question-answering",
+    "text-classification",
+    "token-classification",
+    "toy",
+]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_every_bundle(folder)
+    write_text_bundle(folder, name="pairs", next_sentence=True)
+    copy_bundle(folder)
+    tamper(copy_bundle(folder, "broken") / "tokenizer.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(repository: Path) -> Iterator[str]:
+    with ServerProcess(repository) as server:
+        yield server.address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    with Client(address) as client:
+        yield client
+
+
+def tensor(elements: Sequence[str | bytes], name: str = "text", column: bool = False) -> Any:
+    array = np.array([None, *(one.encode() if isinstance(one, str) else one for one in elements)], object)[1:]
+    array = array[:, None] if column else array
+    made = triton.InferInput(name, array.shape, "BYTES")
+    return made.set_data_from_numpy(array)
+
+
+def outputs(*names: str) -> list[Any]:
+    return [triton.InferRequestedOutput(name) for name in names]
+
+
+def arrays(result: Any) -> dict[str, Any]:
+    return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}
+
+
+def failure(call: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(InferenceServerException) as error:
+        call()
+    return str(error.value.status()).removeprefix("StatusCode."), error.value.message()
+
+
+def test_the_server_says_what_it_is_and_has(client: Client) -> None:
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    metadata = client.get_server_metadata()
+    assert metadata.name == "triptych"
+    assert list(metadata.extensions) == ["model_repository", "model_configuration", "parameters", "statistics"]
+    index = {model.name: model for model in client.get_model_repository_index().models}
+    assert sorted(index) == MODELS
+    assert {name for name, model in index.items() if model.state == "READY"} == set(MODELS) - {"broken"}
+    assert index["broken"].state == "UNAVAILABLE"
+    assert "tokenizer.json" in index["broken"].reason
+
+
+def test_a_model_is_ready_or_is_not(client: Client) -> None:
+    assert client.is_model_ready("toy")
+    assert client.is_model_ready("toy", "1")
+    for name, version in (("toy", "2"), ("broken", ""), ("nothing", ""), ("", "")):
+        assert not client.is_model_ready(name, version)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"broken"}))
+def test_metadata_and_configuration_say_the_same(client: Client, name: str) -> None:
+    metadata, config = client.get_model_metadata(name), client.get_model_config(name).config
+    assert (metadata.name, metadata.versions, metadata.platform, config.backend) == (name, ["1"], "triptych", "triptych")
+    for tensors, configured in ((metadata.inputs, config.input), (metadata.outputs, config.output)):
+        assert [tensor.name for tensor in tensors] == [tensor.name for tensor in configured]
+        assert [list(tensor.shape) for tensor in tensors] == [[-1, *tensor.dims] for tensor in configured]
+    assert config.max_batch_size > 1
+    assert config.parameters["task"].string_value in name or name in ("toy", "pairs")
+
+
+def test_translation(client: Client) -> None:
+    result = client.infer("toy", [tensor(SOURCES)], request_id="my id")
+    response = result.get_response()
+    assert (response.id, response.model_name, response.model_version) == ("my id", "toy", "1")
+    assert arrays(result).keys() == {"translated_text"}
+    assert [text.decode() for text in result.as_numpy("translated_text")] == TARGETS
+
+
+def test_a_column_is_answered_by_a_column(client: Client) -> None:
+    wanted = ["translated_text", "source_token_count", "token_count"]
+    flat = arrays(client.infer("toy", [tensor(SOURCES)], outputs=outputs(*wanted)))
+    column = arrays(client.infer("toy", [tensor(SOURCES, column=True)], outputs=outputs(*wanted)))
+    n = len(SOURCES)
+    assert [flat[name].shape for name in wanted] == [(n,), (n,), (n, 1)]
+    assert [column[name].shape for name in wanted] == [(n, 1), (n, 1), (n, 1)]
+    for name in wanted:
+        assert flat[name].ravel().tolist() == column[name].ravel().tolist()
+
+
+def test_contents_may_be_sent_as_they_are(client: Client) -> None:
+    text = triton.InferInput("text", [1], "BYTES")
+    text._get_tensor().contents.bytes_contents.append(SOURCE.encode())
+    assert client.infer("toy", [text]).as_numpy("translated_text").tolist() == [TARGET.encode()]
+
+
+def test_options_of_decoding_are_parameters(client: Client) -> None:
+    parameters = {
+        "source_language_code": "en",
+        "target_language_code": "de",
+        "beam_size": 3,
+        "num_hypotheses": 2,
+        "length_penalty": 1,
+        "return_scores": True,
+        "split_sentences": "off",
+    }
+    result = arrays(client.infer("toy", [tensor([SOURCE, SOURCES[1]])], parameters=parameters))
+    assert result.keys() == {"translated_text", "hypotheses", "score"}
+    assert result["hypotheses"].shape == result["score"].shape == (2, 2)
+    assert result["hypotheses"][:, 0].tolist() == result["translated_text"].tolist() == [TARGET.encode(), TARGETS[1].encode()]
+    assert (result["score"][:, 0] > result["score"][:, 1]).all()
+
+    prefixed = {"target_prefix": json.dumps(["Die"]), "seed": 3, "sampling_topk": 1}
+    [text] = client.infer("toy", [tensor([SOURCE])], parameters=prefixed).as_numpy("translated_text")
+    assert text.startswith(b"Die")
+
+
+def test_little_patience_still_ends_with_a_translation(client: Client) -> None:
+    for beam_size in (1, 2):
+        parameters = {"patience": 0.1, "beam_size": beam_size, "length_penalty": 1.0, "return_scores": True}
+        assert client.infer("toy", [tensor([SOURCE])], parameters=parameters).as_numpy("translated_text")[0]
+
+
+def test_outputs_are_those_that_were_asked_for_in_their_order(client: Client) -> None:
+    every = [output.name for output in client.get_model_metadata("toy").outputs][::-1]
+    result = client.infer("toy", [tensor([SOURCE])], outputs=outputs(*every))
+    assert list(arrays(result)) == every
+    alignment = json.loads(result.as_numpy("alignment")[0, 0])
+    assert len(alignment) == result.as_numpy("token_count")[0, 0]
+    assert {len(weights) for weights in alignment} == {result.as_numpy("source_token_count")[0]}
+    assert result.as_numpy("finish_reason").tolist() == [[b"stop"]]
+    assert result.as_numpy("score")[0, 0] < 0
+
+
+def test_masks_are_filled(client: Client) -> None:
+    texts = ["one two [MASK].", "[MASK] is five [MASK]"]
+    every = outputs("sequence", "token_str", "token", "score", "mask_count", "token_count")
+    result = arrays(client.infer("fill-mask", [tensor(texts)], parameters={"top_k": 2}, outputs=every))
+    assert {name: array.shape for name, array in result.items()} == {
+        "sequence": (2, 2, 2),
+        "token_str": (2, 2, 2),
+        "token": (2, 2, 2),
+        "score": (2, 2, 2),
+        "mask_count": (2,),
+        "token_count": (2,),
+    }
+    assert result["token_str"][:, :, 0].tolist() == [[b"three", b""], [b"[SEP]", b"six"]]
+    assert result["sequence"][0].tolist() == [[b"one two three.", b"one two four."], [b"", b""]]
+    assert result["token"][0, 1].tolist() == [-1, -1]
+    assert result["mask_count"].tolist() == [1, 2]
+
+    targets = {"targets": json.dumps(["nine", "four"])}
+    assert client.infer("fill-mask", [tensor(texts[:1])], parameters=targets).as_numpy("token_str").tolist() == [
+        [[b"four", b"nine"]]
+    ]
+
+
+def test_texts_are_embedded(client: Client) -> None:
+    parameters = {"task": "embedding", "pooling": "mean", "normalize": True}
+    vectors = client.infer("fill-mask", [tensor(["one", "two three"])], parameters=parameters).as_numpy("embedding")
+    assert vectors.shape == (2, HIDDEN)
+    assert vectors.dtype == np.float32
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1])
+
+
+def test_texts_and_pairs_are_classified(client: Client) -> None:
+    result = arrays(client.infer("text-classification", [tensor(["one", "one two"])], parameters={"top_k": 1}))
+    assert result["label"].tolist() == [[b"one word"], [b"two words"]]
+    assert result["score"].shape == (2, 1)
+    pair = [tensor(["one"]), tensor(["two three four"], "text_pair")]
+    result = arrays(client.infer("pairs", pair, parameters={"task": "text-classification"}))
+    assert sorted(result["label"][0].tolist()) == [b"next", b"not_next"]
+    code, message = failure(lambda: client.infer("pairs", pair[:1], parameters={"task": "text-classification"}))
+    assert (code, message) == ("INVALID_ARGUMENT", "text_pair[0]: there is none, the model takes pairs of texts")
+
+
+def test_tokens_are_classified(client: Client) -> None:
+    [entities] = client.infer("token-classification", [tensor(["Anna Smith lives in Paris."])]).as_numpy("entities")
+    assert [(one["text"], one["label"], one["start"]) for one in json.loads(entities)] == [
+        ("Anna Smith", "PER", 0),
+        ("Paris", "LOC", 20),
+    ]
+    each = client.infer("token-classification", [tensor(["Anna Smith"])], parameters={"aggregation": "none"})
+    assert [one["label"] for one in json.loads(each.as_numpy("entities")[0])] == ["B-PER", "I-PER"]
+
+
+def test_questions_are_answered(client: Client) -> None:
+    inputs = [tensor(["where does anna live?"], "question"), tensor(["anna smith lives in paris."], "context")]
+    result = arrays(client.infer("question-answering", inputs, parameters={"top_k": 2}))
+    assert result["answer"].tolist() == [b"paris"]
+    answers = json.loads(result["answers"][0])
+    assert len(answers) == 2
+    assert answers[0]["text"] == "paris"
+    assert answers[0]["score"] == pytest.approx(result["score"][0])
+
+
+def test_images_are_classified(client: Client) -> None:
+    files = [png((255, 0, 0)), png((0, 0, 255), (5, 7))]
+    result = client.infer("image-classification", [tensor(files, "image")])
+    assert arrays(result).keys() == {"label", "score"}
+    assert result.as_numpy("label")[:, 0].tolist() == [b"red", b"blue"]
+    assert result.as_numpy("score").shape == (2, len(COLOURS))
+    asked = arrays(
+        client.infer(
+            "image-classification",
+            [tensor(files, "image", column=True)],
+            outputs=outputs("index", "width", "height"),
+            parameters={"top_k": 1},
+        )
+    )
+    assert asked["index"].tolist() == [[0], [2]]
+    assert (asked["width"].tolist(), asked["height"].tolist()) == ([[9], [5]], [[6], [7]])
+
+
+TEXT = ["a man"]
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "code", "message"),
+    [
+        ("nothing", {}, "NOT_FOUND", "model 'nothing' is not here"),
+        ("toy", {"model_version": "7"}, "NOT_FOUND", "version '7' of toy is not here"),
+        ("", {}, "INVALID_ARGUMENT", "model_name: it is empty"),
+        ("broken", {}, "UNAVAILABLE", "model 'broken' could not be loaded"),
+        ("toy", {"inputs": []}, "INVALID_ARGUMENT", "inputs: there is no text, which is needed; there are: text"),
+        ("toy", {"inputs": [tensor(TEXT, "foo")]}, "INVALID_ARGUMENT", "inputs[0].name: there is no input 'foo'"),
+        ("toy", {"inputs": [tensor([SOURCE, " "])]}, "INVALID_ARGUMENT", "text[1]: the text is empty"),
+        ("toy", {"inputs": [tensor([b"\xff"])]}, "INVALID_ARGUMENT", "text[0]: it is not UTF-8"),
+        ("toy", {"inputs": [tensor(["1 " * 50])]}, "INVALID_ARGUMENT", "text[0]: 101 tokens are too long"),
+        (
+            "toy",
+            {"outputs": outputs("foo")},
+            "INVALID_ARGUMENT",
+            "outputs[0].name: there is no output 'foo'; there are: transl",
+        ),
+        ("toy", {"outputs": outputs("piece")}, "INVALID_ARGUMENT", "outputs[0].name: 'piece' is for ModelStreamInfer"),
+        ("toy", {"outputs": [triton.InferRequestedOutput("score", 3)]}, "INVALID_ARGUMENT", "outputs[0].parameters: there is"),
+        ("toy", {"parameters": {"foo": 1}}, "INVALID_ARGUMENT", "parameters.foo: there is no such parameter; there are: beam_"),
+        ("toy", {"parameters": {"beam_size": "2"}}, "INVALID_ARGUMENT", "parameters.beam_size: '2' is not an integer"),
+        ("toy", {"parameters": {"beam_size": 0}}, "INVALID_ARGUMENT", "parameters.beam_size: 0 is out of range"),
+        ("toy", {"parameters": {"target_prefix": '["a", "b"]'}}, "INVALID_ARGUMENT", "parameters.target_prefix: 2 prefixes"),
+        ("toy", {"parameters": {"target_language_code": "fr"}}, "NOT_FOUND", "no model translates any language to fr"),
+        (
+            "toy",
+            {"parameters": {"target_language_code": "x"}},
+            "INVALID_ARGUMENT",
+            "parameters.target_language_code: 'x' is not",
+        ),
+        (
+            "toy",
+            {"parameters": {"task": "fill-mask"}},
+            "INVALID_ARGUMENT",
+            "parameters.task: 'fill-mask' is none of the model's",
+        ),
+        ("toy", {"priority": 1}, "INVALID_ARGUMENT", "parameters.priority: there is no such parameter"),
+        ("toy", {"sequence_id": 3}, "INVALID_ARGUMENT", "there is no such parameter"),
+        ("fill-mask", {"inputs": [tensor(["one"])]}, "INVALID_ARGUMENT", "text[0]: there is no [MASK] to fill"),
+        ("fill-mask", {"parameters": {"top_k": 0}}, "INVALID_ARGUMENT", "parameters.top_k: 0 is out of range"),
+        ("image-classification", {"inputs": [tensor([b"GIF89a"], "image")]}, "INVALID_ARGUMENT", "image[0]: "),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_is_refused_with_the_right_status(
+    client: Client, model: str, arguments: dict[str, Any], code: str, message: str
+) -> None:
+    arguments = {"inputs": [tensor(TEXT)], **arguments}
+    found, text = failure(lambda: client.infer(model, **arguments))
+    assert found == code
+    assert message in text
+    assert len(text.splitlines()) == 1
+    assert client.is_server_ready()
+
+
+def test_what_is_not_offered_is_unimplemented(client: Client) -> None:
+    calls: list[Callable[[], object]] = [
+        client.get_system_shared_memory_status,
+        lambda: client.register_system_shared_memory("a", "/a", 1),
+        client.get_cuda_shared_memory_status,
+        client.get_trace_settings,
+        client.get_log_settings,
+    ]
+    assert [failure(call)[0] for call in calls] == ["UNIMPLEMENTED"] * len(calls)
+
+
+class Stream:
+    """What a stream's responses are."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._news: queue.Queue[Any] = queue.Queue()
+        client.start_stream(lambda result, error: self._news.put(error or result))
+
+    def ask(self, model: str, inputs: list[Any], **arguments: Any) -> None:
+        self._client.async_stream_infer(model, inputs, **arguments)
+
+    def read(self) -> Any:
+        return self._news.get(timeout=PATIENCE_SECONDS)
+
+    def read_all_of(self, request_id: str) -> list[Any]:
+        """Until the final one; nobody else may be on the stream."""
+        results = []
+        while not results or not results[-1].get_response().parameters["triton_final_response"].bool_param:
+            results.append(self.read())
+            assert results[-1].get_response().id == request_id
+        return results
+
+
+@pytest.fixture
+def stream(client: Client) -> Iterator[Stream]:
+    yield Stream(client)
+    client.stop_stream()
+
+
+def test_a_stream_has_pieces_then_the_whole(stream: Stream) -> None:
+    stream.ask("toy", [tensor(SOURCES)], request_id="all", parameters={"num_hypotheses": 1})
+    *pieces, last = stream.read_all_of("all")
+    said = [""] * len(SOURCES)
+    for piece in pieces:
+        [text], [index] = piece.as_numpy("piece"), piece.as_numpy("piece_index")
+        said[index] += text.decode()
+    assert len(pieces) >= len(SOURCES)
+    assert said == TARGETS
+    assert [text.decode() for text in last.as_numpy("translated_text")] == TARGETS
+    assert last.as_numpy("hypotheses").shape == (len(SOURCES), 1)
+
+
+def test_outputs_say_whether_there_are_pieces(stream: Stream) -> None:
+    stream.ask("toy", [tensor([SOURCE])], request_id="whole", outputs=outputs("translated_text"))
+    [only] = stream.read_all_of("whole")
+    assert only.as_numpy("translated_text").tolist() == [TARGET.encode()]
+    stream.ask("toy", [tensor([SOURCE])], request_id="pieces", outputs=outputs("piece"))
+    *pieces, last = stream.read_all_of("pieces")
+    assert b"".join(piece.as_numpy("piece")[0] for piece in pieces).decode() == TARGET
+    assert arrays(last) == {}
+
+
+def test_an_empty_final_response(stream: Stream) -> None:
+    stream.ask("toy", [tensor([SOURCE])], request_id="1", enable_empty_final_response=True)
+    *_, whole, last = stream.read_all_of("1")
+    assert whole.as_numpy("translated_text").tolist() == [TARGET.encode()]
+    assert arrays(last) == {}
+    stream.ask("fill-mask", [tensor(["one [MASK]"])], request_id="2", enable_empty_final_response=True)
+    [only] = stream.read_all_of("2")
+    assert only.as_numpy("token_str")[0, 0, 0] == b"two"
+
+
+def test_a_stream_outlives_its_errors(stream: Stream) -> None:
+    stream.ask("nothing", [tensor([SOURCE])], request_id="1")
+    assert stream.read().message() == (f"NOT_FOUND: model 'nothing' is not here; there are: {', '.join(MODELS)}")
+    stream.ask("toy", [tensor([""])], request_id="2")
+    assert stream.read().message() == "INVALID_ARGUMENT: text[0]: the text is empty"
+    stream.ask("toy", [tensor([SOURCE])], request_id="3", parameters={"beam_size": 99})
+    assert stream.read().message().startswith("INVALID_ARGUMENT: parameters.beam_size: 99 is above")
+    stream.ask("image-classification", [tensor([png((0, 255, 0))], "image")], request_id="4")
+    [image] = stream.read_all_of("4")
+    assert image.as_numpy("label")[0, 0] == b"green"
+
+
+def test_many_requests_share_a_stream(stream: Stream) -> None:
+    wanted = {}
+    for number in range(200):
+        source, target = PAIRS[number % len(PAIRS)]
+        wanted[str(number)] = target
+        stream.ask("toy", [tensor([source])], request_id=str(number), outputs=outputs("translated_text"))
+    found = {}
+    for _ in wanted:
+        result = stream.read()
+        found[result.get_response().id] = result.as_numpy("translated_text")[0].decode()
+    assert found == wanted
+
+
+def test_statistics_count_every_service(client: Client) -> None:
+    def look(name: str = "text-classification") -> Any:
+        [model] = client.get_inference_statistics(name).model_stats
+        return model
+
+    before = look()
+    client.infer("text-classification", [tensor(["one", "two"])])
+    failure(lambda: client.infer("text-classification", [tensor([" "])]))
+    after = look()
+    assert (after.name, after.version) == ("text-classification", "1")
+    assert after.inference_count - before.inference_count == 2
+    assert after.execution_count > before.execution_count
+    assert after.inference_stats.success.count - before.inference_stats.success.count == 1
+    assert after.inference_stats.fail.count - before.inference_stats.fail.count == 1
+    assert after.inference_stats.compute_infer.ns > before.inference_stats.compute_infer.ns
+    assert after.last_inference >= before.last_inference
+    every = client.get_inference_statistics().model_stats
+    assert [model.name for model in every] == [name for name in MODELS if name != "broken"]
+    assert failure(lambda: client.get_inference_statistics("nothing"))[0] == "NOT_FOUND"
+
+
+def test_reflection_tells_of_both_protocols(address: str) -> None:
+    names = ["inference.GRPCInferenceService", "inference.ModelInferRequest", "triptych.v1.TranslationService"]
+    requests = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names]
+    with grpc.insecure_channel(address) as channel:
+        responses = list(reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter(requests)))
+    files = [
+        {
+            descriptor_pb2.FileDescriptorProto.FromString(file).package
+            for file in one.file_descriptor_response.file_descriptor_proto
+        }
+        for one in responses
+    ]
+    assert files == [{"inference"}, {"inference"}, {"triptych.v1"}]
+
+
+def test_loading_is_for_those_who_may(client: Client) -> None:
+    for call in (client.load_model, client.unload_model):
+        assert failure(partial(call, "toy"))[0] == "PERMISSION_DENIED"
+    assert client.is_model_ready("toy")

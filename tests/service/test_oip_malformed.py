@@ -1,0 +1,154 @@
+"""Whatever a caller of the Open Inference Protocol sends, it is the caller's fault, and the server goes on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from triptych.inference import open_inference_pb2 as pb
+from triptych.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
+from triptych_serving.servicers.oip.parameters import Kind
+from triptych_serving.servicers.oip.tasks import TASKS
+from triptych_serving.servicers.oip.tensors import pack
+
+from ..fixtures.encoders import write_every_bundle
+from ..fixtures.toy import SOURCE, TARGET, copy_bundle
+from .processes import ServerProcess
+from .test_encoders import png
+
+CALLERS_FAULT = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION}
+MODELS = ("toy", "fill-mask", "text-classification", "token-classification", "question-answering", "image-classification", "no")
+NAMES = sorted({name for task in TASKS.values() for name in task.parameters} | {"task", "timeout"})
+INPUTS = sorted({tensor.name for task in TASKS.values() for tensor in task.inputs} | {""})
+OUTPUTS = sorted({output.name for task in TASKS.values() for output in (*task.outputs, *task.pieces)} | {"foo"})
+
+NUMBERS = st.one_of(st.integers(-2, 5), st.sampled_from([2**31, 2**32 - 1, 2**63 - 1]))
+TEXTS = st.one_of(st.text(max_size=12), st.sampled_from(["auto", "cls", '["a"]', '["\\ud800"]', "de", "embedding", *TASKS]))
+PARAMETERS = st.one_of(
+    st.builds(pb.InferParameter, bool_param=st.booleans()),
+    st.builds(pb.InferParameter, int64_param=NUMBERS),
+    st.builds(pb.InferParameter, uint64_param=st.sampled_from([0, 1, 2**64 - 1])),
+    st.builds(pb.InferParameter, double_param=st.floats()),
+    st.builds(pb.InferParameter, string_param=TEXTS),
+    st.just(pb.InferParameter()),
+)
+ELEMENTS = st.one_of(
+    st.binary(max_size=12), st.sampled_from([SOURCE.encode(), b"one [MASK]", b"Anna [MASK] \xff", b"\x89PNG\r\n"])
+)
+CONTENTS = st.one_of(
+    st.builds(pb.InferTensorContents, bytes_contents=st.lists(ELEMENTS, max_size=3)),
+    st.builds(pb.InferTensorContents, fp32_contents=st.lists(st.floats(width=32), max_size=3)),
+    st.none(),
+)
+TENSORS = st.builds(
+    pb.ModelInferRequest.InferInputTensor,
+    name=st.sampled_from(INPUTS),
+    datatype=st.sampled_from(["BYTES", "BYTES", "BYTES", "FP32", ""]),
+    shape=st.one_of(st.lists(NUMBERS, max_size=3), st.sampled_from([[1], [2], [1, 1], [2, 1]])),
+    contents=CONTENTS,
+)
+ANYTHING = st.builds(
+    pb.ModelInferRequest,
+    model_name=st.sampled_from(MODELS),
+    model_version=st.sampled_from(["", "", "1", "-1", "stable"]),
+    id=st.text(max_size=8),
+    inputs=st.lists(TENSORS, max_size=3),
+    outputs=st.lists(st.builds(pb.ModelInferRequest.InferRequestedOutputTensor, name=st.sampled_from(OUTPUTS)), max_size=2),
+    raw_input_contents=st.lists(st.one_of(st.binary(max_size=20), st.just(b"\1\0\0\0a")), max_size=2),
+    parameters=st.dictionaries(st.sampled_from(NAMES), PARAMETERS, max_size=3),
+)
+
+
+BY_MEMBER = {
+    "bool_param": st.booleans(),
+    "int64_param": NUMBERS,
+    "uint64_param": st.sampled_from([0, 1, 2**64 - 1]),
+    "double_param": st.one_of(st.floats(), st.floats(0, 2)),
+    "string_param": TEXTS,
+}
+TEXT = st.sampled_from([SOURCE.encode(), b"one [MASK] two", b"Anna lives in [MASK]", b"[MASK]"])
+GOOD = {"image": st.just(png((0, 0, 255)))}
+
+
+@st.composite
+def typed(draw: st.DrawFn, kind: Kind) -> pb.InferParameter:
+    """A parameter of the right type."""
+    member = draw(st.sampled_from(kind.members))
+    return pb.InferParameter(**{member: draw(BY_MEMBER[member])})
+
+
+@st.composite
+def nearly_right(draw: st.DrawFn) -> pb.ModelInferRequest:
+    """One text or image for a task of the model, in its own tensors, with some of its own parameters."""
+    model = draw(st.sampled_from([name for name in MODELS if name in (*TASKS, "toy")]))
+    task = TASKS["translation" if model == "toy" else model]
+    names = draw(st.lists(st.sampled_from(sorted(task.parameters)), max_size=2, unique=True))
+    parameters = {name: draw(typed(task.parameters[name])) for name in names}
+    request = pb.ModelInferRequest(model_name=model, parameters=parameters)
+    for tensor in task.inputs:
+        if not tensor.optional or draw(st.booleans()):
+            request.inputs.add(name=tensor.name, datatype="BYTES", shape=[1])
+            request.raw_input_contents.append(pack([draw(GOOD.get(tensor.name, TEXT))]))
+    wanted = draw(st.lists(st.sampled_from(task.outputs), max_size=2, unique=True))
+    request.outputs.extend(pb.ModelInferRequest.InferRequestedOutputTensor(name=output.name) for output in wanted)
+    return request
+
+
+REQUESTS = st.one_of(ANYTHING, nearly_right(), nearly_right())
+FUZZ = settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+    repository: Path = tmp_path_factory.mktemp("models")
+    write_every_bundle(repository)
+    copy_bundle(repository)
+    with ServerProcess(repository) as server, grpc.insecure_channel(server.address) as channel:
+        yield channel
+        request = pb.ModelInferRequest(model_name="toy")
+        request.inputs.add(name="text", datatype="BYTES", shape=[1]).contents.bytes_contents.append(SOURCE.encode())
+        response = GRPCInferenceServiceStub(channel).ModelInfer(request)
+        assert response.raw_output_contents[0][4:].decode() == TARGET
+
+
+def assert_callers_fault(error: Any) -> None:
+    assert error.code() in CALLERS_FAULT, error
+    assert len(error.details().splitlines()) == 1
+
+
+@FUZZ
+@given(request=REQUESTS)
+def test_requests_to_infer(channel: grpc.Channel, request: pb.ModelInferRequest) -> None:
+    try:
+        response = GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=60)
+    except grpc.RpcError as error:
+        assert_callers_fault(error)
+        return
+    assert response.id == request.id
+    assert len(response.outputs) == len(response.raw_output_contents)
+
+
+@settings(FUZZ, max_examples=40)
+@given(requests=st.lists(REQUESTS, max_size=6))
+def test_streams_answer_every_request(channel: grpc.Channel, requests: list[pb.ModelInferRequest]) -> None:
+    responses = list(GRPCInferenceServiceStub(channel).ModelStreamInfer(iter(requests), timeout=60))
+    finals = [one for one in responses if one.infer_response.parameters["triton_final_response"].bool_param]
+    assert sorted(one.infer_response.id for one in finals) == sorted(request.id for request in requests)
+    codes = {one.error_message.partition(":")[0] for one in responses if one.error_message}
+    assert codes <= {code.name for code in CALLERS_FAULT}
+
+
+@settings(FUZZ, max_examples=100)
+@given(method=st.sampled_from(["ModelInfer", "ModelReady", "ModelConfig", "ModelStatistics"]), message=st.binary(max_size=40))
+def test_bytes_that_are_no_message(channel: grpc.Channel, method: str, message: bytes) -> None:
+    call: Any = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
+    try:
+        call(message, timeout=60)
+    except grpc.RpcError as error:
+        assert_callers_fault(error)
