@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triptych_cli import options
+from triptych_cli.connecting import connect
 from triptych_cli.failure import needs, one_line
 from triptych_cli.languages import pair_text
 from triptych_cli.repository import embedded_repository
@@ -22,6 +23,8 @@ class Row:
 
     name: str
     version: str
+    called: str  # the version's labels, such as "stable"
+    default: bool  # requests that name no version get it, or would
     task: str
     languages: str
     labels: int  # what it tells apart; 0 where it does not classify
@@ -40,29 +43,39 @@ def command(models: Path | None, server: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
         return
-    cells = [tuple(str(value or "") for value in asdict(row).values()) for row in rows]
+    cells = [tuple(_cell(value) for value in asdict(row).values()) for row in rows]
     header = tuple(Row.__dataclass_fields__)
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(len(header))]
     for line in [header, *cells]:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def _cell(value: object) -> str:
+    return "yes" if value is True else str(value or "")
+
+
 def _of_repository(root: Path) -> list[Row]:
     needs("triptych_serving.repository", "serve")
     from triptych_serving.bundle import open_bundle
     from triptych_serving.errors import BundleError
-    from triptych_serving.repository import Entry, list_versions
+    from triptych_serving.registry import chosen_models
+    from triptych_serving.repository import Entry, Folder
 
-    def row(entry: Entry) -> Row:
+    def row(model: Folder, entry: Entry) -> Row:
+        called, default = ", ".join(model.policy.labels_of(entry.version)), entry == model.default
+        head = (entry.name, str(entry.version), called, default)
+        if model.fault:
+            return Row(*head, "", "", 0, "", "", f"damaged: {model.fault}")
         try:
             manifest = open_bundle(entry.folder).manifest
         except BundleError as error:
-            return Row(entry.name, str(entry.version), "", "", 0, "", "", f"damaged: {error}")
+            return Row(*head, "", "", 0, "", "", f"damaged: {error}")
         precisions = ", ".join(sorted(manifest.precisions, key=lambda name: name != manifest.default_precision))
-        return Row(entry.name, str(entry.version), manifest.task, *_kind(manifest), precisions, "on disk")
+        return Row(*head, manifest.task, *_kind(manifest), precisions, "on disk")
 
     with one_line(BundleError):
-        return [row(entry) for entry in list_versions(root)]
+        models = sorted(chosen_models(root).items())
+        return [row(model, entry) for _, model in models for entry in model.versions]
 
 
 def _kind(manifest: "Manifest") -> tuple[str, int, str]:
@@ -85,14 +98,15 @@ def _tokens(count: int) -> str:
 
 
 def _of_server(server: str) -> list[Row]:
-    from triptych_client import Client, Model, TriptychClientError
+    from triptych_client import Model, TriptychClientError
 
     def row(model: Model) -> Row:
         pair = pair_text(model.source_languages, model.target_languages)
         rest = [name for name in model.available_precisions if name != model.precision]
         state = model.state.value + (f": {model.state_message}" if model.state_message else "")
         limits, precisions = _tokens(model.max_source_tokens), ", ".join(filter(None, [model.precision, *rest]))
-        return Row(model.name, model.version, model.task, pair, len(model.labels), limits, precisions, state)
+        head = (model.name, model.version, ", ".join(model.version_labels), model.default_version)
+        return Row(*head, model.task, pair, len(model.labels), limits, precisions, state)
 
-    with one_line(TriptychClientError), Client(server) as client:
+    with one_line(TriptychClientError), connect(server) as client:
         return [row(model) for model in client.models()]

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from triptych_serving.errors import BundleError
+from triptych_serving.externaldata import GRAPH_SUFFIX, external_files
 from triptych_serving.manifest import ImageManifest, Manifest, StoredFile, read_manifest
 from triptych_serving.manifest.base import check_names
 from triptych_serving.manifest.image import LABELS_FILE
 
 CHUNK_BYTES = 1 << 20
-GRAPH_SUFFIXES = (".onnx", ".bin", ".data")
 
 Kind = TypeVar("Kind", bound=Manifest)
 
@@ -45,11 +45,12 @@ class Bundle:
             raise BundleError(self.folder, [f"precision {name!r} is not in this bundle; it has: {has}"])
         return name
 
-    @property
-    def weight_bytes(self) -> int:
-        """Of the graphs of one precision, the mean where there are several."""
-        stored = (file.bytes for name, file in self.manifest.files.items() if Path(name).suffix in GRAPH_SUFFIXES)
-        return sum(stored) // len(self.manifest.precisions)
+    def weight_bytes(self, precision: str) -> int:
+        """Of the graphs of one precision, and of the files that their weights are in."""
+        names = set(self.manifest.precisions[precision].files)
+        for graph in [name for name in names if Path(name).suffix == GRAPH_SUFFIX]:
+            names |= external_files(self.path(graph))
+        return sum(self.manifest.files[name].bytes for name in names)
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -65,6 +66,9 @@ def open_bundle(folder: Path) -> Bundle:
     faults = [fault for name, stored in manifest.files.items() if (fault := _fault(folder / name, stored)) is not None]
     if not faults and isinstance(manifest, ImageManifest):
         faults = _label_faults(folder / LABELS_FILE, manifest.label_count)
+    if not faults:
+        graphs = [folder / name for name in manifest.files if Path(name).suffix == GRAPH_SUFFIX]
+        faults = [fault for graph in graphs for fault in _graph_faults(graph, manifest)]
     if faults:
         raise BundleError(folder, faults)
     return Bundle(folder, manifest)
@@ -78,6 +82,15 @@ def read_labels(path: Path) -> tuple[str, ...]:
     """
     lines = path.read_text(encoding="utf-8").split("\n")
     return tuple(line.strip() for line in (lines[:-1] if lines[-1] == "" else lines))
+
+
+def _graph_faults(path: Path, manifest: Manifest) -> list[str]:
+    """A graph reads weights of this bundle alone: files that the manifest lists, each checked already."""
+    try:
+        foreign = sorted(external_files(path) - manifest.files.keys())
+    except BundleError as error:
+        return [f"{path.name}: {fault}" for fault in error.faults]
+    return [f"{path.name} wants to read {name!r:.200}, which is not among the bundle's files" for name in foreign]
 
 
 def _label_faults(path: Path, count: int) -> list[str]:

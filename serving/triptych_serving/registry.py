@@ -1,36 +1,66 @@
 """The models that a process has loaded, and which of them a request means."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
 from triptych_serving.capability import VERBS, unsupported
 from triptych_serving.encoder import DEFAULTS, EncoderOptions
-from triptych_serving.errors import BundleError, InvalidInputError, NotFoundError, UnavailableError
+from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, ServingError, UnavailableError
 from triptych_serving.imagemodel import ImageModel
 from triptych_serving.languagepair import SOURCE, TARGET, resolve_pair
 from triptych_serving.languages import UNDETERMINED, describe_side, find_language
-from triptych_serving.loading import load_model
+from triptych_serving.loading import Loader
 from triptych_serving.manifest import IMAGE_CLASSIFICATION, TRANSLATION
 from triptych_serving.model import Model
-from triptych_serving.repository import Entry, newest_versions
+from triptych_serving.policy import STABLE
+from triptych_serving.repository import EMPTY, Entry, Folder, list_models
 from triptych_serving.textmodel import TextModel
 from triptych_serving.translator import Translator, TranslatorOptions
-
-logger = logging.getLogger(__name__)
 
 Found = TypeVar("Found", bound=Model)
 
 
+class State(StrEnum):
+    """What becomes of a version."""
+
+    LOADING = "loading"
+    READY = "ready"
+    UNLOADING = "unloading"
+    FAILED = "failed"
+    UNLOADED = "unloaded"
+
+
 @dataclass(frozen=True)
 class Loaded:
-    """A model of the repository: `model` where it loaded, else `fault` says why not."""
+    """One version of a model of the repository, loaded or not."""
 
     entry: Entry
-    model: Model | None
-    fault: str = ""
+    state: State
+    model: Model | None = None  # where it is ready
+    fault: str = ""  # why it is not; of a model that is ready, why the files that replaced its own are not served
+    labels: tuple[str, ...] = ()  # what the version is called, such as "stable"
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self.entry.name
+
+    @property
+    def version(self) -> str:
+        """As requests name it."""
+        return str(self.entry.version)
+
+    @property
+    def reason(self) -> str:
+        """Of the state, where there is something to say."""
+        return self.fault
+
+    def is_called(self, version: str) -> bool:
+        """A request that names this version or label means it."""
+        return version == self.version or version in self.labels
 
 
 @dataclass(frozen=True)
@@ -38,21 +68,26 @@ class Wish:
     """What a request says about the model that it wants; empty members leave it open. Languages are for translation alone."""
 
     model: str = ""
-    version: str = ""
+    version: str = ""  # a number or a label
     source_language: str = ""
     target_language: str = ""
 
 
 class Registry:
-    """All models of one repository."""
+    """All versions of all models of one repository, as they are at one moment: by name, then version."""
 
     def __init__(self, models: Sequence[Loaded]) -> None:
-        self.models = tuple(models)
+        self.models = tuple(sorted(models, key=lambda loaded: loaded.entry))
+        self._serving = {loaded.name: loaded.model for loaded in sorted(self.models, key=_prefers) if loaded.model is not None}
 
     @property
     def ready(self) -> list[Model]:
         """Those that can serve."""
         return [loaded.model for loaded in self.models if loaded.model is not None]
+
+    def serving(self, name: str) -> Model | None:
+        """The version of a model that answers where a request names none: the stable one if it serves, else the newest."""
+        return self._serving.get(name)
 
     @property
     def translators(self) -> list[Translator]:
@@ -98,21 +133,40 @@ class Registry:
         """
         return _only([model for model in self._some_able(wish, IMAGE_CLASSIFICATION) if isinstance(model, ImageModel)])
 
+    def named(self, wish: Wish) -> Model:
+        """The one model that a wish names, whatever it can do.
+
+        Raises:
+            NotFoundError: there is none of this name or version.
+            UnavailableError: it is there but not loaded.
+        """
+        return self._meant(wish)[0]
+
     def select(self, name: str, version: str = "") -> list[Loaded]:
-        """The models of this name and version, where empty is any; at least one.
+        """The models of this name and version (a number or a label), where empty is any; at least one.
 
         Raises:
             NotFoundError: there is none.
         """
-        named = [m for m in self.models if name in ("", m.entry.name)]
+        named = [m for m in self.models if name in ("", m.name)]
         if not named:
-            names = ", ".join(sorted({m.entry.name for m in self.models})) or "none"
+            names = ", ".join(sorted({m.name for m in self.models})) or "none"
             raise NotFoundError(f"model {name!r} is not here; there are: {names}")
-        found = [m for m in named if version in ("", str(m.entry.version))]
+        found = [m for m in named if not version or m.is_called(version)]
         if not found:
-            there = ", ".join(f"{m.entry.name} version {m.entry.version}" for m in named)
+            there = ", ".join(f"{m.name} version {_called(m)}" for m in named)
             raise NotFoundError(f"version {version!r} of {name or 'any model'} is not here; there are: {there}")
         return found
+
+    def default(self, name: str, version: str = "") -> Loaded:
+        """The one version that requests with this name and version get; where none serves, the newest.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        found = self.select(name, version)
+        serving = self.serving(name)
+        return next((m for m in found if m.model is not None and m.model is serving), found[-1])
 
     def close(self, drain: bool = True) -> None:
         """Stop every model."""
@@ -128,26 +182,35 @@ class Registry:
         return able
 
     def _able(self, wish: Wish, capability: str) -> list[Model]:
-        """The models that a wish may mean, languages aside."""
-        found = self.select(wish.model, wish.version)
-        ready = [loaded.model for loaded in found if loaded.model is not None]
-        if wish.model and not ready:
-            raise UnavailableError(f"model {wish.model!r} could not be loaded: {found[0].fault}")
+        """The models that a wish may mean, languages aside: of each name one version at most."""
+        ready = self._meant(wish)
         able = [model for model in ready if capability in model.capabilities]
         if wish.model and not able:
             raise unsupported(wish.model, capability, ready[0].capabilities)
         return able
+
+    def _meant(self, wish: Wish) -> list[Model]:
+        """The models that are ready; where the wish names one, it is that one."""
+        found = self.select(wish.model, wish.version)
+        ready = [loaded.model for loaded in found if loaded.model is not None]
+        if wish.model and not ready:
+            raise _not_ready(found)
+        if wish.version:
+            return ready
+        return [model for model in ready if model is self._serving[model.name]]
 
     def _pairs(self) -> str:
         pairs = [
             f"{describe_side(t.manifest.source_languages)} to {describe_side(t.manifest.target_languages)} ({t.name})"
             for t in self.translators
         ]
-        return ", ".join(sorted(pairs)) or "none"
+        return ", ".join(sorted(set(pairs))) or "none"
 
 
 def load_registry(root: Path, options: TranslatorOptions, only: str = "", encoders: EncoderOptions = DEFAULTS) -> Registry:
-    """Load the newest version of every model, or of the one named `only`; one that cannot be loaded does not stop the others.
+    """Load one version of every model, or of the one named `only`: the stable one, else the newest.
+
+    A model that cannot be loaded does not stop the others.
 
     Args:
         root: the repository.
@@ -159,24 +222,54 @@ def load_registry(root: Path, options: TranslatorOptions, only: str = "", encode
         RepositoryError: the repository is missing or empty.
         NotFoundError: `only` names no model.
     """
-    there = newest_versions(root)
-    entries = [entry for entry in there if only in ("", entry.name)]
-    if not entries:
-        names = ", ".join(entry.name for entry in there)
-        raise NotFoundError(f"model {only!r} is not in {root}; there are: {names}")
-    return Registry([_load(entry, options, encoders) for entry in entries])
+    folders = chosen_models(root, only)
+    loader = Loader(options, encoders)
+    return Registry([_load(folder, loader) for folder in folders.values()])
 
 
-def _load(entry: Entry, options: TranslatorOptions, encoders: EncoderOptions) -> Loaded:
-    try:
-        return Loaded(entry, load_model(entry, options, encoders))
-    except Exception as error:  # whatever it is, the other models must be served
-        fault = " ".join(str(error).split())
-        if not isinstance(error, BundleError):
-            fault = f"{entry.folder}: cannot be loaded: {fault or type(error).__name__}"
-            logger.debug("model %s version %d", entry.name, entry.version, exc_info=error)
-        logger.error("model %s version %d cannot be served: %s", entry.name, entry.version, fault)
-        return Loaded(entry, None, fault)
+def chosen_models(root: Path, only: str = "") -> dict[str, Folder]:
+    """The models of a repository, or the one named `only`; at least one.
+
+    Raises:
+        RepositoryError: the repository is missing or empty.
+        NotFoundError: `only` names no model.
+    """
+    there = list_models(root)
+    if not there:
+        raise RepositoryError(root, [EMPTY])
+    chosen = {name: folder for name, folder in there.items() if only in ("", name)}
+    if not chosen:
+        raise NotFoundError(f"model {only!r} is not in {root}; there are: {', '.join(sorted(there))}")
+    return chosen
+
+
+def _load(folder: Folder, loader: Loader) -> Loaded:
+    entry = folder.default
+    model, fault = (None, folder.fault) if folder.fault else loader.attempt(entry)
+    labels = folder.policy.labels_of(entry.version)
+    return Loaded(entry, State.FAILED if model is None else State.READY, model, fault, labels)
+
+
+def _prefers(loaded: Loaded) -> tuple[bool, int]:
+    """The later, the rather it answers for its model."""
+    return STABLE in loaded.labels, loaded.entry.version
+
+
+def _called(loaded: Loaded) -> str:
+    """Such as "3 (stable)"."""
+    return f"{loaded.version} ({', '.join(loaded.labels)})" if loaded.labels else loaded.version
+
+
+def _not_ready(found: Sequence[Loaded]) -> ServingError:
+    """Why none of the versions of one model can be asked."""
+    name = found[0].name
+    states = {loaded.state: loaded for loaded in found}
+    if State.LOADING in states:
+        return UnavailableError(f"model {name!r} is still being loaded")
+    if (failed := states.get(State.FAILED)) is not None:
+        return UnavailableError(f"model {name!r} could not be loaded: {failed.fault}")
+    versions = ", ".join(loaded.version for loaded in found)
+    return NotFoundError(f"model {name!r} is not loaded; versions in the repository: {versions}")
 
 
 def _only(candidates: Sequence[Found]) -> Found:

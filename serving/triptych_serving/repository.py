@@ -1,9 +1,17 @@
 """A model repository: `<repository>/<model>/<version>/`, the version a positive integer."""
 
+import hashlib
+import os
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from triptych_serving.errors import RepositoryError
+from triptych_serving.errors import BundleError, RepositoryError
+from triptych_serving.manifest import FILE_NAME
+from triptych_serving.policy import DEFAULT, STABLE, Policy, read_policy
+from triptych_serving.policy import FILE_NAME as POLICY_FILE
+
+EMPTY = "no models here; expected <model>/<version>/bundle.json, the version a positive integer"
 
 
 @dataclass(frozen=True, order=True)
@@ -13,6 +21,40 @@ class Entry:
     name: str
     version: int
     folder: Path
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a version's folder holds, as far as can be seen without reading it all."""
+
+    manifest: str = ""  # its SHA-256, which stands for all files that it lists; empty where there is none
+    files: frozenset[tuple[str, int, int, int]] = frozenset()  # name, bytes, time of change in ns, inode
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One model on disk: at least one version, or none where it is gone."""
+
+    name: str
+    versions: tuple[Entry, ...] = ()  # ascending
+    policy: Policy = DEFAULT
+    fault: str = ""  # why its `model.json` is of no use
+
+    @property
+    def numbers(self) -> list[int]:
+        """The versions."""
+        return [entry.version for entry in self.versions]
+
+    @property
+    def default(self) -> Entry:
+        """The one version to serve where there shall be no more: the stable one, else the newest that the policy allows."""
+        allowed = self.policy.candidates(self.numbers) or self.numbers[::-1]
+        stable = self.policy.labels.get(STABLE)
+        return self.entry(stable if stable in allowed else allowed[0])
+
+    def entry(self, version: int) -> Entry:
+        """That of a version which is there."""
+        return next(entry for entry in self.versions if entry.version == version)
 
 
 def newest_versions(root: Path) -> list[Entry]:
@@ -31,18 +73,61 @@ def list_versions(root: Path) -> list[Entry]:
     Raises:
         RepositoryError: as `newest_versions`.
     """
+    found = _list(root)
+    if not found:
+        raise RepositoryError(root, [EMPTY])
+    return found
+
+
+def list_models(root: Path) -> dict[str, Folder]:
+    """Every model with its versions and its policy; none where the repository is empty.
+
+    Raises:
+        RepositoryError: the folder does not exist or cannot be read.
+    """
+    versions: dict[str, list[Entry]] = defaultdict(list)
+    for entry in _list(root):
+        versions[entry.name].append(entry)
+    return {name: _folder(root / name, tuple(entries)) for name, entries in versions.items()}
+
+
+def stamp_of(folder: Path) -> Stamp:
+    """The stamp of a version's folder; an empty one where it cannot be read."""
+    try:
+        with os.scandir(folder) as items:
+            stats = [(item.name, item.stat(follow_symlinks=False)) for item in items]
+        files = frozenset((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
+        return Stamp(_digest(folder / FILE_NAME), files)
+    except OSError:
+        return Stamp()
+
+
+def _digest(path: Path) -> str:
+    if path.is_symlink() or not path.is_file():
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _folder(path: Path, versions: tuple[Entry, ...]) -> Folder:
+    try:
+        policy = read_policy(path)
+    except BundleError as error:
+        return Folder(path.name, versions, fault=str(error))
+    numbers = [entry.version for entry in versions]
+    fault = "" if policy.candidates(numbers) else f"{path / POLICY_FILE}: allows none of the versions that are there: {numbers}"
+    return Folder(path.name, versions, policy, fault)
+
+
+def _list(root: Path) -> list[Entry]:
     try:
         if not root.is_dir():
             raise RepositoryError(root, ["no such model repository"])
-        found = [
+        return sorted(
             Entry(model.name, int(version.name), version)
             for model in root.iterdir()
             if model.is_dir()
             for version in model.iterdir()
             if version.is_dir() and version.name.isascii() and version.name.isdigit() and int(version.name) > 0
-        ]
+        )
     except OSError as error:
         raise RepositoryError(error.filename or root, [f"cannot be read: {error.strerror}"]) from error
-    if not found:
-        raise RepositoryError(root, ["no models here; expected <model>/<version>/bundle.json, the version a positive integer"])
-    return sorted(found)

@@ -13,6 +13,7 @@ import onnxruntime as ort  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from triptych_serving.errors import BundleError, EngineError
+from triptych_serving.externaldata import GRAPH_SUFFIX
 from triptych_serving.processor import int8_saturates
 
 Array = NDArray[Any]
@@ -72,6 +73,8 @@ class Session:
     """
 
     def __init__(self, path: Path, threads: int = 1, saturation_free: bool = False) -> None:
+        if path.suffix != GRAPH_SUFFIX:  # the runtime would take it for another format, which is not checked
+            raise BundleError(path, [f"names of graphs end in {GRAPH_SUFFIX}"])
         options = _options(threads, int8_saturates() and not saturation_free)
         try:
             self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

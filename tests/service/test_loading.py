@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from triptych_client import AsyncClient, UnavailableError
-from triptych_serving import server as module
+from triptych_serving import loading, manager
 from triptych_serving.errors import RepositoryError
 from triptych_serving.server import Server
 
@@ -21,13 +21,13 @@ from .processes import PATIENCE_SECONDS
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Models are not loaded before this is set."""
-    load, released = module.load_registry, threading.Event()
+    load, released = loading.load_model, threading.Event()
 
     def held_up(*arguments: Any) -> Any:
         assert released.wait(PATIENCE_SECONDS)
         return load(*arguments)
 
-    monkeypatch.setattr(module, "load_registry", held_up)
+    monkeypatch.setattr(loading, "load_model", held_up)
     yield released
     released.set()
 
@@ -83,5 +83,5 @@ def test_a_server_that_cannot_load_closes_its_port(monkeypatch: pytest.MonkeyPat
                 await starting
             assert not await client.is_ready()
 
-    monkeypatch.setattr(module, "load_registry", fail)
+    monkeypatch.setattr(manager, "chosen_models", fail)
     asyncio.run(main())

@@ -31,6 +31,8 @@ class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState
     MODEL_STATE_UNLOADING: _ModelState.ValueType  # 3
     MODEL_STATE_FAILED: _ModelState.ValueType  # 4
     """`state_message` says why."""
+    MODEL_STATE_UNLOADED: _ModelState.ValueType  # 5
+    """In the repository, not in memory."""
 
 class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper): ...
 
@@ -40,6 +42,8 @@ MODEL_STATE_READY: ModelState.ValueType  # 2
 MODEL_STATE_UNLOADING: ModelState.ValueType  # 3
 MODEL_STATE_FAILED: ModelState.ValueType  # 4
 """`state_message` says why."""
+MODEL_STATE_UNLOADED: ModelState.ValueType  # 5
+"""In the repository, not in memory."""
 Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
 
 @_typing.final
@@ -59,6 +63,8 @@ class Model(_message.Message):
     MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     SERVICES_FIELD_NUMBER: _builtins.int
+    VERSION_LABELS_FIELD_NUMBER: _builtins.int
+    DEFAULT_VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     task: _builtins.str
@@ -70,6 +76,8 @@ class Model(_message.Message):
     max_source_tokens: _builtins.int
     """Longest input and output, in tokens, the end of the sentence (BERT: [CLS] and [SEP]) included. 0: the model has no such side."""
     max_target_tokens: _builtins.int
+    default_version: _builtins.bool
+    """Requests that name no version get this one."""
     @_builtins.property
     def available_precisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -83,6 +91,10 @@ class Model(_message.Message):
     @_builtins.property
     def services(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The services that can be asked for it, such as "triptych.v1.FillMaskService"."""
+
+    @_builtins.property
+    def version_labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the version is called: requests may name "stable" or "canary" instead of its number."""
 
     def __init__(
         self,
@@ -100,10 +112,12 @@ class Model(_message.Message):
         max_target_tokens: _builtins.int = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
         services: _abc.Iterable[_builtins.str] | None = ...,
+        version_labels: _abc.Iterable[_builtins.str] | None = ...,
+        default_version: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_precisions", b"available_precisions", "labels", b"labels", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "precision", b"precision", "services", b"services", "source_language_codes", b"source_language_codes", "state", b"state", "state_message", b"state_message", "target_language_codes", b"target_language_codes", "task", b"task", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_precisions", b"available_precisions", "default_version", b"default_version", "labels", b"labels", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "precision", b"precision", "services", b"services", "source_language_codes", b"source_language_codes", "state", b"state", "state_message", b"state_message", "target_language_codes", b"target_language_codes", "task", b"task", "version", b"version", "version_labels", b"version_labels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -152,7 +166,7 @@ class GetModelRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
-    """Empty is the newest."""
+    """A number or a label. Empty is the version that requests get which name none; where none serves, the newest."""
     def __init__(
         self,
         *,
@@ -195,7 +209,9 @@ class LoadModelRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
-    """Empty is the newest in the repository."""
+    """A number or a label; other versions stay as they are. Empty is what the model's version policy says, which is the newest
+    unless the repository says otherwise; other versions are unloaded once it serves.
+    """
     def __init__(
         self,
         *,
@@ -215,16 +231,24 @@ class LoadModelResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def model(self) -> Global___Model: ...
+    def model(self) -> Global___Model:
+        """The newest of `models`."""
+
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
+        """The versions that were asked for, by number."""
+
     def __init__(
         self,
         *,
         model: Global___Model | None = ...,
+        models: _abc.Iterable[Global___Model] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "models", b"models"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -238,7 +262,7 @@ class UnloadModelRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
-    """Empty is every loaded version."""
+    """A number or a label. Empty is every loaded version."""
     def __init__(
         self,
         *,

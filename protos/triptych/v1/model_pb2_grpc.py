@@ -62,28 +62,31 @@ class ModelServiceServicer:
     """
 
     def ListModels(self, request, context):
-        """Every model of the repository, by name, then version.
+        """Every version of every model of the repository, loaded or not, by name, then version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """One model. NOT_FOUND: no such model or version.
+        """One version of a model. NOT_FOUND: no such model or version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadModel(self, request, context):
-        """Load a version of the repository. FAILED_PRECONDITION: the server does not allow it.
+        """Load versions of the repository, again where their files have changed. What served before serves until then, and after a
+        failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: it cannot be served, or the server (unless it runs with
+        --model-control explicit) does not allow it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnloadModel(self, request, context):
-        """Unload a version; requests that run on it finish. FAILED_PRECONDITION: the server does not allow it.
+        """Unload versions; requests that run on them finish before this returns. NOT_FOUND: no such version is loaded.
+        FAILED_PRECONDITION: the server (unless it runs with --model-control explicit) does not allow it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,13 +34,18 @@ class ModelServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ModelServiceAsyncStub: ...
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_pb2.ListModelsRequest, _model_pb2.ListModelsResponse]
-    """Every model of the repository, by name, then version."""
+    """Every version of every model of the repository, loaded or not, by name, then version."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]
-    """One model. NOT_FOUND: no such model or version."""
+    """One version of a model. NOT_FOUND: no such model or version."""
     LoadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]
-    """Load a version of the repository. FAILED_PRECONDITION: the server does not allow it."""
+    """Load versions of the repository, again where their files have changed. What served before serves until then, and after a
+    failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: it cannot be served, or the server (unless it runs with
+    --model-control explicit) does not allow it.
+    """
     UnloadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]
-    """Unload a version; requests that run on it finish. FAILED_PRECONDITION: the server does not allow it."""
+    """Unload versions; requests that run on them finish before this returns. NOT_FOUND: no such version is loaded.
+    FAILED_PRECONDITION: the server (unless it runs with --model-control explicit) does not allow it.
+    """
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
@@ -48,13 +53,18 @@ class ModelServiceAsyncStub(ModelServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_model_pb2.ListModelsRequest, _model_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Every model of the repository, by name, then version."""
+    """Every version of every model of the repository, loaded or not, by name, then version."""
     GetModel: _aio.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]  # type: ignore[assignment]
-    """One model. NOT_FOUND: no such model or version."""
+    """One version of a model. NOT_FOUND: no such model or version."""
     LoadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]  # type: ignore[assignment]
-    """Load a version of the repository. FAILED_PRECONDITION: the server does not allow it."""
+    """Load versions of the repository, again where their files have changed. What served before serves until then, and after a
+    failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: it cannot be served, or the server (unless it runs with
+    --model-control explicit) does not allow it.
+    """
     UnloadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]  # type: ignore[assignment]
-    """Unload a version; requests that run on it finish. FAILED_PRECONDITION: the server does not allow it."""
+    """Unload versions; requests that run on them finish before this returns. NOT_FOUND: no such version is loaded.
+    FAILED_PRECONDITION: the server (unless it runs with --model-control explicit) does not allow it.
+    """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     """What the server has loaded."""
@@ -65,7 +75,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.ListModelsResponse, _abc.Awaitable[_model_pb2.ListModelsResponse]]:
-        """Every model of the repository, by name, then version."""
+        """Every version of every model of the repository, loaded or not, by name, then version."""
 
     @_abc_1.abstractmethod
     def GetModel(
@@ -73,7 +83,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.GetModelResponse, _abc.Awaitable[_model_pb2.GetModelResponse]]:
-        """One model. NOT_FOUND: no such model or version."""
+        """One version of a model. NOT_FOUND: no such model or version."""
 
     @_abc_1.abstractmethod
     def LoadModel(
@@ -81,7 +91,10 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.LoadModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.LoadModelResponse, _abc.Awaitable[_model_pb2.LoadModelResponse]]:
-        """Load a version of the repository. FAILED_PRECONDITION: the server does not allow it."""
+        """Load versions of the repository, again where their files have changed. What served before serves until then, and after a
+        failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: it cannot be served, or the server (unless it runs with
+        --model-control explicit) does not allow it.
+        """
 
     @_abc_1.abstractmethod
     def UnloadModel(
@@ -89,6 +102,8 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.UnloadModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.UnloadModelResponse, _abc.Awaitable[_model_pb2.UnloadModelResponse]]:
-        """Unload a version; requests that run on it finish. FAILED_PRECONDITION: the server does not allow it."""
+        """Unload versions; requests that run on them finish before this returns. NOT_FOUND: no such version is loaded.
+        FAILED_PRECONDITION: the server (unless it runs with --model-control explicit) does not allow it.
+        """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -2,7 +2,7 @@
 
 Members of every bundle:
 
-format                1
+format                1; which releases read which is in serving/docs/compatibility.md
 task                  "translation", "fill-mask", "text-classification", "token-classification", "question-answering",
                       "text-embedding" or "image-classification"
 family                the architecture's name, such as "triptych-transformer", "triptych-bert" or "triptych-vit"
@@ -16,7 +16,7 @@ provenance, metrics, parity    for people and tools; not needed to serve
 The other members belong to a task's family: see TranslationManifest, TextManifest and ImageManifest.
 """
 
-from triptych_serving.manifest.base import FILE_NAME, FORMAT, Graph, Graphs, Manifest, StoredFile
+from triptych_serving.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Graph, Graphs, Manifest, StoredFile
 from triptych_serving.manifest.frames import BARE, Frames, Framing, SourceFrame, TargetFrame
 from triptych_serving.manifest.generation import Generation
 from triptych_serving.manifest.image import IMAGE_CLASSIFICATION, ImageManifest
@@ -47,6 +47,7 @@ __all__ = [
     "FILL_MASK",
     "FORMAT",
     "IMAGE_CLASSIFICATION",
+    "OLDEST_FORMAT",
     "QUESTION_ANSWERING",
     "TASKS",
     "TEXT_CLASSIFICATION",

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from triptych_serving.fields import Fields
 
-FORMAT = 1
+FORMAT = 1  # that export writes
+OLDEST_FORMAT = 1  # that is read
 FILE_NAME = "bundle.json"
 
 

@@ -9,7 +9,7 @@ from triptych_serving.assembling import Output, OutputHypothesis
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.manifest import TextManifest, TranslationManifest
 from triptych_serving.options import DecodingOptions
-from triptych_serving.registry import Loaded, Wish
+from triptych_serving.registry import Loaded, State, Wish
 from triptych_serving.row import Finish
 from triptych_serving.scoring import Score
 from triptych_serving.servicers.services import services_of
@@ -42,6 +42,13 @@ SPLIT = {
     translation_pb2.SPLIT_SENTENCES_UNSPECIFIED: None,
     translation_pb2.SPLIT_SENTENCES_AUTO: True,
     translation_pb2.SPLIT_SENTENCES_OFF: False,
+}
+STATES = {
+    State.LOADING: model_pb2.MODEL_STATE_LOADING,
+    State.READY: model_pb2.MODEL_STATE_READY,
+    State.UNLOADING: model_pb2.MODEL_STATE_UNLOADING,
+    State.FAILED: model_pb2.MODEL_STATE_FAILED,
+    State.UNLOADED: model_pb2.MODEL_STATE_UNLOADED,
 }
 FINISH = {Finish.STOP: translation_pb2.FINISH_REASON_STOP, Finish.LENGTH: translation_pb2.FINISH_REASON_LENGTH}
 
@@ -125,14 +132,14 @@ def score_to(score: Score) -> translation_pb2.TranslationScore:
 
 
 def model_to(loaded: Loaded) -> model_pb2.Model:
-    """One model of the repository."""
-    message = model_pb2.Model(name=loaded.entry.name, version=str(loaded.entry.version))
+    """One version of a model of the repository."""
+    message = model_pb2.Model(name=loaded.name, version=loaded.version, state=STATES[loaded.state])
+    message.state_message = loaded.reason
+    message.version_labels.extend(loaded.labels)
     model = loaded.model
     if model is None:
-        message.state, message.state_message = model_pb2.MODEL_STATE_FAILED, loaded.fault
         return message
     manifest = model.manifest
-    message.state = model_pb2.MODEL_STATE_READY
     message.task = manifest.task
     message.precision = model.precision
     message.available_precisions.extend(manifest.precisions)

@@ -6,14 +6,23 @@ from collections.abc import AsyncIterator, Iterable
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from triptych_serving.errors import NotFoundError
+from triptych_serving.registry import Registry
 from triptych_serving.servicers.rpc import Context
+from triptych_serving.servicers.services import BY_CAPABILITY, services_of
 
 HEALTH: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+TASKS = frozenset(BY_CAPABILITY.values())
 Status = health_pb2.HealthCheckResponse
 
 
+def answering(registry: Registry) -> frozenset[str]:
+    """The services of tasks that one of the loaded models is for."""
+    return frozenset(name for model in registry.ready for name in services_of(model.capabilities))
+
+
 class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """All services share one state: they serve once the models are loaded, until the server stops.
+    """The service of a task serves while a loaded model can answer it; the others, and the server as a whole, once the models
+    of the start are loaded. All that until the server stops.
 
     The servicer of grpcio-health-checking forgets its other watchers when one leaves, and holds up the server's end.
 
@@ -23,18 +32,25 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     def __init__(self, services: Iterable[str]) -> None:
         self._services = frozenset(services)
-        self._serving = False
+        self._serving: frozenset[str] = frozenset()
         self._stopped = False
         self._changed = asyncio.Event()  # a new one after each change
 
-    def start(self) -> None:
-        """Everything can be asked now."""
-        self._serving = True
-        self._tell()
+    def show(self, registry: Registry) -> None:
+        """These models are loaded now."""
+        serving = (self._services - TASKS) | answering(registry)
+        if serving != self._serving and not self._stopped:
+            self._serving = serving
+            self._tell()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server as a whole serves."""
+        return "" in self._serving
 
     def stop(self) -> None:
         """Nothing more will be accepted: watchers hear of it, then their calls end."""
-        self._serving, self._stopped = False, True
+        self._serving, self._stopped = frozenset(), True
         self._tell()
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
@@ -59,7 +75,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     def _response(self, service: str) -> health_pb2.HealthCheckResponse:
         if service not in self._services:
             return Status(status=Status.SERVICE_UNKNOWN)
-        return Status(status=Status.SERVING if self._serving else Status.NOT_SERVING)
+        return Status(status=Status.SERVING if service in self._serving else Status.NOT_SERVING)
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

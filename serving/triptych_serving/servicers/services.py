@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from triptych.inference import open_inference_pb2
 from triptych.v1 import (
     embedding_pb2,
     fill_mask_pb2,
@@ -30,6 +31,7 @@ def _name_of(module: Any) -> str:
 
 
 MODELS = _name_of(model_pb2)
+INFERENCE = _name_of(open_inference_pb2)
 BY_CAPABILITY = {
     TRANSLATION: _name_of(translation_pb2),
     FILL_MASK: _name_of(fill_mask_pb2),
@@ -39,7 +41,7 @@ BY_CAPABILITY = {
     QUESTION_ANSWERING: _name_of(question_answering_pb2),
     IMAGE_CLASSIFICATION: _name_of(image_classification_pb2),
 }
-ALL = (*BY_CAPABILITY.values(), MODELS)
+ALL = (*BY_CAPABILITY.values(), MODELS, INFERENCE)
 
 
 def services_of(capabilities: frozenset[str]) -> list[str]:

@@ -13,8 +13,8 @@ def test_the_table(run: Run) -> None:
     result = run("models", "--models", MODELS)
     assert (result.code, result.err) == (0, "")
     assert [line.split() for line in result.out.splitlines()] == [
-        ["name", "version", "task", "languages", "labels", "limits", "precisions", "state"],
-        ["toy", "1", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "on", "disk"],
+        ["name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "state"],
+        ["toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "on", "disk"],
     ]
 
 
@@ -23,6 +23,8 @@ def test_json(run: Run) -> None:
     assert row == {
         "name": "toy",
         "version": "1",
+        "called": "",
+        "default": True,
         "task": "translation",
         "languages": "en to de",
         "labels": 0,

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from triptych_serving.errors import BundleError
-from triptych_serving.manifest import BARE, FILE_NAME, Framing, Generation, Manifest, TranslationManifest, read_manifest
+from triptych_serving.manifest import (
+    BARE,
+    FILE_NAME,
+    FORMAT,
+    Framing,
+    Generation,
+    Manifest,
+    TranslationManifest,
+    read_manifest,
+)
 
 from ...fixtures.toy import BUNDLE
 
@@ -238,12 +247,37 @@ def test_a_tokenizer_must_be_listed(read: Callable[[Edit], Manifest]) -> None:
     assert faults_of(read, lambda raw: raw["files"].pop("tokenizer.json")) == ["files lists no 'tokenizer.json'"]
 
 
-def test_another_format_is_named_and_nothing_else(read: Callable[[Edit], Manifest]) -> None:
+def of_format(version: int, **members: Any) -> Edit:
     def edit(raw: dict[str, Any]) -> None:
         raw.clear()
-        raw["format"] = 9
+        raw |= {"format": version, **members}
 
-    assert faults_of(read, edit) == ["format 9 is not supported; this release reads format 1"]
+    return edit
+
+
+THIS = f"this release reads format {FORMAT}"
+
+
+@pytest.mark.parametrize(
+    ("provenance", "release"),
+    [
+        ({"exporter": "triptych 4.5.6"}, "triptych 4.5.6, which wrote it, or a later one"),
+        ({"exporter": 7}, "a later one"),
+        ({}, "a later one"),
+        ([], "a later one"),
+        (None, "a later one"),
+    ],
+)
+def test_a_newer_format_is_named_and_what_to_do_about_it(
+    read: Callable[[Edit], Manifest], provenance: object, release: str
+) -> None:
+    [fault] = faults_of(read, of_format(FORMAT + 1, provenance=provenance))
+    assert fault == f"format {FORMAT + 1} is too new, {THIS}: serve it with {release}, or export it with this one"
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_an_older_format_is_named_and_what_to_do_about_it(read: Callable[[Edit], Manifest], version: int) -> None:
+    assert faults_of(read, of_format(version)) == [f"format {version} is too old, {THIS}: export it again"]
 
 
 def test_another_task_is_named_and_nothing_else(read: Callable[[Edit], Manifest]) -> None:
@@ -259,7 +293,7 @@ def test_a_missing_manifest_is_no_bundle(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe", b"[" * 10])
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe", b"[" * 10, b"[" * 100_000], ids=len)
 def test_a_file_that_is_not_json_is_a_fault(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(BundleError, match="cannot be read"):

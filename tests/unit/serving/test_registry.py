@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from triptych_serving import loading as module
+from triptych_serving.encoder import EncoderOptions
 from triptych_serving.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, UnavailableError
-from triptych_serving.registry import Registry, Wish, load_registry
+from triptych_serving.loading import Loader
+from triptych_serving.registry import Loaded, Registry, State, Wish, load_registry
+from triptych_serving.repository import Entry
 from triptych_serving.translator import TranslatorOptions
 
 from ...fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, edit_manifest, tamper, truncate
@@ -205,3 +208,101 @@ def test_int8_is_served_on_request() -> None:
 def test_an_empty_repository_is_an_error(repository: Path) -> None:
     with pytest.raises(RepositoryError):
         load_registry(repository, OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """Four versions of one model, whose third is not loaded; another one that translates the other way about."""
+    repository = tmp_path_factory.mktemp("models")
+    for version in (1, 2, 4):
+        copy_bundle(repository, "toy", version)
+    add_model(repository, "back", ["de"], ["en"])
+    loader = Loader(OPTIONS, EncoderOptions())
+    labels = {1: ("old", "stable"), 4: ("canary",)}
+    entries = [Entry("toy", version, repository / "toy" / str(version)) for version in (1, 2, 4)]
+    entries.append(Entry("back", 1, repository / "back" / "1"))
+    ready = [
+        Loaded(e, State.READY, loader.attempt(e)[0], labels=labels.get(e.version, ()) if e.name == "toy" else ())
+        for e in entries
+    ]
+    registry = Registry([*ready, Loaded(Entry("toy", 3, repository), State.UNLOADED)])
+    yield registry
+    registry.close()
+
+
+@pytest.mark.parametrize(
+    ("wish", "found"),
+    [
+        (Wish(target_language="de"), 1),
+        (Wish(model="toy"), 1),
+        (Wish(model="toy", version="stable"), 1),
+        (Wish(model="toy", version="old"), 1),
+        (Wish(model="toy", version="2"), 2),
+        (Wish(target_language="de", version="2"), 2),
+        (Wish(version="canary"), 4),
+        (Wish(version="canary", source_language="en"), 4),
+    ],
+)
+def test_versions_of_one_model_are_not_several_models(versions: Registry, wish: Wish, found: int) -> None:
+    model = versions.find(wish)
+    assert (model.name, model.version) == ("toy", found)
+
+
+def test_without_a_stable_version_the_newest_that_serves_is_meant(versions: Registry) -> None:
+    registry = Registry([loaded for loaded in versions.models if "stable" not in loaded.labels])
+    assert registry.find(Wish(target_language="de")).version == 4
+    registry = Registry([loaded for loaded in registry.models if loaded.version != "4"])
+    assert registry.find(Wish("toy")).version == 2
+    assert registry.default("toy").version == "2"
+    assert registry.default("toy", "3").state is State.UNLOADED
+
+
+def test_models_that_differ_still_need_a_name(versions: Registry) -> None:
+    with pytest.raises(InvalidInputError, match=r"several models would do, name one of: back, toy$"):
+        versions.find(Wish())
+    with pytest.raises(
+        NotFoundError, match=r"no model translates any language to fr; there are: de to en \(back\), en to de \(toy\)$"
+    ):
+        versions.find(Wish(target_language="fr"))
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "message"),
+    [
+        (State.LOADING, UnavailableError, "model 'toy' is still being loaded"),
+        (State.FAILED, UnavailableError, "model 'toy' could not be loaded: torn"),
+        (State.UNLOADED, NotFoundError, "model 'toy' is not loaded; versions in the repository: 7"),
+        (State.UNLOADING, NotFoundError, "model 'toy' is not loaded"),
+    ],
+)
+def test_a_version_that_does_not_serve_says_why(
+    versions: Registry, tmp_path: Path, state: State, kind: type[Exception], message: str
+) -> None:
+    registry = Registry([*versions.models, Loaded(Entry("toy", 7, tmp_path), state, fault="torn", labels=("next",))])
+    for version in ("7", "next"):
+        with pytest.raises(kind, match=message):
+            registry.find(Wish("toy", version))
+    assert registry.find(Wish("toy")).version == 1
+
+
+def test_the_stable_version_is_loaded_alone(repository: Path) -> None:
+    for version in (1, 2, 3):
+        copy_bundle(repository, version=version)
+    (repository / "toy" / "model.json").write_text('{"versions": [1, 2]}')
+    with loaded(repository) as registry:
+        assert [model.version for model in registry.models] == ["2"]
+    (repository / "toy" / "model.json").write_text('{"labels": {"stable": 1}}')
+    with loaded(repository) as registry:
+        assert [(model.version, model.labels) for model in registry.models] == [("1", ("stable",))]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"), [("{", "model.json: cannot be read"), ('{"versions": [9]}', "allows none of the versions")]
+)
+def test_a_policy_of_no_use_is_the_models_fault(repository: Path, content: str, fault: str) -> None:
+    copy_bundle(repository)
+    (repository / "toy" / "model.json").write_text(content)
+    with loaded(repository) as registry:
+        [model] = registry.models
+        assert model.state is State.FAILED
+        assert fault in model.fault

@@ -1,0 +1,96 @@
+"""Which files an ONNX graph names for its weights: reads the few messages that can hold a tensor, without the onnx package.
+
+Protocol Buffers' wire format: each field is a key (its number and wire type) and a value; what is not asked for is skipped by
+its length, so that a file of gigabytes costs as little as its structure.
+"""
+
+import mmap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from triptych_serving.errors import BundleError
+
+# Of each message the fields (onnx.proto3) that lead to tensors, and what they hold.
+FIELDS: Mapping[str, Mapping[int, str]] = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "entry"},
+}
+GRAPH_SUFFIX = ".onnx"
+KEY, VALUE = 1, 2  # of an entry
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+DEEPEST = 100  # messages within messages, as protobuf's own readers have it
+LOCATION = b"location"
+
+Span = tuple[int, int]
+Buffer = mmap.mmap | bytes
+
+
+def external_files(path: Path) -> set[str]:
+    """The names that a graph's tensors have as their location, as they are written there.
+
+    Raises:
+        BundleError: the file is no graph.
+    """
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return {name.decode() for name in _locations(content, (0, len(content)), "model", 0)}
+    except (ValueError, OSError) as error:  # an empty file cannot be mapped
+        raise BundleError(path, [f"not a graph: {error}"]) from error
+
+
+def _locations(content: Buffer, span: Span, kind: str, depth: int) -> Iterator[bytes]:
+    if depth > DEEPEST:
+        raise ValueError(f"messages are nested more than {DEEPEST} deep")
+    for number, field in _fields(content, span):
+        inner = FIELDS[kind].get(number)
+        if inner == "entry":
+            yield from _location(content, field)
+        elif inner is not None:
+            yield from _locations(content, field, inner, depth + 1)
+
+
+def _location(content: Buffer, span: Span) -> Iterator[bytes]:
+    """The value of an entry, if that is a location; of fields that occur twice the last counts."""
+    entry = {number: content[start:end] for number, (start, end) in _fields(content, span)}
+    if entry.get(KEY) == LOCATION:
+        yield entry.get(VALUE, b"")
+
+
+def _fields(content: Buffer, span: Span) -> Iterator[tuple[int, Span]]:
+    """Number and extent of the fields that have a length."""
+    place, end = span
+    while place < end:
+        key, place = _varint(content, place, end)
+        number, wire = key >> 3, key & 7
+        if wire == VARINT:
+            _, place = _varint(content, place, end)
+        elif wire in (FIXED64, FIXED32):
+            place += 8 if wire == FIXED64 else 4
+        elif wire == BYTES:
+            length, start = _varint(content, place, end)
+            place = start + length
+            if place <= end:
+                yield number, (start, place)
+        else:
+            raise ValueError(f"wire type {wire} at byte {place:,}")
+    if place != end:
+        raise ValueError(f"a field ends behind byte {end:,}, where its message does")
+
+
+def _varint(content: Buffer, place: int, end: int) -> tuple[int, int]:
+    """A number, and where the next field begins."""
+    value = shift = 0
+    while place < end and shift < 70:
+        byte = content[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+        shift += 7
+    raise ValueError(f"a number does not end before byte {place:,}")

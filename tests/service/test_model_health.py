@@ -1,0 +1,87 @@
+"""grpc.health.v1 follows the models: a service serves while a loaded model can answer it."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from triptych_client import Client
+
+from ..fixtures.encoders import write_image_bundle
+from ..fixtures.toy import copy_bundle
+from .processes import PATIENCE_SECONDS, ServerProcess
+from .test_command import done, error_of, run
+
+EXPLICIT = ("--model-control", "explicit", "--allow-admin")
+Status = health_pb2.HealthCheckResponse
+TRANSLATION, IMAGES, FILL_MASK = (f"triptych.v1.{name}Service" for name in ("Translation", "ImageClassification", "FillMask"))
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    copy_bundle(tmp_path)
+    write_image_bundle(tmp_path)
+    return tmp_path
+
+
+@contextmanager
+def watching(address: str, service: str) -> Iterator["queue.Queue[int]"]:
+    """What a watcher is told."""
+    heard: queue.Queue[int] = queue.Queue()
+    with grpc.insecure_channel(address) as channel:
+        call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=service))
+
+        def listen() -> None:
+            try:
+                for response in call:
+                    heard.put(response.status)
+            except grpc.RpcError:
+                return
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        yield heard
+        call.cancel()
+        thread.join(PATIENCE_SECONDS)
+
+
+def test_services_follow_the_models(models: Path) -> None:
+    with ServerProcess(models, *EXPLICIT) as server, Client(server.address, retries=0) as client:
+        assert client.is_ready()
+        assert client.is_ready("triptych.v1.ModelService")
+        assert not any(client.is_ready(service) for service in (TRANSLATION, IMAGES, FILL_MASK))
+        with watching(server.address, TRANSLATION) as heard, watching(server.address, "") as overall:
+            assert heard.get(timeout=PATIENCE_SECONDS) == Status.NOT_SERVING
+            client.load_model("toy")
+            assert heard.get(timeout=PATIENCE_SECONDS) == Status.SERVING
+            assert client.is_ready(TRANSLATION)
+            assert not client.is_ready(IMAGES)
+            client.load_model("image-classification")
+            assert client.is_ready(IMAGES)
+            client.unload_model("toy")
+            assert heard.get(timeout=PATIENCE_SECONDS) == Status.NOT_SERVING
+            assert client.is_ready(IMAGES)
+            assert overall.get(timeout=PATIENCE_SECONDS) == Status.SERVING
+            assert overall.empty()
+            assert heard.empty()
+
+
+def test_a_server_of_one_task_serves_that_alone(tmp_path: Path) -> None:
+    write_image_bundle(tmp_path)
+    with ServerProcess(tmp_path) as server, Client(server.address, retries=0) as client:
+        assert client.is_ready()
+        assert client.is_ready(IMAGES)
+        assert not client.is_ready(TRANSLATION)
+
+
+def test_the_commands_load_and_unload(models: Path) -> None:
+    with ServerProcess(models, *EXPLICIT) as server:
+        assert done(run("load", "toy", "--server", server.address)) == "toy version 1: ready\n"
+        assert "ready" in done(run("models", "--server", server.address))
+        assert done(run("unload", "toy", "--version", "1", "--server", server.address)) == "toy version 1: unloaded\n"
+        assert "NOT_FOUND: model 'foo' is not in" in error_of(run("load", "foo", "--server", server.address))
