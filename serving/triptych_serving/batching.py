@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 
-from triptych_serving.admission import SWEEP_SECONDS, Admission, QueueLimits, is_dead
+from triptych_serving.admission import SWEEP_SECONDS, Admission, Counters, Demand, QueueLimits
+from triptych_serving.pace import Forecast, Pace
 from triptych_serving.row import Call, Item
 
 STALE_TICKETS = 64  # so many dropped ones may lie between the others before somebody cleans up
@@ -49,6 +50,7 @@ class BatchFormer:
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
         self._admission = Admission(limits)
+        self._pace = Pace()
         self._turns: list[tuple[int, int, _Turn]] = []  # heap; a turn's key is never above its head's
         self._shelves: dict[int, list[tuple[int, int, Ticket]]] = {}  # a heap for every size that waits
         self._sizes: list[int] = []  # of the shelves, ascending
@@ -57,6 +59,11 @@ class BatchFormer:
         self._number = 0
         self._stale = 0  # tickets on the shelves that nobody waits for
         self._next_sweep = 0.0
+
+    @property
+    def counters(self) -> Counters:
+        """How calls ended."""
+        return self._admission.counters
 
     @property
     def waiting(self) -> int:
@@ -80,10 +87,10 @@ class BatchFormer:
         Raises:
             UnavailableError: the engine is shutting down.
             InvalidInputError: the call alone is larger than the queue.
-            OverloadedError: the queue is full.
+            OverloadedError: the queue is full, or the call would wait too long.
             DeadlineError: the call's deadline has passed already.
         """
-        self._admission.admit(call, now)
+        self._admission.admit(call, now, lambda: self._forecast(call.tokens, call.rows[-1].size))
         tag, tickets = self._virtual_time, []
         for item in call.rows:
             tag += item.size
@@ -92,6 +99,40 @@ class BatchFormer:
             tickets.append(ticket)
             self._shelve(ticket)
         heappush(self._turns, (tickets[0].tag, tickets[0].number, _Turn(call, tickets)))
+
+    def check(self, rows: int, deadline: float | None, now: float) -> None:
+        """Refuse a call of at least so many items before the work of making them, if it is sure to be refused.
+
+        Args:
+            rows: at least.
+            deadline: clock seconds.
+            now: clock seconds.
+
+        Raises:
+            ServingError: as `submit`.
+        """
+        least = self._sizes[0] if self._sizes else 1
+        self._admission.check(Demand(rows, 0, deadline), now, lambda: self._forecast(least, least))
+
+    def cancel(self, call: Call[Item], now: float) -> None:
+        """Its caller went away."""
+        self._admission.cancel(call, now)
+
+    def finish(self, call: Call[Item], now: float) -> None:
+        """All of its items have their results."""
+        self._admission.finish(call, now)
+
+    def served(self, seconds: float) -> None:
+        """A batch has its results, so long after it was planned."""
+        self._pace.serve(seconds)
+
+    def forecast(self, tokens: int) -> Forecast | None:
+        """For an item that joins after so many tokens that are on their way to the queue; None: too little is known."""
+        return self._pace.forecast(self._admission.tokens + tokens)
+
+    def is_dead(self, call: Call[Item], now: float) -> bool:
+        """Nobody waits for its result any more; a call whose deadline has passed fails here."""
+        return self._admission.is_dead(call, now)
 
     def retry(self, tickets: Iterable[Ticket]) -> None:
         """Queue items whose batch failed, each to run by itself, before everything else."""
@@ -126,14 +167,16 @@ class BatchFormer:
         self._sweep(now)
         while self._retries:
             retried = self._retries.popleft()
-            if not is_dead(retried.call, now):
+            if not self.is_dead(retried.call, now):
                 return (retried,)
         first = self._first(now)
         if first is None:
+            self._pace.pause()
             return ()
         self._virtual_time = first.tag
         share = math.ceil(self._admission.tokens / max(1, idle_runs))
         batch = self._gather(first, _Window(self._limits, share, first.item.size), now)
+        self._pace.take(sum(ticket.item.size for ticket in batch), now, left=self._admission.rows > 0)
         self._clean()
         return tuple(batch)
 
@@ -144,7 +187,7 @@ class BatchFormer:
             head = turn.head()
             if head is None:
                 heappop(self._turns)
-            elif is_dead(turn.call, now):
+            elif self.is_dead(turn.call, now):
                 heappop(self._turns)
                 self._drop(turn)
             elif (head.tag, head.number) != (tag, number):
@@ -165,7 +208,9 @@ class BatchFormer:
             if not ticket.waiting:
                 continue
             self._take(ticket)
-            if not is_dead(ticket.call, now):
+            if self.is_dead(ticket.call, now):
+                self.counters.freed += 1
+            else:
                 batch.append(ticket)
                 window.add(size)
         return batch
@@ -196,26 +241,35 @@ class BatchFormer:
 
     def _take(self, ticket: Ticket) -> None:
         ticket.waiting = False
-        self._admission.release(ticket.item)
+        self._admission.release(ticket.call, ticket.item)
 
     def _drop(self, turn: "_Turn") -> None:
         """Nobody waits for this call any more; its tickets stay on the shelves until somebody passes by."""
         for ticket in turn.rest():
             self._take(ticket)
             self._stale += 1
+            self.counters.freed += 1
 
     def _sweep(self, now: float) -> None:
         """Now and then, drop what nobody waits for any more, so that it does not fill the queue."""
         if now < self._next_sweep:
             return
         self._next_sweep = now + SWEEP_SECONDS
-        dead = [turn for _, _, turn in self._turns if is_dead(turn.call, now)]
+        dead = [turn for _, _, turn in self._turns if self.is_dead(turn.call, now)]
         for turn in dead:
             self._drop(turn)
         self._turns = [entry for entry in self._turns if entry[2].head() is not None]
         heapify(self._turns)
-        self._retries = deque(ticket for ticket in self._retries if not is_dead(ticket.call, now))
+        self._retries = deque(ticket for ticket in self._retries if not self.is_dead(ticket.call, now))
         self._clean()
+
+    def _forecast(self, own: int, last: int) -> Forecast | None:
+        """For a call of `own` tokens that would join now: of each other call about as many go before its last item.
+
+        Where calls keep coming, the next ones take the place of those that end meanwhile: so much as these had at first.
+        """
+        admission = self._admission
+        return self._pace.forecast(min(admission.whole, own * admission.calls) + own - last) if admission.rows else None
 
     def _clean(self) -> None:
         """Throw dropped tickets away once they are more than those that wait."""

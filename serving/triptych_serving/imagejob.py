@@ -4,6 +4,7 @@ import time
 from concurrent.futures import Executor, Future, InvalidStateError
 from dataclasses import dataclass
 
+from triptych_serving.decodequeue import DecodeQueue
 from triptych_serving.errors import CancelledError, DeadlineError, UnavailableError
 from triptych_serving.imagerunner import ImageRow
 from triptych_serving.images import decode_image
@@ -31,6 +32,7 @@ class ImageParts:
     spec: ImageSpec
     labels: tuple[str, ...]
     row_size: int  # tokens that an image counts as
+    queue: DecodeQueue
 
 
 class ImageJob(Listener):
@@ -49,7 +51,12 @@ class ImageJob(Listener):
         self._parts = parts
         self._call: Call[Item] | None = None
         self._size = (0, 0)
-        self._decoding = pool.submit(self._decode, request)
+        parts.queue.join()
+        try:
+            self._decoding = pool.submit(self._decode, request)
+        except RuntimeError:  # the pool is shut down
+            parts.queue.leave()
+            raise UnavailableError("the model is shutting down") from None
         self._decoding.add_done_callback(self._on_decoded)
 
     def result(self) -> ClassifiedImage:
@@ -96,6 +103,7 @@ class ImageJob(Listener):
         return self._call.rows[0]
 
     def _decode(self, request: ImageRequest) -> None:
+        self._parts.queue.take()
         if self.done.done():
             return
         began = time.monotonic()
@@ -103,6 +111,7 @@ class ImageJob(Listener):
             raise DeadlineError("the deadline passed before the image was decoded")
         decoded = decode_image(request.data, self._parts.spec, request.field)
         self.decode_seconds = time.monotonic() - began
+        self._parts.queue.decoded(self.decode_seconds)
         self._size = decoded.width, decoded.height
         item = Item(ImageRow(decoded.pixels, request.k), self._parts.row_size)
         self._call = Call([item], self, request.deadline, field=request.field)
@@ -112,6 +121,7 @@ class ImageJob(Listener):
 
     def _on_decoded(self, decoding: "Future[None]") -> None:
         if decoding.cancelled():
+            self._parts.queue.leave()
             self._end(UnavailableError("the model is shutting down"))
         elif (error := decoding.exception()) is not None:
             self._end(error)

@@ -1,6 +1,6 @@
 """A translation request, checked and tokenized."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from triptych_serving.assembling import Prepared, PreparedText
@@ -9,6 +9,7 @@ from triptych_serving.languagepair import LanguagePair, resolve_pair
 from triptych_serving.manifest import TranslationManifest
 from triptych_serving.options import Decoding, DecodingOptions, ModelDefaults, resolve_options
 from triptych_serving.row import UNFRAMED, Frame, Row
+from triptych_serving.search import Search
 from triptych_serving.splitting import Sentences, Splitter, whole
 from triptych_serving.text import Source, TextCodec
 from triptych_serving.textinput import CONTENTS, EMPTY, NOT_UNICODE, SentenceNames
@@ -35,7 +36,12 @@ class Preparer:
         self._defaults: dict[int, Decoding] = {}  # by the number of forced tokens
 
     def prepare(
-        self, texts: Sequence[str], options: DecodingOptions, source_language: str = "", target_language: str = ""
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions,
+        source_language: str = "",
+        target_language: str = "",
+        admits: Callable[[Search], None] = lambda _: None,
     ) -> Prepared:
         """Check options, split, tokenize, frame.
 
@@ -44,6 +50,7 @@ class Preparer:
             options: as the request has them.
             source_language: any code for one of the model's; empty: the only one.
             target_language: likewise.
+            admits: called before the texts are looked at; may refuse the search.
 
         Raises:
             InvalidInputError: a language or an option is not one of the model's, or a text empty, too long or not Unicode.
@@ -51,6 +58,7 @@ class Preparer:
         """
         pair = resolve_pair(self._manifest, source_language, target_language)
         decoding = self._decoding(options, len(texts), len(pair.framing.forced))
+        admits(decoding.search)
         prefixes = self._codec.encode_prefixes(decoding.prefixes, decoding.max_tokens - len(pair.framing.forced))
         if not decoding.splits:
             split, sources = list(map(whole, texts)), self._codec.encode_sources(texts, pair.framing)

@@ -141,6 +141,7 @@ class Call(Generic[RowT]):
         self.streams = streams
         self.field = field
         self.arrived = 0.0
+        self.foretold = 0.0  # seconds from there to the end, where the queue ventured a forecast
         self.error: ServingError | None = None
         self._left = len(self.rows)
 

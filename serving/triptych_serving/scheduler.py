@@ -5,11 +5,13 @@ Callers hold a lock around every method.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from triptych_serving.admission import SWEEP_SECONDS, Admission, QueueLimits, is_dead
+from triptych_serving.admission import SWEEP_SECONDS, Admission, Counters, Demand, QueueLimits
+from triptych_serving.errors import DeadlineError
+from triptych_serving.pace import Forecast, Pace
 from triptych_serving.row import Call, Row
 from triptych_serving.turns import Turns
 
@@ -57,27 +59,29 @@ class Plan:
         return bool(self.leave or self.join)
 
 
-@dataclass
-class Counters:
-    """How calls ended and what was dropped, since the engine started."""
-
-    finished: int = 0  # calls
-    cancelled: int = 0  # calls
-    expired: int = 0  # calls whose deadline passed
-    failed: int = 0  # calls
-    freed: int = 0  # rows that left before they were done
-
-
 class Scheduler:
-    """The queue of one engine, whose workers have a lane of each kind."""
+    """The queue of one engine, whose workers have a lane of each kind.
 
-    def __init__(self, limits: SchedulerLimits) -> None:
-        self.counters = Counters()
+    Args:
+        limits: of the queue and of one admission.
+        running: how many rows of a kind do, for all workers.
+        busy: with so many of them, rows take notably longer than alone.
+    """
+
+    def __init__(self, limits: SchedulerLimits, running: Callable[[Kind], int] = lambda _: 0, busy: int = 1) -> None:
         self._limits = limits
+        self._running = running
+        self._busy = busy
         self._admission = Admission(limits)
         self._turns = {kind: Turns() for kind in Kind}
+        self._paces = {kind: Pace() for kind in Kind}
         self._retries: dict[Kind, deque[Job]] = {kind: deque() for kind in Kind}
         self._next_sweep = 0.0
+
+    @property
+    def counters(self) -> Counters:
+        """How calls ended."""
+        return self._admission.counters
 
     @property
     def waiting(self) -> int:
@@ -90,12 +94,41 @@ class Scheduler:
         Raises:
             UnavailableError: the engine is shutting down.
             InvalidInputError: the call alone is larger than the queue.
-            OverloadedError: the queue is full.
+            OverloadedError: the queue is full, or the call would wait too long.
             DeadlineError: the call's deadline has passed already.
         """
-        self._admission.admit(call, now)
-        for kind, rows in _by_kind(call.rows).items():
+        by_kind = _by_kind(call.rows)
+        self._admission.admit(call, now, lambda: self._forecast(call, by_kind, now))
+        for kind, rows in by_kind.items():
             self._turns[kind].add(call, rows)
+
+    def check(self, greedy: bool, rows: int, deadline: float | None, now: float) -> None:
+        """Refuse a call of at least so many rows before the work of making them, if it is sure to be refused.
+
+        Args:
+            greedy: its search.
+            rows: at least.
+            deadline: clock seconds.
+            now: clock seconds.
+
+        Raises:
+            ServingError: as `submit`.
+        """
+        kinds = (Kind.GREEDY, Kind.SHORT_GREEDY) if greedy else (Kind.SEARCH, Kind.SHORT_SEARCH)
+        self._admission.check(Demand(rows, 0, deadline), now, lambda: self._soonest(kinds, rows, deadline, now))
+
+    def cancel(self, call: Call[Row], now: float) -> None:
+        """Its caller went away."""
+        self._admission.cancel(call, now)
+
+    def finish(self, call: Call[Row], now: float) -> None:
+        """All of its rows have their results."""
+        self._admission.finish(call, now)
+
+    def served(self, row: Row) -> None:
+        """A row has its result."""
+        kind = Kind.of(row)
+        self._paces[kind].serve(row.ended - row.started, self._running(kind))
 
     def retry(self, jobs: Iterable[Job]) -> None:
         """Queue rows whose batch failed, each to run by itself, before everything else."""
@@ -132,17 +165,29 @@ class Scheduler:
             now: clock seconds.
         """
         self._sweep(now)
-        leave = tuple(job for job in running if self._is_dead(job.call, now))
+        leave = tuple(job for job in running if self._admission.is_dead(job.call, now))
         self.counters.freed += len(leave)
+        for job in leave:
+            if isinstance(job.call.error, DeadlineError):  # it would have taken even longer
+                self._paces[kind].serve(now - job.row.started, self._running(kind))
         if any(job.row.alone for job in running[:1]):
             return Plan(leave)
         staying = len(running) - len(leave)
         free += sum(job.row.search.slots for job in leave)
-        return Plan(leave, tuple(self._admit(kind, staying, free, idle_workers, now)))
+        join = tuple(self._admit(kind, staying, free, idle_workers, now))
+        self._pace(kind, join, staying, now)
+        return Plan(leave, join)
+
+    def _pace(self, kind: Kind, joined: tuple[Job, ...], running: int, now: float) -> None:
+        turns, pace = self._turns[kind], self._paces[kind]
+        if joined:
+            pace.take(sum(job.row.size for job in joined), now, left=turns.rows > 0, fills=not running)
+        elif not turns.rows:
+            pace.pause()
 
     def _admit(self, kind: Kind, running: int, free: int, idle_workers: int, now: float) -> list[Job]:
         retries, turns = self._retries[kind], self._turns[kind]
-        while retries and self._is_dead(retries[0].call, now):
+        while retries and self._admission.is_dead(retries[0].call, now):
             retries.popleft()
         if retries:
             # Running rows finish first, then the retried row has the lane to itself.
@@ -170,7 +215,7 @@ class Scheduler:
             if slots < 0 or (taken and longest * (len(taken) + 1) > tokens):
                 break
             call, row = turns.take()
-            self._admission.release(row)
+            self._admission.release(call, row)
             taken.append(Job(row, call))
         return taken
 
@@ -182,7 +227,7 @@ class Scheduler:
 
     def _first(self, turns: Turns, now: float) -> Row | None:
         """The row whose turn it is, once those that nobody waits for are gone."""
-        while (first := turns.peek()) is not None and self._is_dead(first[0], now):
+        while (first := turns.peek()) is not None and self._admission.is_dead(first[0], now):
             self._release_dead(turns)
         return first[1] if first else None
 
@@ -193,21 +238,37 @@ class Scheduler:
         self._next_sweep = now + SWEEP_SECONDS
         for turns in self._turns.values():
             for call in turns.calls():
-                self._is_dead(call, now)
+                self._admission.is_dead(call, now)
             self._release_dead(turns)
         for kind, retries in self._retries.items():
-            self._retries[kind] = deque(job for job in retries if not self._is_dead(job.call, now))
+            self._retries[kind] = deque(job for job in retries if not self._admission.is_dead(job.call, now))
 
     def _release_dead(self, turns: Turns) -> None:
-        rows = turns.remove_over()
-        self._admission.release(*rows)
-        self.counters.freed += len(rows)
+        for call, rows in turns.remove_over():
+            self._admission.release(call, *rows)
+            self.counters.freed += len(rows)
 
-    def _is_dead(self, call: Call[Row], now: float) -> bool:
-        known = call.over
-        dead = is_dead(call, now)
-        self.counters.expired += dead and not known
-        return dead
+    def _forecast(self, call: Call[Row], by_kind: Mapping[Kind, Sequence[Row]], now: float) -> Forecast | None:
+        """For a call that would join now: the lane that takes longest decides."""
+        forecasts = []
+        for kind, rows in by_kind.items():
+            own = sum(row.size for row in rows[:-1])
+            forecasts.append(self._forecast_for(kind, len(rows), own, call.deadline, now))
+        return max(filter(None, forecasts), key=lambda forecast: forecast.total, default=None)
+
+    def _soonest(self, kinds: Sequence[Kind], rows: int, deadline: float | None, now: float) -> Forecast | None:
+        """The same for rows of any of these kinds, as far as they are in use."""
+        used = [kind for kind in kinds if self._paces[kind].is_known]
+        forecasts = [self._forecast_for(kind, rows, 0, deadline, now) for kind in used]
+        known = [forecast for forecast in forecasts if forecast]
+        return min(known, key=lambda forecast: forecast.total) if known and len(known) == len(used) else None
+
+    def _forecast_for(self, kind: Kind, rows: int, own: int, deadline: float | None, now: float) -> Forecast | None:
+        """None on an engine that is not busy, too. `own` tokens are those of all rows but the last."""
+        turns, running = self._turns[kind], self._running(kind)
+        if not turns.rows and running < self._busy:
+            return None
+        return self._paces[kind].forecast(turns.ahead(rows, deadline, now) + own, running)
 
 
 def _by_kind(rows: Iterable[Row]) -> dict[Kind, list[Row]]:

@@ -17,6 +17,7 @@ from triptych_serving.text import TextCodec
 from triptych_serving.textinput import PartNames
 
 LOGIT_BYTES = 64 << 20  # of one batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
+DEFAULT_LIMITS = BatchLimits()
 SOURCES, TARGETS = (PartNames("pairs", (part,)) for part in ("source", "target"))
 
 
@@ -88,11 +89,13 @@ class Scorer:
         codec: the model's tokenizer.
         tokens: ids of the special tokens.
         runs: batches that run at once.
+        limits: of the queue and of a batch.
     """
 
-    def __init__(self, session: Session, codec: TextCodec, tokens: SpecialTokens, runs: int) -> None:
+    def __init__(
+        self, session: Session, codec: TextCodec, tokens: SpecialTokens, runs: int, limits: BatchLimits = DEFAULT_LIMITS
+    ) -> None:
         self._codec = codec
-        limits = BatchLimits()
         most = max(1, LOGIT_BYTES // (4 * codec.vocabulary))
         limits = replace(limits, batch_tokens=min(limits.batch_tokens, most))
         self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits))

@@ -221,6 +221,8 @@ def server(repository: Path, precision: str, options: Sequence[str]) -> Any:
     command = ["-m", "triptych_cli", "serve", "--models", str(repository), "--host", "127.0.0.1", "--port", "0"]
     return process(
         *command,
+        "--metrics-port",
+        "0",
         "--precision",
         precision,
         *options,

@@ -29,6 +29,10 @@ class ServerProcess:
         self.address = _wait_for(self._process, READY)[1]
         threading.Thread(target=self._drain, daemon=True).start()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def close(self) -> None:
         """End it."""
         _end(self._process)
@@ -93,5 +97,5 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 def serve_arguments(repository: str, model: str, precision: str, more: Sequence[str] = ()) -> list[str]:
     """`triptych serve` on a free port."""
-    command = ["-m", "triptych_cli", "serve", "--host", "127.0.0.1", "--port", "0", "--log-level", "info"]
+    command = ["-m", "triptych_cli", "serve", "--host", "127.0.0.1", "--port", "0", "--metrics-port", "0"]
     return [*command, "--models", repository, "--model", model, "--precision", precision, *more]

@@ -53,6 +53,16 @@ def test_order_is_kept_over_many_images(model: ImageModel) -> None:
     assert found == ["red", "green", "blue", "green"] * (IN_FLIGHT // 2)
 
 
+def test_images_wait_before_they_are_decoded(model: ImageModel, held: threading.Event) -> None:
+    jobs = [model.begin(RED, None, "image") for _ in range(IN_FLIGHT)]
+    threads = model._pool._max_workers
+    eventually(lambda: model.load() == (0, IN_FLIGHT - threads))
+    held.set()
+    for job in jobs:
+        job.result()
+    eventually(lambda: model.load() == (0, 0))
+
+
 @pytest.mark.parametrize(("top_k", "count"), [(1, 1), (2, 2), (3, 3), (1_000, 3)])
 def test_top_k(model: ImageModel, top_k: int, count: int) -> None:
     assert [len(result.labels) for result in model.classify([RED], top_k)] == [count]

@@ -466,3 +466,38 @@ def test_closed_workers_end() -> None:
 def test_an_engine_without_runs_would_never_answer() -> None:
     with pytest.raises(ValueError, match="runs is 0, it must be at least 1"):
         OneShotOptions(runs=0)
+
+
+def test_endings_are_counted() -> None:
+    now = [0.0]
+    with gated_engine(clock=lambda: now[0], limits=BatchLimits(waiting_rows=4)) as (engine, runner, gate):
+        first, expired, gone, failed = (
+            busy(engine, runner),
+            item_call(5, 5, payload="x", deadline=1.0),
+            item_call(5, payload="x"),
+            item_call(5, payload=POISON),
+        )
+        for call in (expired, gone, failed):
+            engine.submit(call)
+        with pytest.raises(OverloadedError):
+            engine.submit(item_call(5))
+        engine.count_rejected()
+        engine.cancel(gone)
+        now[0] = 1.0
+        gate.open()
+        for call in (first, expired, failed):
+            call.wait()
+        eventually(lambda: engine.load() == (0, 0))
+        counters = engine.counters
+    assert (counters.finished, counters.expired, counters.cancelled, counters.failed) == (1, 1, 1, 1)
+    assert (counters.rejected, counters.freed) == (2, 3)
+
+
+def test_a_call_is_refused_before_it_is_made() -> None:
+    with gated_engine(limits=BatchLimits(waiting_rows=2)) as (engine, runner, _):
+        engine.check(1, deadline=time.monotonic() + 1)
+        busy(engine, runner)
+        engine.submit(item_call(5, 5, payload="x"))
+        with pytest.raises(OverloadedError, match="2 rows wait, 1 more exceed 2"):
+            engine.check(1)
+        assert engine.counters.rejected == 1

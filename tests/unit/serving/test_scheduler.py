@@ -343,3 +343,33 @@ def test_draining_empties_the_queue() -> None:
 def test_a_call_without_rows_would_never_end() -> None:
     with pytest.raises(ValueError, match="at least one row"):
         make_call(rows=0)
+
+
+def test_a_call_is_refused_before_it_is_made() -> None:
+    scheduler = scheduler_with(make_call(rows=6), limits=SchedulerLimits(waiting_rows=10))
+    scheduler.check(True, 4, None, 0.0)
+    with pytest.raises(OverloadedError, match="6 rows wait, 5 more exceed 10"):
+        scheduler.check(True, 5, None, 0.0)
+    with pytest.raises(DeadlineError):
+        scheduler.check(True, 1, 1.0, 1.0)
+    assert (scheduler.waiting, scheduler.counters.rejected) == (6, 1)
+
+
+def test_a_lane_that_is_behind_does_not_refuse_for_another() -> None:
+    """Greedy rows come out one a tenth of a second, and 400 wait; nobody searches."""
+    scheduler = scheduler_with(make_call(rows=500))
+    running = list(plan(scheduler, slots=1).join)
+    for index in range(1, 100):
+        [job] = running
+        job.row.started, job.row.ended = index / 10 - 0.1, index / 10
+        scheduler.served(job.row)
+        running = list(plan(scheduler, slots=1, now=index / 10).join)
+    for _ in range(400):
+        scheduler.submit(make_call(), 10.0)
+    with pytest.raises(OverloadedError, match=r"the deadline cannot be met: it is in 35.00 s, but a wait of 40.\d\d s"):
+        scheduler.submit(make_call(deadline=45.0), 10.0)
+    with pytest.raises(OverloadedError):
+        scheduler.check(True, 1, 45.0, 10.0)
+    scheduler.submit(make_call(deadline=11.0), 10.0)  # it goes before the patient ones
+    scheduler.submit(call_of(Row((5, 6, 2), 10, Search(beam_size=4))), 10.0)
+    scheduler.check(False, 1, 45.0, 10.0)

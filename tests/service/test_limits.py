@@ -1,0 +1,105 @@
+"""Limits of a server as its callers meet them."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from triptych.v1 import translation_pb2
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+
+from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
+from .processes import PATIENCE_SECONDS, ServerProcess
+
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+LIMIT_BYTES = 100_000
+SMALL_WINDOW = [("grpc.http2.lookahead_bytes", 16_384), ("grpc.http2.bdp_probe", 0)]
+
+
+def refusal(call: Callable[[], object]) -> tuple[str, float | None]:
+    """What a refused caller is told, and the seconds after which it may come again."""
+    with pytest.raises(grpc.RpcError) as raised:
+        call()
+    error: Any = raised.value
+    assert error.code() is EXHAUSTED, error
+    return error.details(), delay_of(error)
+
+
+def delay_of(error: Any) -> float | None:
+    trailers = dict(error.trailing_metadata())
+    retry = error_details_pb2.RetryInfo()
+    for detail in status_pb2.Status.FromString(trailers["grpc-status-details-bin"]).details:
+        if detail.Unpack(retry):
+            return float(retry.retry_delay.ToMilliseconds() / 1_000)
+    return None
+
+
+def request(*texts: str) -> translation_pb2.TranslateRequest:
+    return translation_pb2.TranslateRequest(contents=texts or [SOURCE])
+
+
+def test_a_message_that_is_too_large_names_the_limit_and_the_flag() -> None:
+    with (
+        ServerProcess(MODELS, "--max-message-bytes", str(LIMIT_BYTES)) as server,
+        grpc.insecure_channel(server.address, [("grpc.max_receive_message_length", -1)]) as channel,
+    ):
+        stub = TranslationServiceStub(channel)
+        message, delay = refusal(lambda: stub.Translate(request("a" * LIMIT_BYTES)))
+        assert message.startswith(f"the request has {request('a' * LIMIT_BYTES).ByteSize():,} bytes")
+        assert "at most 100,000 (--max-message-bytes)" in message
+        assert delay is None  # to come again does not help
+
+        sources = SOURCES * 7
+        assert request(*sources).ByteSize() < LIMIT_BYTES
+        message, delay = refusal(lambda: stub.Translate(request(*sources)))
+        assert message.startswith("the response would have ")
+        assert "(--max-message-bytes)" in message
+        assert delay is None
+
+        streamed = list(stub.TranslateStream(translation_pb2.TranslateStreamRequest(contents=sources)))
+        assert sum(event.WhichOneof("event") == "result" for event in streamed) == len(sources)
+        assert stub.Translate(request()).translations[0].translated_text == TARGET
+
+
+def test_a_client_has_so_many_calls_at_a_time() -> None:
+    with (
+        ServerProcess(MODELS, "--max-requests-per-client", "2") as server,
+        grpc.insecure_channel(server.address, SMALL_WINDOW) as channel,
+    ):
+        stub = TranslationServiceStub(channel)
+        streams = [stub.TranslateStream(translation_pb2.TranslateStreamRequest(contents=SOURCES)) for _ in range(2)]
+        for events in streams:
+            next(events)
+        message, delay = refusal(lambda: stub.Translate(request()))
+        assert message == "client 127.0.0.1 has 2 calls under way, no more are allowed at a time (--max-requests-per-client)"
+        assert delay
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        for events in streams:
+            list(events)
+        assert stub.Translate(request(), timeout=PATIENCE_SECONDS).translations[0].translated_text == TARGET
+
+
+def test_a_full_queue_refuses_at_once_and_serves_on() -> None:
+    with (
+        ServerProcess(MODELS, "--max-queue-requests", "2", "--slots", "1") as server,
+        grpc.insecure_channel(server.address) as channel,
+        ThreadPoolExecutor(32) as pool,
+    ):
+        stub = TranslationServiceStub(channel)
+
+        calls = [pool.submit(stub.Translate, request(*SOURCES[:20]), timeout=PATIENCE_SECONDS) for _ in range(64)]
+        wait(calls)
+        refused = [call for call in calls if call.exception()]
+        assert len(calls) > len(refused) > 0
+        for call in refused:
+            message, delay = refusal(call.result)
+            assert message.startswith("the queue is full: 2 requests wait, 1 more exceed 2")
+            assert delay
+        for call in set(calls) - set(refused):
+            assert call.result().translations[0].translated_text == TARGET
+        assert stub.Translate(request(), timeout=PATIENCE_SECONDS).translations[0].translated_text == TARGET
