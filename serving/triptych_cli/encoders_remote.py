@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from triptych_cli.backend import Place
+from triptych_cli.connecting import connect
 from triptych_cli.encoders import TextOrPair
 from triptych_cli.remote import as_backend_errors
 from triptych_client import (
@@ -11,7 +12,6 @@ from triptych_client import (
     AnsweredQuestion,
     ClassifiedImage,
     ClassifiedText,
-    Client,
     Embedding,
     FilledText,
     LabelledText,
@@ -23,7 +23,7 @@ class RemoteEncoders:
     """Asks the server at `place.server`."""
 
     def __init__(self, place: Place) -> None:
-        self._client = Client(place.server)
+        self._client = connect(place.server)
         self._model = place.model or None
 
     def __enter__(self) -> Self:

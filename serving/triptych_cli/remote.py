@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Self
 
 from triptych_cli.backend import FIELD, BackendError, Candidate, InputError, Request, Scored, Translated
+from triptych_cli.connecting import connect
 from triptych_client import (
-    Client,
     DecodingOptions,
     Hypothesis,
     InvalidArgumentError,
@@ -25,7 +25,7 @@ class RemoteBackend:
     batch = CALL
 
     def __init__(self, request: Request) -> None:
-        self._client = Client(request.server)
+        self._client = connect(request.server)
         self._arguments: ScoreArguments = {
             "model": request.model or None,
             "source_language": request.source_language or None,

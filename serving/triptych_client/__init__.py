@@ -17,6 +17,7 @@ the calls share are in `triptych_client.arguments`.
 from triptych_client.async_client import AsyncClient
 from triptych_client.async_stream import AsyncTranslationStream
 from triptych_client.client import Client
+from triptych_client.credentials import tls_credentials
 from triptych_client.errors import (
     CallCancelledError,
     DeadlineExceededError,
@@ -105,4 +106,5 @@ __all__ = [
     "UnavailableError",
     "UnimplementedError",
     "__version__",
+    "tls_credentials",
 ]

@@ -58,14 +58,25 @@ class AsyncClient(AsyncTextCalls, AsyncImageCalls):
         return await self._ask(self._connection.translation.ScoreTranslations, job)
 
     async def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
-        """Every model of the server, by name, then version. Raises TriptychClientError."""
+        """Every version of every model of the server, by name, then version. Raises TriptychClientError."""
         response = await send(self._connection.models.ListModels, model_pb2.ListModelsRequest(), self._call(**arguments))
         return [model_from(model) for model in response.models]
 
     async def model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> Model:
-        """One model; without `version` its newest. Raises NotFoundError, TriptychClientError."""
+        """One model, as `Client.model` chooses it. Raises NotFoundError, TriptychClientError."""
         request = model_pb2.GetModelRequest(name=name, version=version)
         return model_from((await send(self._connection.models.GetModel, request, self._call(**arguments))).model)
+
+    async def load_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> list[Model]:
+        """Have the server load a version of its repository. Arguments and errors are those of `Client.load_model`."""
+        request = model_pb2.LoadModelRequest(name=name, version=version)
+        response = await send(self._connection.models.LoadModel, request, self._call(**arguments))
+        return [model_from(model) for model in response.models]
+
+    async def unload_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> None:
+        """Have the server unload a version, or all of a model. Arguments and errors are those of `Client.unload_model`."""
+        request = model_pb2.UnloadModelRequest(name=name, version=version)
+        await send(self._connection.models.UnloadModel, request, self._call(**arguments))
 
     async def is_ready(self, service: str = "", *, timeout_seconds: float = health.TIMEOUT_SECONDS) -> bool:
         """Whether the server answers and serves. Arguments and errors are those of `Client.is_ready`."""

@@ -102,7 +102,7 @@ class Client(TextCalls, ImageCalls):
         return self._ask(self._connection.translation.ScoreTranslations, job)
 
     def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
-        """Every model of the server, by name, then version.
+        """Every version of every model of the server, loaded or not, by name, then version.
 
         Args:
             arguments: `timeout_seconds` and `request_id`, as for `translate`.
@@ -114,7 +114,7 @@ class Client(TextCalls, ImageCalls):
         return [model_from(model) for model in response.models]
 
     def model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> Model:
-        """One model; without `version` its newest.
+        """One model; without `version` the one that requests get which name none.
 
         Raises:
             NotFoundError: No such model or version.
@@ -122,6 +122,35 @@ class Client(TextCalls, ImageCalls):
         """
         request = model_pb2.GetModelRequest(name=name, version=version)
         return model_from(send(self._connection.models.GetModel, request, self._call(**arguments)).model)
+
+    def load_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> list[Model]:
+        """Have the server load a version of its repository, again where its files have changed; returns once it serves.
+
+        Args:
+            name: The model's.
+            version: A number, or a label such as "canary"; other versions stay as they are. Without, the server loads what the
+                model's version policy says, the newest unless the repository says otherwise, and then unloads the others.
+            arguments: `timeout_seconds` and `request_id`; loading goes on where the time is over.
+
+        Raises:
+            NotFoundError: The repository has no such model or version.
+            FailedPreconditionError: It cannot be served (what is loaded serves on), or the server loads nothing on request.
+            TriptychClientError: Base of these and of all other failures.
+        """
+        request = model_pb2.LoadModelRequest(name=name, version=version)
+        response = send(self._connection.models.LoadModel, request, self._call(**arguments))
+        return [model_from(model) for model in response.models]
+
+    def unload_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> None:
+        """Have the server unload a version, or all of a model; returns once the requests that ran on it have ended.
+
+        Raises:
+            NotFoundError: No such version is loaded.
+            FailedPreconditionError: The server's models are not unloaded on request.
+            TriptychClientError: Base of these and of all other failures.
+        """
+        request = model_pb2.UnloadModelRequest(name=name, version=version)
+        send(self._connection.models.UnloadModel, request, self._call(**arguments))
 
     def is_ready(self, service: str = "", *, timeout_seconds: float = health.TIMEOUT_SECONDS) -> bool:
         """Whether the server answers and serves; asked once, without retries.

@@ -21,6 +21,7 @@ MODEL_STATES = {
     model_pb2.MODEL_STATE_READY: ModelState.READY,
     model_pb2.MODEL_STATE_UNLOADING: ModelState.UNLOADING,
     model_pb2.MODEL_STATE_FAILED: ModelState.FAILED,
+    model_pb2.MODEL_STATE_UNLOADED: ModelState.UNLOADED,
 }
 
 
@@ -118,4 +119,6 @@ def model_from(message: model_pb2.Model) -> Model:
         max_target_tokens=message.max_target_tokens,
         labels=tuple(message.labels),
         services=tuple(message.services),
+        version_labels=tuple(message.version_labels),
+        default_version=message.default_version,
     )

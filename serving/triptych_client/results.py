@@ -27,6 +27,8 @@ class ModelState(StrEnum):
     UNLOADING = "unloading"
     FAILED = "failed"
     """It did not load; `state_message` says why."""
+    UNLOADED = "unloaded"
+    """It is in the repository, not in memory."""
     UNKNOWN = "unknown"
     """The server gave no state, or one that this client does not know."""
 
@@ -182,3 +184,7 @@ class Model:
     """What it tells apart, where it classifies."""
     services: tuple[str, ...] = ()
     """The services that can be asked for it, such as "triptych.v1.FillMaskService"."""
+    version_labels: tuple[str, ...] = ()
+    """What the version is called: requests may name "stable" instead of its number."""
+    default_version: bool = False
+    """Whether requests that name no version get this one."""

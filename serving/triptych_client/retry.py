@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from triptych_client.errors import ResourceExhaustedError, TriptychClientError, UnavailableError
+from triptych_client.tls_faults import is_lasting
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
@@ -14,7 +15,7 @@ def is_transient(error: TriptychClientError) -> bool:
     """Whether the same request may succeed a little later."""
     # Without a delay, RESOURCE_EXHAUSTED is a size or a quota, which waiting does not change.
     asked_back = isinstance(error, ResourceExhaustedError) and error.retry_delay_seconds is not None
-    return isinstance(error, UnavailableError) or asked_back
+    return (isinstance(error, UnavailableError) and not is_lasting(error.message)) or asked_back
 
 
 class Attempts:

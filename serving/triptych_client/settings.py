@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from triptych_client.credentials import check_api_key, is_local
+
 SERVER_VARIABLE = "TRIPTYCH_SERVER"
 DEFAULT_SERVER = "localhost:8001"
 DEFAULT_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -18,10 +20,12 @@ def default_address() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """A client's settings, checked; ValueError names what is out of range."""
+    """A client's settings, checked; ValueError names what is wrong."""
 
     address: str = field(default_factory=default_address)
     credentials: grpc.ChannelCredentials | None = None
+    api_key: str = field(default="", repr=False)
+    allow_plaintext_keys: bool = False
     timeout_seconds: float = 60.0
     retries: int = 5
     concurrency: int = 4
@@ -30,6 +34,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout_seconds)
+        check_api_key(self.api_key)
+        if self.api_key and self.credentials is None and not (self.allow_plaintext_keys or is_local(self.address)):
+            raise ValueError(
+                f"without TLS the API key could be read on its way to {self.address}: use TLS (credentials; "
+                "--tls), or, where the way is private, allow it (allow_plaintext_keys; --allow-plaintext-keys)"
+            )
         if self.retries < 0:
             raise ValueError(f"retries is {self.retries}, must be 0 or more")
         for name in ("concurrency", "texts_per_call", "max_message_bytes"):

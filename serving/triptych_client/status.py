@@ -26,6 +26,7 @@ from triptych_client.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from triptych_client.tls_faults import tls_hint
 
 ERRORS: dict[grpc.StatusCode, type[TriptychClientError]] = {
     grpc.StatusCode.OK: ServerError,  # a call that failed with OK is a broken server
@@ -88,7 +89,7 @@ def build_error(
 ) -> TriptychClientError:
     message = shift_indices(message, first_input)
     return ERRORS[code](
-        message + size_hint(message),
+        message + size_hint(message) + tls_hint(message),
         code=code.name,
         request_id=request_id,
         reason=details.reason,

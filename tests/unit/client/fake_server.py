@@ -147,3 +147,15 @@ class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, 
     def GetModel(self, request: model_pb2.GetModelRequest, context: grpc.ServicerContext) -> model_pb2.GetModelResponse:
         self._take(request, context)
         return model_pb2.GetModelResponse(model=model_pb2.Model(name=request.name, version=request.version or "2"))
+
+    def LoadModel(self, request: model_pb2.LoadModelRequest, context: grpc.ServicerContext) -> model_pb2.LoadModelResponse:
+        self._take(request, context)
+        state = model_pb2.MODEL_STATE_READY
+        model = model_pb2.Model(name=request.name, version="3", state=state, version_labels=["canary"], default_version=True)
+        return model_pb2.LoadModelResponse(model=model, models=[model_pb2.Model(name=request.name, version="2"), model])
+
+    def UnloadModel(
+        self, request: model_pb2.UnloadModelRequest, context: grpc.ServicerContext
+    ) -> model_pb2.UnloadModelResponse:
+        self._take(request, context)
+        return model_pb2.UnloadModelResponse()

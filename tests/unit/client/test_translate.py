@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from triptych.v1 import translation_pb2
-from triptych_client import AsyncClient, Client, DecodingOptions, FinishReason, SplitSentences
+from triptych_client import AsyncClient, Client, DecodingOptions, FinishReason, ModelState, SplitSentences
 from triptych_client.settings import DEFAULT_SERVER
 
 from .conftest import Ask
@@ -85,6 +85,17 @@ def test_models(server: FakeServer, ask: Ask) -> None:
     assert [model.name for model in ask(server.address, lambda client: client.models())] == ["shout"]
     assert ask(server.address, lambda client: client.model("shout")).version == "2"
     assert ask(server.address, lambda client: client.model("shout", "1")).version == "1"
+
+
+def test_models_are_loaded_and_unloaded(server: FakeServer, ask: Ask) -> None:
+    older, newer = ask(server.address, lambda client: client.load_model("shout"))
+    assert (older.version, older.version_labels, older.default_version) == ("2", (), False)
+    assert (newer.version, newer.version_labels, newer.default_version) == ("3", ("canary",), True)
+    assert newer.state is ModelState.READY
+    ask(server.address, lambda client: client.load_model("shout", "canary"))
+    assert ask(server.address, lambda client: client.unload_model("shout", "2")) is None
+    assert {request.name for request in server.requests} == {"shout"}
+    assert [request.version for request in server.requests] == ["", "canary", "2"]
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])

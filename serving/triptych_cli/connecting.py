@@ -1,0 +1,49 @@
+"""A client of the server that the command line names."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from triptych_cli.failure import one_line
+from triptych_cli.options import kept
+
+if TYPE_CHECKING:
+    from triptych_client import Client
+    from triptych_client.credentials import ChannelCredentials
+
+
+def connect(address: str) -> "Client":
+    """With the credentials that the running command was given.
+
+    Raises:
+        click.ClickException: they contradict each other, a file cannot be used, or the API key would travel in the clear.
+    """
+    from triptych_client import Client
+
+    with one_line(ValueError):
+        credentials, key = _credentials(), _api_key()
+        return Client(address, credentials=credentials, api_key=key, allow_plaintext_keys=kept("allow_plaintext_keys"))
+
+
+def _credentials() -> "ChannelCredentials | None":
+    from triptych_client import tls_credentials
+
+    ca, certificate, key = kept("tls_ca"), kept("tls_client_cert"), kept("tls_client_key")
+    given = [name for name, value in (("ca", ca), ("client-cert", certificate), ("client-key", key)) if value]
+    if kept("tls") is False and given:
+        raise click.UsageError(f"--tls-{given[0]} has no effect with --no-tls")
+    if ("client-cert" in given) != ("client-key" in given):
+        raise click.UsageError("--tls-client-cert and --tls-client-key are a pair: give both or neither")
+    return tls_credentials(ca, certificate, key) if given or kept("tls") else None
+
+
+def _api_key() -> str | None:
+    """None: the client looks into the environment."""
+    path: Path | None = kept("api_key_file")
+    if path is None:
+        return None
+    key = path.read_text(encoding="utf-8").strip()
+    if not key:
+        raise click.ClickException(f"{path}: no API key in it")
+    return key

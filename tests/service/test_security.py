@@ -1,0 +1,347 @@
+"""Who may ask a server: right, wrong, missing, expired and revoked credentials, against real processes."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from triptych_client import (
+    AsyncClient,
+    Client,
+    PermissionDeniedError,
+    TriptychClientError,
+    UnauthenticatedError,
+    UnavailableError,
+    tls_credentials,
+)
+from triptych_serving.apikeys import Role, key_line, new_secret
+from triptych_serving.keyfile import add_key, remove_key
+
+from ..fixtures.certificates import DAY, LOCAL, NOW, Authority, Pair
+from ..fixtures.toy import MODELS, SOURCE, TARGET
+from .processes import PATIENCE_SECONDS, ServerProcess
+
+EXPLICIT = ("--model-control", "explicit", "--load-model", "*")
+OPEN = {
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+    "/inference.GRPCInferenceService/ServerLive",
+    "/inference.GRPCInferenceService/ServerReady",
+}
+ADMIN = {
+    "/triptych.v1.ModelService/LoadModel",
+    "/triptych.v1.ModelService/UnloadModel",
+    "/inference.GRPCInferenceService/RepositoryModelLoad",
+    "/inference.GRPCInferenceService/RepositoryModelUnload",
+}
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not check():
+        assert time.monotonic() < end, "it never came to it"
+        time.sleep(0.1)
+
+
+def refused(call: Callable[[], object]) -> str:
+    """The status' name; empty where nothing went wrong."""
+    try:
+        call()
+    except TriptychClientError as error:
+        return error.code
+    return ""
+
+
+# ---- API keys, over TLS
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A server that takes API keys."""
+
+    server: ServerProcess
+    authority: Authority
+    file: Path
+    infer: str
+    admin: str
+    expired: str
+
+    def client(self, key: str) -> Client:
+        return Client(self.server.address, credentials=tls_credentials(self.authority.file), api_key=key, retries=0)
+
+    def channel(self) -> grpc.Channel:
+        return grpc.secure_channel(self.server.address, tls_credentials(self.authority.file))
+
+    def code(self, path: str, *authorization: str) -> str:
+        """What a raw, empty message is answered with."""
+        metadata = [("authorization", value) for value in authorization]
+        with self.channel() as channel:
+            try:
+                next(channel.stream_stream(path)(iter([b""]), metadata=metadata, timeout=PATIENCE_SECONDS), None)
+            except grpc.RpcError as error:
+                return str(error.code().name)
+        return "OK"
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    folder = tmp_path_factory.mktemp("keyed")
+    authority = Authority(folder)
+    pair, file = authority.sign("server", *LOCAL), folder / "keys"
+    infer, admin, expired = add_key(file, "app", Role.INFER), add_key(file, "ops", Role.ADMIN), new_secret()
+    file.write_text(f"{file.read_text()}{key_line('old', Role.ADMIN, expired, '2020-12-31')}\n")
+    flags = ("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key), "--api-keys", str(file), *EXPLICIT)
+    with ServerProcess(MODELS, *flags) as server:
+        yield Keyed(server, authority, file, infer, admin, expired)
+    for secret in (infer, admin, expired):
+        assert secret not in server.log
+
+
+def test_the_right_key(keyed: Keyed) -> None:
+    for key in (keyed.infer, keyed.admin):
+        with keyed.client(key) as client:
+            assert client.translate(SOURCE).text == TARGET
+            with client.translate_stream(SOURCE) as stream:
+                assert "".join(stream) == TARGET
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("", "no API key: send it in the metadata, as `authorization: Bearer KEY`"),
+        ("wrong", "this API key is not known here"),
+        ("expired", "the API key 'old' expired at 2021-01-01 00:00 UTC"),
+    ],
+)
+def test_missing_wrong_and_expired_keys(keyed: Keyed, key: str, message: str) -> None:
+    with keyed.client(keyed.expired if key == "expired" else key) as client:
+        for call in (
+            lambda: client.translate(SOURCE),
+            lambda: list(client.translate_stream(SOURCE)),
+            lambda: list(client.classify_images([b"image"])),
+            client.models,
+        ):
+            with pytest.raises(UnauthenticatedError) as caught:
+                call()
+            assert caught.value.message == message
+            assert caught.value.reason == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("form", ["{}", "Basic {}", "Bearer", "Bearer ", "Bearer  ", "Bearer{}", "Bearer {}x", "Bearer x {}"])
+def test_other_forms_of_the_header(keyed: Keyed, form: str) -> None:
+    assert keyed.code("/triptych.v1.ModelService/ListModels", form.format(keyed.infer)) == "UNAUTHENTICATED"
+
+
+def test_the_scheme_is_read_as_http_reads_it(keyed: Keyed) -> None:
+    for scheme in ("bearer", "BEARER"):
+        assert keyed.code("/triptych.v1.ModelService/ListModels", f"{scheme} {keyed.infer}") == "OK"
+
+
+def test_of_two_headers_one_counts(keyed: Keyed) -> None:
+    right, wrong = f"Bearer {keyed.infer}", "Bearer wrong"
+    assert keyed.code("/triptych.v1.ModelService/ListModels", right, wrong) == "UNAUTHENTICATED"
+
+
+def methods_of(keyed: Keyed) -> set[str]:
+    """Every call of the server, as reflection tells with the key of a caller who may infer."""
+    metadata = [("authorization", f"Bearer {keyed.infer}")]
+    with keyed.channel() as channel:
+        ask = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
+        [listed] = ask(iter([reflection_pb2.ServerReflectionRequest(list_services="")]), metadata=metadata)
+        names = [service.name for service in listed.list_services_response.service]
+        requests = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names]
+        files = [
+            FileDescriptorProto.FromString(packed)
+            for answer in ask(iter(requests), metadata=metadata)
+            for packed in answer.file_descriptor_response.file_descriptor_proto
+        ]
+    found = {
+        f"/{file.package}.{service.name}/{method.name}"
+        for file in files
+        for service in file.service
+        for method in service.method
+    }
+    assert {path.split("/")[1] for path in found} == set(names)
+    return found
+
+
+def test_every_call_needs_a_key_but_probes(keyed: Keyed) -> None:
+    methods = methods_of(keyed)
+    assert methods >= OPEN | ADMIN | {"/triptych.v1.TranslationService/Translate"}
+    assert {path for path in methods if keyed.code(path) != "UNAUTHENTICATED"} == OPEN
+
+
+def test_the_calls_of_admins_are_theirs_alone(keyed: Keyed) -> None:
+    methods = methods_of(keyed) - OPEN
+    refused = {path for path in methods if keyed.code(path, f"Bearer {keyed.infer}") == "PERMISSION_DENIED"}
+    assert refused == ADMIN
+    for path in ADMIN:
+        assert keyed.code(path, f"Bearer {keyed.admin}") not in ("UNAUTHENTICATED", "PERMISSION_DENIED")
+        assert keyed.code(path, f"Bearer {keyed.expired}") == keyed.code(path) == "UNAUTHENTICATED"
+
+
+def test_an_inference_key_cannot_unload(keyed: Keyed) -> None:
+    with keyed.client(keyed.infer) as app, keyed.client(keyed.admin) as ops:
+        with pytest.raises(PermissionDeniedError) as caught:
+            app.unload_model("toy")
+        assert caught.value.message == "UnloadModel takes an API key of the role admin; 'app' has the role infer"
+        assert caught.value.reason == "PERMISSION_DENIED"
+        assert [model.name for model in ops.load_model("toy")] == ["toy"]
+        assert app.translate(SOURCE).text == TARGET
+    assert "/triptych.v1.ModelService/UnloadModel refused to app at " in keyed.server.log
+    assert "/triptych.v1.ModelService/LoadModel allowed to ops at " in keyed.server.log
+
+
+def test_health_needs_no_key(keyed: Keyed) -> None:
+    with keyed.client("") as client:
+        assert client.is_ready()
+
+
+def test_the_asynchronous_client(keyed: Keyed) -> None:
+    async def ask(key: str) -> str:
+        credentials = tls_credentials(keyed.authority.file)
+        async with AsyncClient(keyed.server.address, credentials=credentials, api_key=key, retries=0) as client:
+            return (await client.translate(SOURCE)).text
+
+    assert asyncio.run(ask(keyed.infer)) == TARGET
+    with pytest.raises(UnauthenticatedError):
+        asyncio.run(ask("wrong"))
+
+
+def test_keys_come_and_go_while_the_server_runs(keyed: Keyed) -> None:
+    added = add_key(keyed.file, "added", Role.INFER)
+    with keyed.client(added) as client:
+        eventually(lambda: refused(client.models) == "")
+        good = keyed.file.read_text()
+        keyed.file.write_text("nonsense\n")
+        eventually(lambda: not refused(client.models) and "line 1: it has 1 of the columns" in keyed.server.log)
+        keyed.file.write_text(good)
+        remove_key(keyed.file, "added")
+        eventually(lambda: refused(client.models) == "UNAUTHENTICATED")
+
+
+# ---- Mutual TLS
+
+
+@dataclass(frozen=True)
+class Mutual:
+    """A server that takes clients with a certificate."""
+
+    server: ServerProcess
+    authority: Authority
+    stranger: Authority
+
+    def client(self, pair: Pair | None, ca: Path | None = None, host: str = "127.0.0.1") -> Client:
+        files = (pair.certificate, pair.key) if pair else (None, None)
+        credentials = tls_credentials(ca or self.authority.file, *files)
+        return Client(f"{host}:{self.server.port}", credentials=credentials, retries=0, timeout_seconds=20)
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mutual]:
+    folder = tmp_path_factory.mktemp("mutual")
+    authority, stranger = Authority(folder), Authority(folder, "stranger")
+    pair = authority.sign("server", "127.0.0.1")
+    tls = ("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key), "--tls-client-ca", str(authority.file))
+    with ServerProcess(MODELS, *tls, "--admin-client", "spiffe://example/ops", *EXPLICIT) as server:
+        yield Mutual(server, authority, stranger)
+
+
+def test_the_right_certificate(mutual: Mutual) -> None:
+    with mutual.client(mutual.authority.sign("app")) as client:
+        assert client.translate(SOURCE).text == TARGET
+        with client.translate_stream(SOURCE) as stream:
+            assert "".join(stream) == TARGET
+
+
+def test_missing_wrong_and_expired_certificates(mutual: Mutual) -> None:
+    authority, stranger = mutual.authority, mutual.stranger
+    for pair in (
+        None,
+        stranger.sign("app", file="other"),
+        authority.sign("late", end=NOW - DAY),
+        authority.sign("early", begin=NOW + DAY),
+    ):
+        with mutual.client(pair) as client, pytest.raises(UnavailableError, match="wants TLS, or a client certificate"):
+            client.translate(SOURCE)
+
+
+def test_who_else_the_server_may_be(mutual: Mutual) -> None:
+    app = mutual.authority.sign("app")
+    with mutual.client(app, ca=mutual.stranger.file) as client, pytest.raises(UnavailableError, match="--tls-ca"):
+        client.models()
+    with mutual.client(app, host="localhost") as client, pytest.raises(UnavailableError, match="does not have the host name"):
+        client.models()
+    with Client(mutual.server.address, retries=0) as client, pytest.raises(UnavailableError, match="it wants TLS"):
+        client.models()
+
+
+def test_admins_by_their_certificate(mutual: Mutual) -> None:
+    with mutual.client(mutual.authority.sign("ops", "ops.example.com", "spiffe://example/ops")) as client:
+        assert [model.name for model in client.load_model("toy")] == ["toy"]
+    # A name of the subject does not count beside others.
+    liar = mutual.authority.sign("spiffe://example/ops", "app.example.com", file="liar")
+    for pair, name in ((mutual.authority.sign("app"), "app"), (liar, "app.example.com")):
+        with mutual.client(pair) as client, pytest.raises(PermissionDeniedError) as caught:
+            client.load_model("toy")
+        assert caught.value.message == (
+            f"LoadModel is for clients that the server's --admin-client names; {name!r} is none of them"
+        )
+    assert "LoadModel allowed to ops.example.com at " in mutual.server.log
+
+
+# ---- Certificates that change
+
+
+def test_certificates_change_while_the_server_runs(tmp_path: Path) -> None:
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    served = old.sign("server", *LOCAL, end=NOW - DAY)
+    authorities = tmp_path / "clients.pem"
+    authorities.write_bytes(old.file.read_bytes())
+    app, later = old.sign("app"), new.sign("later")
+
+    with ServerProcess(
+        MODELS, "--tls-cert", str(served.certificate), "--tls-key", str(served.key), "--tls-client-ca", str(authorities)
+    ) as server:
+
+        def client(ca: Path, pair: Pair) -> Client:
+            return Client(server.address, credentials=tls_credentials(ca, pair.certificate, pair.key), retries=0)
+
+        def ask(ca: Path, pair: Pair) -> str:
+            with client(ca, pair) as asking:
+                return asking.translate(SOURCE).text
+
+        assert f"{served.certificate}: the certificate of localhost, 127.0.0.1 expired at" in server.log
+        with pytest.raises(UnavailableError, match="certificate has expired"):
+            ask(old.file, app)
+
+        old.sign("server", *LOCAL)  # in place of the one before
+        assert ask(old.file, app) == TARGET
+        with client(old.file, app) as connected:
+            assert connected.translate(SOURCE).text == TARGET
+            served.certificate.write_text("damaged")
+            assert ask(old.file, app) == TARGET
+            assert f"{served.certificate}: no certificate in it" in server.log
+            new.sign("server", *LOCAL)
+            assert ask(new.file, app) == TARGET
+            with pytest.raises(UnavailableError):
+                ask(old.file, app)
+            authorities.write_bytes(new.file.read_bytes())
+            assert ask(new.file, later) == TARGET
+            with pytest.raises(UnavailableError):
+                ask(new.file, app)
+            assert connected.translate(SOURCE).text == TARGET  # a connection stays as it was made
+
+
+# ---- Everybody an admin
+
+
+def test_admin_calls_are_open_to_all_on_request() -> None:
+    with ServerProcess(MODELS, *EXPLICIT, "--allow-admin") as server, Client(server.address) as client:
+        assert [model.name for model in client.load_model("toy")] == ["toy"]

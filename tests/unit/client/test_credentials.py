@@ -1,0 +1,124 @@
+"""How the client shows who it is."""
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from triptych_client import Client, UnavailableError, tls_credentials
+from triptych_client.credentials import is_local
+from triptych_client.retry import is_transient
+from triptych_client.status import Details, build_error
+
+from ...fixtures.certificates import Authority
+from .conftest import Ask
+from .fake_server import FakeServer
+
+KEY = "triptych_0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRIPTYCH_API_KEY", raising=False)
+
+
+def sent(server: FakeServer, ask: Ask, question: Any, **settings: Any) -> Any:
+    """What came with a call, as `authorization`."""
+    found: list[Any] = []
+    server.script = [lambda context: found.append(dict(context.invocation_metadata()).get("authorization"))]
+    ask(server.address, question, **settings)
+    return found[0]
+
+
+@pytest.mark.parametrize("question", [lambda client: client.translate("a"), lambda client: client.models()])
+def test_the_key_goes_with_every_call(server: FakeServer, ask: Ask, question: Any) -> None:
+    assert sent(server, ask, question, api_key=KEY) == f"Bearer {KEY}"
+    assert sent(server, ask, question) is None
+
+
+def test_the_key_goes_with_streams(server: FakeServer) -> None:
+    found: list[Any] = []
+    server.script = [lambda context: found.append(dict(context.invocation_metadata()).get("authorization"))]
+    with Client(server.address, api_key=KEY) as client, client.translate_stream("ab") as stream:
+        assert "".join(stream) == "AB"
+    assert found == [f"Bearer {KEY}"]
+
+
+def test_the_key_may_be_in_the_environment(server: FakeServer, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIPTYCH_API_KEY", f"{KEY}\n")
+    assert sent(server, ask, lambda client: client.models()) == f"Bearer {KEY}"
+    assert sent(server, ask, lambda client: client.models(), api_key="other") == "Bearer other"
+    assert sent(server, ask, lambda client: client.models(), api_key="") is None
+
+
+@pytest.mark.parametrize("key", ["two words", "ends\n", "schlüssel"])
+def test_a_key_that_no_header_can_hold(key: str) -> None:
+    with pytest.raises(ValueError, match="api_key has white space") as caught:
+        Client("localhost:1", api_key=key)
+    assert key.strip() not in str(caught.value)
+
+
+def test_a_key_is_not_sent_in_the_clear_to_other_machines() -> None:
+    with pytest.raises(ValueError, match=r"without TLS the API key could be read on its way to example.com:1") as caught:
+        Client("example.com:1", api_key=KEY)
+    assert KEY not in str(caught.value)
+    Client("example.com:1", api_key=KEY, allow_plaintext_keys=True).close()
+    Client("example.com:1", api_key=KEY, credentials=tls_credentials()).close()
+    Client("example.com:1").close()
+
+
+def test_settings_do_not_show_the_key() -> None:
+    with Client("localhost:1", api_key=KEY) as client:
+        assert KEY not in repr(client._settings)
+        assert KEY not in repr(client._call())
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        *((address, True) for address in ("localhost:1", "localhost", "127.0.0.1:1", "[::1]:1", "::1", "unix:/run/socket")),
+        *((address, True) for address in ("ipv4:127.0.0.1:1", "ipv6:[::1]:1", "dns:///localhost:1", "dns:localhost:1")),
+        *((address, False) for address in ("example.com:1", "10.0.0.1:1", "[2001:db8::1]:1", "localhost.example.com:1")),
+        *((address, False) for address in ("ipv4:10.0.0.1:1", "dns:///example.com:1", "dns://127.0.0.1/example.com:1", "")),
+    ],
+)
+def test_local_addresses(address: str, local: bool) -> None:
+    assert is_local(address) is local
+
+
+def test_files_of_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.sign("client")
+    assert isinstance(tls_credentials(authority.file, pair.certificate, pair.key), grpc.ChannelCredentials)
+    assert isinstance(tls_credentials(str(authority.file)), grpc.ChannelCredentials)
+    with pytest.raises(ValueError, match="a pair: give both or neither"):
+        tls_credentials(certificate=pair.certificate)
+    with pytest.raises(ValueError, match=f"^{pair.key}: no certificate in it"):
+        tls_credentials(pair.key)
+    with pytest.raises(FileNotFoundError):
+        tls_credentials(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("message", "hint", "again"),
+    [
+        (
+            "SSL routines:CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate: OK",
+            "`tls_credentials(ca=...)`",
+            False,
+        ),
+        ("CERTIFICATE_VERIFY_FAILED: self signed certificate: OK", "`tls_credentials(ca=...)`", False),
+        ("CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", "expired: OK", False),
+        ("UNAUTHENTICATED: Hostname Verification Check failed.", "does not have the host name", False),
+        ("SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER: Invalid", "does not speak TLS", False),
+        ("failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed", "it wants TLS", True),
+        ("failed to connect to all addresses; Connection refused", "Connection refused", True),
+        ("Socket closed", "Socket closed", True),
+    ],
+)
+def test_what_does_not_fit_is_explained_and_not_tried_again(message: str, hint: str, again: bool) -> None:
+    error = build_error(grpc.StatusCode.UNAVAILABLE, message, Details(), "")
+    assert isinstance(error, UnavailableError)
+    assert hint in error.message
+    assert is_transient(error) is again
