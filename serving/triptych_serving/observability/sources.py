@@ -1,0 +1,27 @@
+"""What is asked when somebody wants to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from triptych_serving.answercache import CacheCounters
+
+if TYPE_CHECKING:
+    from triptych_serving.model import Model
+    from triptych_serving.registry import Registry
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The parts of a server that metrics and probes look at."""
+
+    registry: Callable[[], Registry]
+    ready: Callable[[], bool]  # whether the server takes requests
+    methods: Iterable[str] = ()  # full names, "package.Service/Method", that metrics show from the start
+    cache: CacheCounters = field(default_factory=CacheCounters)  # of answers
+
+    def models(self) -> list[Model]:
+        """Those that can serve."""
+        return self.registry().ready

@@ -1,0 +1,65 @@
+"""How things are at the moment: the server, its models, the cache of answers."""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.registry import Collector
+
+from triptych_client.version import __version__
+from triptych_serving.answercache import CacheCounters
+from triptych_serving.model import Model
+from triptych_serving.observability.families import LABELS, Family, Labels, counter, gauge
+from triptych_serving.observability.sources import Sources
+from triptych_serving.registry import Loaded, State
+
+CACHE = {
+    "hits": "Requests whose answer was kept",
+    "misses": "Requests whose answer had to be computed while answers are kept or shared",
+    "shared": "Requests that got the answer of an equal one which was under way",
+    "evictions": "Kept answers that gave way to newer ones",
+}
+
+
+class StateCollector(Collector):
+    """Looks each time somebody asks.
+
+    Args:
+        sources: where.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def describe(self) -> Iterator[Family]:
+        """Every metric, without samples of models."""
+        return _families(False, (), CacheCounters())
+
+    def collect(self) -> Iterator[Family]:
+        """Every metric."""
+        sources = self._sources
+        return _families(sources.ready(), sources.registry().models, sources.cache)
+
+
+def _families(ready: bool, loaded: Sequence[Loaded], cache: CacheCounters) -> Iterator[Family]:
+    yield gauge("build_info", "1", {(__version__,): 1.0}, ("version",))
+    yield gauge("ready", "1 while the server takes requests", {(): float(ready)}, ())
+    yield _readiness(loaded)
+    yield from _models({(each.name, each.version): each.model for each in loaded if each.model is not None})
+    yield gauge("response_cache_entries", "Answers that are kept", {(): cache.entries}, ())
+    yield gauge("response_cache_bytes", "Memory that they take", {(): cache.bytes}, ())
+    for member, text in CACHE.items():
+        yield counter(f"response_cache_{member}", text, {(): getattr(cache, member)}, ())
+
+
+def _readiness(loaded: Sequence[Loaded]) -> Family:
+    """Of what the server was asked to serve."""
+    wanted = [each for each in loaded if each.state is not State.UNLOADED]
+    values: dict[Labels, float] = {(each.name, each.version): float(each.state is State.READY) for each in wanted}
+    return gauge(
+        "model_ready", "1 where a version serves; 0 while it is loaded or unloaded, and if it cannot be loaded", values
+    )
+
+
+def _models(models: dict[Labels, Model]) -> Iterator[Family]:
+    infos = {(*labels, model.manifest.task, model.precision): 1.0 for labels, model in models.items()}
+    yield gauge("model_info", "1 for every model that serves", infos, (*LABELS, "task", "precision"))
+    yield gauge("model_weights_bytes", "Size of a model's graphs", {k: model.weight_bytes for k, model in models.items()})

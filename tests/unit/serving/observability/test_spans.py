@@ -1,0 +1,186 @@
+"""Spans: names, times, parents and attributes."""
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
+from opentelemetry.trace import SpanKind, StatusCode
+
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.observability.spans import ERRORS, MAX_USES, TracingObserver
+
+from .calls import FULL, ROWS, TOKENS_IN, TOKENS_OUT, a_call, a_use, run_call
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SAMPLED, NOT_SAMPLED = (f"00-{TRACE}-{PARENT}-{flags}" for flags in ("01", "00"))
+CODES = [
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+]  # fmt: skip
+
+
+class Bench:
+    """An observer, and what it has sent."""
+
+    def __init__(self, sampler: Sampler = ALWAYS_ON) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider(sampler=ParentBased(sampler), shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.observer = TracingObserver(provider.get_tracer("test"))
+
+    @property
+    def spans(self) -> Sequence[ReadableSpan]:
+        return self._exporter.get_finished_spans()
+
+    @property
+    def server_span(self) -> ReadableSpan:
+        [span] = [span for span in self.spans if span.kind is SpanKind.SERVER]
+        return span
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_call_is_a_span(bench: Bench) -> None:
+    before = time.time_ns()
+    rpc = run_call(bench.observer)
+    span = bench.server_span
+    assert span.name == FULL
+    assert span.parent is None
+    assert span.status.status_code is StatusCode.UNSET
+    assert span.attributes == {
+        "rpc.system.name": "grpc",
+        "rpc.method": FULL,
+        "rpc.response.status_code": "OK",
+        "network.peer.address": "192.0.2.7",
+        "network.peer.port": 1234,
+        "triptych.request_id": "request-1",
+        "triptych.model.name": "toy",
+        "triptych.model.version": "1",
+        "triptych.rows": ROWS,
+        "triptych.tokens.input": TOKENS_IN,
+        "triptych.tokens.output": TOKENS_OUT,
+        "triptych.cached": False,
+    }
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert abs(span.start_time - before) < 60e9  # of the epoch, not of the monotonic clock
+    assert span.end_time - span.start_time == pytest.approx((rpc.ended - rpc.arrived) * 1e9, abs=1000)
+
+
+def test_stages_are_children(bench: Bench) -> None:
+    run_call(bench.observer)
+    server = bench.server_span
+    children = [span for span in bench.spans if span is not server]
+    assert server.context is not None
+    assert all(span.parent is not None and span.parent.span_id == server.context.span_id for span in children)
+    assert server.start_time is not None
+    times = {
+        span.name: ((span.start_time or 0) - server.start_time, (span.end_time or 0) - server.start_time) for span in children
+    }
+    expected = {"preprocess": (0, 10), "queue": (10, 30), "prefill": (30, 60), "decode": (60, 100)}
+    assert times.keys() == expected.keys()
+    for name, (start, end) in expected.items():
+        assert times[name] == (pytest.approx(start * 1e6, abs=1000), pytest.approx(end * 1e6, abs=1000))
+    assert all(span.attributes and span.attributes["triptych.model.name"] == "toy" for span in children)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_only_faults_of_the_server_are_errors(bench: Bench, code: str) -> None:
+    run_call(bench.observer, code=code)
+    span = bench.server_span
+    assert span.attributes is not None
+    assert span.attributes["rpc.response.status_code"] == code
+    assert (span.status.status_code is StatusCode.ERROR) == (code in ERRORS)
+    assert span.attributes.get("error.type") == (code if code in ERRORS else None)
+
+
+def test_unforeseen_errors_are_shown(bench: Bench) -> None:
+    run_call(bench.observer, code="INTERNAL", error=RuntimeError("broken"))
+    [event] = bench.server_span.events
+    assert event.name == "exception"
+    assert event.attributes is not None
+    assert event.attributes["exception.message"] == "broken"
+    assert bench.server_span.status.description == "broken"
+
+
+def test_errors_of_callers_are_not(bench: Bench) -> None:
+    run_call(bench.observer, code="INVALID_ARGUMENT", error=InvalidInputError("contents", "there are no texts"))
+    assert not bench.server_span.events
+    assert bench.server_span.status.description is None
+
+
+def test_a_caller_may_have_begun_the_trace(bench: Bench) -> None:
+    run_call(bench.observer, metadata={"traceparent": SAMPLED, "tracestate": "vendor=value"})
+    server = bench.server_span
+    assert server.context is not None
+    assert server.parent is not None
+    assert format(server.context.trace_id, "032x") == TRACE
+    assert format(server.parent.span_id, "016x") == PARENT
+    assert server.context.trace_state.get("vendor") == "value"
+    assert {format(span.context.trace_id, "032x") for span in bench.spans if span.context} == {TRACE}
+
+
+@pytest.mark.parametrize("header", ["", "nonsense", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", b"bytes"])
+def test_a_header_that_is_none_begins_a_trace(bench: Bench, header: str | bytes) -> None:
+    run_call(bench.observer, metadata={"traceparent": header})
+    assert bench.server_span.parent is None
+
+
+def test_a_caller_may_decide_that_nothing_is_sent(bench: Bench) -> None:
+    run_call(bench.observer, metadata={"traceparent": NOT_SAMPLED})
+    assert not bench.spans
+
+
+def test_a_caller_may_decide_that_all_is_sent() -> None:
+    bench = Bench(ALWAYS_OFF)
+    run_call(bench.observer)
+    assert not bench.spans
+    run_call(bench.observer, metadata={"traceparent": SAMPLED})
+    assert len(bench.spans) == 5
+
+
+def test_the_trace_is_known_while_the_call_runs(bench: Bench) -> None:
+    rpc = a_call(metadata={"traceparent": SAMPLED})
+    assert bench.observer.trace_id(rpc) == ""
+    bench.observer.on_start(rpc)
+    assert bench.observer.trace_id(rpc) == TRACE
+    bench.observer.on_end(rpc)
+    assert bench.observer.trace_id(rpc) == ""
+
+
+@pytest.mark.parametrize("service", ["grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"])
+def test_probes_are_not_traced(bench: Bench, service: str) -> None:
+    run_call(bench.observer, service=service, uses=1)
+    assert not bench.spans
+
+
+def test_of_a_long_stream_the_first_messages_are_shown(bench: Bench) -> None:
+    run_call(bench.observer, uses=MAX_USES + 10, kind="bidi_stream")
+    assert len(bench.spans) == 1 + 4 * MAX_USES
+    assert bench.server_span.attributes is not None
+    assert "triptych.model.name" not in bench.server_span.attributes  # its messages may be for several
+
+
+def test_a_stage_that_never_ended_is_left_out(bench: Bench) -> None:
+    rpc = a_call()
+    bench.observer.on_start(rpc)
+    bench.observer.on_use(rpc, a_use(rpc, stages={"preprocess": (rpc.arrived, rpc.arrived + 1)}, failed=True))
+    bench.observer.on_end(rpc)
+    assert [span.name for span in bench.spans] == ["preprocess", FULL]
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [("ipv4:192.0.2.7:1234", "192.0.2.7"), ("ipv6:%5B::1%5D:1234", "::1"), ("unix:/run/socket", None), ("", None)],
+)
+def test_peers(bench: Bench, peer: str, address: str | None) -> None:
+    run_call(bench.observer, peer=peer)
+    assert bench.server_span.attributes is not None
+    assert bench.server_span.attributes.get("network.peer.address") == address
