@@ -1,0 +1,96 @@
+"""What raw bytes can reach: image files, texts for tokenizers, bundle manifests. A target raises only if it found a fault."""
+
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from triptych_serving.bertcodec import BertCodec
+from triptych_serving.errors import BundleError, InvalidInputError
+from triptych_serving.images import ImageLimits, ImageSpec, decode_image
+from triptych_serving.manifest import FILE_NAME, TextManifest, read_manifest
+from triptych_serving.splitting import Splitter
+from triptych_serving.text import TextCodec
+
+from ..fixtures.toy import BUNDLE
+from .messages import IMAGES, WORDS
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+ENCODER = FIXTURES / "encoder_models/toy-bert/1"
+SPECS = (ImageSpec(8, 8), ImageSpec(8, 8, "shortest-edge", 10, "bicubic"), ImageSpec(4, 6, interpolation="nearest"))
+LIMITS = ImageLimits(max_pixels=1_000_000, max_side=10_000)  # a larger one takes time, and nothing else
+MAX_TOKENS = 64
+
+Target = Callable[[bytes], None]
+
+
+def image(data: bytes) -> None:
+    """An image file: pixels, or what is wrong with it."""
+    for spec in SPECS:
+        try:
+            decoded = decode_image(data, spec, limits=LIMITS)
+        except InvalidInputError:
+            continue
+        assert decoded.pixels.shape == (spec.height, spec.width, 3)
+
+
+@cache
+def _codec() -> TextCodec:
+    return TextCodec(BUNDLE / "tokenizer.json", MAX_TOKENS)
+
+
+@cache
+def _bert() -> BertCodec:
+    manifest = read_manifest(ENCODER)
+    assert isinstance(manifest, TextManifest)
+    return BertCodec(ENCODER / "tokenizer.json", manifest.tokens, MAX_TOKENS)
+
+
+def text(data: bytes) -> None:
+    """A text: ids, and text again; or what is wrong with it."""
+    codec, bert, content = _codec(), _bert(), data.decode("utf-8", "surrogateescape" if data[:1] == b"s" else "replace")
+    _attempt(lambda: [codec.decode_stable(ids) for ids in codec.encode([content])])
+    _attempt(lambda: codec.decode(codec.encode_prefixes([content, "a"], MAX_TOKENS)))
+    _attempt(lambda: bert.encode([(content,), (content, content[::-1])], offsets=True))
+    _attempt(lambda: bert.encode_masked([content]))
+
+
+def sentences(data: bytes) -> None:
+    """A text, split and joined: it is the same to the letter."""
+    content = data.decode("utf-8", "replace")
+    for language in ("en", "de", "zh"):
+        found = Splitter(language, _codec().fits).split(content)
+        assert found.join(found.texts) == content
+
+
+def _attempt(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except InvalidInputError:
+        return
+
+
+@cache
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp())
+
+
+def manifest(data: bytes) -> None:
+    """A bundle.json: a manifest, or all that is wrong with it."""
+    (_folder() / FILE_NAME).write_bytes(data)
+    try:
+        read_manifest(_folder())
+    except BundleError:
+        return
+
+
+TARGETS: dict[str, Target] = {"image": image, "text": text, "sentences": sentences, "manifest": manifest}
+
+
+def seeds(target: str) -> list[bytes]:
+    """Good input to begin with."""
+    if target == "image":
+        return IMAGES
+    if target == "manifest":
+        return [path.read_bytes() for path in sorted(FIXTURES.glob("manifests/*/*.json"))]
+    return [word.encode() for word in WORDS if word]

@@ -1,0 +1,148 @@
+"""Malformed requests, of both protocols, to a real server: it answers each with the status that it deserves, and goes on."""
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from triptych.v1 import model_pb2, translation_pb2
+from triptych.v1.model_pb2_grpc import ModelServiceStub
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+
+from ..fixtures.encoders import write_every_bundle
+from ..fixtures.toy import SOURCE, TARGET, copy_bundle
+from ..service.processes import PATIENCE_SECONDS, ServerProcess
+from .messages import GOOD, Values, wire
+
+PROTOS = sorted((Path(__file__).resolve().parents[2] / "protos").glob("triptych/*/*.proto"))
+METHODS: list[MethodDescriptor] = [
+    method
+    for path in PROTOS
+    for service in importlib.import_module(f"triptych.{path.parent.name}.{path.stem}_pb2").DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+CODE = grpc.StatusCode
+# What may come back of a request that is anything at all. Nothing else: INTERNAL and UNKNOWN are the server's faults, and
+# DEADLINE_EXCEEDED is a server that hangs.
+EXPECTED = {
+    CODE.OK,
+    CODE.INVALID_ARGUMENT,
+    CODE.NOT_FOUND,
+    CODE.FAILED_PRECONDITION,
+    CODE.RESOURCE_EXHAUSTED,
+    CODE.PERMISSION_DENIED,
+}
+REQUESTS = {method.full_name: wire(method.input_type) for method in METHODS}
+FEW, MANY = 300, 10_000
+SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None, print_blob=True)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_every_bundle(folder)
+    copy_bundle(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(repository, "--response-cache-bytes", "1000000", "--deduplicate") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def channel(server: ServerProcess) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(server.address) as channel:
+        yield channel
+
+
+def code_of(channel: grpc.Channel, method: MethodDescriptor, requests: list[bytes]) -> tuple[grpc.StatusCode, str]:
+    """Send bytes and read all that comes back: how the call ended, and what was said of it."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    try:
+        if method.client_streaming:
+            answers = list(channel.stream_stream(path)(iter(requests), timeout=PATIENCE_SECONDS))
+            assert not any(b"internal error" in answer for answer in answers)  # these streams go on after one
+        elif method.server_streaming:
+            list(channel.unary_stream(path)(requests[0], timeout=PATIENCE_SECONDS))
+        else:
+            channel.unary_unary(path)(requests[0], timeout=PATIENCE_SECONDS)
+    except grpc.RpcError as error:
+        return error.code(), error.details()
+    return CODE.OK, ""
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[MethodDescriptor, list[bytes]]:
+    method = draw(st.sampled_from(METHODS))
+    most = 5 if method.client_streaming else 1
+    return method, draw(st.lists(REQUESTS[method.full_name], min_size=1, max_size=most))
+
+
+def send(channel: grpc.Channel, call: tuple[MethodDescriptor, list[bytes]]) -> None:
+    code, details = code_of(channel, *call)
+    assert code in EXPECTED, details
+    assert code is CODE.OK or details
+    assert len(details.splitlines()) <= 1
+
+
+def assert_well(server: ServerProcess, channel: grpc.Channel) -> None:
+    """It translates as before, and nothing in its log was not foreseen."""
+    request = translation_pb2.TranslateRequest(contents=[SOURCE], model="toy")
+    response = TranslationServiceStub(channel).Translate(request, timeout=PATIENCE_SECONDS)
+    assert response.translations[0].translated_text == TARGET
+    assert "Traceback" not in server.log, server.log
+
+
+def test_some_malformed_requests(server: ServerProcess, channel: grpc.Channel) -> None:
+    @settings(SETTINGS, max_examples=FEW, derandomize=True)
+    @given(calls())
+    def each(call: tuple[MethodDescriptor, list[bytes]]) -> None:
+        send(channel, call)
+
+    each()
+    assert_well(server, channel)
+
+
+@pytest.mark.full
+def test_many_malformed_requests(server: ServerProcess, channel: grpc.Channel) -> None:
+    @settings(SETTINGS, max_examples=MANY)
+    @given(calls())
+    def each(call: tuple[MethodDescriptor, list[bytes]]) -> None:
+        send(channel, call)
+
+    each()
+    assert_well(server, channel)
+
+
+@pytest.mark.full
+def test_many_malformed_requests_while_models_come_and_go(repository: Path) -> None:
+    """Those to load and unload models are served too."""
+    flags = "--model-control", "explicit", "--allow-admin", "--load-model", "*"
+    with ServerProcess(repository, *flags) as server, grpc.insecure_channel(server.address) as channel:
+
+        @settings(SETTINGS, max_examples=MANY // 4)
+        @given(calls())
+        def each(call: tuple[MethodDescriptor, list[bytes]]) -> None:
+            send(channel, call)
+
+        each()
+        ModelServiceStub(channel).LoadModel(model_pb2.LoadModelRequest(name="toy"), timeout=PATIENCE_SECONDS)
+        assert_well(server, channel)
+
+
+GOOD_CALLS = [(method, values) for method in METHODS for values in GOOD.get(method.input_type.name, [])]
+
+
+@pytest.mark.parametrize(("method", "values"), GOOD_CALLS, ids=lambda one: getattr(one, "full_name", ""))
+def test_good_requests_are_good(channel: grpc.Channel, method: MethodDescriptor, values: Values) -> None:
+    """What nearly valid requests are made from is valid."""
+    request = GetMessageClass(method.input_type)(**values)
+    assert code_of(channel, method, [request.SerializeToString()]) == (CODE.OK, "")

@@ -1,0 +1,286 @@
+"""Requests that come more than once, on a real port."""
+
+import io
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from PIL import Image
+
+from triptych.v1 import (
+    embedding_pb2,
+    fill_mask_pb2,
+    image_classification_pb2,
+    model_pb2,
+    question_answering_pb2,
+    translation_pb2,
+)
+from triptych.v1.embedding_pb2_grpc import EmbeddingServiceStub
+from triptych.v1.fill_mask_pb2_grpc import FillMaskServiceStub
+from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
+from triptych.v1.model_pb2_grpc import ModelServiceStub
+from triptych.v1.question_answering_pb2_grpc import QuestionAnsweringServiceStub
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_serving.encoder import EncoderOptions
+from triptych_serving.manager import Control, RepositoryOptions
+from triptych_serving.repeats import RepeatOptions
+from triptych_serving.row import Call
+from triptych_serving.security import SecurityOptions
+from triptych_serving.server import Server
+from triptych_serving.translator import Translator
+
+from ..fixtures.encoders import write_every_bundle
+from ..fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
+from .in_process import OPTIONS, serving
+from .processes import PATIENCE_SECONDS
+from .test_cancel import eventually
+
+FOLLOWERS = 4
+BOTH = RepeatOptions(cache_bytes=1 << 20, deduplicate=True)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_every_bundle(folder)
+    copy_bundle(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path) -> Iterator[Server]:
+    options = replace(OPTIONS, repository=RepositoryOptions(repository), encoders=EncoderOptions(threads=1, runs=1))
+    with serving(replace(options, repeats=BOTH)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def channel(server: Server) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        yield channel
+
+
+@pytest.fixture(scope="module")
+def translation(channel: grpc.Channel) -> TranslationServiceStub:
+    return TranslationServiceStub(channel)
+
+
+@pytest.fixture
+def translator(server: Server) -> Translator:
+    return server.registry.translators[0]
+
+
+def png(side: int) -> bytes:
+    """Noise, which does not get smaller."""
+    file = io.BytesIO()
+    Image.frombytes("L", (side, side), random.Random(side).randbytes(side * side)).save(file, "PNG")
+    return file.getvalue()
+
+
+CASES: list[tuple[Callable[[grpc.Channel], Any], Message]] = [
+    (lambda channel: TranslationServiceStub(channel).Translate, translation_pb2.TranslateRequest(contents=[TARGET, SOURCE])),
+    (
+        lambda channel: TranslationServiceStub(channel).ScoreTranslations,
+        translation_pb2.ScoreTranslationsRequest(pairs=[translation_pb2.TranslationPair(source=SOURCE, target=TARGET)]),
+    ),
+    (
+        lambda channel: FillMaskServiceStub(channel).FillMask,
+        fill_mask_pb2.FillMaskRequest(contents=["one two [MASK]"], top_k=2),
+    ),
+    (
+        lambda channel: EmbeddingServiceStub(channel).EmbedText,
+        embedding_pb2.EmbedTextRequest(contents=["one two", "three"], model="fill-mask"),
+    ),
+    (
+        lambda channel: QuestionAnsweringServiceStub(channel).AnswerQuestion,
+        question_answering_pb2.AnswerQuestionRequest(
+            inputs=[question_answering_pb2.QuestionInput(question="where does anna live?", context="anna lives in paris")]
+        ),
+    ),
+    (
+        lambda channel: ImageClassificationServiceStub(channel).ClassifyImage,
+        image_classification_pb2.ClassifyImageRequest(images=[png(9), png(600)]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "request_"), CASES, ids=lambda case: getattr(getattr(case, "DESCRIPTOR", None), "name", ""))
+def test_a_request_is_answered_again_from_memory(
+    server: Server, channel: grpc.Channel, call: Callable[[grpc.Channel], Any], request_: Any
+) -> None:
+    hits, misses = server.repeats.counters.hits, server.repeats.counters.misses
+    first = call(channel)(request_)
+    again = call(channel)(type(request_)(**{"model": first.model, "model_version": first.model_version}, **fields_of(request_)))
+    assert (server.repeats.counters.hits, server.repeats.counters.misses) == (hits + 1, misses + 1)
+    assert first.timing.inference_seconds > 0 == again.timing.inference_seconds
+    for response in (first, again):
+        response.ClearField("timing")
+    assert first == again
+
+
+def fields_of(request: Message) -> dict[str, Any]:
+    return {field.name: value for field, value in request.ListFields() if field.name != "model"}
+
+
+def test_another_option_is_another_request(translation: TranslationServiceStub, server: Server) -> None:
+    misses = server.repeats.counters.misses
+    for options in ({}, {"max_length": 2}, {"beam_size": 2}, {"target_prefix": ["Ich"]}):
+        request = translation_pb2.TranslateRequest(contents=[SOURCES[3]], options=translation_pb2.DecodingOptions(**options))
+        assert translation.Translate(request).timing.inference_seconds > 0
+    assert server.repeats.counters.misses == misses + 4
+
+
+@pytest.mark.parametrize(
+    "options", [{"seed": 1, "sampling_topk": 5}, {"sampling_topp": 0.9}, {"sampling_topk": 0}, {"seed": 1}]
+)
+def test_samples_are_drawn_each_time(translation: TranslationServiceStub, server: Server, options: dict[str, Any]) -> None:
+    before = replace(server.repeats.counters)
+    request = translation_pb2.TranslateRequest(contents=[SOURCE], options=translation_pb2.DecodingOptions(**options))
+    for _ in range(2):
+        assert translation.Translate(request).timing.inference_seconds > 0
+    assert server.repeats.counters == before
+
+
+def test_a_wrong_request_is_refused_each_time(translation: TranslationServiceStub, server: Server) -> None:
+    entries = server.repeats.counters.entries
+    for _ in range(2):
+        with pytest.raises(grpc.RpcError) as error:
+            translation.Translate(translation_pb2.TranslateRequest(contents=[SOURCE, " "]))
+        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "contents[1]" in error.value.details()
+    assert server.repeats.counters.entries == entries
+
+
+class Held:
+    """The engine gets no rows until it is told to: equal requests meet."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, translator: Translator) -> None:
+        self.calls: list[Call[Any]] = []
+        self._submit = translator.engine.submit
+        monkeypatch.setattr(translator.engine, "submit", self.calls.append)
+
+    def release(self) -> None:
+        for call in self.calls:
+            if not call.over:
+                self._submit(call)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch, translator: Translator) -> Held:
+    return Held(monkeypatch, translator)
+
+
+@pytest.fixture
+def fresh(server: Server, request: pytest.FixtureRequest) -> translation_pb2.TranslateRequest:
+    """A request that nobody has sent yet."""
+    return translation_pb2.TranslateRequest(contents=[TARGETS[5], *request.node.name.split("_")])
+
+
+def waiting(server: Server) -> int:
+    return sum(len(flight._waiters) for flight in list(server.repeats._flights.values()))
+
+
+def test_equal_requests_at_once_are_computed_once(
+    server: Server, translation: TranslationServiceStub, held: Held, fresh: translation_pb2.TranslateRequest
+) -> None:
+    shared = server.repeats.counters.shared
+    calls = [translation.Translate.future(fresh, timeout=PATIENCE_SECONDS) for _ in range(1 + FOLLOWERS)]
+    eventually(lambda: waiting(server) == FOLLOWERS)
+    held.release()
+    texts = {tuple(one.translated_text for one in call.result().translations) for call in calls}
+    assert (len(texts), len(held.calls)) == (1, 1)
+    assert server.repeats.counters.shared == shared + FOLLOWERS
+    worked = sorted(call.result().timing.inference_seconds for call in calls)
+    assert worked[-1] > 0 == worked[-2]
+
+
+def test_the_first_may_cancel_and_the_others_are_answered(
+    server: Server, translation: TranslationServiceStub, held: Held, fresh: translation_pb2.TranslateRequest
+) -> None:
+    leader = translation.Translate.future(fresh)
+    eventually(lambda: len(held.calls) == 1)
+    followers = [translation.Translate.future(fresh, timeout=PATIENCE_SECONDS) for _ in range(FOLLOWERS)]
+    eventually(lambda: waiting(server) == FOLLOWERS)
+    leader.cancel()
+    eventually(lambda: len(held.calls) == 2)  # a follower computes
+    held.release()
+    assert len({str(follower.result().translations) for follower in followers}) == 1
+
+
+def test_each_has_its_own_deadline(
+    server: Server, translation: TranslationServiceStub, held: Held, fresh: translation_pb2.TranslateRequest
+) -> None:
+    leader = translation.Translate.future(fresh, timeout=PATIENCE_SECONDS)
+    eventually(lambda: len(held.calls) == 1)
+    with pytest.raises(grpc.RpcError) as error:
+        translation.Translate(fresh, timeout=0.2)
+    assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    held.release()
+    assert len(leader.result().translations) == len(fresh.contents)
+    assert len(held.calls) == 1
+
+
+def test_an_expired_leader_is_followed(
+    server: Server, translation: TranslationServiceStub, held: Held, fresh: translation_pb2.TranslateRequest
+) -> None:
+    leader = translation.Translate.future(fresh, timeout=0.5)
+    eventually(lambda: len(held.calls) == 1)
+    follower = translation.Translate.future(fresh, timeout=PATIENCE_SECONDS)
+    assert leader.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    eventually(lambda: len(held.calls) == 2)
+    held.release()
+    assert len(follower.result().translations) == len(fresh.contents)
+
+
+def test_when_all_have_gone_nothing_is_left(
+    server: Server, translation: TranslationServiceStub, held: Held, fresh: translation_pb2.TranslateRequest
+) -> None:
+    calls = [translation.Translate.future(fresh) for _ in range(1 + FOLLOWERS)]
+    eventually(lambda: waiting(server) == FOLLOWERS)
+    for call in calls:
+        call.cancel()
+    eventually(lambda: not server.repeats._flights)
+    eventually(lambda: all(call.over for call in held.calls))
+
+
+def test_many_callers_of_few_requests_get_right_answers(server: Server, translation: TranslationServiceStub) -> None:
+    wrong: list[str] = []
+    lock = threading.Lock()
+
+    def ask(number: int) -> None:
+        source, target = SOURCES[number % 3], TARGETS[number % 3]
+        response = translation.Translate(translation_pb2.TranslateRequest(contents=[source]), timeout=PATIENCE_SECONDS)
+        if response.translations[0].translated_text != target:
+            with lock:
+                wrong.append(source)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(ask, range(200)))
+    assert wrong == []
+    assert waiting(server) == 0
+
+
+def test_answers_go_with_their_model(tmp_path: Path) -> None:
+    copy_bundle(tmp_path)
+    repository = RepositoryOptions(tmp_path, control=Control.EXPLICIT, load_models=("toy",))
+    options = replace(OPTIONS, repository=repository, security=SecurityOptions(allow_admin=True), repeats=BOTH)
+    with serving(options) as server, grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        request, counters = translation_pb2.TranslateRequest(contents=[SOURCE]), server.repeats.counters
+        translate, models = TranslationServiceStub(channel).Translate, ModelServiceStub(channel)
+        translate(request)
+        assert (translate(request).model_version, counters.hits) == ("1", 1)
+        copy_bundle(tmp_path, version=2)
+        models.LoadModel(model_pb2.LoadModelRequest(name="toy"))
+        assert (counters.purged, counters.entries) == (1, 0)
+        answer = translate(request)
+        assert (answer.model_version, answer.timing.inference_seconds > 0) == ("2", True)
+        assert translate(request).timing.inference_seconds == 0
+        models.UnloadModel(model_pb2.UnloadModelRequest(name="toy"))
+        assert (counters.purged, counters.entries, counters.bytes) == (2, 0, 0)
