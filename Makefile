@@ -1,4 +1,4 @@
-.PHONY: install test full soak lint format stubs fixtures
+.PHONY: install test full soak ray image lint format stubs fixtures
 
 install:  ## everything that contributing needs
 	pip install -c constraints.txt -e ".[dev]"
@@ -11,6 +11,12 @@ full:  ## longer suites; TRIPTYCH_CHECKPOINT and TRIPTYCH_PAIRS add a real model
 
 soak:  ## minutes of load; TRIPTYCH_SOAK_SECONDS and TRIPTYCH_STORM_SECONDS set how many
 	pytest -m soak
+
+ray:  ## the Ray Serve application on a local cluster; needs pip install -c constraints.txt -e ".[dev,ray]"
+	pytest -m full tests/service/ray
+
+image:  ## the image's steps, where no container engine is; needs root, debootstrap and bwrap
+	python -m tests.image.check
 
 lint:
 	ruff check . && ruff format --check . && mypy && lint-imports

@@ -1,0 +1,35 @@
+"""The application that `serve run` and `serve deploy` take: `triptych_ray.app:build`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ray import serve
+
+from triptych_ray.options import ReplicaOptions
+from triptych_ray.replica import Replica
+
+# Continuous batching wants many requests in one replica; Ray's own default is 5.
+MAX_ONGOING_REQUESTS = 256
+MAX_QUEUED_REQUESTS = 1_024  # in a proxy; beyond, callers get RESOURCE_EXHAUSTED
+DRAIN_SECONDS = 60.0  # for requests that are under way
+
+
+def build(arguments: Mapping[str, Any]) -> serve.Application:
+    """The application; how many replicas there are and what each of them gets, the configuration file says.
+
+    Args:
+        arguments: see ReplicaOptions.
+
+    Raises:
+        ValueError: unknown arguments, or a value that is out of range.
+    """
+    deployment = serve.deployment(
+        Replica,
+        name="Triptych",
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        max_queued_requests=MAX_QUEUED_REQUESTS,
+        graceful_shutdown_timeout_s=DRAIN_SECONDS,
+    )
+    return deployment.bind(ReplicaOptions.of(arguments))

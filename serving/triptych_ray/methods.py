@@ -1,0 +1,64 @@
+"""The methods that callers reach through Ray's proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from grpc import aio
+
+from triptych_serving.servicers.descriptors import DESCRIPTORS
+from triptych_serving.servicers.health import HEALTH
+from triptych_serving.servicers.services import ALL
+
+# A health watch never ends: it would keep its replica busy, and from being let go. Clients take its absence for good health.
+LEFT_OUT = frozenset({f"/{HEALTH}/Watch"})
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of a service."""
+
+    service: str
+    name: str
+    takes_stream: bool
+    gives_stream: bool
+
+    @property
+    def path(self) -> str:
+        """As gRPC has it: "/triptych.v1.TranslationService/Translate"."""
+        return f"/{self.service}/{self.name}"
+
+    def handler(self, servicer: Any) -> Handler:
+        """Requests and responses stay bytes: the replica parses them, and says what is wrong with them."""
+        behaviour = getattr(servicer, self.name)
+        if self.takes_stream:
+            return grpc.stream_stream_rpc_method_handler(behaviour)
+        if self.gives_stream:
+            return grpc.unary_stream_rpc_method_handler(behaviour)
+        return grpc.unary_unary_rpc_method_handler(behaviour)
+
+
+def _methods(services: Sequence[str]) -> Iterator[Method]:
+    for service in services:
+        found: Sequence[MethodDescriptor] = DESCRIPTORS.FindServiceByName(service).methods
+        for each in found:
+            method = Method(service, each.name, each.client_streaming, each.server_streaming)
+            if method.path not in LEFT_OUT:
+                yield method
+
+
+METHODS = tuple(_methods((*ALL, HEALTH)))
+
+
+def add_services(servicer: Any, server: aio.Server) -> None:
+    """For Ray's `grpc_servicer_functions`: the proxy's own servicer gets all methods."""
+    for service in (*ALL, HEALTH):
+        handlers = {method.name: method.handler(servicer) for method in METHODS if method.service == service}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        server.add_registered_method_handlers(service, handlers)

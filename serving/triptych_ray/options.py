@@ -1,0 +1,90 @@
+"""How a replica runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from triptych_serving.encoder import EncoderOptions
+from triptych_serving.engine import EngineOptions
+from triptych_serving.manager import Control, RepositoryOptions
+from triptych_serving.observability.options import ObservabilityOptions
+from triptych_serving.repeats import RepeatOptions
+from triptych_serving.security import SecurityOptions
+from triptych_serving.server import ServerOptions
+from triptych_serving.translator import TranslatorOptions
+
+ANYWHERE = "0.0.0.0"  # where Ray's proxies listen
+
+
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """Arguments of the application.
+
+    Raises:
+        ValueError: unknown ones, or a value that is out of range.
+        SecurityError: API keys would cross the network for anybody to read, or an option has no effect.
+    """
+
+    models: str = ""  # repository, at the same place on every node; empty: the embedded models
+    model: str = ""  # only this one
+    precision: str = ""  # empty: the bundles' own
+    workers: int = 0  # engine threads; 0: the CPUs that Ray gives a replica
+    slots: int = 32  # rows that a worker steps at once
+    poll_interval_secs: float = 0.0  # between two looks at the repository; 0: none after the start
+    response_cache_bytes: int = 0  # of each replica
+    otlp_endpoint: str = ""  # of an OpenTelemetry collector
+    api_keys: str = ""  # file of keys, at the same place on every node; empty: whoever comes is answered
+    allow_plaintext_keys: bool = False  # Ray's proxies speak no TLS: say that something in front of them does
+
+    def __post_init__(self) -> None:
+        self.security.check_host(ANYWHERE)
+        for name in ("workers", "slots", "poll_interval_secs", "response_cache_bytes"):
+            value, least = getattr(self, name), 1 if name == "slots" else 0
+            if not isinstance(value, int | float) or value < least:
+                raise ValueError(f"{name}: {value!r} is not a number of at least {least}")
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> ReplicaOptions:
+        """As they stand in a configuration file."""
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(arguments) - set(known))
+        if unknown:
+            raise ValueError(f"unknown arguments: {', '.join(unknown)}; there are: {', '.join(known)}")
+        return cls(**arguments)
+
+    @property
+    def security(self) -> SecurityOptions:
+        """Of every replica."""
+        return SecurityOptions(
+            api_keys=Path(self.api_keys) if self.api_keys else None, allow_plaintext_keys=self.allow_plaintext_keys
+        )
+
+    def server_options(self, cpus: float) -> ServerOptions:
+        """For a server that has so many CPUs."""
+        polls = self.poll_interval_secs > 0
+        repository = RepositoryOptions(
+            root=Path(self.models) if self.models else _embedded(),
+            model=self.model,
+            control=Control.POLL if polls else Control.NONE,
+            poll_seconds=self.poll_interval_secs or RepositoryOptions.poll_seconds,
+        )
+        engine = EngineOptions(self.workers or max(1, int(cpus)), self.slots)
+        return ServerOptions(
+            repository=repository,
+            host=ANYWHERE,
+            reflection=False,  # Ray's proxy has it
+            translator=TranslatorOptions(self.precision or None, engine),
+            encoders=EncoderOptions(),
+            repeats=RepeatOptions(cache_bytes=self.response_cache_bytes),
+            security=self.security,
+            observability=ObservabilityOptions(otlp_endpoint=self.otlp_endpoint),
+        )
+
+
+def _embedded() -> Path:
+    import triptych_models  # noqa: PLC0415 looks for the files
+
+    return triptych_models.REPOSITORY

@@ -1,0 +1,197 @@
+"""The services, as callers find them behind Ray's proxy."""
+
+import io
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+import numpy as np
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+from PIL import Image
+from tritonclient import grpc as triton
+
+from triptych.v1 import image_classification_pb2, translation_pb2
+from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_client import Client, InvalidArgumentError, NotFoundError
+
+from ...fixtures.encoders import write_image_bundle
+from ...fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
+from ..processes import PATIENCE_SECONDS
+from ..test_command import run
+from ..test_encoders import details_of
+
+pytest.importorskip("ray")
+
+from .cluster import Cluster, running  # after: it needs Ray's programs
+
+pytestmark = pytest.mark.full
+
+TRANSLATE = "/triptych.v1.TranslationService/Translate"
+Request = translation_pb2.TranslateRequest
+StreamRequest = translation_pb2.TranslateStreamRequest
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    models = tmp_path_factory.mktemp("models")
+    copy_bundle(models)
+    write_image_bundle(models)
+    scale = {"min_replicas": 1, "max_replicas": 1}
+    with running(
+        tmp_path_factory.mktemp("ray"), models, ray_actor_options={"num_cpus": 1}, autoscaling_config=scale
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def channel(cluster: Cluster) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(cluster.address) as channel:
+        yield channel
+
+
+@pytest.fixture
+def translation(channel: grpc.Channel) -> TranslationServiceStub:
+    return TranslationServiceStub(channel)
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    with Client(cluster.address) as client:
+        yield client
+
+
+def failure(call: Callable[[], object]) -> grpc.RpcError:
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    return error.value
+
+
+def trailers(call: grpc.Call) -> dict[str, str | bytes]:
+    return dict(call.trailing_metadata())
+
+
+def test_a_stub_translates_and_gets_its_request_id_back(translation: TranslationServiceStub) -> None:
+    response, call = translation.Translate.with_call(Request(contents=[SOURCE]), metadata=(("x-request-id", "good-1"),))
+    assert response.translations[0].translated_text == TARGET
+    assert (response.model, response.model_version) == ("toy", "1")
+    assert trailers(call)["x-request-id"] == "good-1"
+
+
+def test_a_stub_gets_a_stream(translation: TranslationServiceStub) -> None:
+    call = translation.TranslateStream(StreamRequest(contents=[SOURCE]), metadata=(("x-request-id", "good-2"),))
+    events = list(call)
+    assert "".join(event.piece.text for event in events) == TARGET
+    assert events[-2].result.translation.translated_text == TARGET
+    assert events[-1].summary.model == "toy"
+    assert trailers(call)["x-request-id"] == "good-2"
+
+
+def test_the_client_translates(client: Client) -> None:
+    assert [str(found.text) for found in client.translate_many(SOURCES)] == TARGETS
+    with client.translate_stream(SOURCE) as stream:
+        assert "".join(stream) == TARGET
+    assert {model.name for model in client.models()} == {"toy", "image-classification"}
+
+
+def test_health_is_asked_as_of_a_server(cluster: Cluster, client: Client) -> None:
+    assert client.is_ready("triptych.v1.TranslationService")
+    assert not client.is_ready("triptych.v1.FillMaskService")
+    assert run("health", "--server", cluster.address).returncode == 0
+
+
+def test_tritonclient_is_served(cluster: Cluster) -> None:
+    client = triton.InferenceServerClient(cluster.address)
+    assert client.is_server_ready()
+    text = triton.InferInput("text", [1], "BYTES")
+    text.set_data_from_numpy(np.array([SOURCE.encode()], dtype=object))
+    assert client.infer("toy", [text]).as_numpy("translated_text")[0].decode() == TARGET
+    client.close()
+
+
+def test_images_go_both_ways_on_one_stream(channel: grpc.Channel) -> None:
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8), (255, 0, 0)).save(image, "PNG")
+    images = [image.getvalue(), b"no image", image.getvalue()]
+    requests = [
+        image_classification_pb2.ClassifyImageStreamRequest(image_id=each, image=data) for each, data in enumerate(images)
+    ]
+    responses = list(ImageClassificationServiceStub(channel).ClassifyImageStream(iter(requests)))
+    outcomes = {response.image_id: response.WhichOneof("outcome") for response in responses}
+    assert outcomes == {0: "result", 1: "error", 2: "result"}
+
+
+BAD = [
+    (Request(), grpc.StatusCode.INVALID_ARGUMENT, "contents: there are no texts"),
+    (Request(contents=["a"], model="foo"), grpc.StatusCode.NOT_FOUND, "model 'foo' is not here; there are: "),
+]
+
+
+@pytest.mark.parametrize(("request_", "code", "details"), BAD, ids=["empty", "unknown"])
+@pytest.mark.parametrize("streams", [False, True], ids=["unary", "stream"])
+def test_errors_keep_their_status_and_details(
+    translation: TranslationServiceStub, request_: Request, code: grpc.StatusCode, details: str, streams: bool
+) -> None:
+    stream = StreamRequest(contents=request_.contents, model=request_.model)
+    error = failure(lambda: list(translation.TranslateStream(stream)) if streams else translation.Translate(request_))
+    assert error.code() is code
+    assert error.details().startswith(details)
+    status = rpc_status.from_call(error)
+    assert details_of(status, error_details_pb2.ErrorInfo).domain == "triptych"
+    assert details_of(status, error_details_pb2.RequestInfo).request_id == trailers(error)["x-request-id"]
+
+
+def test_the_client_raises_what_it_raises_of_a_server(client: Client) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        client.translate("1 " * 50)
+    assert error.value.violations
+    with pytest.raises(NotFoundError):
+        client.translate("a", model="foo")
+
+
+def test_bytes_that_are_no_message_are_the_callers_fault(channel: grpc.Channel) -> None:
+    error = failure(lambda: channel.unary_unary(TRANSLATE)(b"\xff\xff\xff"))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_watch_of_health_is_not_offered(channel: grpc.Channel) -> None:
+    error = failure(lambda: list(channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")))
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+LONG = ["a b c d e f g h"] * 2_000  # minutes of work, as it is asked for below
+
+
+def busy(cluster: Cluster) -> bool:
+    """Whether the replica's engine works: it uses more than a tenth of a CPU then, even where others want it too."""
+    [replica] = cluster.replicas()
+    before, began = sum(replica.cpu_times()[:2]), time.monotonic()
+    time.sleep(1)
+    return sum(replica.cpu_times()[:2]) - before > 0.1 * (time.monotonic() - began)
+
+
+def long_request() -> StreamRequest:
+    options = {"beam_size": 8, "min_length": 60, "num_hypotheses": 8}
+    return StreamRequest(contents=LONG, options=options)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < until
+
+
+def test_what_a_caller_gives_up_is_not_computed(cluster: Cluster, translation: TranslationServiceStub) -> None:
+    call = translation.TranslateStream(long_request())
+    eventually(lambda: busy(cluster))
+    call.cancel()
+    eventually(lambda: not busy(cluster))
+    assert translation.Translate(Request(contents=[SOURCE])).translations[0].translated_text == TARGET
+
+
+def test_what_is_too_late_is_not_computed(cluster: Cluster, translation: TranslationServiceStub) -> None:
+    error = failure(lambda: list(translation.TranslateStream(long_request(), timeout=5)))
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    eventually(lambda: not busy(cluster))

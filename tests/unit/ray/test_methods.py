@@ -1,0 +1,49 @@
+"""The methods that Ray's proxies offer."""
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+from triptych_ray.methods import METHODS, add_services
+from triptych_ray.replica import Replica
+from triptych_serving.servicers.services import ALL
+
+
+def test_every_service_is_there_but_for_the_watch_of_health() -> None:
+    assert {method.service for method in METHODS} == {*ALL, "grpc.health.v1.Health"}
+    assert [method.name for method in METHODS if method.service.endswith("Health")] == ["Check"]
+
+
+def test_names_alone_tell_methods_apart_as_ray_does() -> None:
+    assert len({method.name for method in METHODS}) == len(METHODS)
+
+
+def test_a_replica_has_each_of_them_in_the_form_that_ray_looks_for() -> None:
+    for method in METHODS:
+        entrance = getattr(Replica, method.name)
+        assert inspect.isasyncgenfunction(entrance) is method.gives_stream
+        assert inspect.iscoroutinefunction(entrance) is not method.gives_stream
+        assert "grpc_context" in inspect.signature(entrance).parameters
+
+
+def test_proxies_hand_on_bytes() -> None:
+    found: dict[str, Any] = {}
+
+    class Server:
+        def add_generic_rpc_handlers(self, handlers: Any) -> None:
+            [handler] = handlers
+            for method in METHODS:
+                call = handler.service(SimpleNamespace(method=method.path))
+                assert (call is not None) is (method.service == handler.service_name())
+
+        def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+            found.update({f"/{service}/{name}": handler for name, handler in handlers.items()})
+
+    servicer: Any = SimpleNamespace(**{method.name: object() for method in METHODS})
+    server: Any = Server()
+    add_services(servicer, server)
+    assert set(found) == {method.path for method in METHODS}
+    for method in METHODS:
+        handler = found[method.path]
+        assert (handler.request_deserializer, handler.response_serializer) == (None, None)
+        assert (handler.request_streaming, handler.response_streaming) == (method.takes_stream, method.gives_stream)

@@ -1,0 +1,55 @@
+"""Arguments of the application."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import triptych_models
+from triptych_ray.options import ReplicaOptions
+from triptych_serving.errors import SecurityError
+from triptych_serving.manager import Control
+
+
+def test_without_arguments_a_replica_is_a_server_with_its_defaults() -> None:
+    options = ReplicaOptions.of({}).server_options(cpus=2.0)
+    assert options.repository.root == triptych_models.REPOSITORY
+    assert options.repository.control is Control.NONE
+    assert options.translator.precision is None
+    assert not options.reflection
+    assert options.observability.metrics_port is None
+
+
+@pytest.mark.parametrize(("cpus", "workers"), [(0.5, 1), (1.0, 1), (4.0, 4)])
+def test_threads_are_the_cpus_that_ray_gives(cpus: float, workers: int) -> None:
+    assert ReplicaOptions().server_options(cpus).translator.engine.workers == workers
+    assert ReplicaOptions(workers=3).server_options(cpus).translator.engine.workers == 3
+
+
+def test_arguments_arrive() -> None:
+    arguments = {"models": "/models", "model": "en-de", "precision": "int8", "poll_interval_secs": 5, "response_cache_bytes": 7}
+    options = ReplicaOptions.of(arguments).server_options(1.0)
+    assert (options.repository.root, options.repository.model) == (Path("/models"), "en-de")
+    assert (options.repository.control, options.repository.poll_seconds) == (Control.POLL, 5)
+    assert options.translator.precision == "int8"
+    assert options.repeats.cache_bytes == 7
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"model_path": "/models"}, "unknown arguments: model_path; there are: models, "),
+    ({"slots": 0}, "slots: 0 is not a number of at least 1"),
+    ({"workers": "two"}, "workers: 'two' is not a number of at least 0"),
+    ({"poll_interval_secs": -1}, "poll_interval_secs: -1 is not"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "fault"), BAD)
+def test_a_wrong_argument_is_named(arguments: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        ReplicaOptions.of(arguments)
+
+
+def test_keys_need_tls_in_front() -> None:
+    with pytest.raises(SecurityError):
+        ReplicaOptions.of({"api_keys": "keys"})
+    assert ReplicaOptions.of({"api_keys": "keys", "allow_plaintext_keys": True}).security.api_keys == Path("keys")
