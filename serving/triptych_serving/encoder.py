@@ -37,6 +37,11 @@ class EncoderOptions:
 DEFAULTS = EncoderOptions()
 
 
+def describe_runs(precision: str, threads: int, runs: int, weight_bytes: int) -> str:
+    """What a model of this family takes of the machine, for the log."""
+    return f"CPU, {precision}, runs: {runs}, threads in a run: {threads}, weights of {weight_bytes / 1e6:,.0f} MB"
+
+
 @dataclass(frozen=True)
 class Work(Generic[Result]):
     """One request, checked and tokenized: `items` go to the engine; once they are done, `read` has the results, in order."""

@@ -7,15 +7,20 @@ Between two steps a worker asks the scheduler who leaves and who joins.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from triptych_serving.errors import CancelledError, EngineError, ServingError, UnavailableError
+from triptych_serving.admission import Counters
+from triptych_serving.errors import EngineError, ServingError, UnavailableError
 from triptych_serving.lane import Lane
 from triptych_serving.row import Call, Row
-from triptych_serving.scheduler import Counters, Job, Kind, Plan, Scheduler, SchedulerLimits
+from triptych_serving.scheduler import Job, Kind, Plan, Scheduler, SchedulerLimits
+from triptych_serving.tally import Steps
 
 logger = logging.getLogger(__name__)
+
+BUSY_SHARE = 4  # while fewer slots than one in so many are taken, nobody is refused for the time that an answer takes
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class Worker:
     def __init__(self, make_lane: Callable[[Kind], Lane]) -> None:
         self._make_lane = make_lane
         self.lanes: dict[Kind, Lane] = {}
+        self.steps = Steps()
 
     def lane(self, kind: Kind) -> Lane:
         """Made and warmed up if it is not there yet."""
@@ -60,6 +66,15 @@ class Worker:
         """What runs in any lane."""
         return [job for lane in self.lanes.values() for job in lane.jobs]
 
+    def release(self) -> None:
+        """Give up the lanes, and with them the model's memory: whoever still knows the engine shall not keep it."""
+        self.lanes.clear()
+        self._make_lane = _no_lane
+
+
+def _no_lane(_: Kind) -> Lane:
+    raise UnavailableError("the model is shutting down")
+
 
 class Engine:
     """Takes calls from any thread.
@@ -81,9 +96,11 @@ class Engine:
         self._clock = clock
         self._first = first
         self._slots = options.slots
-        self._scheduler = Scheduler(options.limits)
-        self._changed = threading.Condition()
         self._workers = [Worker(make_lane) for _ in range(options.workers)]
+        busy = max(1, options.workers * options.slots // BUSY_SHARE)
+        self._make_scheduler = partial(Scheduler, options.limits, self._running, busy)
+        self._scheduler = self._make_scheduler()
+        self._changed = threading.Condition()
         self._stopping = False  # end when there is nothing more to do
         self._aborting = False  # end now
         self._threads = [
@@ -102,18 +119,29 @@ class Engine:
         with self._changed:
             return replace(self._scheduler.counters)
 
-    def start(self) -> None:
-        """Warm up and start the workers."""
+    @property
+    def steps(self) -> Steps:
+        """What steps took so far, and how many rows each had."""
+        return Steps.total(worker.steps for worker in self._workers)
+
+    def start(self, kinds: Iterable[Kind] = ()) -> None:
+        """Warm up and start the workers, with lanes of these kinds beside the first one."""
         for worker in self._workers:
-            worker.lane(self._first)
+            for kind in (self._first, *kinds):
+                worker.lane(kind)
         for thread in self._threads:
             thread.start()
+
+    def forget(self) -> None:
+        """Calls so far were no real ones: they count neither in the counters nor in forecasts. None may be left."""
+        with self._changed:
+            self._scheduler = self._make_scheduler()
 
     def submit(self, call: Call[Row]) -> None:
         """Queue a call; its listener hears of the end.
 
         Raises:
-            OverloadedError: the queue is full.
+            OverloadedError: the queue is full, or the call would wait too long.
             UnavailableError: the engine is shutting down.
             DeadlineError: the deadline has passed.
         """
@@ -121,11 +149,19 @@ class Engine:
             self._scheduler.submit(call, self._clock())
             self._changed.notify_all()
 
+    def check(self, greedy: bool, rows: int, deadline: float | None = None) -> None:
+        """Refuse a call of at least so many rows before the work of making them, if it is sure to be refused.
+
+        Raises:
+            ServingError: as `submit`.
+        """
+        with self._changed:
+            self._scheduler.check(greedy, rows, deadline, self._clock())
+
     def cancel(self, call: Call[Row]) -> None:
         """Drop a call; its rows leave before the next step."""
         with self._changed:
-            self._scheduler.counters.cancelled += not call.over
-            call.fail(CancelledError("the caller went away"))
+            self._scheduler.cancel(call, self._clock())
 
     def load(self) -> tuple[int, int]:
         """Rows that run, rows that wait."""
@@ -142,19 +178,26 @@ class Engine:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+        for worker in self._workers:
+            worker.release()
+
+    def _running(self, kind: Kind) -> int:
+        return sum(len(worker.jobs(kind)) for worker in self._workers)
 
     def _work(self, worker: Worker) -> None:
         while self._change_rows(worker):
             for lane in worker.lanes.values():
                 if lane.jobs:
-                    self._step(lane)
+                    self._step(worker, lane)
 
-    def _step(self, lane: Lane) -> None:
+    def _step(self, worker: Worker, lane: Lane) -> None:
+        rows, began = len(lane.jobs), self._clock()
         try:
             ended = lane.step()
         except Exception as error:  # whatever it is, the server must live on
             self._recover(lane, error)
         else:
+            worker.steps.add(self._clock() - began, rows)
             self._report(lane, ended)
 
     def _change_rows(self, worker: Worker) -> bool:
@@ -222,8 +265,10 @@ class Engine:
                     job.call.listener.on_token(row)
             for job in ended:
                 job.row.ended = now
+                self._scheduler.served(job.row)
                 job.call.row_ended()
-                self._scheduler.counters.finished += job.call.over and job.call.error is None
+                if job.call.over and job.call.error is None:
+                    self._scheduler.finish(job.call, now)
 
     def _recover(self, lane: Lane, error: Exception, joining: tuple[Job, ...] = ()) -> None:
         """The runtime failed: rows that shared a batch are tried once more alone, a row that was alone has its answer."""

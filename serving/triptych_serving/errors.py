@@ -4,11 +4,15 @@ ServingError
 ├── InvalidInputError        INVALID_ARGUMENT     a text, a code or an option cannot be accepted
 ├── NotFoundError            NOT_FOUND            no such model, version or language pair
 ├── UnsupportedError         FAILED_PRECONDITION  this model, or this release, cannot do that
-├── OverloadedError          RESOURCE_EXHAUSTED   the queue is full; `retry_after_seconds` says when to come back
+├── OverloadedError          RESOURCE_EXHAUSTED   too much is asked at once; `retry_after_seconds` says when to come back
+├── TooLargeError            RESOURCE_EXHAUSTED   a message is above the size limit: to come back does not help
 ├── UnavailableError         UNAVAILABLE          loading, or shutting down
 ├── DeadlineError            DEADLINE_EXCEEDED    the caller's deadline passed
 ├── CancelledError           CANCELLED            the caller went away
 ├── EngineError              INTERNAL             the runtime failed
+├── UnauthenticatedError     UNAUTHENTICATED      no API key, or one that is not valid
+├── PermissionDeniedError    PERMISSION_DENIED    who asks may not do that
+├── SecurityError            FAILED_PRECONDITION  security as it is configured cannot be had: a certificate, a key file, a flag
 ├── PortError                UNAVAILABLE          the server cannot listen on its address
 └── BundleError              FAILED_PRECONDITION  a bundle is missing, damaged or of a format this release does not read
     └── RepositoryError      NOT_FOUND            a model repository cannot be read
@@ -50,6 +54,10 @@ class OverloadedError(ServingError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class TooLargeError(ServingError):
+    status = "RESOURCE_EXHAUSTED"
+
+
 class UnavailableError(ServingError):
     status = "UNAVAILABLE"
 
@@ -64,6 +72,20 @@ class CancelledError(ServingError):
 
 class EngineError(ServingError):
     status = "INTERNAL"
+
+
+class UnauthenticatedError(ServingError):
+    status = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(ServingError):
+    status = "PERMISSION_DENIED"
+
+
+class SecurityError(ServingError):
+    """Raised at start; a file that turns bad later leaves what was read before it in force."""
+
+    status = "FAILED_PRECONDITION"
 
 
 class PortError(ServingError):

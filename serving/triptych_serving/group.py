@@ -93,7 +93,7 @@ class Group:
         search = self.search
         if search.length_penalty == 0 and search.coverage_penalty == 0:  # nothing can overtake a finished leader
             return self._led and len(self.finished) >= search.num_hypotheses
-        return len(self.finished) >= math.floor(self.width * search.patience + 0.5)
+        return len(self.finished) >= max(1, math.floor(self.width * search.patience + 0.5))
 
     def _cannot_improve(self, length: int) -> bool:
         """As `generate()` of transformers decides it; its greedy search ends with the first hypothesis."""

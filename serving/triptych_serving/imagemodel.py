@@ -1,12 +1,14 @@
 """A model of the ViT family ready to serve: decoding in threads, the graph behind one engine."""
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from triptych_serving.bundle import Bundle, read_labels
 from triptych_serving.capability import capabilities_of, describe
-from triptych_serving.encoder import DEFAULTS, EncoderOptions
+from triptych_serving.decodequeue import DecodeQueue
+from triptych_serving.encoder import DEFAULTS, EncoderOptions, describe_runs
 from triptych_serving.gate import Gate
 from triptych_serving.imagejob import ImageJob, ImageParts, ImageRequest
 from triptych_serving.imagerunner import ImageRunner
@@ -39,12 +41,18 @@ class ImageModel:
         self.capabilities = capabilities_of(self.manifest)
         graph, spec = self.manifest.precisions[self.precision], self.manifest.image
         pixels = spec.height * spec.width
-        self.gate = Gate(max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
-        threads, engine = options.engine(bundle.weight_bytes, usable_cpus())
+        self.weight_bytes = bundle.weight_bytes(self.precision)
+        threads, engine = options.engine(self.weight_bytes, usable_cpus())
         session = Session(bundle.path(graph.graph), threads, graph.saturation_free)
         self.engine = OneShotEngine(ImageRunner(session, spec), engine)
         self.engine.start()
-        self._parts = ImageParts(self.engine, spec, self.labels, max(1, pixels // PIXELS_PER_TOKEN))
+        self.engines = (self.engine,)
+        self._takes = describe_runs(self.precision, threads, engine.runs, self.weight_bytes)
+        row_size = max(1, pixels // PIXELS_PER_TOKEN)
+        line = DecodeQueue(self.engine, row_size, time.monotonic)
+        most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
+        self.gate = Gate(most, line, options.limits)
+        self._parts = ImageParts(self.engine, spec, self.labels, row_size, line)
         self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix=f"triptych-decode-{name}")
 
     def classify(self, images: Sequence[bytes], top_k: int = DEFAULT_TOP_K) -> list[ClassifiedImage]:
@@ -88,10 +96,15 @@ class ImageModel:
         k = min(check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1), len(self.labels))
         return ImageJob(ImageRequest(data, k, field, deadline), self._parts, self._pool)
 
+    def load(self) -> tuple[int, int]:
+        """Images that run; those that wait, to be decoded or to run."""
+        running, waiting = self.engine.load()
+        return running, waiting + self._parts.queue.waiting
+
     def describe(self) -> str:
         """For the log."""
         size = f"{self.manifest.image.width} x {self.manifest.image.height} pixels"
-        return f"{describe(self.capabilities)} into {len(self.labels):,} labels, CPU, {self.precision}, {size}"
+        return f"{describe(self.capabilities)} into {len(self.labels):,} labels, {self._takes}, {size}"
 
     def close(self, drain: bool = True) -> None:
         """Stop: with `drain`, after everything accepted is answered; else at once, failing what is left. Idempotent."""

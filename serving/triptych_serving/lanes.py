@@ -70,6 +70,17 @@ class Lanes:
         for text in {text for row in rows for text in row.search.suppressed}:
             self._vocabulary.pattern(text)
 
+    def open_all(self) -> list[Kind]:
+        """Load what the bundle has; returns the kinds that there are.
+
+        Raises:
+            BundleError: a graph cannot be loaded.
+        """
+        kinds = [kind for kind in Kind if self._graph(kind)]
+        for kind in kinds:
+            self.open(kind)
+        return kinds
+
     def open(self, kind: Kind) -> None:
         """Load what lanes of this kind need.
 

@@ -1,8 +1,33 @@
 """What every loaded model is, whatever its task."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from triptych_serving.admission import Counters
 from triptych_serving.manifest import Manifest
+from triptych_serving.tally import Steps
+
+
+class Watched(Protocol):
+    """An engine as those see it who only look on. Thread-safe."""
+
+    @property
+    def counters(self) -> Counters:
+        """How calls ended so far."""
+
+    @property
+    def steps(self) -> Steps:
+        """What runs of its graphs took so far, and how many rows each had."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory of its caches, in bytes."""
+
+    def load(self) -> tuple[int, int]:
+        """Rows that run, rows that wait."""
+
+    def forget(self) -> None:
+        """Calls so far count for nothing."""
 
 
 class Model(Protocol):
@@ -27,6 +52,17 @@ class Model(Protocol):
     @property
     def capabilities(self) -> frozenset[str]:
         """What it can be asked for: see triptych_serving.capability."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of its graphs."""
+
+    @property
+    def engines(self) -> Sequence[Watched]:
+        """Those that work so far."""
+
+    def load(self) -> tuple[int, int]:
+        """Texts or images that run; those that wait."""
 
     def describe(self) -> str:
         """For the log: what it does and what it takes."""

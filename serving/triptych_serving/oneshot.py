@@ -4,13 +4,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from triptych_serving.admission import is_dead
+from triptych_serving.admission import Counters
 from triptych_serving.batching import BatchFormer, BatchLimits, Ticket
-from triptych_serving.errors import CancelledError, EngineError, UnavailableError
+from triptych_serving.errors import EngineError, ServingError, UnavailableError
+from triptych_serving.pace import Forecast
 from triptych_serving.row import Call, Item
+from triptych_serving.tally import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,19 @@ class WarmRunner(Protocol):
 
     def warm_up(self) -> None:
         """Run once or twice, before any `prepare`."""
+
+
+class _Released:
+    """Stands for the runner of a closed engine: whoever still knows the engine shall not keep the model's memory."""
+
+    def prepare(self, items: Sequence[Item]) -> Any:
+        raise UnavailableError("the model is shutting down")
+
+    def run(self, batch: Any) -> Any:
+        raise UnavailableError("the model is shutting down")
+
+    def finish(self, items: Sequence[Item], outputs: Any) -> None:
+        raise UnavailableError("the model is shutting down")
 
 
 @dataclass(frozen=True)
@@ -63,9 +78,10 @@ class OneShotEngine:
     """
 
     def __init__(self, runner: Runner, options: OneShotOptions, clock: Callable[[], float] = time.monotonic) -> None:
-        self._runner = runner
+        self._runner: Runner = runner
         self._runs = options.runs
         self._clock = clock
+        self._limits = options.limits
         self._former = BatchFormer(options.limits)
         self._changed = threading.Condition()
         self._slots = threading.Semaphore(options.runs)
@@ -74,10 +90,27 @@ class OneShotEngine:
         self._stopping = False  # end when there is nothing more to do
         self._aborting = False  # end now
         # One more than runs: it prepares the next batch, or writes the results of the last.
+        self._steps = [Steps() for _ in range(options.runs + 1)]
         self._threads = [
-            threading.Thread(target=self._work, name=f"triptych-oneshot-{index}", daemon=True)
-            for index in range(options.runs + 1)
+            threading.Thread(target=self._work, args=(steps,), name=f"triptych-oneshot-{index}", daemon=True)
+            for index, steps in enumerate(self._steps)
         ]
+
+    @property
+    def bytes(self) -> int:
+        """It has no caches."""
+        return 0
+
+    @property
+    def counters(self) -> Counters:
+        """How calls ended so far."""
+        with self._changed:
+            return replace(self._former.counters)
+
+    @property
+    def steps(self) -> Steps:
+        """What runs of the graph took so far, and how many rows each had."""
+        return Steps.total(self._steps)
 
     def start(self) -> None:
         """Warm up and start the workers."""
@@ -86,12 +119,17 @@ class OneShotEngine:
         for thread in self._threads:
             thread.start()
 
+    def forget(self) -> None:
+        """Calls so far were no real ones: they count neither in the counters nor in forecasts. None may be left."""
+        with self._changed:
+            self._former = BatchFormer(self._limits)
+
     def submit(self, call: Call[Item]) -> None:
         """Queue a call; its listener hears of the end.
 
         Raises:
             InvalidInputError: the call alone is larger than the queue.
-            OverloadedError: the queue is full.
+            OverloadedError: the queue is full, or the call would wait too long.
             UnavailableError: the engine is shutting down.
             DeadlineError: the deadline has passed.
         """
@@ -100,10 +138,29 @@ class OneShotEngine:
             if self._may_plan():
                 self._changed.notify()
 
+    def check(self, rows: int, deadline: float | None = None) -> None:
+        """Refuse a call of at least so many items before the work of making them, if it is sure to be refused.
+
+        Raises:
+            ServingError: as `submit`.
+        """
+        with self._changed:
+            self._former.check(rows, deadline, self._clock())
+
     def cancel(self, call: Call[Item]) -> None:
         """Drop a call: what waits will not run, what runs is thrown away."""
         with self._changed:
-            call.fail(CancelledError("the caller went away"))
+            self._former.cancel(call, self._clock())
+
+    def forecast(self, tokens: int) -> Forecast | None:
+        """For an item that joins after so many tokens that are on their way to the queue; None: too little is known."""
+        with self._changed:
+            return self._former.forecast(tokens)
+
+    def count_rejected(self) -> None:
+        """A call was turned away before it came here."""
+        with self._changed:
+            self._former.counters.rejected += 1
 
     def load(self) -> tuple[int, int]:
         """Rows in batches, the one prepared ahead included; rows that wait."""
@@ -122,10 +179,11 @@ class OneShotEngine:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+        self._runner = _Released()
 
-    def _work(self) -> None:
+    def _work(self, steps: Steps) -> None:
         while tickets := self._next_batch():
-            self._serve(tickets)
+            self._serve(tickets, steps)
 
     def _next_batch(self) -> tuple[Ticket, ...]:
         """Wait for work and plan a batch of it. Empty when the worker shall end."""
@@ -146,22 +204,24 @@ class OneShotEngine:
     def _may_plan(self) -> bool:
         return self._former.ready(idle=self._planned < self._runs)
 
-    def _serve(self, tickets: tuple[Ticket, ...]) -> None:
-        items = [ticket.item for ticket in tickets]
+    def _serve(self, tickets: tuple[Ticket, ...], steps: Steps) -> None:
+        items, planned = [ticket.item for ticket in tickets], self._clock()
         try:
             try:
                 batch = self._runner.prepare(items)
                 with self._slots:
                     if not self._begin(tickets):
                         return
+                    began = self._clock()
                     outputs = self._runner.run(batch)
+                    steps.add(self._clock() - began, len(items))
             finally:
                 self._leave_run()
             self._runner.finish(items, outputs)
         except Exception as error:  # whatever it is, the server must live on
             self._recover(tickets, error)
         else:
-            self._report(tickets)
+            self._report(tickets, planned)
 
     def _begin(self, tickets: tuple[Ticket, ...]) -> bool:
         """A run is free. False if nobody waits for the batch any more."""
@@ -169,9 +229,10 @@ class OneShotEngine:
             now = self._clock()
             if self._aborting:
                 self._fail([ticket.call for ticket in tickets])
-            alive = [ticket for ticket in tickets if not is_dead(ticket.call, now)]
+            alive = [ticket for ticket in tickets if not self._former.is_dead(ticket.call, now)]
             if not alive:
                 self._items -= len(tickets)
+                self._former.counters.freed += len(tickets)
             for ticket in alive:
                 ticket.item.started = now
             return bool(alive)
@@ -184,14 +245,17 @@ class OneShotEngine:
             elif self._may_plan():
                 self._changed.notify()
 
-    def _report(self, tickets: tuple[Ticket, ...]) -> None:
+    def _report(self, tickets: tuple[Ticket, ...], planned: float) -> None:
         """Tell the listeners of the calls that are complete, without the lock: they may take their time."""
         with self._changed:
             now = self._clock()
             self._items -= len(tickets)
             for ticket in tickets:
                 ticket.item.ended = now
+            self._former.served(now - planned)
             complete = [ticket.call for ticket in tickets if ticket.call.count_down()]
+            for call in complete:
+                self._former.finish(call, now)
         for call in complete:
             call.listener.on_end()
 
@@ -203,11 +267,11 @@ class OneShotEngine:
             self._items -= len(tickets)
             for ticket in tickets:
                 if ticket.item.alone:
-                    ticket.call.fail(cause)
+                    self._fail([ticket.call], cause)
             self._former.retry(ticket for ticket in tickets if not ticket.item.alone and not ticket.call.over)
             self._changed.notify_all()
 
-    @staticmethod
-    def _fail(calls: Sequence[Call[Item]]) -> None:
+    def _fail(self, calls: Sequence[Call[Item]], error: ServingError | None = None) -> None:
         for call in calls:
-            call.fail(UnavailableError("the model is shutting down"))
+            self._former.counters.failed += not call.over
+            call.fail(error or UnavailableError("the model is shutting down"))

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.manifest import Generation
@@ -41,6 +41,18 @@ class DecodingOptions:
     return_scores: bool | None = None
     return_alignment: bool | None = None
     split_sentences: bool | None = None  # True: auto; False: off
+
+    @property
+    def may_sample(self) -> bool:
+        """Whether the same text may be translated otherwise the next time."""
+        return any(
+            option is not None for option in (self.sampling_temperature, self.sampling_topk, self.sampling_topp, self.seed)
+        )
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Of all options, in the fields' order; sequences are tuples."""
+        return tuple(tuple(value) if isinstance(value, list) else value for value in vars(self).values())
 
 
 @dataclass(frozen=True)

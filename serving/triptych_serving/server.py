@@ -5,45 +5,41 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from grpc import aio
-from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
-from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
-from triptych.v1 import (
-    embedding_pb2_grpc,
-    fill_mask_pb2_grpc,
-    image_classification_pb2_grpc,
-    model_pb2_grpc,
-    question_answering_pb2_grpc,
-    text_classification_pb2_grpc,
-    token_classification_pb2_grpc,
-    translation_pb2_grpc,
-)
 from triptych_serving.address import check_free, format_address
+from triptych_serving.admission import with_queue
 from triptych_serving.encoder import EncoderOptions
-from triptych_serving.errors import BundleError, PortError, UnavailableError
+from triptych_serving.errors import PortError, UnavailableError
+from triptych_serving.lifecycle import LifecycleOptions
+from triptych_serving.limits import LimitOptions
+from triptych_serving.loading import Loader
+from triptych_serving.manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.observability.observability import Observability
+from triptych_serving.observability.options import ObservabilityOptions
+from triptych_serving.observability.sources import Sources
 from triptych_serving.processor import usable_cpus
-from triptych_serving.registry import Loaded, Registry, load_registry
-from triptych_serving.servicers import services
+from triptych_serving.registry import Registry
+from triptych_serving.repeats import RepeatOptions, Repeats
+from triptych_serving.security import SecurityOptions
+from triptych_serving.servicers import security, services
 from triptych_serving.servicers.calls import ActiveCalls
-from triptych_serving.servicers.embedding import EmbeddingServicer
-from triptych_serving.servicers.fill_mask import FillMaskServicer
+from triptych_serving.servicers.clientlimit import ClientLimit
 from triptych_serving.servicers.health import HEALTH, HealthServicer
-from triptych_serving.servicers.image_classification import ImageClassificationServicer
-from triptych_serving.servicers.images import ImageCalls
 from triptych_serving.servicers.interceptor import RpcInterceptor, Surroundings
-from triptych_serving.servicers.models import ModelServicer
-from triptych_serving.servicers.question_answering import QuestionAnsweringServicer
-from triptych_serving.servicers.text_classification import TextClassificationServicer
-from triptych_serving.servicers.texts import TextCalls
-from triptych_serving.servicers.token_classification import TokenClassificationServicer
-from triptych_serving.servicers.translation import TranslationServicer
-from triptych_serving.servicers.translations import TranslationCalls
+from triptych_serving.servicers.leases import Leases
+from triptych_serving.servicers.messagesize import MessageLimit
+from triptych_serving.servicers.methods import methods_of
+from triptych_serving.servicers.oip.statistics import Statistics
+from triptych_serving.servicers.registration import Parts, add_reflection, add_services
+from triptych_serving.servicers.repeated import Repeated
+from triptych_serving.servicers.rpc import Observers
 from triptych_serving.translator import TranslatorOptions
 
 logger = logging.getLogger(__name__)
@@ -51,21 +47,32 @@ logger = logging.getLogger(__name__)
 # The default of 5 ms lets a busy event loop stall the engine's threads for whole steps.
 SWITCH_SECONDS = 0.0005
 FLUSH_SECONDS = 0.5  # at the end, for answers that are on their way out
+HANG_SECONDS = 3.0  # beyond the exit timeout; then the process ends whatever still holds it up
 
 
 @dataclass(frozen=True)
 class ServerOptions:
     """How a server runs."""
 
-    models: Path  # repository
-    model: str = ""  # only this one
+    repository: RepositoryOptions
     host: str = "0.0.0.0"
     port: int = 8001  # 0: any free one
-    max_message_bytes: int = 64 * 1024 * 1024  # either way
-    exit_timeout_seconds: float = 30.0  # for requests in flight, once asked to stop
     reflection: bool = True
     translator: TranslatorOptions = field(default_factory=TranslatorOptions)  # its precision counts for every model
     encoders: EncoderOptions = field(default_factory=EncoderOptions)  # models of the other tasks
+    limits: LimitOptions = field(default_factory=LimitOptions)  # those of queues go before the engines' own
+    lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
+    repeats: RepeatOptions = field(default_factory=RepeatOptions)
+    security: SecurityOptions = field(default_factory=SecurityOptions)
+    observability: ObservabilityOptions = field(default_factory=ObservabilityOptions)
+
+    @property
+    def loader(self) -> Loader:
+        """Makes the models."""
+        queue, engine = self.limits.queue, self.translator.engine
+        translator = replace(self.translator, engine=replace(engine, limits=with_queue(engine.limits, queue)))
+        encoders = replace(self.encoders, limits=with_queue(self.encoders.limits, queue))
+        return Loader(translator, encoders, self.repository.warm_up)
 
 
 class Server:
@@ -77,17 +84,28 @@ class Server:
 
     Args:
         options: see ServerOptions.
+
+    Raises:
+        SecurityError: certificates or API keys cannot be used.
     """
 
     def __init__(self, options: ServerOptions) -> None:
+        options.security.check_control(options.repository.control is Control.EXPLICIT)
         self.options = options
         self.port = options.port
-        self._registry: Registry | None = None
+        self.repeats = Repeats(options.repeats)
+        self._credentials = security.credentials(options.security, options.host)
         self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="triptych-text")
         self._stop = asyncio.Event()
+        self._refusing = False
         self._health = HealthServicer(["", *services.ALL])
-        self._calls = ActiveCalls()
-        self._server = aio.server(interceptors=[RpcInterceptor(Surroundings(self._calls))], options=self._channel_options())
+        self._statistics = Statistics(self.repeats.is_on)
+        self._sizes = MessageLimit(options.limits.message_bytes)
+        self._calls, self._leases = ActiveCalls(), Leases()
+        self.manager = ModelManager(options.repository, options.loader, self._leases.idle)
+        self.manager.on_change += [self._show_health, lambda: self.repeats.retain(self.manager.registry.ready)]
+        self.observability = Observability(options.observability, self._sources())
+        self._server = self._make_server(RpcInterceptor(self._surroundings()))
 
     async def start(self) -> None:
         """Bind first, so that health can be asked while models load; return when requests can be served.
@@ -97,37 +115,54 @@ class Server:
             ServingError: no model can be served.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._add_services()
+        repeated = Repeated(self.repeats, self._pool)
+        add_services(self._server, Parts(self._ask, self.manager, self._health, self._statistics, repeated, self._pool))
+        if self.options.reflection:
+            add_reflection(self._server)
         self._bind()
+        await self.observability.start()
         await self._server.start()
         try:
-            self._registry = await asyncio.get_running_loop().run_in_executor(self._pool, self._load)
+            await self.manager.start()
         except BaseException:
             await self._server.stop(0)
+            await self.observability.stop()
             raise
-        if not self.stopping:
-            self._health.start()
 
     async def wait(self) -> None:
         """Serve until `stop` is called, then drain: finish what runs, within the exit timeout, and refuse the rest.
 
         The port stays open meanwhile: whoever comes is told UNAVAILABLE, where a closing server would cancel the call.
         """
-        await self._stop.wait()
+        await self.stopped()
+        lifecycle, stopped = self.options.lifecycle, time.monotonic()
+        if not self._refusing:
+            await asyncio.sleep(lifecycle.drain_delay_seconds)
+            self._refuse()
         try:
-            await asyncio.wait_for(self._calls.drained(), self.options.exit_timeout_seconds)
+            left = stopped + lifecycle.exit_timeout_seconds - time.monotonic()
+            await asyncio.wait_for(self._calls.drained(), max(0.0, left))
         except TimeoutError:
-            logger.warning("not everything was done within %s s, giving up the rest", self.options.exit_timeout_seconds)
+            logger.warning("not everything was done within %g s, giving up the rest", lifecycle.exit_timeout_seconds)
         await self._server.stop(FLUSH_SECONDS)
-        if self._registry is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._registry.close, False)
+        await self.manager.close(drain=False)
+        await self.observability.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
-        """Begin to drain: from here on health says NOT_SERVING and requests are refused. Call it in the event loop."""
-        self._stop.set()
-        self._calls.stopping.set()
+        """Begin to end: from here on health says NOT_SERVING, and after the drain delay requests are refused.
+
+        Call it in the event loop.
+        """
+        delayed = self._health.ready and self.options.lifecycle.drain_delay_seconds > 0
         self._health.stop()
+        self._stop.set()
+        if not delayed:
+            self._refuse()
+
+    async def stopped(self) -> None:
+        """Wait until it is asked to stop."""
+        await self._stop.wait()
 
     @property
     def stopping(self) -> bool:
@@ -141,54 +176,57 @@ class Server:
         Raises:
             UnavailableError: they are still being loaded.
         """
-        if self._registry is None:
+        if not self.manager.started:
             raise UnavailableError("the models are still being loaded")
-        return self._registry
+        return self.manager.registry
 
-    def _load(self) -> Registry:
-        options = self.options
-        registry = load_registry(options.models, options.translator, options.model, options.encoders)
-        if not registry.ready:
-            raise BundleError("no model can be served", [model.fault for model in registry.models])
-        return registry
+    def _ask(self) -> Registry:
+        if self._refusing:  # gRPC refuses new calls a moment later
+            raise UnavailableError("the server is shutting down")
+        return self.registry
 
-    def _add_services(self) -> None:
-        def registry() -> Registry:
-            if self.stopping:  # gRPC refuses new calls a moment later
-                raise UnavailableError("the server is shutting down")
-            return self.registry
+    def _refuse(self) -> None:
+        self._refusing = True
+        self._calls.stopping.set()
 
-        server, texts = self._server, TextCalls(registry, self._pool)
-        translations = TranslationCalls(registry, self._pool)
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(translations), server)
-        fill_mask_pb2_grpc.add_FillMaskServiceServicer_to_server(FillMaskServicer(texts), server)
-        embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingServicer(texts), server)
-        text_classification_pb2_grpc.add_TextClassificationServiceServicer_to_server(TextClassificationServicer(texts), server)
-        token_classification_pb2_grpc.add_TokenClassificationServiceServicer_to_server(
-            TokenClassificationServicer(texts), server
+    def _show_health(self) -> None:
+        if self.manager.started:
+            self._health.show(self.manager.registry)
+
+    def _sources(self) -> Sources:
+        methods = methods_of((*services.ALL, HEALTH))
+        return Sources(lambda: self.manager.registry, lambda: self._health.ready, methods, self.repeats.counters)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            self._calls,
+            self._leases,
+            # Who it is comes before how much of it there may be.
+            guards=(*security.guards(self.options.security), ClientLimit(self.options.limits.requests_per_client)),
+            observers=Observers(*self.observability.observers, self._statistics),
+            sizes=self._sizes,
         )
-        question_answering_pb2_grpc.add_QuestionAnsweringServiceServicer_to_server(QuestionAnsweringServicer(texts), server)
-        image_classification_pb2_grpc.add_ImageClassificationServiceServicer_to_server(
-            ImageClassificationServicer(ImageCalls(registry)), server
-        )
-        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(registry), server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        if self.options.reflection:
-            reflection.enable_server_reflection((*services.ALL, HEALTH, reflection.SERVICE_NAME), server)
+
+    def _make_server(self, interceptor: RpcInterceptor) -> aio.Server:
+        """gRPC's part; a server behind somebody else's port has another."""
+        return aio.server(interceptors=[interceptor], options=self._channel_options())
 
     def _bind(self) -> None:
         host, port = self.options.host, self.options.port
         check_free(host, port)
         try:
-            self.port = self._server.add_insecure_port(format_address(host, port))
+            if self._credentials is None:
+                self.port = self._server.add_insecure_port(format_address(host, port))
+            else:
+                self.port = self._server.add_secure_port(format_address(host, port), self._credentials)
         except RuntimeError as error:
             raise PortError(f"port {port}: cannot listen on {host}: {error}") from error
 
-    def _channel_options(self) -> list[tuple[str, int]]:
+    def _channel_options(self) -> Sequence[tuple[str, int]]:
         return [
             ("grpc.so_reuseport", 0),  # two servers on one port would share its connections, silently
-            ("grpc.max_receive_message_length", self.options.max_message_bytes),
-            ("grpc.max_send_message_length", self.options.max_message_bytes),
+            *self._sizes.channel_options,
+            *self.options.lifecycle.channel_options,
         ]
 
 
@@ -204,23 +242,42 @@ async def serve(options: ServerOptions) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # asyncio's own handlers are lost when the loop's pipe is full; these are called by the interpreter.
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(_on_signal, server))
-    await server.start()
-    for loaded in server.registry.models:
-        logger.info("%s", _describe(loaded))
+    logger.info("%s", options.security.describe())
+    await _start(server)
     logger.info("ready on %s after %.2f s", format_address(options.host, server.port), time.monotonic() - started)
     await server.wait()
     logger.info("stopped")
+    if server.manager.is_loading:  # the thread that does so would hold up an orderly exit
+        _exit(0)
+
+
+async def _start(server: Server) -> None:
+    """Unless it is told to stop before its models are loaded."""
+    starting, stopped = asyncio.create_task(server.start()), asyncio.create_task(server.stopped())
+    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        logger.info("stopped before the models were loaded")
+        _exit(0)  # the thread that loads them would hold up an orderly exit
+    stopped.cancel()
+    await starting
 
 
 def _on_signal(server: Server) -> None:
     if server.stopping:
         logger.warning("stopping at once")
-        logging.shutdown()
-        os._exit(1)  # threads that load or tokenize would hold up an orderly exit
+        _exit(1)  # threads that load or tokenize would hold up an orderly exit
     logger.info("stopping: finishing what runs, refusing what comes")
+    hung = threading.Timer(server.options.lifecycle.exit_timeout_seconds + HANG_SECONDS, _give_up)
+    hung.daemon = True
+    hung.start()
     server.stop()
 
 
-def _describe(loaded: Loaded) -> str:
-    what = "not served" if loaded.model is None else loaded.model.describe()
-    return f"{loaded.entry.name} version {loaded.entry.version}: {what}"
+def _give_up() -> None:
+    logger.error("something does not end, leaving it behind")
+    _exit(0)
+
+
+def _exit(code: int) -> None:
+    logging.shutdown()
+    os._exit(code)

@@ -7,7 +7,7 @@ from triptych_serving.bertcodec import BertCodec
 from triptych_serving.bundle import Bundle
 from triptych_serving.capability import EMBEDDING, capabilities_of, describe, unsupported
 from triptych_serving.embedding import prepare_embed
-from triptych_serving.encoder import DEFAULTS, EncoderOptions, Work
+from triptych_serving.encoder import DEFAULTS, EncoderOptions, Work, describe_runs
 from triptych_serving.fillmask import prepare_fill_mask
 from triptych_serving.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, TextManifest
 from triptych_serving.oneshot import OneShotEngine
@@ -42,10 +42,13 @@ class TextModel:
         graph = self.manifest.precisions[self.precision]
         tokens = self.manifest.tokens
         self.codec = BertCodec(bundle.path("tokenizer.json"), tokens, self.manifest.limits.max_tokens)
-        threads, engine = options.engine(bundle.weight_bytes, usable_cpus())
+        self.weight_bytes = bundle.weight_bytes(self.precision)
+        threads, engine = options.engine(self.weight_bytes, usable_cpus())
         session = Session(bundle.path(graph.graph), threads, graph.saturation_free)
         self.engine = OneShotEngine(TextRunner(session, tokens, self.codec.vocabulary), engine)
         self.engine.start()
+        self.engines = (self.engine,)
+        self._takes = describe_runs(self.precision, threads, engine.runs, self.weight_bytes)
 
     def prepare_fill_mask(
         self, texts: Sequence[str], top_k: int | None = None, targets: Sequence[str] = ()
@@ -152,9 +155,13 @@ class TextModel:
         run_rows(self.engine, work.items, work.field)
         return work.read()
 
+    def load(self) -> tuple[int, int]:
+        """Texts that run, texts that wait."""
+        return self.engine.load()
+
     def describe(self) -> str:
         """For the log."""
-        return f"{describe(self.capabilities)}, CPU, {self.precision}, at most {self.manifest.limits.max_tokens:,} tokens"
+        return f"{describe(self.capabilities)}, {self._takes}, at most {self.manifest.limits.max_tokens:,} tokens"
 
     def close(self, drain: bool = True) -> None:
         """Stop the engine."""

@@ -2,10 +2,12 @@
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from triptych_serving.admission import with_queue
 from triptych_serving.assembling import GrowingText, Output, Prepared, assemble
+from triptych_serving.batching import BatchLimits
 from triptych_serving.bundle import Bundle
 from triptych_serving.capability import capabilities_of
 from triptych_serving.encoder import Work
@@ -15,11 +17,13 @@ from triptych_serving.lanes import Lanes
 from triptych_serving.languagepair import resolve_pair
 from triptych_serving.languages import describe_side
 from triptych_serving.manifest import TranslationManifest
+from triptych_serving.model import Watched
 from triptych_serving.options import DecodingOptions
 from triptych_serving.preparing import DEFAULTS, Preparer
 from triptych_serving.processor import usable_cpus
 from triptych_serving.row import Call, Listener, Row
 from triptych_serving.scoring import Score, Scorer
+from triptych_serving.search import Search
 from triptych_serving.session import Session
 from triptych_serving.text import TextCodec
 from triptych_serving.waiting import run_rows
@@ -31,6 +35,7 @@ class TranslatorOptions:
 
     precision: str | None = None  # None: the bundle's default
     engine: EngineOptions = field(default_factory=lambda: EngineOptions(workers=usable_cpus()))
+    eager: bool = False  # lanes of every kind are made at the start, not when the first request needs them
 
 
 class Translator:
@@ -55,7 +60,8 @@ class Translator:
         self._loading = threading.Lock()
         self.lanes = Lanes(bundle, self.precision, options.engine.slots)
         self.engine = Engine(self.lanes.make, options.engine, first=self.lanes.usual)
-        self.engine.start()
+        self.engine.start(self.lanes.open_all() if options.eager else ())
+        self.weight_bytes = bundle.weight_bytes(self.precision)
 
     def prepare(
         self,
@@ -88,7 +94,36 @@ class Translator:
         Raises:
             ServingError: as for `prepare`.
         """
-        prepared = self._preparer.prepare(texts, options, source_language, target_language)
+        return self._tokenize(texts, options, source_language, target_language)
+
+    def tokenize_before(
+        self,
+        deadline: float | None,
+        texts: Sequence[str],
+        options: DecodingOptions,
+        source_language: str = "",
+        target_language: str = "",
+    ) -> Prepared:
+        """The same, unless the engine is sure to refuse the rows: they must be done by `deadline`, monotonic seconds.
+
+        Raises:
+            ServingError: as for `prepare`, and what the engine's `submit` would raise.
+        """
+
+        def admit(search: Search) -> None:
+            self.engine.check(search.greedy, len(texts), deadline)
+
+        return self._tokenize(texts, options, source_language, target_language, admit)
+
+    def _tokenize(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions,
+        source_language: str,
+        target_language: str,
+        admits: Callable[[Search], None] = lambda _: None,
+    ) -> Prepared:
+        prepared = self._preparer.prepare(texts, options, source_language, target_language, admits)
         self.lanes.assign(prepared.rows)
         return prepared
 
@@ -186,6 +221,12 @@ class Translator:
                 self._scorer = self._load_scorer()
             return self._scorer
 
+    @property
+    def engines(self) -> list[Watched]:
+        """Those that work so far."""
+        scorer = self._scorer
+        return [self.engine] if scorer is None else [self.engine, scorer.engine]
+
     def run(self, rows: Sequence[Row]) -> None:
         """Decode rows that were made elsewhere, and wait for the last one.
 
@@ -196,10 +237,19 @@ class Translator:
         self.lanes.open_for(rows)
         run_rows(self.engine, rows)
 
+    def load(self) -> tuple[int, int]:
+        """Texts that run, texts that wait."""
+        loads = [engine.load() for engine in self.engines]
+        return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
+
     def describe(self) -> str:
         """For the log."""
         pair = f"{describe_side(self.manifest.source_languages)} to {describe_side(self.manifest.target_languages)}"
-        return f"{pair}, CPU, {self.precision}, caches of {self.engine.bytes / 1e6:,.0f} MB for greedy search"
+        engine = self._options.engine
+        return (
+            f"{pair}, CPU, {self.precision}, threads: {engine.workers}, rows of each: {engine.slots}, "
+            f"weights of {self.weight_bytes / 1e6:,.0f} MB, caches of up to {self.engine.bytes / 1e6:,.0f} MB"
+        )
 
     def close(self, drain: bool = True) -> None:
         """Stop the engines."""
@@ -213,7 +263,9 @@ class Translator:
         if not graphs.score:
             raise UnsupportedError(f"the bundle of model {self.name!r} cannot score translations; export the checkpoint again")
         session = Session(self._bundle.path(graphs.score), saturation_free=graphs.saturation_free)
-        return Scorer(session, self.codec, self.manifest.tokens, self._options.engine.workers)
+        engine = self._options.engine
+        limits = with_queue(BatchLimits(), engine.limits)
+        return Scorer(session, self.codec, self.manifest.tokens, engine.workers, limits)
 
 
 class _Messenger(Listener):

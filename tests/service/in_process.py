@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from triptych_serving.engine import EngineOptions
+from triptych_serving.manager import RepositoryOptions
 from triptych_serving.server import Server, ServerOptions
 from triptych_serving.translator import Translator, TranslatorOptions
 
@@ -15,7 +16,7 @@ from ..fixtures.toy import MODELS
 from .processes import PATIENCE_SECONDS
 
 OPTIONS = ServerOptions(
-    MODELS, host="127.0.0.1", port=0, translator=TranslatorOptions(engine=EngineOptions(workers=2, slots=4))
+    RepositoryOptions(MODELS), host="127.0.0.1", port=0, translator=TranslatorOptions(engine=EngineOptions(workers=2, slots=4))
 )
 
 

@@ -12,6 +12,7 @@ from typing import Self
 
 PATIENCE_SECONDS = 120.0  # for a machine that has other things to do
 READY = re.compile(r"ready on (\S+) after")
+METRICS = re.compile(r"metrics on http://(\S+)/metrics")
 
 
 def triptych(*arguments: str | Path) -> list[str]:
@@ -20,8 +21,9 @@ def triptych(*arguments: str | Path) -> list[str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """Without the variables that would be options."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TRIPTYCH_")}
+    """Without the variables that would be options; metrics are on any free port, so that servers can run beside each other."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRIPTYCH_", "OTEL_"))}
+    return {**kept, "TRIPTYCH_METRICS_PORT": "0"}
 
 
 class ServerProcess:
@@ -45,6 +47,11 @@ class ServerProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def metrics_address(self) -> str:
+        """Of metrics and probes."""
+        return self.wait_for_log(METRICS)[1]
 
     @property
     def log(self) -> str:

@@ -34,6 +34,7 @@ from triptych.v1 import (
 )
 from triptych_serving.encoder import EncoderOptions
 from triptych_serving.errors import EngineError, OverloadedError
+from triptych_serving.manager import RepositoryOptions
 from triptych_serving.registry import Wish
 from triptych_serving.server import Server, ServerOptions
 from triptych_serving.servicers import services
@@ -64,7 +65,9 @@ RED, GREEN = png((250, 0, 0)), png((0, 250, 0))
 
 def options_of(repository: Path) -> ServerOptions:
     encoders = EncoderOptions(runs=1)
-    return ServerOptions(repository, host="127.0.0.1", port=0, translator=OPTIONS.translator, encoders=encoders)
+    return ServerOptions(
+        RepositoryOptions(repository), host="127.0.0.1", port=0, translator=OPTIONS.translator, encoders=encoders
+    )
 
 
 @pytest.fixture(scope="module")

@@ -28,10 +28,10 @@ from .conftest import MAX_MESSAGE_BYTES
 from .in_process import running_server
 from .processes import ServerProcess
 
-INVALID, NOT_FOUND, CANNOT, EXHAUSTED = (
+INVALID, NOT_FOUND, DENIED, EXHAUSTED = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
 NAN = float("nan")
@@ -136,7 +136,7 @@ def test_a_bad_request_is_refused_in_one_line(translation: TranslationServiceStu
     assert_serves(translation)
 
 
-def test_calls_that_are_not_built_say_so(
+def test_calls_that_are_not_allowed_say_so(
     channel: grpc.Channel, translation: TranslationServiceStub, models: ModelServiceStub
 ) -> None:
     for name, call in {
@@ -144,8 +144,11 @@ def test_calls_that_are_not_built_say_so(
         "UnloadModel": lambda: models.UnloadModel(model_pb2.UnloadModelRequest(name="toy")),
     }.items():
         error = failure(call)
-        assert error.code() is CANNOT
-        assert error.details().startswith(f"{name} is not available in this release")
+        assert error.code() is DENIED
+        assert error.details() == (
+            f"{name} is off: start the server with --model-control explicit, "
+            "and with --allow-admin or an API key of the role admin"
+        )
     unknown = channel.unary_unary("/triptych.v1.TranslationService/Sing")
     assert failure(lambda: unknown(b"")).code() is grpc.StatusCode.UNIMPLEMENTED
     assert_serves(translation)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from triptych_client import Client, DecodingOptions, InvalidArgumentError, NotFoundError
+from triptych_serving.manager import RepositoryOptions
 from triptych_serving.server import ServerOptions
 
 from ..fixtures.framed import BEGINNING, SOURCE_LANGUAGES, TARGET_LANGUAGES, copy_framed
@@ -16,7 +17,7 @@ from .in_process import OPTIONS, serving
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     repository = tmp_path_factory.mktemp("models")
     copy_framed(repository)
-    options = ServerOptions(repository, host=OPTIONS.host, port=0, translator=OPTIONS.translator)
+    options = ServerOptions(RepositoryOptions(repository), host=OPTIONS.host, port=0, translator=OPTIONS.translator)
     with serving(options) as server, Client(f"127.0.0.1:{server.port}") as client:
         yield client
 

@@ -2,6 +2,8 @@
 
 import re
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +16,7 @@ from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client, UnavailableError
 
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGETS
-from .processes import ServerProcess
+from .processes import PATIENCE_SECONDS, ServerProcess
 
 STOPPING = re.compile("stopping: finishing what runs")
 ENDLESS_SECONDS = "3600"  # a drain that waits for its time-out fails the test
@@ -92,3 +94,48 @@ def test_an_idle_server_stops_with_clients_connected() -> None:
         server.signal()
         assert server.wait() == 0
         assert not client.is_ready()
+
+
+def test_before_the_drain_requests_are_taken_for_a_while() -> None:
+    with (
+        ServerProcess(MODELS, "--drain-delay-secs", "2", "--exit-timeout-secs", ENDLESS_SECONDS) as server,
+        Client(server.address, retries=0) as client,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        states = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert next(states).status == health_pb2.HealthCheckResponse.SERVING
+        server.signal()
+        assert next(states).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert client.translate(SOURCE).text == TARGETS[SOURCES.index(SOURCE)]
+        assert not client.is_ready()
+        assert server.wait() == 0
+
+
+def test_who_does_not_go_away_is_cut_off_when_the_time_is_over() -> None:
+    options = ("--drain-delay-secs", "0.5", "--exit-timeout-secs", "1")
+    with ServerProcess(MODELS, *options) as server, busy_server(server.address) as events:
+        server.signal()
+        assert server.wait() == 0
+        assert "not everything was done within 1 s" in server.log
+        with pytest.raises(grpc.RpcError):
+            list(events)
+
+
+def test_old_connections_are_closed_between_calls() -> None:
+    options = ("--grpc-max-connection-age-secs", "0.3")
+    with ServerProcess(MODELS, *options) as server, grpc.insecure_channel(server.address) as channel:
+        closed = threading.Event()
+        channel.subscribe(lambda state: closed.set() if state is grpc.ChannelConnectivity.IDLE else None)
+        stub = TranslationServiceStub(channel)
+        for round_trip in range(2):
+            closed.clear()
+            assert stub.Translate(translation_pb2.TranslateRequest(contents=[SOURCE])).translations, round_trip
+            assert closed.wait(PATIENCE_SECONDS)
+
+
+def test_a_call_outlives_its_connections_age() -> None:
+    options = ("--grpc-max-connection-age-secs", "0.1")
+    with ServerProcess(MODELS, *options) as server, busy_server(server.address) as events:
+        time.sleep(0.5)
+        results = [event for event in events if event.WhichOneof("event") == "result"]
+        assert len(results) == len(SOURCES * REPEATS)

@@ -23,21 +23,26 @@ SERVICES = [
     "triptych.v1.QuestionAnsweringService",
     "triptych.v1.ImageClassificationService",
     "triptych.v1.ModelService",
+    "inference.GRPCInferenceService",
 ]
+# By the one model that the server has, or without any.
+ANSWERED = ("", "triptych.v1.TranslationService", "triptych.v1.ModelService", "inference.GRPCInferenceService")
 SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_health_is_checked_overall_and_by_service(server: ServerProcess, channel: grpc.Channel, service: str) -> None:
+    status = SERVING if service in ANSWERED else NOT_SERVING
     stub = health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service=service)
-    assert stub.Check(request).status == SERVING
+    assert stub.Check(request).status == status
     watch = stub.Watch(request)
-    assert next(watch).status == SERVING
+    assert next(watch).status == status
     watch.cancel()
     with Client(server.address) as client:
-        assert client.is_ready(service)
+        assert client.is_ready(service) == (service in ANSWERED)
 
 
 def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:

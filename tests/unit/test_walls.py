@@ -40,10 +40,16 @@ def test_onnxruntime_is_known_to_one_module() -> None:
 
 @pytest.mark.parametrize("package", ["grpc", "grpc_health", "grpc_reflection"])
 def test_grpc_is_known_to_server_servicers_and_client(package: str) -> None:
-    allowed = ("triptych_serving/server.py", "triptych_serving/servicers/", "triptych_client/")
+    allowed = ("triptych_serving/server.py", "triptych_serving/servicers/", "triptych_client/", "triptych_ray/")
     found = importers(package)
     assert found
     assert {module for module in found if not module.startswith(allowed)} == set()
+
+
+def test_ray_is_known_to_its_package() -> None:
+    found = importers("ray")
+    assert found
+    assert {module for module in found if not module.startswith("triptych_ray/")} == set()
 
 
 def test_the_engine_needs_no_wire_format() -> None:

@@ -4,12 +4,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.imagejob import ImageJob
-from triptych_serving.imagemodel import IN_FLIGHT
+from triptych_serving.imagemodel import IN_FLIGHT, ImageModel
 from triptych_serving.registry import Registry, Wish
 from triptych_serving.results import ClassifiedImage
+from triptych_serving.servicers.repeated import Content, Repeated
 from triptych_serving.servicers.rpc import Use, using
 
 
@@ -28,10 +30,12 @@ class ImageCalls:
 
     Args:
         registry: returns the loaded models, or raises UnavailableError while there are none.
+        repeated: knows what was asked before.
     """
 
-    def __init__(self, registry: Callable[[], Registry]) -> None:
+    def __init__(self, registry: Callable[[], Registry], repeated: Repeated) -> None:
         self._registry = registry
+        self._repeated = repeated
 
     async def classify(self, images: Images, deadline: float | None) -> tuple[list[ClassifiedImage], Use]:
         """Every image's labels, in order.
@@ -42,13 +46,20 @@ class ImageCalls:
         model = self._registry().find_image(images.wish)
         if not images.files:
             raise InvalidInputError("images", "there are no images")
-        with using(model) as use, model.gate.admit(len(images.files)):
-            use.rows = len(images.files)
-            jobs = (
-                model.begin(data, images.top_k, images.field.format(index=index), deadline)
-                for index, data in enumerate(images.files)
-            )
-            return await _all_done(jobs, use), use
+        content = Content((list(images.files), images.top_k, images.field), sum(map(len, images.files)))
+        with using(model) as use:
+            compute = partial(_classify, model, images, deadline, use)
+            return await self._repeated.results(model, use, content, deadline, compute), use
+
+
+async def _classify(model: ImageModel, images: Images, deadline: float | None, use: Use) -> list[ClassifiedImage]:
+    with model.gate.admit(len(images.files), deadline):
+        use.rows = len(images.files)
+        jobs = (
+            model.begin(data, images.top_k, images.field.format(index=index), deadline)
+            for index, data in enumerate(images.files)
+        )
+        return await _all_done(jobs, use)
 
 
 async def _all_done(jobs: Iterable[ImageJob], use: Use) -> list[ClassifiedImage]:

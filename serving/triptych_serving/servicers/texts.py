@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from triptych_serving.encoder import Work
@@ -10,6 +11,7 @@ from triptych_serving.registry import Registry, Wish
 from triptych_serving.row import Call, Item
 from triptych_serving.servicers.job import Arrival, EndListener, Job
 from triptych_serving.servicers.offload import Offload
+from triptych_serving.servicers.repeated import Content, Repeated
 from triptych_serving.servicers.rpc import Context, Use, using
 from triptych_serving.servicers.served import served_by
 from triptych_serving.textmodel import TextModel
@@ -26,6 +28,7 @@ class Asked(Generic[Result, Message]):
     characters: int  # of all texts
     prepare: Callable[[TextModel], Work[Result]]
     convert: Callable[[Result], Message]
+    content: tuple[Any, ...] | None = None  # all that the results depend on, beside the model; None: look for no equal request
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,13 @@ class TextCalls:
     Args:
         registry: returns the loaded models, or raises UnavailableError while there are none.
         pool: threads for long work.
+        repeated: knows what was asked before.
     """
 
-    def __init__(self, registry: Callable[[], Registry], pool: Executor) -> None:
+    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: Repeated) -> None:
         self._registry = registry
         self._offload = Offload(pool)
+        self._repeated = repeated
 
     async def answer(self, wish: Wish, context: Context, asked: Asked[Result, Message]) -> Answered[Message]:
         """Do all of it.
@@ -61,17 +66,22 @@ class TextCalls:
         """
         arrival = Arrival.of(context)
         model = self._registry().find_text(wish, asked.capability)
+        content = None if asked.content is None else Content((asked.capability, *asked.content), asked.characters)
         with using(model) as use:
-            work = await self._offload.run(asked.characters, asked.prepare, model)
-            listener = EndListener()
-            call = Call(work.items, listener, arrival.deadline, field=work.field)
-            job: Job[Item] = Job(model.engine, call, arrival, use)
-            with job.running():
-                await listener.ended.wait()
-                job.raise_error()
-            with job.postprocessing():
-                messages = await self._offload.run(work.size, _convert, work, asked.convert)
-            return Answered(messages, use)
+            compute = partial(self._compute, model, asked, arrival, use)
+            return Answered(await self._repeated.results(model, use, content, arrival.deadline, compute), use)
+
+    async def _compute(self, model: TextModel, asked: Asked[Result, Message], arrival: Arrival, use: Use) -> list[Message]:
+        model.engine.check(1, arrival.deadline)  # to refuse is cheap, to tokenize is not
+        work = await self._offload.run(asked.characters, asked.prepare, model)
+        listener = EndListener()
+        call = Call(work.items, listener, arrival.deadline, field=work.field)
+        job: Job[Item] = Job(model.engine, call, arrival, use)
+        with job.running():
+            await listener.ended.wait()
+            job.raise_error()
+        with job.postprocessing():
+            return await self._offload.run(work.size, _convert, work, asked.convert)
 
 
 def _convert(work: Work[Result], convert: Callable[[Result], Message]) -> list[Message]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from triptych_serving.assembling import GrowingText, Output, Prepared
 from triptych_serving.options import DecodingOptions
@@ -15,6 +16,7 @@ from triptych_serving.row import Call, Item, Row
 from triptych_serving.scoring import Score
 from triptych_serving.servicers.job import Arrival, EndListener, Job
 from triptych_serving.servicers.offload import Offload
+from triptych_serving.servicers.repeated import Content, Repeated
 from triptych_serving.servicers.rpc import Context, Use, using
 from triptych_serving.translator import Translator
 
@@ -50,11 +52,13 @@ class TranslationCalls:
     Args:
         registry: returns the loaded models, or raises UnavailableError while there are none.
         pool: threads for long tokenizations.
+        repeated: knows what was asked before.
     """
 
-    def __init__(self, registry: Callable[[], Registry], pool: Executor) -> None:
+    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: Repeated) -> None:
         self._registry = registry
         self._offload = Offload(pool)
+        self._repeated = repeated
 
     async def translate(self, texts: Texts, context: Context) -> tuple[list[Output], Use]:
         """All outputs, in order.
@@ -65,13 +69,8 @@ class TranslationCalls:
         arrival = Arrival.of(context)
         translator = self._registry().find(texts.wish)
         with using(translator) as use:
-            job = await self._prepare(texts, translator, arrival, use)
-            with job.running():
-                await job.listener.ended.wait()
-                job.raise_error()
-            with job.postprocessing():
-                outputs = await self._outputs(job, job.prepared)
-            return outputs, use
+            compute = partial(self._translate, texts, translator, arrival, use)
+            return await self._repeated.results(translator, use, _content_of(texts), arrival.deadline, compute), use
 
     async def stream(self, texts: Texts, context: Context) -> AsyncGenerator[Piece | Result | Use]:
         """Pieces as they are decoded, each text's result behind its last piece, and in the end what it took.
@@ -97,24 +96,40 @@ class TranslationCalls:
         """
         arrival = Arrival.of(context)
         translator = self._registry().find(wish)
+        languages = wish.source_language, wish.target_language
+        content = Content((*languages, pairs), sum(len(source) + len(target) for source, target in pairs))
         with using(translator) as use:
-            languages = wish.source_language, wish.target_language
-            # In a thread: the first call loads a graph.
-            work = await self._offload.run_in_thread(translator.prepare_scores, pairs, *languages)
-            listener = EndListener()
-            call = Call(work.items, listener, arrival.deadline, field=work.field)
-            job: Job[Item] = Job(translator.scorer.engine, call, arrival, use)
-            with job.running():
-                await listener.ended.wait()
-                job.raise_error()
-            return work.read(), use
+            compute = partial(self._score, pairs, languages, translator, arrival, use)
+            return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
+
+    async def _translate(self, texts: Texts, translator: Translator, arrival: Arrival, use: Use) -> list[Output]:
+        job = await self._prepare(texts, translator, arrival, use)
+        with job.running():
+            await job.listener.ended.wait()
+            job.raise_error()
+        with job.postprocessing():
+            return await self._outputs(job, job.prepared)
+
+    async def _score(
+        self, pairs: Sequence[tuple[str, str]], languages: tuple[str, str], translator: Translator, arrival: Arrival, use: Use
+    ) -> list[Score]:
+        # In a thread: the first call loads a graph.
+        work = await self._offload.run_in_thread(translator.prepare_scores, pairs, *languages)
+        listener = EndListener()
+        call = Call(work.items, listener, arrival.deadline, field=work.field)
+        job: Job[Item] = Job(translator.scorer.engine, call, arrival, use)
+        with job.running():
+            await listener.ended.wait()
+            job.raise_error()
+        return work.read()
 
     async def _prepare(self, texts: Texts, translator: Translator, arrival: Arrival, use: Use, streams: bool = False) -> "_Job":
         """Validate and tokenize."""
         wish = texts.wish
         prepared = await self._offload.run(
             sum(map(len, texts.contents)),
-            translator.tokenize,
+            translator.tokenize_before,
+            arrival.deadline,
             texts.contents,
             texts.options,
             wish.source_language,
@@ -146,6 +161,16 @@ class TranslationCalls:
     async def _outputs(self, job: "_Job", prepared: Prepared) -> list[Output]:
         size = 4 * sum(len(hypothesis.tokens) for row in prepared.rows for hypothesis in row.hypotheses)  # characters, roughly
         return await self._offload.run(size, job.translator.outputs, prepared)
+
+
+def _content_of(texts: Texts) -> Content | None:
+    """None where it is a matter of chance."""
+    wish, options = texts.wish, texts.options
+    if options.may_sample:
+        return None
+    return Content(
+        (wish.source_language, wish.target_language, list(texts.contents), options.values), sum(map(len, texts.contents))
+    )
 
 
 class _Job(Job[Row]):

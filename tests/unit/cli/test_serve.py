@@ -37,3 +37,19 @@ def test_no_encoder_without_a_thread(run: Run, served: list[ServerOptions], opti
     assert result.code == 2
     assert option in result.error
     assert not served
+
+
+def test_limits_and_life_cycle(run: Run, served: list[ServerOptions]) -> None:
+    options = ("--max-queue-rows", "7", "--max-requests-per-client", "3", "--drain-delay-secs", "2", "--exit-timeout-secs", "9")
+    assert run("serve", *options).code == 0
+    [settings] = served
+    assert (settings.limits.queue_rows, settings.limits.requests_per_client) == (7, 3)
+    assert settings.loader.translator.engine.limits.waiting_rows == settings.loader.encoders.limits.waiting_rows == 7
+    assert (settings.lifecycle.drain_delay_seconds, settings.lifecycle.exit_timeout_seconds) == (2.0, 9.0)
+
+
+def test_a_delay_as_long_as_the_exit_timeout_is_refused(run: Run, served: list[ServerOptions]) -> None:
+    result = run("serve", "--drain-delay-secs", "5", "--exit-timeout-secs", "5")
+    assert result.code == 2
+    assert "--drain-delay-secs 5 must be below --exit-timeout-secs 5" in result.error
+    assert not served
