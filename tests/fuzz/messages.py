@@ -138,7 +138,7 @@ def scalar(field: Field) -> st.SearchStrategy[Any]:
         return st.booleans()
     if field.type in (Field.TYPE_FLOAT, Field.TYPE_DOUBLE):
         width = 32 if field.type == Field.TYPE_FLOAT else 64
-        return st.one_of(st.sampled_from(FLOATS), st.floats(width=width))
+        return st.one_of(st.sampled_from(FLOATS), st.floats(width=width, allow_subnormal=False))
     low, high = WIDE[field.type]
     return st.one_of(st.sampled_from(SMALL), st.sampled_from([low, high]), st.integers(low, high))
 

@@ -15,6 +15,7 @@ from .processes import PATIENCE_SECONDS, clean_environment
 ROOT = Path(__file__).parents[2]
 ENCODERS = ROOT / "tests" / "fixtures" / "encoder_models"
 SETTLING = 4  # rounds until arenas and thread pools have their size
+LAST = 3  # rounds
 GROWTH_BYTES = 12 << 20  # of the process, all in all; each round maps and allocates 40 MB and more
 GROWING_THREADS = 4  # a pool's, which are made one by one
 
@@ -40,8 +41,9 @@ def test_loading_and_unloading_leaves_nothing_behind(models: Path, rounds: int) 
     found = holdings(models, rounds)
     assert len(found) == rounds
     first, later = found[SETTLING], found[SETTLING:]
-    assert max(each.files for each in later) <= first.files
-    assert max(each.maps for each in later[-3:]) <= first.maps
+    # A file may be open for a moment; one that leaks stays.
+    assert min(each.files for each in later[-LAST:]) <= first.files
+    assert min(each.maps for each in later[-LAST:]) <= first.maps
     assert later[-1].threads <= first.threads + GROWING_THREADS
     half = len(later) // 2
     assert max(each.resident_bytes for each in later[half:]) - first.resident_bytes < GROWTH_BYTES * (1 + rounds // 100)

@@ -26,13 +26,15 @@ NAMES = sorted({name for task in TASKS.values() for name in task.parameters} | {
 INPUTS = sorted({tensor.name for task in TASKS.values() for tensor in task.inputs} | {""})
 OUTPUTS = sorted({output.name for task in TASKS.values() for output in (*task.outputs, *task.pieces)} | {"foo"})
 
+# Sessions in this process let the processor flush subnormal numbers, which Hypothesis would stumble over.
+FLOATS = st.floats(allow_subnormal=False)
 NUMBERS = st.one_of(st.integers(-2, 5), st.sampled_from([2**31, 2**32 - 1, 2**63 - 1]))
 TEXTS = st.one_of(st.text(max_size=12), st.sampled_from(["auto", "cls", '["a"]', '["\\ud800"]', "de", "embedding", *TASKS]))
 PARAMETERS = st.one_of(
     st.builds(pb.InferParameter, bool_param=st.booleans()),
     st.builds(pb.InferParameter, int64_param=NUMBERS),
     st.builds(pb.InferParameter, uint64_param=st.sampled_from([0, 1, 2**64 - 1])),
-    st.builds(pb.InferParameter, double_param=st.floats()),
+    st.builds(pb.InferParameter, double_param=FLOATS),
     st.builds(pb.InferParameter, string_param=TEXTS),
     st.just(pb.InferParameter()),
 )
@@ -41,7 +43,7 @@ ELEMENTS = st.one_of(
 )
 CONTENTS = st.one_of(
     st.builds(pb.InferTensorContents, bytes_contents=st.lists(ELEMENTS, max_size=3)),
-    st.builds(pb.InferTensorContents, fp32_contents=st.lists(st.floats(width=32), max_size=3)),
+    st.builds(pb.InferTensorContents, fp32_contents=st.lists(st.floats(width=32, allow_subnormal=False), max_size=3)),
     st.none(),
 )
 TENSORS = st.builds(
@@ -67,7 +69,7 @@ BY_MEMBER = {
     "bool_param": st.booleans(),
     "int64_param": NUMBERS,
     "uint64_param": st.sampled_from([0, 1, 2**64 - 1]),
-    "double_param": st.one_of(st.floats(), st.floats(0, 2)),
+    "double_param": st.one_of(FLOATS, st.floats(0, 2, allow_subnormal=False)),
     "string_param": TEXTS,
 }
 TEXT = st.sampled_from([SOURCE.encode(), b"one [MASK] two", b"Anna lives in [MASK]", b"[MASK]"])
