@@ -143,7 +143,10 @@ class Admission:
     def finish(self, call: Call[Any], now: float) -> None:
         """All of its rows have their results."""
         self.counters.finished += 1
-        self._learn(call, in_time=call.deadline is None or now + DEADLINE_SLACK_SECONDS < call.deadline)
+        if call.deadline is None or now + DEADLINE_SLACK_SECONDS < call.deadline:
+            self._caution.add(in_time=True)  # with a forecast or without: who lets in few must hear of those
+        else:
+            self._learn(call, in_time=False)
 
     def close(self) -> None:
         """Refuse what comes from now on."""

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 
 from triptych_serving.admission import SWEEP_SECONDS, Admission, Counters, Demand, QueueLimits
-from triptych_serving.pace import Forecast, Pace
+from triptych_serving.pace import Expected, Forecast, Pace
 from triptych_serving.row import Call, Item
 
+NOBODY = Expected()
 STALE_TICKETS = 64  # so many dropped ones may lie between the others before somebody cleans up
 
 
@@ -100,19 +101,20 @@ class BatchFormer:
             self._shelve(ticket)
         heappush(self._turns, (tickets[0].tag, tickets[0].number, _Turn(call, tickets)))
 
-    def check(self, rows: int, deadline: float | None, now: float) -> None:
-        """Refuse a call of at least so many items before the work of making them, if it is sure to be refused.
+    def check(self, expected: Expected, deadline: float | None, now: float) -> None:
+        """Refuse a call before the work of making its items, if it is expected to be refused.
 
         Args:
-            rows: at least.
+            expected: its items.
             deadline: clock seconds.
             now: clock seconds.
 
         Raises:
             ServingError: as `submit`.
         """
-        least = self._sizes[0] if self._sizes else 1
-        self._admission.check(Demand(rows, 0, deadline), now, lambda: self._forecast(least, least))
+        own = expected.tokens or (self._sizes[0] if self._sizes else 1)
+        demand = Demand(expected.rows, 0, deadline)
+        self._admission.check(demand, now, lambda: self._forecast(own, own // expected.rows, expected))
 
     def cancel(self, call: Call[Item], now: float) -> None:
         """Its caller went away."""
@@ -263,13 +265,16 @@ class BatchFormer:
         self._retries = deque(ticket for ticket in self._retries if not self.is_dead(ticket.call, now))
         self._clean()
 
-    def _forecast(self, own: int, last: int) -> Forecast | None:
+    def _forecast(self, own: int, last: int, expected: Expected = NOBODY) -> Forecast | None:
         """For a call of `own` tokens that would join now: of each other call about as many go before its last item.
 
         Where calls keep coming, the next ones take the place of those that end meanwhile: so much as these had at first.
         """
         admission = self._admission
-        return self._pace.forecast(min(admission.whole, own * admission.calls) + own - last) if admission.rows else None
+        if not admission.rows:
+            return None
+        others = min(admission.whole + expected.tokens_ahead, own * (admission.calls + expected.calls_ahead))
+        return self._pace.forecast(others + own - last)
 
     def _clean(self) -> None:
         """Throw dropped tickets away once they are more than those that wait."""

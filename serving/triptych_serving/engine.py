@@ -59,12 +59,12 @@ class Worker:
     @property
     def is_busy(self) -> bool:
         """Whether anything runs."""
-        return any(lane.jobs for lane in self.lanes.values())
+        return any(lane.jobs for lane in tuple(self.lanes.values()))
 
     @property
     def running(self) -> list[Job]:
         """What runs in any lane."""
-        return [job for lane in self.lanes.values() for job in lane.jobs]
+        return [job for lane in tuple(self.lanes.values()) for job in lane.jobs]
 
     def release(self) -> None:
         """Give up the lanes, and with them the model's memory: whoever still knows the engine shall not keep it."""
@@ -111,7 +111,7 @@ class Engine:
     @property
     def bytes(self) -> int:
         """Memory of all caches so far, in bytes."""
-        return sum(lane.bytes for worker in self._workers for lane in worker.lanes.values())
+        return sum(lane.bytes for worker in self._workers for lane in tuple(worker.lanes.values()))
 
     @property
     def counters(self) -> Counters:
@@ -211,10 +211,22 @@ class Engine:
                 self._abort(worker, plans)
                 return False
         for kind, plan in plans.items():
-            lane = worker.lane(kind)
-            lane.leave(plan.leave)
-            self._join(lane, plan.join)
+            if (lane := self._lane(worker, kind, plan)) is not None:
+                lane.leave(plan.leave)
+                self._join(lane, plan.join)
         return bool(plans) or worker.is_busy
+
+    def _lane(self, worker: Worker, kind: Kind, plan: Plan) -> Lane | None:
+        """None if it cannot be made, of which the rows that were to join it hear."""
+        try:
+            return worker.lane(kind)
+        except Exception as error:  # whatever it is, the server must live on
+            logger.error("a lane for %s cannot be made: %s", kind.value, error, exc_info=error)
+            cause = error if isinstance(error, ServingError) else EngineError(f"the runtime failed: {error}")
+            with self._changed:
+                for job in plan.join:
+                    self._fail(job.call, cause)
+            return None
 
     def _plans(self, worker: Worker) -> dict[Kind, Plan]:
         """What changes in each lane, where anything does."""

@@ -62,6 +62,7 @@ class ModelManager:
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._poller: asyncio.Task[None] | None = None
+        self._missing: set[str] = set()  # models that the last look did not find
         self._complaint = ""  # why the repository cannot be read
 
     @property
@@ -236,8 +237,12 @@ class ModelManager:
         """Do what has changed in the repository."""
         if (folders := await self._try_to_refresh()) is None:
             return
+        missing = {name for name in self._versions.names if name not in folders}
         for name in sorted(self._versions.names):
-            await self._settle(folders.get(name, Folder(name)), patient=True)
+            # What is gone is gone at two looks in a row: folders are renamed, disks are away for a moment.
+            if name in folders or name in self._missing:
+                await self._settle(folders.get(name, Folder(name)), patient=True)
+        self._missing = missing
 
     async def _try_to_refresh(self) -> dict[str, Folder] | None:
         """As `_refresh`; a disk that is away for a moment takes no model with it."""

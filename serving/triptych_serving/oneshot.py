@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from triptych_serving.admission import Counters
 from triptych_serving.batching import BatchFormer, BatchLimits, Ticket
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
-from triptych_serving.pace import Forecast
+from triptych_serving.pace import Expected, Forecast
 from triptych_serving.row import Call, Item
 from triptych_serving.tally import Steps
 
@@ -138,14 +138,14 @@ class OneShotEngine:
             if self._may_plan():
                 self._changed.notify()
 
-    def check(self, rows: int, deadline: float | None = None) -> None:
-        """Refuse a call of at least so many items before the work of making them, if it is sure to be refused.
+    def check(self, expected: Expected, deadline: float | None = None) -> None:
+        """Refuse a call before the work of making its items, if it is expected to be refused.
 
         Raises:
             ServingError: as `submit`.
         """
         with self._changed:
-            self._former.check(rows, deadline, self._clock())
+            self._former.check(expected, deadline, self._clock())
 
     def cancel(self, call: Call[Item]) -> None:
         """Drop a call: what waits will not run, what runs is thrown away."""

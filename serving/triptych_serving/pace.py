@@ -5,6 +5,8 @@ the next time. A queue that is empty now and then says nothing of how fast it co
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 WINDOW_SECONDS = 4.0  # with somebody waiting: what lies further back counts for little
@@ -14,6 +16,7 @@ SERVICE_SAMPLES = 64  # about so many make the typical service time
 LEAST_SAMPLES = 4  # after fewer, nothing is known yet
 RISE, FALL, GREATEST = 0.04, 0.001, 3.0  # of the factor by which forecasts are stretched
 QUICK = 0.25  # of the typical service time
+KEPT = 0.95  # of what earlier texts count, with each call
 SLOW = 2.0  # mean deviations of the service time: about one answer in twenty takes longer
 
 
@@ -49,6 +52,50 @@ class Caution:
         """A call has ended for which there was a forecast."""
         factor = self.factor * ((1 - FALL) if in_time else (1 + RISE))
         self.factor = min(GREATEST, max(1.0, factor))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A call before its texts are tokenized, and those before it of which no more is known either."""
+
+    rows: int = 1
+    tokens: int = 0  # of all rows; 0: nobody knows
+    calls_ahead: int = 0
+    tokens_ahead: int = 0
+
+
+class Coming:
+    """Calls whose texts are being tokenized: what they weigh, by how many tokens a character made of late.
+
+    Used in the event loop alone.
+    """
+
+    def __init__(self) -> None:
+        self._characters = 0.0
+        self._tokens = 0.0
+        self._calls_now = 0
+        self._tokens_now = 0
+
+    def expect(self, rows: int, characters: int) -> Expected:
+        """One more, with so many texts of so many characters in all."""
+        tokens = round(characters * self._tokens / self._characters) if self._characters else 0
+        return Expected(rows, tokens, self._calls_now, self._tokens_now)
+
+    @contextmanager
+    def hold(self, expected: Expected) -> Iterator[None]:
+        """It is being tokenized."""
+        self._calls_now += 1
+        self._tokens_now += expected.tokens
+        try:
+            yield
+        finally:
+            self._calls_now -= 1
+            self._tokens_now -= expected.tokens
+
+    def learn(self, tokens: int, characters: int) -> None:
+        """Texts of so many characters had so many tokens."""
+        self._tokens = KEPT * self._tokens + tokens
+        self._characters = KEPT * self._characters + characters
 
 
 class Service:

@@ -53,7 +53,7 @@ class Reloading(Generic[Value]):
     def _look(self) -> None:
         self._looked = time.monotonic()
         signature = self._sign()
-        if signature == self._signature and not _fresh(signature):
+        if signature == self._signature and not self._fault and not _fresh(signature):
             return
         self._signature = signature
         try:

@@ -1,15 +1,19 @@
 """A model repository: `<repository>/<model>/<version>/`, the version a positive integer."""
 
 import hashlib
+import logging
 import os
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from triptych_serving.errors import BundleError, RepositoryError
 from triptych_serving.manifest import FILE_NAME
 from triptych_serving.policy import DEFAULT, STABLE, Policy, read_policy
 from triptych_serving.policy import FILE_NAME as POLICY_FILE
+
+logger = logging.getLogger(__name__)
 
 EMPTY = "no models here; expected <model>/<version>/bundle.json, the version a positive integer"
 
@@ -125,9 +129,23 @@ def _list(root: Path) -> list[Entry]:
         return sorted(
             Entry(model.name, int(version.name), version)
             for model in root.iterdir()
-            if model.is_dir()
-            for version in model.iterdir()
-            if version.is_dir() and version.name.isascii() and version.name.isdigit() and int(version.name) > 0
+            for version in _folders_in(model)
+            if version.name.isascii() and version.name.isdigit() and int(version.name) > 0
         )
     except OSError as error:
         raise RepositoryError(error.filename or root, [f"cannot be read: {error.strerror}"]) from error
+
+
+def _folders_in(model: Path) -> list[Path]:
+    """Of a folder that may be another's (`lost+found`) or gone in the meantime: it takes no other with it."""
+    try:
+        return [version for version in model.iterdir() if version.is_dir()] if model.is_dir() else []
+    except OSError as error:
+        _complain(str(model), error.strerror or str(error))
+        return []
+
+
+@cache
+def _complain(folder: str, reason: str) -> None:
+    """Once, however often it is looked at."""
+    logger.warning("%s cannot be read and is left out: %s", folder, reason)

@@ -140,7 +140,7 @@ class Server:
             await asyncio.sleep(lifecycle.drain_delay_seconds)
             self._refuse()
         try:
-            left = stopped + lifecycle.exit_timeout_seconds - time.monotonic()
+            left = stopped + lifecycle.exit_timeout_seconds - FLUSH_SECONDS - time.monotonic()
             await asyncio.wait_for(self._calls.drained(), max(0.0, left))
         except TimeoutError:
             logger.warning("not everything was done within %g s, giving up the rest", lifecycle.exit_timeout_seconds)

@@ -11,6 +11,7 @@ from triptych_serving.encoder import DEFAULTS, EncoderOptions, Work, describe_ru
 from triptych_serving.fillmask import prepare_fill_mask
 from triptych_serving.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, TextManifest
 from triptych_serving.oneshot import OneShotEngine
+from triptych_serving.pace import Coming
 from triptych_serving.processor import usable_cpus
 from triptych_serving.questionanswering import prepare_answer
 from triptych_serving.results import AnsweredQuestion, ClassifiedText, FilledText, LabelledText, TextEmbedding
@@ -48,6 +49,7 @@ class TextModel:
         self.engine = OneShotEngine(TextRunner(session, tokens, self.codec.vocabulary), engine)
         self.engine.start()
         self.engines = (self.engine,)
+        self.coming = Coming()
         self._takes = describe_runs(self.precision, threads, engine.runs, self.weight_bytes)
 
     def prepare_fill_mask(

@@ -12,7 +12,7 @@ from triptych_serving.bundle import Bundle
 from triptych_serving.capability import capabilities_of
 from triptych_serving.encoder import Work
 from triptych_serving.engine import Engine, EngineOptions
-from triptych_serving.errors import UnsupportedError
+from triptych_serving.errors import UnavailableError, UnsupportedError
 from triptych_serving.lanes import Lanes
 from triptych_serving.languagepair import resolve_pair
 from triptych_serving.languages import describe_side
@@ -58,6 +58,7 @@ class Translator:
         self._preparer = Preparer(self.codec, self.manifest, options.engine.slots)
         self._scorer: Scorer | None = None
         self._loading = threading.Lock()
+        self._closed = False
         self.lanes = Lanes(bundle, self.precision, options.engine.slots)
         self.engine = Engine(self.lanes.make, options.engine, first=self.lanes.usual)
         self.engine.start(self.lanes.open_all() if options.eager else ())
@@ -213,10 +214,13 @@ class Translator:
         """Scores translations; made when it is first asked for.
 
         Raises:
+            UnavailableError: the model is closed.
             UnsupportedError: the bundle is an old one, without a graph for it.
             BundleError: the graph cannot be loaded.
         """
         with self._loading:
+            if self._closed:
+                raise UnavailableError("the model is shutting down")
             if self._scorer is None:
                 self._scorer = self._load_scorer()
             return self._scorer
@@ -255,6 +259,7 @@ class Translator:
         """Stop the engines."""
         self.engine.close(drain)
         with self._loading:
+            self._closed = True
             if self._scorer is not None:
                 self._scorer.engine.close(drain)
 

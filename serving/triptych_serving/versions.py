@@ -20,6 +20,8 @@ from triptych_serving.repository import Entry, Stamp, stamp_of
 
 logger = logging.getLogger(__name__)
 
+PATIENCE_SECONDS = 60.0  # with callers of a model that is no longer in the registry
+
 Result = TypeVar("Result")
 
 NO_MANIFEST = "bundle.json is missing: not a bundle, or one that is still being copied"
@@ -191,7 +193,7 @@ class Versions:
 
     async def _retire(self, version: Version, model: Model) -> None:
         try:
-            await self._idle(model)
+            await self._wait(model)
             await asyncio.to_thread(model.close, True)
         except Exception:
             logger.exception("model %s version %d did not end well", version.entry.name, version.entry.version)
@@ -205,6 +207,13 @@ class Versions:
         logger.info("model %s version %d is unloaded", version.entry.name, version.entry.version)
         del model
         await asyncio.to_thread(trim_heap)
+
+    async def _wait(self, model: Model) -> None:
+        """Until nobody uses it; not for ever, for callers who do not read their answers. What runs is finished all the same."""
+        try:
+            await asyncio.wait_for(self._idle(model), PATIENCE_SECONDS)
+        except TimeoutError:
+            logger.warning("model %s version %d is closed under callers who do not go", model.name, model.version)
 
     async def _run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

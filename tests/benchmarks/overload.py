@@ -23,7 +23,6 @@ import json
 import random
 import sys
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -111,7 +110,7 @@ class Overload:
     rate: float  # calls a second that were sent
     latencies: list[float] = field(default_factory=list)  # of the answers
     refusals: list[float] = field(default_factory=list)  # latencies of those that were refused
-    codes: Counter[str] = field(default_factory=Counter)
+    codes: dict[str, int] = field(default_factory=dict)
     lags: list[float] = field(default_factory=list)  # how late calls were sent
     memory: list[float] = field(default_factory=list)  # MB, once a second
     cpu_seconds: float = 0.0  # that the server had meanwhile
@@ -334,12 +333,16 @@ async def _send(ask: Ask, deadline: float, result: Overload) -> None:
     try:
         await ask(deadline)
     except aio.AioRpcError as error:
-        result.codes[error.code().name] += 1
+        _count(result, error.code().name)
         if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
             result.refusals.append(time.perf_counter() - sent)
     else:
-        result.codes["OK"] += 1
+        _count(result, "OK")
         result.latencies.append(time.perf_counter() - sent)
+
+
+def _count(result: Overload, code: str) -> None:
+    result.codes[code] = result.codes.get(code, 0) + 1
 
 
 async def _watch(process: psutil.Process, memory: list[float]) -> None:

@@ -222,3 +222,22 @@ def test_the_clients_raise_their_own_errors(server: ServerProcess) -> None:
             assert (await client.translate(SOURCE)).text == TARGET
 
     asyncio.run(main())
+
+
+def test_a_panic_of_a_library_is_internal_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        """As Rust's libraries raise them."""
+
+    with running_server() as (address, translator), grpc.insecure_channel(address) as channel:
+        stub = TranslationServiceStub(channel)
+
+        def fail(*arguments: object) -> None:
+            raise Panic("index out of bounds")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(translator, "outputs", fail)
+            request = translation_pb2.TranslateRequest(contents=[SOURCE])
+            assert failure(lambda: stub.Translate(request)).code() is grpc.StatusCode.INTERNAL
+            stream = translation_pb2.TranslateStreamRequest(contents=[SOURCE])
+            assert failure(lambda: list(stub.TranslateStream(stream))).code() is grpc.StatusCode.INTERNAL
+        assert stub.Translate(request).translations[0].translated_text == TARGET

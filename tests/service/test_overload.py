@@ -16,14 +16,14 @@ SECONDS = os.environ.get("TRIPTYCH_OVERLOAD_SECONDS", "60")
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 REPOSITORY = Path(__file__).parents[2] / "serving" / "triptych_models" / "repository"
 GROWTH_MB = 32.0
-DEADLINE_SECONDS = 2.0
+DEADLINE_SECONDS = 3.0
 logger = logging.getLogger(__name__)
 pytestmark = pytest.mark.soak
 
-# Requests that keep the server busy for a tenth of a second: to send them and to refuse them must cost next to nothing.
+# Requests that keep the server busy for a fifth of a second: to send them and to refuse them must cost next to nothing.
 TASKS = {
-    "translation": ("--model", "en-de", "--texts", "32", "--length", "30", "--in-flight", "8"),
-    "embedding": ("--model", "bert-en", "--texts", "32", "--length", "150", "--in-flight", "8"),
+    "translation": ("--model", "en-de", "--texts", "32", "--length", "60", "--in-flight", "8"),
+    "embedding": ("--model", "bert-en", "--texts", "64", "--length", "150", "--in-flight", "8"),
 }
 
 

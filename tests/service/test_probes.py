@@ -16,9 +16,9 @@ from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client
 from triptych_serving.engine import EngineOptions
+from triptych_serving.limits import LimitOptions
 from triptych_serving.manager import ModelManager
 from triptych_serving.observability.options import ObservabilityOptions
-from triptych_serving.scheduler import SchedulerLimits
 from triptych_serving.server import Server
 from triptych_serving.translator import TranslatorOptions
 
@@ -36,10 +36,8 @@ SLOTS = 4
 OBSERVED = replace(
     OPTIONS,
     observability=ObservabilityOptions(metrics_port=0, metrics_host="127.0.0.1"),
-    # No more can wait than one call brings.
-    translator=TranslatorOptions(
-        engine=EngineOptions(workers=1, slots=SLOTS, limits=SchedulerLimits(waiting_rows=len(SOURCES)))
-    ),
+    translator=TranslatorOptions(engine=EngineOptions(workers=1, slots=SLOTS)),
+    limits=LimitOptions(queue_rows=len(SOURCES)),  # no more than one call brings
 )
 TOY = {"model": "toy", "version": "1"}
 OF_CALLS = {"method": "triptych.v1.TranslationService/Translate", **TOY}

@@ -71,10 +71,12 @@ class LogObserver:
 
     def on_start(self, rpc: Rpc) -> None:
         call_now.set(CallIds(rpc.request_id, self._trace_id(rpc)))
+        if self._lines:
+            self._totals[rpc] = Totals()
 
     def on_use(self, rpc: Rpc, use: Use) -> None:
-        if self._lines:
-            self._totals.setdefault(rpc, Totals()).add(use)
+        if rpc in self._totals:  # else the call has ended already
+            self._totals[rpc].add(use)
 
     def on_end(self, rpc: Rpc) -> None:
         totals = self._totals.pop(rpc, None)
@@ -82,7 +84,9 @@ class LogObserver:
             access.error("call failed: %s", rpc.error, extra={"fields": _fields(rpc)})
         level = logging.DEBUG if is_background(rpc) else logging.INFO
         if self._lines and access.isEnabledFor(level):
-            access.log(level, "call ended", extra={"fields": {**_fields(rpc), **(totals.fields() if totals else {})}})
+            access.log(
+                level, "call ended", extra={"fields": {**_fields(rpc), **(totals.fields() if totals and totals.models else {})}}
+            )
 
 
 def _fields(rpc: Rpc) -> dict[str, Any]:

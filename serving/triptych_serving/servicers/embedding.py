@@ -29,6 +29,7 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
             sum(map(len, texts)),
             lambda model: model.prepare_embed(texts, pooling, normalize),
             _embedding_to,
+            len(texts),
             (texts, pooling, normalize),
         )
         answered = await self._calls.answer(wish_from(request), context, asked)

@@ -22,6 +22,7 @@ class FillMaskServicer(fill_mask_pb2_grpc.FillMaskServiceServicer):
             sum(map(len, texts)) + sum(map(len, targets)),
             lambda model: model.prepare_fill_mask(texts, top_k, targets),
             _text_to,
+            len(texts),
             (texts, top_k, targets),
         )
         answered = await self._calls.answer(wish_from(request), context, asked)

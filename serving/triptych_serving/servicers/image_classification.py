@@ -1,6 +1,7 @@
 """triptych.v1.ImageClassificationService."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from triptych.v1 import image_classification_pb2, image_classification_pb2_grpc
 from triptych_serving.imagemodel import IN_FLIGHT
@@ -37,8 +38,9 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
     ) -> AsyncIterator[StreamResponse]:
         deadline = Arrival.of(context).deadline
         stream = ImageStream(lambda request: self._answer(request, deadline), IN_FLIGHT)
-        async for response in stream.responses(requests):
-            yield response
+        async with aclosing(stream.responses(requests)) as responses:
+            async for response in responses:
+                yield response
 
     async def _answer(self, request: StreamRequest, deadline: float | None) -> StreamResponse:
         """One image's result, or its error."""

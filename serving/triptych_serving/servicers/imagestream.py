@@ -1,7 +1,8 @@
 """Many images on one stream: each is answered as soon as it is done, and so many are in flight at most."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
 
 from triptych.v1 import image_classification_pb2
 
@@ -23,7 +24,7 @@ class ImageStream:
         self._answers: asyncio.Queue[StreamResponse | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def responses(self, requests: AsyncIterator[StreamRequest]) -> AsyncIterator[StreamResponse]:
+    async def responses(self, requests: AsyncIterator[StreamRequest]) -> AsyncGenerator[StreamResponse]:
         """Answers, until all requests have one.
 
         Raises:
@@ -36,8 +37,7 @@ class ImageStream:
                 self._room.release()
             await reader
         finally:
-            for task in (reader, *self._tasks):
-                task.cancel()
+            await end([reader, *self._tasks])
 
     async def _read(self, requests: AsyncIterator[StreamRequest]) -> None:
         try:
@@ -48,8 +48,16 @@ class ImageStream:
                 task.add_done_callback(self._tasks.discard)
                 await self._room.acquire()
         finally:
-            await asyncio.gather(*self._tasks)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             self._answers.put_nowait(None)
 
     async def _serve(self, request: StreamRequest) -> None:
         self._answers.put_nowait(await self._answer(request))
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they have cleaned up: what they hold is given back before the call is over."""
+    there = list(tasks)
+    for task in there:
+        task.cancel()
+    await asyncio.gather(*there, return_exceptions=True)

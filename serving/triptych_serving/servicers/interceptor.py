@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, NoReturn, TypeAlias
@@ -24,6 +24,9 @@ MAX_REQUEST_ID = 128  # characters of a caller's id that are kept
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Behaviour = Callable[..., Any]
+
+# What ends a handler from outside. All else is its own, and must become a status: a library's panic is no Exception.
+OUTSIDE = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 class MessageSizes:
@@ -96,16 +99,21 @@ class _Call:
         try:
             with self._observed(rpc, context), self._admitted(rpc, context):
                 return self._packed(await self._behaviour(self._parsed(request), context))
-        except Exception as error:
+        except OUTSIDE:
+            raise
+        except BaseException as error:
             await _abort(context, error, rpc.request_id)
 
     async def stream(self, request: bytes, context: Context) -> AsyncIterator[Any]:
         rpc = self._begin("server_stream", context)
         try:
             with self._observed(rpc, context), self._admitted(rpc, context):
-                async for response in self._behaviour(self._parsed(request), context):
-                    yield self._packed(response)
-        except Exception as error:
+                async with aclosing(self._behaviour(self._parsed(request), context)) as responses:
+                    async for response in responses:
+                        yield self._packed(response)
+        except OUTSIDE:
+            raise
+        except BaseException as error:
             await _abort(context, error, rpc.request_id)
 
     async def both(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
@@ -113,11 +121,15 @@ class _Call:
         try:
             with self._observed(rpc, context), self._admitted(rpc, context):
                 incoming = Incoming(requests, self._around.calls.stopping)
-                async for response in self._behaviour((self._parsed(request) async for request in incoming), context):
-                    yield self._packed(response)
+                parsed = (self._parsed(request) async for request in incoming)
+                async with aclosing(self._behaviour(parsed, context)) as responses:
+                    async for response in responses:
+                        yield self._packed(response)
                 if incoming.cut_off:
                     raise UnavailableError("the server is shutting down")
-        except Exception as error:
+        except OUTSIDE:
+            raise
+        except BaseException as error:
             await _abort(context, error, rpc.request_id)
 
     def _begin(self, kind: Kind, context: Context) -> Rpc:
@@ -180,7 +192,7 @@ def _code_of(error: BaseException, context: Context) -> str:
     return str(getattr(error, "status", "INTERNAL"))
 
 
-async def _abort(context: Context, error: Exception, request_id: str) -> NoReturn:
+async def _abort(context: Context, error: BaseException, request_id: str) -> NoReturn:
     if isinstance(error, aio.AbortError):
         raise error  # a handler has aborted already
     shown = public_error(error, request_id)

@@ -4,7 +4,7 @@ from triptych_serving.errors import TooLargeError
 from triptych_serving.servicers.interceptor import MessageSizes
 
 # gRPC's core takes messages up to this multiple of the limit, so that they can be refused in plain words.
-CORE_FACTOR = 4
+CORE_FACTOR = 2
 CORE_BYTES = 2**31 - 1  # that it can be set to
 
 

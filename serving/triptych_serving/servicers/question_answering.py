@@ -28,6 +28,7 @@ class QuestionAnsweringServicer(question_answering_pb2_grpc.QuestionAnsweringSer
             sum(len(question) + len(context) for question, context in inputs),
             lambda model: model.prepare_answer(inputs, top_k, length),
             _question_to,
+            len(inputs),
             (inputs, top_k, length),
         )
         answered = await self._calls.answer(wish_from(request), context, asked)

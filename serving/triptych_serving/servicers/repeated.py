@@ -14,6 +14,7 @@ from triptych_serving.repeats import Repeats, Source
 from triptych_serving.servicers.offload import Offload
 from triptych_serving.servicers.rpc import Use, rpc_now
 
+ROW_BYTES = 1 << 12  # of the results of one text or image, roughly
 LARGE = 1 << 18  # bytes or characters; packing more than this takes a millisecond, and is done in a thread
 
 Results = TypeVar("Results")
@@ -66,7 +67,9 @@ class Repeated:
 
         async def pack() -> bytes:
             results.append(await compute())
-            packed: bytes = await self._run(content.size, pickle.dumps, results[0], pickle.HIGHEST_PROTOCOL)
+            packed: bytes = await self._run(
+                content.size + use.rows * ROW_BYTES, pickle.dumps, results[0], pickle.HIGHEST_PROTOCOL
+            )
             return packed
 
         digest = await self._run(content.size, _digest, content.values)

@@ -13,6 +13,7 @@ logger = logging.getLogger(__name__)
 REQUEST_ID = "x-request-id"
 DETAILS = "grpc-status-details-bin"
 MAX_MESSAGE = 1_000  # bytes; it travels three times, encoded, in trailers of which clients take 8 KiB
+MAX_FIELD = 200  # bytes of a field's name, which may be a caller's own
 DOMAIN = "triptych"
 
 
@@ -31,7 +32,9 @@ def status_of(error: ServingError, request_id: str) -> status_pb2.Status:
         error_details_pb2.RequestInfo(request_id=request_id),
     ]
     if isinstance(error, InvalidInputError):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=_short(error.problem))
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=_short(error.field, MAX_FIELD), description=_short(error.problem)
+        )
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if isinstance(error, OverloadedError):
         retry = error_details_pb2.RetryInfo()
@@ -45,10 +48,10 @@ def status_of(error: ServingError, request_id: str) -> status_pb2.Status:
     return status
 
 
-def _short(message: str) -> str:
-    """One line of at most MAX_MESSAGE bytes."""
+def _short(message: str, limit: int = MAX_MESSAGE) -> str:
+    """One line of at most so many bytes."""
     line = " ".join(message.split())
-    cut = line.encode()[:MAX_MESSAGE].decode(errors="ignore")
+    cut = line.encode()[:limit].decode(errors="ignore")
     return cut if cut == line else f"{cut}..."
 
 

@@ -29,6 +29,7 @@ class TextClassificationServicer(text_classification_pb2_grpc.TextClassification
             sum(len(one.text) + len(one.text_pair) for one in request.inputs),
             lambda model: model.prepare_classify(inputs, top_k),
             _text_to,
+            len(inputs),
             (inputs, top_k),
         )
         answered = await self._calls.answer(wish_from(request), context, asked)

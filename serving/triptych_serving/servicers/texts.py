@@ -28,6 +28,7 @@ class Asked(Generic[Result, Message]):
     characters: int  # of all texts
     prepare: Callable[[TextModel], Work[Result]]
     convert: Callable[[Result], Message]
+    texts: int = 1
     content: tuple[Any, ...] | None = None  # all that the results depend on, beside the model; None: look for no equal request
 
 
@@ -72,8 +73,11 @@ class TextCalls:
             return Answered(await self._repeated.results(model, use, content, arrival.deadline, compute), use)
 
     async def _compute(self, model: TextModel, asked: Asked[Result, Message], arrival: Arrival, use: Use) -> list[Message]:
-        model.engine.check(1, arrival.deadline)  # to refuse is cheap, to tokenize is not
-        work = await self._offload.run(asked.characters, asked.prepare, model)
+        expected = model.coming.expect(asked.texts, asked.characters)
+        model.engine.check(expected, arrival.deadline)  # to refuse is cheap, to tokenize is not
+        with model.coming.hold(expected):
+            work = await self._offload.run(asked.characters, asked.prepare, model)
+        model.coming.learn(sum(item.size for item in work.items), asked.characters)
         listener = EndListener()
         call = Call(work.items, listener, arrival.deadline, field=work.field)
         job: Job[Item] = Job(model.engine, call, arrival, use)

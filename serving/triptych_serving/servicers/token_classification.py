@@ -30,6 +30,7 @@ class TokenClassificationServicer(token_classification_pb2_grpc.TokenClassificat
             sum(map(len, texts)),
             lambda model: model.prepare_classify_tokens(texts, aggregation),
             _text_to,
+            len(texts),
             (texts, aggregation),
         )
         answered = await self._calls.answer(wish_from(request), context, asked)

@@ -145,3 +145,25 @@ def test_an_engines_limits_take_over_those_of_a_queue() -> None:
     assert (limits.batch_rows, limits.waiting_rows, limits.waiting_tokens, limits.waiting_calls) == (7, 1, 2, 3)
     assert (limits.waiting_seconds, limits.refuses_late) == (4.0, False)
     assert math.isinf(QueueLimits().waiting_seconds)
+
+
+def test_calls_in_time_that_nobody_foretold_make_bolder_too() -> None:
+    admission = Admission(QueueLimits())
+
+    def foretold() -> Forecast:
+        return SHORT
+
+    for _ in range(40):  # late
+        call = item_call(1, deadline=1.0)
+        admission.admit(call, 0.0, unknown)
+        call.foretold = SHORT.total
+        admission.release(call, *call.rows)
+        admission.is_dead(call, 1.0)
+    with pytest.raises(OverloadedError):
+        admission.check(Demand(1, 1, 1.5), 0.0, foretold)
+    for _ in range(2_000):
+        call = item_call(1, deadline=1.0)
+        admission.admit(call, 0.0, unknown)
+        admission.release(call, *call.rows)
+        admission.finish(call, 0.5)
+    assert admission.check(Demand(1, 1, 1.5), 0.0, foretold) == SHORT.total

@@ -12,6 +12,8 @@ from triptych_serving.bundle import Bundle
 from triptych_serving.engine import Engine, EngineOptions
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
 from triptych_serving.row import Finish, Row
+from triptych_serving.scheduler import Kind
+from triptych_serving.search import Search
 from triptych_serving.text import TextCodec
 from triptych_serving.translator import Translator, TranslatorOptions
 
@@ -309,3 +311,27 @@ def test_a_stream_that_is_left_gives_up_its_slot(bundle: Bundle) -> None:
         eventually(lambda: translator.engine.load() == (0, 0))
     finally:
         translator.close()
+
+
+def test_a_lane_that_cannot_be_made_fails_its_rows_and_no_others() -> None:
+    lanes = {Kind.GREEDY: StubLane()}
+
+    def make(kind: Kind) -> Any:
+        if kind not in lanes:
+            raise MemoryError("no room")
+        return lanes[kind]
+
+    engine = Engine(make, EngineOptions(workers=1))
+    engine.start()
+    try:
+        searched, greedy = make_call(), make_call()
+        for row in searched.rows:
+            row.search = Search(beam_size=2)
+        for call in (searched, greedy):
+            engine.submit(call)
+            call.wait()
+        assert isinstance(searched.error, EngineError)
+        assert finished(greedy)
+        assert engine.load() == (0, 0)
+    finally:
+        engine.close(drain=False)

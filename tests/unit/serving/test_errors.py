@@ -96,3 +96,11 @@ def test_a_message_of_any_length_fits_into_trailers(letter: str) -> None:
 
 def test_a_message_is_one_line() -> None:
     assert status_of(errors.EngineError("first\nsecond\r\n  third"), "").message == "first second third"
+
+
+def test_a_field_that_a_caller_made_up_is_cut() -> None:
+    status = status_of(InvalidInputError(f"parameters.{'x' * 50_000}", "there is no such parameter"), "id-1")
+    assert status.ByteSize() < 4_000
+    found = detail(InvalidInputError("ä" * 500, "no"), error_details_pb2.BadRequest)
+    assert isinstance(found, error_details_pb2.BadRequest)
+    assert found.field_violations[0].field == "ä" * 100 + "..."

@@ -536,3 +536,25 @@ def test_listeners_hear_of_changes_and_of_nothing_else(repository: Path) -> None
             assert heard == [{"1": "unloaded"}, {"1": "loading"}, {"1": "ready"}, {"1": "ready"}]
 
     run(scenario())
+
+
+def test_a_model_that_is_away_for_one_look_serves_on(repository: Path) -> None:
+    async def scenario() -> None:
+        add(repository, 1)
+        add(repository, 1, name="other")
+        async with Bench(repository) as bench:
+            bench.manager._poller.cancel()  # type: ignore[union-attr]
+            for _ in range(2):
+                (repository / "m").rename(repository.parent / "away")
+                await bench.manager._look()
+                assert bench.serving() == "1:good"
+                (repository.parent / "away").rename(repository / "m")
+                await bench.manager._look()
+            assert bench.loader.attempts == ["1:good", "1:good"]
+            shutil.rmtree(repository / "m")
+            for _ in range(2):
+                await bench.manager._look()
+            assert bench.serving() == ""
+            assert bench.serving("other") == "1:good"
+
+    run(scenario())

@@ -11,6 +11,7 @@ import pytest
 from triptych_serving.batching import BatchLimits
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, OverloadedError, UnavailableError
 from triptych_serving.oneshot import OneShotEngine, OneShotOptions, Runner
+from triptych_serving.pace import Expected
 from triptych_serving.row import Call, Item, Listener
 
 from .calls import PATIENCE_SECONDS, RecordedCall, eventually, item_call
@@ -495,9 +496,9 @@ def test_endings_are_counted() -> None:
 
 def test_a_call_is_refused_before_it_is_made() -> None:
     with gated_engine(limits=BatchLimits(waiting_rows=2)) as (engine, runner, _):
-        engine.check(1, deadline=time.monotonic() + 1)
+        engine.check(Expected(), deadline=time.monotonic() + 1)
         busy(engine, runner)
         engine.submit(item_call(5, 5, payload="x"))
         with pytest.raises(OverloadedError, match="2 rows wait, 1 more exceed 2"):
-            engine.check(1)
+            engine.check(Expected())
         assert engine.counters.rejected == 1

@@ -2,7 +2,19 @@
 
 import pytest
 
-from triptych_serving.pace import FALL, FORGET_SECONDS, GREATEST, LEAST_SAMPLES, LEAST_SECONDS, RISE, Caution, Pace, Service
+from triptych_serving.pace import (
+    FALL,
+    FORGET_SECONDS,
+    GREATEST,
+    LEAST_SAMPLES,
+    LEAST_SECONDS,
+    RISE,
+    Caution,
+    Coming,
+    Expected,
+    Pace,
+    Service,
+)
 
 
 def steady(tokens: int = 10, every: float = 0.1, takes: int = 50, seconds: float = 0.5) -> Pace:
@@ -135,3 +147,22 @@ def test_it_comes_to_rest_where_few_are_late() -> None:
         late += index >= 10_000 and not in_time
         caution.add(in_time)
     assert late / 10_000 == pytest.approx(FALL / RISE, rel=0.1)
+
+
+def test_a_text_weighs_what_the_latest_weighed() -> None:
+    coming = Coming()
+    assert coming.expect(2, 1_000) == Expected(2)
+    coming.learn(250, 1_000)
+    assert coming.expect(1, 400).tokens == 100
+    for _ in range(200):
+        coming.learn(500, 1_000)
+    assert coming.expect(1, 400).tokens == 200
+
+
+def test_who_is_tokenized_is_ahead() -> None:
+    coming = Coming()
+    coming.learn(250, 1_000)
+    first = coming.expect(3, 400)
+    with coming.hold(first), coming.hold(coming.expect(1, 40)):
+        assert coming.expect(1, 4) == Expected(1, 1, 2, 110)
+    assert coming.expect(1, 4) == Expected(1, 1)

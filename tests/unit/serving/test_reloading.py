@@ -97,3 +97,19 @@ def test_files_that_are_open_to_all_are_warned_of(path: Path, mode: int, words: 
     path.chmod(mode)
     warn_if_open(path)
     assert [words in message for message in caplog.messages] == ([True] if words else [])
+
+
+def test_a_file_that_could_not_be_read_for_a_moment_is_read_at_the_next_look(path: Path) -> None:
+    faults: list[str] = []
+
+    def unsteady() -> str:
+        if faults:
+            raise SecurityError(faults.pop())
+        return read(path)
+
+    reloading = Reloading("the file", [path], unsteady)
+    path.write_text("two")
+    os.utime(path, (LONG_AGO, LONG_AGO))
+    faults.append("too many open files")
+    assert reloading.get() == "one"
+    assert reloading.get() == "two"

@@ -1,5 +1,6 @@
 """Which folders are models."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,20 @@ def test_a_folder_that_cannot_be_read_is_named(repository: Path, monkeypatch: py
     monkeypatch.setattr(Path, "iterdir", refuse)
     with pytest.raises(RepositoryError, match=f"{repository}: cannot be read: Permission denied"):
         newest_versions(repository)
+
+
+def test_a_folder_of_somebody_else_is_left_out(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(repository, "a/1", "lost+found/1")
+    look = Path.iterdir
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path.name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    for _ in range(3):
+        assert [entry.name for entry in list_versions(repository)] == ["a"]
+    assert caplog.messages == [f"{repository / 'lost+found'} cannot be read and is left out: Permission denied"]

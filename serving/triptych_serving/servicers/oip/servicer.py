@@ -53,6 +53,7 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
         return pb.ServerReadyResponse(ready=self._health.ready)
 
     async def ModelReady(self, request: pb.ModelReadyRequest, context: Context) -> pb.ModelReadyResponse:
+        _name(request.name, "name")
         try:
             self._named(request)
         except ServingError:
@@ -88,12 +89,14 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
         )
 
     async def RepositoryIndex(self, request: pb.RepositoryIndexRequest, context: Context) -> pb.RepositoryIndexResponse:
+        self._registry()
         check_repository(request.repository_name)
         return index_to(await self._manager.index(), request.ready)
 
     async def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Context
     ) -> pb.RepositoryModelLoadResponse:
+        self._registry()  # a server that starts or ends loads nothing on request
         check_repository(request.repository_name)
         await self._manager.load(_name(request.model_name), version_from(request.parameters))
         return pb.RepositoryModelLoadResponse()
@@ -101,6 +104,7 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
     async def RepositoryModelUnload(
         self, request: pb.RepositoryModelUnloadRequest, context: Context
     ) -> pb.RepositoryModelUnloadResponse:
+        self._registry()
         check_repository(request.repository_name)
         await self._manager.unload(_name(request.model_name), version_from(request.parameters, ("unload_dependents",)))
         return pb.RepositoryModelUnloadResponse()

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from triptych.inference import open_inference_pb2 as pb
+from triptych_serving.servicers.imagestream import end
 
 Request: TypeAlias = pb.ModelInferRequest
 Response: TypeAlias = pb.ModelStreamInferResponse
@@ -44,8 +45,7 @@ class InferStream:
                 yield response
             await reader
         finally:
-            for task in (reader, *self._tasks):
-                task.cancel()
+            await end([reader, *self._tasks])
 
     async def _read(self, requests: AsyncIterator[Request]) -> None:
         try:
@@ -56,7 +56,7 @@ class InferStream:
                 task.add_done_callback(self._tasks.discard)
                 await self._room.acquire()
         finally:
-            await asyncio.gather(*self._tasks)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             self._responses.put_nowait(None)
 
     def _turn(self, request: Request) -> tuple[asyncio.Event, asyncio.Event]:
@@ -68,13 +68,15 @@ class InferStream:
         return before, answered
 
     async def _serve(self, request: Request, turn: asyncio.Event, answered: asyncio.Event) -> None:
-        async with aclosing(self._answer(request)) as responses:
-            async for response in responses:
-                await turn.wait()
-                await self._unread.acquire()
-                self._responses.put_nowait(response)
-        answered.set()
-        self._room.release()
+        try:
+            async with aclosing(self._answer(request)) as responses:
+                async for response in responses:
+                    await turn.wait()
+                    await self._unread.acquire()
+                    self._responses.put_nowait(response)
+        finally:
+            answered.set()
+            self._room.release()
 
 
 def _happened() -> asyncio.Event:

@@ -24,7 +24,7 @@ async def ask(
     def prepared(model: TextModel) -> Work[Any]:
         return prepare(model, *content)
 
-    asked: Asked[Any, Any] = Asked(capability, size, prepared, _same, content)
+    asked: Asked[Any, Any] = Asked(capability, size, prepared, _same, len(content[0]), content)
     answered = await calls.texts.answer(question.wish(), context, asked)
     return answered.messages
 

@@ -205,3 +205,11 @@ def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
     now = 60.0
     assert passes(exporter, 1)
     assert all(passes("triptych_serving.server", 1) for _ in range(3))
+
+
+def test_work_that_ends_behind_its_call_leaves_nothing(logged: io.StringIO) -> None:
+    observer, rpc = LogObserver(trace_id_of, lines=True), a_call()
+    observer.on_start(rpc)
+    observer.on_end(rpc)
+    observer.on_use(rpc, FULL)
+    assert observer._totals == {}
