@@ -152,11 +152,17 @@ class Engine:
     def check(self, greedy: bool, rows: int, deadline: float | None = None) -> None:
         """Refuse a call of at least so many rows before the work of making them, if it is sure to be refused.
 
+        Waits for nobody: while the engine itself is about its queue, a call passes, and is checked when it is submitted.
+
         Raises:
             ServingError: as `submit`.
         """
-        with self._changed:
+        if not self._changed.acquire(blocking=False):
+            return
+        try:
             self._scheduler.check(greedy, rows, deadline, self._clock())
+        finally:
+            self._changed.release()
 
     def cancel(self, call: Call[Row]) -> None:
         """Drop a call; its rows leave before the next step."""

@@ -141,11 +141,17 @@ class OneShotEngine:
     def check(self, expected: Expected, deadline: float | None = None) -> None:
         """Refuse a call before the work of making its items, if it is expected to be refused.
 
+        Waits for nobody: while the engine itself is about its queue, a call passes, and is checked when it is submitted.
+
         Raises:
             ServingError: as `submit`.
         """
-        with self._changed:
+        if not self._changed.acquire(blocking=False):
+            return
+        try:
             self._former.check(expected, deadline, self._clock())
+        finally:
+            self._changed.release()
 
     def cancel(self, call: Call[Item]) -> None:
         """Drop a call: what waits will not run, what runs is thrown away."""
