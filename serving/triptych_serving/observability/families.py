@@ -27,9 +27,9 @@ def counter(name: str, text: str, values: Mapping[Labels, float], labels: Labels
     return family
 
 
-def histogram(name: str, text: str, tallies: Mapping[Labels, Tally]) -> HistogramMetricFamily:
+def histogram(name: str, text: str, tallies: Mapping[Labels, Tally], labels: Labels = LABELS) -> HistogramMetricFamily:
     """`triptych_<name>`."""
-    family = HistogramMetricFamily(f"triptych_{name}", text, labels=LABELS)
+    family = HistogramMetricFamily(f"triptych_{name}", text, labels=labels)
     for key, tally in tallies.items():
         family.add_metric(key, _buckets(tally), tally.sum)
     return family

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from triptych_serving.model import Model
+from triptych_serving.observability.families import Labels
 from triptych_serving.observability.names import method_of
-from triptych_serving.observability.series import Labels, ModelSeries, RequestMetrics
+from triptych_serving.observability.series import ModelSeries, RequestCollector
 
 if TYPE_CHECKING:
     from triptych_serving.servicers.rpc import Rpc, Use
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 KEEP_SECONDS = 600.0  # that a model's series outlive it, so that the last counts before its end are read too
 MAX_METHODS = 256  # far more than a server has
 OTHER_METHOD = "_OTHER"
-NO_MODEL = ("", "")  # the call ended before it had one, or had several
+NO_MODEL: Labels = ("", "")  # the call ended before it had one, or had several
 
 
 class MetricsObserver:
@@ -33,12 +34,12 @@ class MetricsObserver:
     def __init__(
         self, registry: CollectorRegistry, models: Callable[[], Sequence[Model]], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._metrics = RequestMetrics(registry)
         self._models = models
         self._clock = clock
-        self._active: dict[str, Gauge] = {}  # by method
-        self._series: dict[Labels, ModelSeries] = {NO_MODEL: ModelSeries(self._metrics, NO_MODEL)}
+        self._active: dict[str, int] = {}  # calls, by method
+        self._series: dict[Labels, ModelSeries] = {NO_MODEL: ModelSeries()}
         self._gone: dict[Labels, float] = {}  # since when
+        registry.register(RequestCollector(self._active, self._series))
 
     def expect(self, methods: Iterable[str]) -> None:
         """Show these methods from the start, with 0: a series that begins with 1 has no increase for Prometheus."""
@@ -46,14 +47,14 @@ class MetricsObserver:
             self._known(method)
 
     def on_start(self, rpc: Rpc) -> None:
-        self._active[self._known(method_of(rpc))].inc()
+        self._active[self._known(method_of(rpc))] += 1
 
     def on_use(self, rpc: Rpc, use: Use) -> None:
         self._of((use.model, use.version)).add(rpc, use, self._known(method_of(rpc)), self._clock())
 
     def on_end(self, rpc: Rpc) -> None:
         method = self._known(method_of(rpc))
-        self._active[method].dec()
+        self._active[method] -= 1
         used = {(use.model, use.version) for use in rpc.uses}
         self._of(used.pop() if len(used) == 1 else NO_MODEL).end(method, rpc.code)
 
@@ -62,14 +63,14 @@ class MetricsObserver:
         now, there = self._clock(), {(model.name, str(model.version)) for model in self._models()}
         for labels in self._series.keys() - there - {NO_MODEL}:
             if now - self._gone.setdefault(labels, now) >= KEEP_SECONDS:
-                self._series.pop(labels).remove()
+                del self._series[labels]
                 del self._gone[labels]
         for labels in self._gone.keys() & there:
             del self._gone[labels]
 
     def _of(self, labels: Labels) -> ModelSeries:
         if labels not in self._series:
-            self._series[labels] = ModelSeries(self._metrics, labels)
+            self._series[labels] = ModelSeries()
         return self._series[labels]
 
     def _known(self, method: str) -> str:
@@ -79,6 +80,6 @@ class MetricsObserver:
         if len(self._active) >= MAX_METHODS:
             method = OTHER_METHOD
         if method not in self._active:
-            self._active[method] = self._metrics.active.labels(method)
+            self._active[method] = 0
             self._series[NO_MODEL].expect(method)
         return method

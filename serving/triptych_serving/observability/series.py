@@ -1,21 +1,28 @@
-"""The metrics of requests, and what each model has of them."""
+"""What calls have come to, as plain numbers: counting is in every call's way, showing them is not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.registry import Collector
 
+from triptych_serving.observability.families import LABELS, Family, Labels, counter, gauge, histogram
 from triptych_serving.observability.names import CODES
+from triptych_serving.tally import Tally
 
 if TYPE_CHECKING:
     from triptych_serving.servicers.rpc import Rpc, Use
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 TOKEN_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-MODEL = ("model", "version")
-Labels = tuple[str, str]
+METHOD = ("method", *LABELS)
 
+COUNTERS = {
+    "prompt_tokens": "Source tokens of inferences that did not fail",
+    "generation_tokens": "Tokens of translations",
+    "cache_hits": "Inferences whose answer was kept, or an equal request's",
+}
 STAGES = {
     "preprocess": "Tokenizing texts, decoding images",
     "queue": "Waiting until the last row ran",
@@ -24,130 +31,122 @@ STAGES = {
     "inference": "Running graphs; all but translations",
     "postprocess": "Making an answer of what the graphs gave",
 }
-
-
-class RequestMetrics:
-    """Every metric that calls are counted in.
-
-    Args:
-        registry: where they are found.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"triptych_{name}", text, labels, registry=registry)
-
-        def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
-            return Histogram(f"triptych_{name}", text, labels, registry=registry, buckets=buckets)
-
-        self.active = Gauge("triptych_num_calls_active", "Calls that have not ended", ("method",), registry=registry)
-        self.requests = counter(
-            "requests", "Calls that have ended; without a model where none was found", "method", *MODEL, "code"
-        )
-        self.inferences = counter("inferences", "Work of models: unary calls, messages of streams", "method", *MODEL)
-        self.failures = counter("inference_failures", "Inferences that failed or that nobody waited for", "method", *MODEL)
-        self.rows = counter("rows", "Texts or images of inferences that did not fail", "method", *MODEL)
-        self.prompt_tokens = counter("prompt_tokens", "Source tokens of inferences that did not fail", *MODEL)
-        self.generation_tokens = counter("generation_tokens", "Tokens of translations", *MODEL)
-        self.cache_hits = counter("cache_hits", "Inferences whose answer was kept, or an equal request's", *MODEL)
-        self.seconds = histogram("e2e_request_latency_seconds", "From arrival to answer", "method", *MODEL)
-        self.first_token = histogram("time_to_first_token_seconds", "From arrival to the first token", *MODEL)
-        self.token = histogram(
-            "time_per_output_token_seconds", "Decoding, for each token of a text", *MODEL, buckets=TOKEN_SECONDS
-        )
-        self.stages = {name: histogram(f"request_{name}_time_seconds", text, *MODEL) for name, text in STAGES.items()}
-
-    @property
-    def of_models(self) -> tuple[Counter | Histogram, ...]:
-        """Those that have a model's labels."""
-        counters = (self.requests, self.inferences, self.failures, self.rows)
-        tokens = (self.prompt_tokens, self.generation_tokens, self.cache_hits)
-        return (*counters, *tokens, self.seconds, self.first_token, self.token, *self.stages.values())
+FIRST_TOKEN, TOKEN = "time_to_first_token_seconds", "time_per_output_token_seconds"
+HISTOGRAMS = {
+    FIRST_TOKEN: "From arrival to the first token",
+    TOKEN: "Decoding, for each token of a text",
+    **{f"request_{stage}_time_seconds": text for stage, text in STAGES.items()},
+}
+OF_STAGE = {stage: f"request_{stage}_time_seconds" for stage in STAGES}
 
 
 class MethodSeries:
     """What one method has of one model."""
 
-    def __init__(self, metrics: RequestMetrics, method: str, labels: Labels) -> None:
-        self.inferences = metrics.inferences.labels(method, *labels)
-        self.failures = metrics.failures.labels(method, *labels)
-        self.rows = metrics.rows.labels(method, *labels)
-        self.seconds = metrics.seconds.labels(method, *labels)
+    __slots__ = ("failures", "inferences", "rows", "seconds")
+
+    def __init__(self) -> None:
+        self.inferences = self.failures = self.rows = 0
+        self.seconds = Tally(SECONDS)
 
 
 class ModelSeries:
-    """What one version of a model has. The series are kept at hand: looking them up each time costs more than counting.
+    """What one version of a model has. The event loop writes it, a scrape's thread reads it; what never occurred is not there."""
 
-    Args:
-        metrics: where they belong.
-        labels: name and version.
-    """
+    def __init__(self) -> None:
+        self.codes: dict[str, dict[str, int]] = {}  # of calls, by method
+        self.methods: dict[str, MethodSeries] = {}
+        self.counters: dict[str, int] = {}
+        self.histograms: dict[str, Tally] = {}
 
-    def __init__(self, metrics: RequestMetrics, labels: Labels) -> None:
-        self._metrics = metrics
-        self._labels = labels
-        self._codes: dict[str, dict[str, Counter]] = {}
-        self._methods: dict[str, MethodSeries] = {}
-        self._histograms: dict[str, Histogram] = {}
-        self._counters: dict[str, Counter] = {}
-
-    def expect(self, method: str) -> dict[str, Counter]:
+    def expect(self, method: str) -> dict[str, int]:
         """Its calls by code; each is shown from now on, with 0."""
-        if method not in self._codes:
-            self._codes[method] = {code: self._metrics.requests.labels(method, *self._labels, code) for code in CODES}
-        return self._codes[method]
+        if method not in self.codes:
+            self.codes[method] = dict.fromkeys(CODES, 0)
+        return self.codes[method]
 
     def end(self, method: str, code: str) -> None:
         """Count a call that has ended."""
-        counter = self.expect(method).get(code) or self._metrics.requests.labels(method, *self._labels, code)
-        counter.inc()
+        codes = self.expect(method)
+        codes[code] = codes.get(code, 0) + 1
 
     def add(self, rpc: Rpc, use: Use, method: str, now: float) -> None:
         """Count an inference that has ended now; times of those that failed would say nothing of the others'."""
-        series = self._methods.get(method) or self._begin(method)
-        series.inferences.inc()
+        series = self.methods.get(method) or self.methods.setdefault(method, MethodSeries())
+        series.inferences += 1
         if use.failed:
-            series.failures.inc()
+            series.failures += 1
             return
-        series.rows.inc(use.rows)
+        series.rows += use.rows
         arrived = _arrival(rpc, use, now)
-        series.seconds.observe(now - arrived)
-        self._counter("prompt_tokens").inc(use.tokens_in)
-        self._counter("cache_hits").inc(use.cached)
+        series.seconds.add(now - arrived)
+        self._count("prompt_tokens", use.tokens_in)
+        self._count("cache_hits", use.cached)
         for stage, (start, end) in use.stages.items():
-            if stage in self._metrics.stages:
-                self._histogram(stage).observe(max(0.0, end - start))
+            if stage in OF_STAGE:
+                self._observe(OF_STAGE[stage], max(0.0, end - start))
         if use.first_token:
             self._add_tokens(use, arrived)
 
-    def remove(self) -> None:
-        """Drop every series."""
-        for metric in self._metrics.of_models:
-            metric.remove_by_labels(dict(zip(MODEL, self._labels, strict=True)))
-
     def _add_tokens(self, use: Use, arrived: float) -> None:
-        self._histogram("first_token").observe(use.first_token - arrived)
-        self._counter("generation_tokens").inc(use.tokens_out)
+        self._observe(FIRST_TOKEN, use.first_token - arrived)
+        self._count("generation_tokens", use.tokens_out)
         start, end = use.stages.get("decode", (0.0, 0.0))
         if use.rows and use.tokens_out and end:
             # The last step of a text ends it and has no token; the first token is the prefill's. So there are as many steps.
-            self._histogram("token").observe((end - start) * use.rows / use.tokens_out)
+            self._observe(TOKEN, (end - start) * use.rows / use.tokens_out)
 
-    def _begin(self, method: str) -> MethodSeries:
-        self._methods[method] = MethodSeries(self._metrics, method, self._labels)
-        return self._methods[method]
+    def _count(self, name: str, more: int) -> None:
+        self.counters[name] = self.counters.get(name, 0) + more
 
-    def _counter(self, name: str) -> Counter:
-        if name not in self._counters:
-            counter: Counter = getattr(self._metrics, name)
-            self._counters[name] = counter.labels(*self._labels)
-        return self._counters[name]
+    def _observe(self, name: str, value: float) -> None:
+        tally = self.histograms.get(name)
+        if tally is None:
+            tally = self.histograms[name] = Tally(TOKEN_SECONDS if name == TOKEN else SECONDS)
+        tally.add(value)
 
-    def _histogram(self, name: str) -> Histogram:
-        if name not in self._histograms:
-            histogram: Histogram = self._metrics.stages.get(name) or getattr(self._metrics, name)
-            self._histograms[name] = histogram.labels(*self._labels)
-        return self._histograms[name]
+
+class RequestCollector(Collector):
+    """Shows them.
+
+    Args:
+        active: calls that have not ended, by method.
+        series: by model and version; of calls without a model by ("", "").
+    """
+
+    def __init__(self, active: Mapping[str, int], series: Mapping[Labels, ModelSeries]) -> None:
+        self._active, self._series = active, series
+
+    def describe(self) -> Iterator[Family]:
+        """Every metric, without samples."""
+        return _families({}, {})
+
+    def collect(self) -> Iterator[Family]:
+        """Every metric as it is now."""
+        return _families(dict(self._active), dict(self._series))
+
+
+def _families(active: Mapping[str, int], of: Mapping[Labels, ModelSeries]) -> Iterator[Family]:
+    yield gauge("num_calls_active", "Calls that have not ended", {(m,): n for m, n in active.items()}, ("method",))
+    calls = {(m, *k, c): n for k, s in of.items() for m, codes in tuple(s.codes.items()) for c, n in tuple(codes.items())}
+    text = "Calls that have ended; without a model where none was found"
+    yield counter("requests", text, calls, (*METHOD, "code"))
+    methods = {(m, *k): series for k, s in of.items() for m, series in tuple(s.methods.items())}
+    for name, text, value in _OF_METHODS:
+        yield counter(name, text, {k: value(series) for k, series in methods.items()}, METHOD)
+    seconds = {k: series.seconds for k, series in methods.items()}
+    yield histogram("e2e_request_latency_seconds", "From arrival to answer", seconds, METHOD)
+    for name, text in COUNTERS.items():
+        yield counter(name, text, {k: s.counters[name] for k, s in of.items() if name in s.counters})
+    for name, text in HISTOGRAMS.items():
+        yield histogram(name, text, {k: s.histograms[name] for k, s in of.items() if name in s.histograms})
+
+
+_OF_METHODS: tuple[tuple[str, str, Callable[[MethodSeries], int]], ...] = (
+    ("inferences", "Work of models: unary calls, messages of streams", lambda series: series.inferences),
+    ("inference_failures", "Inferences that failed or that nobody waited for", lambda series: series.failures),
+    ("rows", "Texts or images of inferences that did not fail", lambda series: series.rows),
+)
 
 
 def _arrival(rpc: Rpc, use: Use, now: float) -> float:
