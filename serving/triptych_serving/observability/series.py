@@ -51,7 +51,7 @@ class MethodSeries:
 
 
 class ModelSeries:
-    """What one version of a model has. The event loop writes it, a scrape's thread reads it; what never occurred is not there."""
+    """What one version of a model has. The event loop writes it, a scrape's thread reads it. What never was is not there."""
 
     def __init__(self) -> None:
         self.codes: dict[str, dict[str, int]] = {}  # of calls, by method
