@@ -53,7 +53,6 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
         return pb.ServerReadyResponse(ready=self._health.ready)
 
     async def ModelReady(self, request: pb.ModelReadyRequest, context: Context) -> pb.ModelReadyResponse:
-        _name(request.name, "name")
         try:
             self._named(request)
         except ServingError:
