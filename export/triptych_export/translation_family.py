@@ -23,7 +23,6 @@ from triptych_export.folding import fold_scales, fuse_norms, head_dim
 from triptych_export.framing import LanguagePair, draw_sentences
 from triptych_export.graph import Graph
 from triptych_export.graphs import Decoding
-from triptych_export.heap import trim_heap
 from triptych_export.parity import Sample, affordable, agreement, check_parity, decode, make_framed_sample, make_sample
 from triptych_export.samples import spread
 from triptych_export.shortlist import (
@@ -40,6 +39,7 @@ from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle import Bundle, open_bundle
 from triptych_serving.constraints import single_tokens
+from triptych_serving.heap import trim_heap
 from triptych_serving.languages import UNDETERMINED
 from triptych_serving.manifest import FORMAT, TRANSLATION
 from triptych_serving.shortlist import read_shortlist

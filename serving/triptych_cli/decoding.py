@@ -57,7 +57,8 @@ def _number(name: str, kind: Any, help_text: str) -> Callable[[Function], Functi
 _NATURAL = click.IntRange(0, 2**32 - 1)  # what the wire can carry
 beam_size = _number("--beam-size", _NATURAL, "Hypotheses kept at each step; 1 is greedy search.")
 length_penalty = _number("--length-penalty", float, "Rank by log-probability / length^this.")
-_OPTIONS = (
+# Every option of Decoding.
+decoding_options = options.several(
     beam_size,
     _number("--patience", float, "End the search with beam size x this finished hypotheses."),
     _number("--num-hypotheses", _NATURAL, "Translations of each text; needs --json."),
@@ -122,13 +123,6 @@ _OPTIONS = (
         show_default=False,
     ),
 )
-
-
-def decoding_options(function: Function) -> Function:
-    """Every option of Decoding."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def take_decoding(asked: dict[str, Any]) -> Decoding:

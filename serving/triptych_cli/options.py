@@ -30,6 +30,17 @@ def kept(name: str) -> Any:
     return click.get_current_context().meta[f"triptych.{name}"]
 
 
+def several(*added: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Options that go together, as one decorator; `--help` shows them in this order."""
+
+    def add(function: Function) -> Function:
+        for one in reversed(added):
+            function = one(function)
+        return function
+
+    return add
+
+
 models = option(
     "--models", type=click.Path(path_type=Path), default=None, help="Model repository.  [default: the embedded models]"
 )
@@ -43,7 +54,8 @@ precision = option("--precision", default=None, help="fp32 or int8.  [default: t
 # Kept where `connecting` finds them: how a server is reached is no concern of the verbs that ask it.
 _connection = {"expose_value": False, "callback": keep, "show_default": False, "default": None}
 _file = click.Path(path_type=Path)
-_connection_options = [
+# How to connect to a server; `connecting.connect` does.
+connection = several(
     option("--tls/--no-tls", help="Encrypt.  [default: where one of the next three is given]", **_connection),
     option(
         "--tls-ca", type=_file, help="Trust servers with a certificate of these CAs (PEM), not the usual ones.", **_connection
@@ -63,14 +75,7 @@ _connection_options = [
         callback=keep,
         help="Send the API key without TLS to other machines too.",
     ),
-]
-
-
-def connection(function: Function) -> Function:
-    """How to connect to a server; `connecting.connect` does."""
-    for add in reversed(_connection_options):
-        function = add(function)
-    return function
+)
 
 
 def server(function: Function) -> Function:

@@ -228,7 +228,7 @@ class Engine:
             return worker.lane(kind)
         except Exception as error:  # whatever it is, the server must live on
             logger.error("a lane for %s cannot be made: %s", kind.value, error, exc_info=error)
-            cause = error if isinstance(error, ServingError) else EngineError(f"the runtime failed: {error}")
+            cause = error if isinstance(error, ServingError) else EngineError.of(error)
             with self._changed:
                 for job in plan.join:
                     self._fail(job.call, cause)
@@ -292,7 +292,7 @@ class Engine:
         """The runtime failed: rows that shared a batch are tried once more alone, a row that was alone has its answer."""
         jobs = list(dict.fromkeys((*lane.jobs, *joining)))
         logger.error("a batch of %d rows failed: %s", len(jobs), error, exc_info=error)
-        cause = error if isinstance(error, EngineError) else EngineError(f"the runtime failed: {error}")
+        cause = EngineError.of(error)
         lane.leave(tuple(lane.jobs))
         with self._changed:
             for job in jobs:

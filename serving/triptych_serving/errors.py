@@ -73,6 +73,11 @@ class CancelledError(ServingError):
 class EngineError(ServingError):
     status = "INTERNAL"
 
+    @classmethod
+    def of(cls, error: Exception) -> "EngineError":
+        """Whatever went wrong in an engine, as one."""
+        return error if isinstance(error, cls) else cls(f"the runtime failed: {error}")
+
 
 class UnauthenticatedError(ServingError):
     status = "UNAUTHENTICATED"

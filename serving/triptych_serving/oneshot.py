@@ -268,7 +268,7 @@ class OneShotEngine:
     def _recover(self, tickets: tuple[Ticket, ...], error: Exception) -> None:
         """The runtime failed: items that shared a batch are tried once more alone, an item that was alone has its answer."""
         logger.error("a batch of %d items failed: %s", len(tickets), error, exc_info=error)
-        cause = error if isinstance(error, EngineError) else EngineError(f"the runtime failed: {error}")
+        cause = EngineError.of(error)
         with self._changed:
             self._items -= len(tickets)
             for ticket in tickets:

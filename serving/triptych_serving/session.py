@@ -57,7 +57,7 @@ class Binding:
         try:
             self._run(self._binding, None)
         except RUN_ERRORS as error:
-            raise EngineError(f"the runtime failed: {error}") from error
+            raise EngineError.of(error) from error
 
 
 class Session:
@@ -110,7 +110,7 @@ class Session:
         try:
             results: list[Array] = self._session.run(names, dict(inputs))
         except RUN_ERRORS as error:
-            raise EngineError(f"the runtime failed: {error}") from error
+            raise EngineError.of(error) from error
         return [np.asarray(result) for result in results]
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Binding:

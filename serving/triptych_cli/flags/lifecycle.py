@@ -14,33 +14,32 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 SECONDS = click.FloatRange(min=0)
 
 
-def flags(function: Function) -> Function:
-    """Add them to a command."""
-    delay = options.option(
+flags = options.several(
+    options.option(
         "--drain-delay-secs",
         type=SECONDS,
         default=0.0,
         help="Once asked to stop, tell health checks so and go on for this long before requests are refused.",
-    )
-    timeout = options.option(
+    ),
+    options.option(
         "--exit-timeout-secs",
         type=SECONDS,
         default=30.0,
         help="From the signal to the end, the delay included; what still runs then is given up.",
-    )
-    age = options.option(
+    ),
+    options.option(
         "--grpc-max-connection-age-secs",
         type=SECONDS,
         default=600.0,
         help="Close older connections once their calls are done, so that clients find new replicas; 0: never.",
-    )
-    grace = options.option(
+    ),
+    options.option(
         "--grpc-max-connection-age-grace-secs",
         type=SECONDS,
         default=0.0,
         help="Cut calls that take longer than this beyond the connection's age; 0: none.",
-    )
-    return delay(timeout(age(grace(function))))
+    ),
+)
 
 
 def read(values: dict[str, Any]) -> "LifecycleOptions":

@@ -16,37 +16,29 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 COUNT = click.IntRange(min=1)
 
 
-def flags(function: Function) -> Function:
-    """Add them to a command."""
-    for add in reversed(
-        [
-            options.option("--max-queue-requests", type=COUNT, default=4_096, help="Requests that may wait for a model."),
-            options.option("--max-queue-rows", type=COUNT, default=16_384, help="Their rows, one for each sentence."),
-            options.option("--max-queue-tokens", type=COUNT, default=1_048_576, help="Their tokens."),
-            options.option(
-                "--max-queue-secs",
-                type=click.FloatRange(min=0),
-                default=0.0,
-                help="Refuse a request whose wait is expected to be longer; 0: however long it is.",
-            ),
-            options.option(
-                "--refuse-late/--no-refuse-late",
-                default=True,
-                help="Refuse a request at once if it is not expected to be answered before its deadline.",
-            ),
-            options.option(
-                "--max-requests-per-client",
-                type=click.IntRange(min=0),
-                default=0,
-                help="Calls at a time of one API key, certificate or else address; a stream is one; 0: any number.",
-            ),
-            options.option(
-                "--max-message-bytes", type=click.IntRange(min=1024), default=64 << 20, help="Largest request or response."
-            ),
-        ]
-    ):
-        function = add(function)
-    return function
+flags = options.several(
+    options.option("--max-queue-requests", type=COUNT, default=4_096, help="Requests that may wait for a model."),
+    options.option("--max-queue-rows", type=COUNT, default=16_384, help="Their rows, one for each sentence."),
+    options.option("--max-queue-tokens", type=COUNT, default=1_048_576, help="Their tokens."),
+    options.option(
+        "--max-queue-secs",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        help="Refuse a request whose wait is expected to be longer; 0: however long it is.",
+    ),
+    options.option(
+        "--refuse-late/--no-refuse-late",
+        default=True,
+        help="Refuse a request at once if it is not expected to be answered before its deadline.",
+    ),
+    options.option(
+        "--max-requests-per-client",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Calls at a time of one API key, certificate or else address; a stream is one; 0: any number.",
+    ),
+    options.option("--max-message-bytes", type=click.IntRange(min=1024), default=64 << 20, help="Largest request or response."),
+)
 
 
 def read(values: dict[str, Any]) -> "LimitOptions":

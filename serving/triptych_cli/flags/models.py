@@ -19,7 +19,7 @@ CONTROLS = ("none", "poll", "explicit")
 WARM_UPS = ("none", "usual", "all")
 POLL_SECONDS = 15.0
 
-FLAGS = (
+flags = options.several(
     options.models,
     options.option("--model", default="", help="Serve only this model.  [default: all]", show_default=False),
     options.option(
@@ -48,13 +48,6 @@ FLAGS = (
         show_default=False,
     ),
 )
-
-
-def flags(function: Function) -> Function:
-    """Add them to a command."""
-    for flag in reversed(FLAGS):
-        function = flag(function)
-    return function
 
 
 def read(values: dict[str, Any]) -> RepositoryOptions:

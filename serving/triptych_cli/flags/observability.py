@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 ENDPOINT = re.compile(r"https?://[^/\s]+:\d{1,5}/?")
 
-FLAGS = (
+flags = options.several(
     options.option("--metrics/--no-metrics", default=True, help="Serve /metrics, /healthz and /readyz over HTTP."),
     options.option(
         "--metrics-port", type=click.IntRange(0, 65_535), default=8002, help="Of metrics and probes; 0: any free one."
@@ -39,13 +39,6 @@ FLAGS = (
     options.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How log lines look."),
     options.option("--access-log/--no-access-log", default=False, help="Log a line for each call."),
 )
-
-
-def flags(function: Function) -> Function:
-    """Add them to a command."""
-    for flag in reversed(FLAGS):
-        function = flag(function)
-    return function
 
 
 def read(values: dict[str, Any], host: str) -> ObservabilityOptions:

@@ -15,18 +15,17 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def flags(function: Function) -> Function:
-    """Add them to a command."""
-    cache = options.option(
+flags = options.several(
+    options.option(
         "--response-cache-bytes",
         type=click.IntRange(min=0),
         default=0,
         help="Memory for answers that are kept for when the same is asked again; 0 keeps none.",
-    )
-    deduplicate = options.option(
+    ),
+    options.option(
         "--deduplicate/--no-deduplicate", default=False, help="Compute equal requests that are in flight together once."
-    )
-    return cache(deduplicate(function))
+    ),
+)
 
 
 def read(values: dict[str, Any]) -> RepeatOptions:

@@ -16,30 +16,20 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
 
 
-def flags(function: Function) -> Function:
-    """Add them to a command."""
-    for add in reversed(
-        [
-            options.option("--tls-cert", type=FILE, default=None, help="Certificate and intermediate ones, PEM; turns TLS on."),
-            options.option("--tls-key", type=FILE, default=None, help="The certificate's key, PEM."),
-            options.option(
-                "--tls-client-ca", type=FILE, default=None, help="Take only clients with a certificate of these CAs."
-            ),
-            options.option("--api-keys", type=FILE, default=None, help="Take only callers with a key of this file."),
-            options.option(
-                "--allow-plaintext-keys", is_flag=True, help="Take API keys without TLS: a proxy in front does that."
-            ),
-            options.option("--allow-admin", is_flag=True, help="Let every caller load and unload models."),
-            options.option(
-                "--admin-client",
-                multiple=True,
-                metavar="NAME",
-                help="Let the client with this name in its certificate load and unload models; may be repeated.",
-            ),
-        ]
-    ):
-        function = add(function)
-    return function
+flags = options.several(
+    options.option("--tls-cert", type=FILE, default=None, help="Certificate and intermediate ones, PEM; turns TLS on."),
+    options.option("--tls-key", type=FILE, default=None, help="The certificate's key, PEM."),
+    options.option("--tls-client-ca", type=FILE, default=None, help="Take only clients with a certificate of these CAs."),
+    options.option("--api-keys", type=FILE, default=None, help="Take only callers with a key of this file."),
+    options.option("--allow-plaintext-keys", is_flag=True, help="Take API keys without TLS: a proxy in front does that."),
+    options.option("--allow-admin", is_flag=True, help="Let every caller load and unload models."),
+    options.option(
+        "--admin-client",
+        multiple=True,
+        metavar="NAME",
+        help="Let the client with this name in its certificate load and unload models; may be repeated.",
+    ),
+)
 
 
 def read(values: dict[str, Any]) -> "SecurityOptions":

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from triptych_cli.main import main
+from triptych_serving import server
+from triptych_serving.server import ServerOptions
 
 
 @dataclass(frozen=True)
@@ -49,3 +51,15 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
         return Result(code or 0, *capfd.readouterr())
 
     return run_command
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerOptions]:
+    """What servers would have been started with."""
+    served: list[ServerOptions] = []
+
+    async def serve(options: ServerOptions) -> None:
+        served.append(options)
+
+    monkeypatch.setattr(server, "serve", serve)
+    return served

@@ -2,22 +2,9 @@
 
 import pytest
 
-from triptych_serving import server
 from triptych_serving.server import ServerOptions
 
 from .conftest import Run
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerOptions]:
-    """What servers would have been started with."""
-    served: list[ServerOptions] = []
-
-    async def serve(options: ServerOptions) -> None:
-        served.append(options)
-
-    monkeypatch.setattr(server, "serve", serve)
-    return served
 
 
 def test_threads_of_encoders_are_left_to_the_models(run: Run, served: list[ServerOptions]) -> None:

@@ -2,23 +2,10 @@
 
 import pytest
 
-from triptych_serving import server
 from triptych_serving.repeats import RepeatOptions
 from triptych_serving.server import ServerOptions
 
 from .conftest import Run
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerOptions]:
-    """What servers would have been started with."""
-    served: list[ServerOptions] = []
-
-    async def serve(options: ServerOptions) -> None:
-        served.append(options)
-
-    monkeypatch.setattr(server, "serve", serve)
-    return served
 
 
 @pytest.mark.parametrize(
