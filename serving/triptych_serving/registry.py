@@ -53,11 +53,6 @@ class Loaded:
         """As requests name it."""
         return str(self.entry.version)
 
-    @property
-    def reason(self) -> str:
-        """Of the state, where there is something to say."""
-        return self.fault
-
     def is_called(self, version: str) -> bool:
         """A request that names this version or label means it."""
         return version == self.version or version in self.labels

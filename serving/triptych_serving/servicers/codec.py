@@ -134,7 +134,7 @@ def score_to(score: Score) -> translation_pb2.TranslationScore:
 def model_to(loaded: Loaded) -> model_pb2.Model:
     """One version of a model of the repository."""
     message = model_pb2.Model(name=loaded.name, version=loaded.version, state=STATES[loaded.state])
-    message.state_message = loaded.reason
+    message.state_message = loaded.fault
     message.version_labels.extend(loaded.labels)
     model = loaded.model
     if model is None:

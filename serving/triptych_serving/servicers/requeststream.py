@@ -12,7 +12,7 @@ Response = TypeVar("Response")
 class RequestStream(ABC, Generic[Request, Response]):
     """One call's requests. A caller that does not read is not read from either: gRPC's flow control holds it back.
 
-    What `_begin` makes of a request raises nothing, puts its responses into `_responses`, and sees to it that `_room` is released.
+    What `_begin` makes of a request raises nothing, puts responses into `_responses`, and sees to it that `_room` is released.
 
     Args:
         in_flight: requests that are read and not yet answered.

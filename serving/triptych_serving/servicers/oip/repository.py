@@ -49,7 +49,7 @@ def version_from(given: Mapping[str, pb.ModelRepositoryParameter], ignored: tupl
 
 
 def _row(loaded: Loaded) -> pb.RepositoryIndexResponse.ModelIndex:
-    reason = "unloaded" if loaded.state is State.UNLOADED and not loaded.reason else loaded.reason
+    reason = loaded.fault or ("unloaded" if loaded.state is State.UNLOADED else "")
     return pb.RepositoryIndexResponse.ModelIndex(
         name=loaded.name, version=loaded.version, state=STATES[loaded.state], reason=reason
     )
