@@ -1,0 +1,130 @@
+"""What every format can do, and how to find the one that a document has.
+
+A reader parses bytes into units and remembers where each stood; the document writes translations into these places and leaves
+every other byte as it was. Formats never talk to models.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Protocol
+
+from triptych_documents.errors import UnknownFormatError
+from triptych_documents.findings import Finding
+from triptych_documents.unit import Piece, Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """What of a document is translated, and how it is read; each format looks at what concerns it.
+
+    Args:
+        source_language: BCP 47; "" where nobody said. Formats that name their languages check or fill it in.
+        target_language: likewise.
+        encoding: of text formats; "" finds out: a byte order mark, what the document says, else UTF-8.
+        columns: of CSV and TSV: names of the header or numbers from 1.
+        header: of CSV and TSV: the first record has names. None finds out: it has where `columns` are names.
+        keys: of JSON and YAML: dotted paths with `*` (one member) and `**` (any depth); only these are translated. Empty: all.
+        skip_keys: likewise: these are not.
+        wrapped: of plain text: lines are broken at a width, so paragraphs are translated as a whole and wrapped again. None
+            finds out for each paragraph.
+        retranslate: of PO and XLIFF: translate what has a translation already, too.
+        mark_fuzzy: of PO: flag what was translated as fuzzy (of XLIFF: state needs-review-translation).
+    """
+
+    source_language: str = ""
+    target_language: str = ""
+    encoding: str = ""
+    columns: tuple[str, ...] = ()
+    header: bool | None = None
+    keys: tuple[str, ...] = ()
+    skip_keys: tuple[str, ...] = ()
+    wrapped: bool | None = None
+    retranslate: bool = False
+    mark_fuzzy: bool = False
+
+
+class Document(Protocol):
+    """A document that has been read."""
+
+    @property
+    def units(self) -> Sequence[Unit]:
+        """In the document's order."""
+        ...
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What reading it brought to light."""
+        ...
+
+    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
+        """The document with other pieces in the places of these units, named by their index; the others stay as they are.
+
+        A unit whose pieces are equal to its own stays byte for byte. Codes among the pieces are the unit's own, each of them
+        once, an opening one before the one that closes it.
+
+        Raises:
+            DocumentError: the document's encoding has no such character, and no way to write it.
+        """
+        ...
+
+
+class Format(Protocol):
+    """Reads documents of one kind; a module has one, named FORMAT."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self, data: bytes, options: ReadOptions) -> Document:
+        """Raises DocumentError: it cannot be read, or an option cannot be used."""
+        ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How documents of a format are known."""
+
+    name: str
+    module: str  # imported when it is needed first
+    suffixes: tuple[str, ...]
+    mime_types: tuple[str, ...]  # the first is its own
+
+
+KINDS = (
+    Kind("text", "plain", (".txt", ".text"), ("text/plain",)),
+    Kind("markdown", "markdown", (".md", ".markdown"), ("text/markdown",)),
+    Kind("html", "html", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
+    Kind("docx", "docx", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)),
+    Kind("odt", "odt", (".odt",), ("application/vnd.oasis.opendocument.text",)),
+    Kind("srt", "srt", (".srt",), ("application/x-subrip",)),
+    Kind("vtt", "vtt", (".vtt",), ("text/vtt",)),
+    Kind("po", "po", (".po", ".pot"), ("text/x-gettext-translation",)),
+    Kind("xliff", "xliff", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
+    Kind("json", "json", (".json",), ("application/json",)),
+    Kind("yaml", "yaml", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
+    Kind("csv", "csv", (".csv",), ("text/csv",)),
+    Kind("tsv", "tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
+)
+
+
+def kind_of(name: str = "", path: str = "", mime_type: str = "") -> Kind:
+    """By the format's name, else by media type, else by the path's suffix.
+
+    Raises:
+        UnknownFormatError: none of them says.
+    """
+    media = mime_type.partition(";")[0].strip().lower()
+    suffix = PurePath(path).suffix.lower()
+    for kind in KINDS:
+        if kind.name == name if name else media in kind.mime_types if media else suffix in kind.suffixes:
+            return kind
+    asked = f"format {name!r}" if name else f"media type {media!r}" if media else f"{path!r}"
+    known = ", ".join(kind.name for kind in KINDS)
+    raise UnknownFormatError(f"{asked} is not a document that can be translated; formats: {known}")
+
+
+def open_format(kind: Kind) -> Format:
+    """Its reader."""
+    found: Format = importlib.import_module(f"triptych_documents.formats.{kind.module}").FORMAT
+    return found
