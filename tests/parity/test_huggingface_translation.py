@@ -66,7 +66,7 @@ PAIRS = {
 }
 # Where config.json has settings for a task, which `generate` itself does not read, they are in the generation_config.json too.
 GENERATION = {"t5 translator": {"num_beams": 4, "max_length": 32, "early_stopping": True}}
-FIRST = ("marian tied", "bart tied", "mbart50 tied", "m2m100 tied", "t5 tied")  # the others are their relatives
+FIRST = ("marian tied", "t5 tied")  # most unlike each other; the full tier has all
 
 
 def cases() -> Iterator[Case]:
@@ -174,7 +174,7 @@ def assert_same(expected: Sequence[Tokens], found: Sequence[Tokens], close: Set[
 
 
 @pytest.mark.parametrize("case", [next(case for case in cases() if case.name == name) for name in FIRST], ids=str)
-def test_each_family_answers_as_transformers_does(case: Case, tmp_path: Path) -> None:
+def test_families_answer_as_transformers_does(case: Case, tmp_path: Path) -> None:
     compare(case, tmp_path, TEXTS[:FEW])
 
 
