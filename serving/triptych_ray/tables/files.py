@@ -1,0 +1,235 @@
+"""Kinds of files: how they are cut into chunks, read and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
+from triptych_ray.tables.chunk import Chunk
+from triptych_ray.tables.options import TableOptions
+from triptych_ray.tables.storage import Storage
+
+Texts = Sequence[str | None]  # None: there is nothing to translate
+
+
+class Rows(Protocol):
+    """The rows of a chunk."""
+
+    @property
+    def texts(self) -> Texts:
+        """Their texts."""
+        ...
+
+    def write(self, translations: Texts, stream: Any) -> None:
+        """The part file: the rows with these translations."""
+        ...
+
+
+class Kind(Protocol):
+    """A kind of file."""
+
+    def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
+        """Of a whole file, in order; one without rows if it has none. Raises DocumentError: it cannot be read."""
+        ...
+
+    def read(self, chunk: Chunk, options: TableOptions) -> Rows:
+        """Raises DocumentError: a row cannot be read."""
+        ...
+
+    def join(self, parts: Sequence[Storage], stream: Any) -> None:
+        """One file of its parts."""
+        ...
+
+
+def kind_of(file: Storage) -> Kind:
+    """By the name's ending. Raises UnknownFormatError."""
+    for endings, kind in KINDS.items():
+        if file.name.lower().endswith(endings):
+            return kind
+    known = ", ".join(ending for endings in KINDS for ending in endings)
+    raise UnknownFormatError(f"{file.place}: not a table of texts; known endings: {known}")
+
+
+@dataclass(frozen=True)
+class LineRows:
+    """Lines of text, each with its ending."""
+
+    lines: Sequence[str]
+
+    @property
+    def texts(self) -> Texts:
+        return [line.rstrip("\r\n") for line in self.lines]
+
+    def write(self, translations: Texts, stream: Any) -> None:
+        for line, translation in zip(self.lines, translations, strict=True):
+            end = line[len(line.rstrip("\r\n")) :]
+            text = "" if translation is None else " ".join(translation.splitlines())  # a line in, a line out
+            stream.write((text + end).encode())
+
+
+@dataclass(frozen=True)
+class ObjectRows:
+    """JSON objects, one a line."""
+
+    objects: Sequence[dict[str, Any] | None]  # None: a blank line
+    options: TableOptions
+
+    @property
+    def texts(self) -> Texts:
+        return [None if one is None else one.get(self.options.column) for one in self.objects]
+
+    def write(self, translations: Texts, stream: Any) -> None:
+        for one, translation in zip(self.objects, translations, strict=True):
+            line = "" if one is None else json.dumps({**one, self.options.output_column: translation}, ensure_ascii=False)
+            stream.write((line + "\n").encode())
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of a Parquet file."""
+
+    table: pa.Table
+    options: TableOptions
+
+    @property
+    def texts(self) -> Texts:
+        texts: list[str | None] = self.table.column(self.options.column).to_pylist()
+        return texts
+
+    def write(self, translations: Texts, stream: Any) -> None:
+        name, column = self.options.output_column, pa.array(translations, pa.string())
+        table = self.table
+        known = table.schema.get_field_index(name)
+        table = table.append_column(name, column) if known < 0 else table.set_column(known, name, column)
+        pq.write_table(table, stream)
+
+
+class Lines:
+    """Plain lines, each a text."""
+
+    def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
+        found: list[Chunk] = []
+        start = 0
+        with file.files.open_input_stream(file.path) as stream:
+            lines = _lines(stream)
+            while sizes := [len(line) for line in islice(lines, options.rows)]:
+                found.append(Chunk(file.place, len(found), start, len(sizes)))
+                start += sum(sizes)
+        return found or [Chunk(file.place, 0, 0, 0)]
+
+    def read(self, chunk: Chunk, options: TableOptions) -> Rows:
+        return LineRows([line for _, line in self._read(chunk)])
+
+    def join(self, parts: Sequence[Storage], stream: Any) -> None:
+        for part in parts:
+            with part.files.open_input_stream(part.path) as source:
+                while block := source.read(1 << 20):
+                    stream.write(block)
+
+    def _read(self, chunk: Chunk) -> Iterator[tuple[str, str]]:
+        """Each line with its place."""
+        file = Storage(chunk.path)
+        with file.files.open_input_file(file.path) as stream:
+            stream.seek(chunk.start)
+            for number, line in enumerate(islice(_lines(stream), chunk.rows), 1):
+                where = f"{chunk.path}: line {number} of chunk {chunk.number}, which starts at byte {chunk.start}"
+                try:
+                    yield where, line.decode("utf-8-sig" if chunk.start == 0 and number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise DamagedDocumentError(f"not UTF-8 at byte {error.start} of the line", where) from error
+
+
+class Objects(Lines):
+    """JSON lines."""
+
+    def read(self, chunk: Chunk, options: TableOptions) -> Rows:
+        return ObjectRows([_object(line, options.column, where) for where, line in self._read(chunk)], options)
+
+
+class Tables:
+    """Parquet."""
+
+    def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
+        with file.files.open_input_file(file.path) as stream, _open(stream, file.place) as source:
+            schema = source.schema_arrow
+            kind = schema.field(options.column).type if options.column in schema.names else None
+            if kind is None or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                has = ", ".join(f"{field.name} ({field.type})" for field in schema)
+                raise DamagedDocumentError(f"no column {options.column!r} of strings; it has: {has}", file.place)
+            total = source.metadata.num_rows
+        starts = range(0, total, options.rows) or (0,)
+        return [Chunk(file.place, number, start, min(options.rows, total - start)) for number, start in enumerate(starts)]
+
+    def read(self, chunk: Chunk, options: TableOptions) -> Rows:
+        file = Storage(chunk.path)
+        with file.files.open_input_file(file.path) as stream, _open(stream, file.place) as source:
+            return TableRows(_slice(source, chunk), options)
+
+    def join(self, parts: Sequence[Storage], stream: Any) -> None:
+        writer = None
+        for part in parts:
+            table = pq.read_table(part.path, filesystem=part.files)
+            writer = writer or pq.ParquetWriter(stream, table.schema)
+            writer.write_table(table)
+        assert writer is not None, "a file has a chunk at least"
+        writer.close()
+
+
+def _lines(stream: Any) -> Iterator[bytes]:
+    """With their endings; only a line feed ends one."""
+    rest = b""
+    while block := stream.read(1 << 20):
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest
+
+
+def _object(line: str, column: str, where: str) -> dict[str, Any] | None:
+    if not line.strip():
+        return None
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise DamagedDocumentError(f"not JSON: {error}", where) from error
+    if not isinstance(value, dict):
+        raise DamagedDocumentError("not a JSON object", where)
+    text = value.get(column)
+    if text is not None and not isinstance(text, str):
+        raise DamagedDocumentError(f"{column!r} is {type(text).__name__}, must be a string or null", where)
+    return value
+
+
+def _open(stream: Any, place: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(stream)
+    except pa.ArrowInvalid as error:
+        raise DamagedDocumentError(f"not a Parquet file: {error}", place) from error
+
+
+def _slice(source: pq.ParquetFile, chunk: Chunk) -> pa.Table:
+    """Only the row groups that it touches are read."""
+    groups: list[int] = []
+    before = first = 0
+    for group in range(source.num_row_groups):
+        rows = source.metadata.row_group(group).num_rows
+        if before < chunk.start + max(1, chunk.rows) and before + rows > chunk.start:
+            first = first if groups else before
+            groups.append(group)
+        before += rows
+    table = source.read_row_groups(groups) if groups else source.schema_arrow.empty_table()
+    return table.slice(chunk.start - first, chunk.rows)
+
+
+KINDS: dict[tuple[str, ...], Kind] = {
+    (".parquet",): Tables(),
+    (".jsonl", ".ndjson"): Objects(),
+    (".txt", ".text"): Lines(),
+}

@@ -1,0 +1,156 @@
+"""The driver: which chunks are missing, who translates them, which files are complete."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from triptych_documents.errors import DocumentError
+from triptych_documents.format import kind_of as format_of
+from triptych_ray.tables.chunk import Chunk
+from triptych_ray.tables.files import kind_of
+from triptych_ray.tables.options import TableOptions
+from triptych_ray.tables.parts import Parts
+from triptych_ray.tables.worker import Worker
+
+AT_ONCE = 2  # chunks of a worker: the engine works on one while another is read or written
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is."""
+
+    chunks: int  # done
+    of_chunks: int
+    rows: int  # done
+    of_rows: int
+    files: int  # complete
+    of_files: int
+
+
+@dataclass
+class TableReport:
+    """What became of a job's files."""
+
+    files: dict[str, str] = field(default_factory=dict)  # input to output, complete ones
+    skipped: list[str] = field(default_factory=list)  # complete before it began
+    failed: dict[str, list[str]] = field(default_factory=dict)  # input to what is wrong with it
+    findings: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # input to its findings
+    rows: int = 0  # translated by this run
+
+
+def run(options: TableOptions, on_progress: Callable[[Progress], None] = lambda _: None) -> TableReport:
+    """Translate what is not translated yet, on the cluster that Ray is connected to, or a local one.
+
+    Raises:
+        DocumentError: two inputs would have one output, or there is no such format.
+        RayError: the cluster failed as a whole; what was done is kept.
+    """
+    _check(options)
+    report, waiting = TableReport(), _Waiting(options)
+    for path in options.paths:
+        waiting.add(path, report)
+    for path, result in _translated(options, waiting.missing):
+        waiting.take(path, result, report)
+        on_progress(waiting.progress(report))
+    return report
+
+
+class _Waiting:
+    """Files that are not complete, with their chunks."""
+
+    def __init__(self, options: TableOptions) -> None:
+        self.missing: list[Chunk] = []
+        self._options = options
+        self._counts: dict[str, int] = {}  # chunks of each file
+        self._left: dict[str, set[int]] = {}
+        self._sizes: dict[tuple[str, int], int] = {}
+        self._total = 0
+
+    def add(self, path: str, report: TableReport) -> None:
+        parts = Parts(self._options, path)
+        try:
+            if parts.is_done:
+                report.skipped.append(path)
+                report.findings[path] = parts.findings
+                return
+            chunks = kind_of(parts.source).chunks(parts.source, self._options)
+        except (DocumentError, OSError) as error:
+            report.failed[path] = [str(error)]
+            return
+        missing = [chunk for chunk in chunks if not parts.part(chunk.number).is_file]
+        self._counts[path], self._left[path] = len(chunks), {chunk.number for chunk in missing}
+        self.missing += missing
+        self._total += sum(chunk.rows for chunk in missing)
+        if not missing:
+            self._finish(path, report)
+
+    def take(self, path: str, result: dict[str, Any], report: TableReport) -> None:
+        if error := result.get("error"):
+            report.failed.setdefault(path, []).append(error)
+            return
+        report.rows += result["rows"]
+        self._left[path].discard(result["number"])
+        if not self._left[path]:
+            self._finish(path, report)
+
+    def progress(self, report: TableReport) -> Progress:
+        left = sum(map(len, self._left.values()))
+        complete = len(report.files) + len(report.skipped)
+        return Progress(
+            len(self.missing) - left, len(self.missing), report.rows, self._total, complete, len(self._options.paths)
+        )
+
+    def _finish(self, path: str, report: TableReport) -> None:
+        parts = Parts(self._options, path)
+        parts.finish(self._counts[path])
+        report.files[path] = parts.output.place
+        report.findings[path] = parts.findings
+
+
+def _translated(options: TableOptions, chunks: Sequence[Chunk]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What became of each chunk, in the order in which they are done."""
+    if not chunks:
+        return
+    import ray.data  # noqa: PLC0415 slow
+
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    workers, cpus, gpus = _shares(options, ray.nodes())
+    rows = [{"path": c.path, "number": c.number, "start": c.start, "rows": c.rows} for c in chunks]
+    results = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+        Worker,
+        fn_constructor_args=(options, cpus),
+        batch_size=1,
+        concurrency=min(workers, len(rows)),
+        num_cpus=cpus,
+        num_gpus=gpus,
+        max_concurrency=AT_ONCE,
+    )
+    for row in results.iter_rows():
+        yield row["path"], json.loads(row["report"])
+
+
+def _shares(options: TableOptions, nodes: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
+    """Workers, and the CPUs and GPUs of each."""
+    resources = [node["Resources"] for node in nodes if node["Alive"]]
+    gpus = int(sum(each.get("GPU", 0) for each in resources))
+    if gpus:
+        return options.workers or gpus, options.cpus or 1, 1
+    counts = [int(each["CPU"]) for each in resources if each.get("CPU", 0) >= 1]
+    cpus = options.cpus or min(counts, default=1)
+    return options.workers or max(1, sum(count // cpus for count in counts)), cpus, 0
+
+
+def _check(options: TableOptions) -> None:
+    format_of(name=options.format)
+    names: dict[str, list[str]] = defaultdict(list)
+    for path in options.paths:
+        names[Parts(options, path).source.name].append(path)
+    for name, paths in names.items():
+        if len(paths) > 1:
+            raise DocumentError(f"{' and '.join(paths)} would both be written to {name} in {options.out}")

@@ -1,0 +1,69 @@
+"""What a job on a cluster does."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from triptych_documents.rules import Rules
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineChoice:
+    """Which model, and how it decodes."""
+
+    models: str = ""  # repository, at the same place on every node; empty: the embedded models
+    model: str = ""
+    precision: str = ""  # empty: the bundle's own
+    source_language: str = ""
+    target_language: str = ""
+    decoding: Mapping[str, Any] = field(default_factory=dict)  # of triptych_serving.options.DecodingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """What a job does.
+
+    Args:
+        paths: input files, local or as URIs that pyarrow knows (`s3://`); every node must reach them.
+        out: folder of the output files, likewise; each has its input's name.
+        column: of Parquet and JSON lines: what is translated.
+        output_column: where the translation goes.
+        format: what a text is: a document of this format.
+        rows: of a chunk: what one task translates, and what is lost when a worker dies.
+        workers: engines; 0: one on each GPU, or on each node where there are none.
+        cpus: of each engine; 0: as many as a node has, or 1 beside a GPU.
+        rules: for all texts.
+        engine: which model, and how it decodes.
+
+    Raises:
+        ValueError: a number is out of range, or the columns are one.
+    """
+
+    paths: tuple[str, ...]
+    out: str
+    column: str = "text"
+    output_column: str = "translation"
+    format: str = "text"
+    rows: int = 1_000
+    workers: int = 0
+    cpus: int = 0
+    rules: Rules = field(default_factory=Rules)
+    engine: EngineChoice = field(default_factory=EngineChoice)
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows", 1), ("workers", 0), ("cpus", 0)):
+            if (value := getattr(self, name)) < least:
+                raise ValueError(f"{name} is {value}, must be {least} or more")
+        if self.column == self.output_column:
+            raise ValueError(f"output_column is {self.column!r}, which is the column that is translated")
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for jobs that make the same of a file: their parts may be mixed."""
+        told = asdict(self)
+        for name in ("paths", "out", "workers", "cpus"):
+            del told[name]
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]

@@ -1,0 +1,82 @@
+"""An engine on one device of the cluster, and what it does with chunks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from triptych_documents.errors import DocumentError
+from triptych_documents.format import kind_of as format_of
+from triptych_documents.format import open_format
+from triptych_ray.tables.chunk import Chunk
+from triptych_ray.tables.files import kind_of
+from triptych_ray.tables.options import EngineChoice, TableOptions
+from triptych_ray.tables.parts import Parts
+from triptych_ray.tables.texts import Translated, translate_texts
+from triptych_ray.tables.translating import Translating
+from triptych_serving.engine import EngineOptions
+from triptych_serving.errors import ServingError
+from triptych_serving.registry import Wish, load_registry
+from triptych_serving.translator import TranslatorOptions
+
+
+class Worker:
+    """Loads the model once. Ray Data calls it with chunks, several at a time so that the engine never waits for a file.
+
+    Args:
+        options: of the job.
+        cpus: threads of the engine.
+    """
+
+    def __init__(self, options: TableOptions, cpus: int) -> None:
+        self._options = options
+        self._format = open_format(format_of(name=options.format))
+        self._registry, self._translating = _open(options.engine, cpus)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """One row says what became of one chunk."""
+        chunks = [Chunk(str(path), *map(int, numbers)) for path, *numbers in zip(*_columns(batch), strict=True)]
+        reports = [json.dumps(self._translate(chunk)) for chunk in chunks]
+        return {"path": np.array([chunk.path for chunk in chunks]), "report": np.array(reports)}
+
+    def _translate(self, chunk: Chunk) -> dict[str, Any]:
+        options, parts = self._options, Parts(self._options, chunk.path)
+        try:
+            rows = kind_of(parts.source).read(chunk, options)
+            found = translate_texts(rows.texts, self._format, options.rules, self._translating)
+        except (DocumentError, ServingError) as error:
+            return {"number": chunk.number, "error": str(error)}
+        parts.write(chunk.number, lambda stream: rows.write([one.text for one in found], stream), _findings(chunk, found))
+        return {"number": chunk.number, "rows": len(found)}
+
+
+def _columns(batch: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(batch[name] for name in ("path", "number", "start", "rows"))
+
+
+def _findings(chunk: Chunk, found: list[Translated]) -> list[dict[str, Any]]:
+    return [
+        {
+            "chunk": chunk.number,
+            "row": row,
+            "where": finding.where,
+            "kind": finding.kind.value,
+            "severity": finding.severity.value,
+            "message": finding.message,
+        }
+        for row, one in enumerate(found)
+        for finding in one.findings
+    ]
+
+
+def _open(choice: EngineChoice, cpus: int) -> tuple[Any, Translating]:
+    from triptych_models import REPOSITORY  # noqa: PLC0415 looks for the files
+
+    options = TranslatorOptions(choice.precision or None, EngineOptions(workers=cpus))
+    registry = load_registry(Path(choice.models) if choice.models else REPOSITORY, options, choice.model)
+    translator = registry.find(Wish(choice.model, "", choice.source_language, choice.target_language))
+    return registry, Translating(translator, choice)
