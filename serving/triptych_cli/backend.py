@@ -44,6 +44,7 @@ class Candidate:
     token_count: int
     score: float | None = None
     alignment: Sequence[Sequence[float]] | None = None  # for each token its attention over the source tokens
+    spans: Sequence[tuple[int, int]] = ()  # of the tokens in `text`, code points; only with an alignment
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Translated:
 
     candidates: Sequence[Candidate]  # best first, at least one
     source_token_count: int
+    source_spans: Sequence[tuple[int, int]] = ()  # of the source tokens, ends of sentences empty; only with an alignment
 
     @property
     def text(self) -> str:

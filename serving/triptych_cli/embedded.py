@@ -70,7 +70,8 @@ class EmbeddedBackend:
 
 
 def _translated(output: Output) -> Translated:
-    return Translated([_candidate(hypothesis) for hypothesis in output.hypotheses], output.source_token_count)
+    candidates = [_candidate(hypothesis) for hypothesis in output.hypotheses]
+    return Translated(candidates, output.source_token_count, output.source_spans)
 
 
 def _candidate(hypothesis: OutputHypothesis) -> Candidate:
@@ -81,6 +82,7 @@ def _candidate(hypothesis: OutputHypothesis) -> Candidate:
         hypothesis.token_count,
         hypothesis.score,
         None if weights is None else weights.tolist(),
+        hypothesis.spans,
     )
 
 

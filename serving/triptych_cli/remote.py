@@ -61,7 +61,8 @@ class RemoteBackend:
 
 
 def _translated(translation: Translation) -> Translated:
-    return Translated([_candidate(hypothesis) for hypothesis in translation.hypotheses], translation.source_token_count)
+    candidates = [_candidate(hypothesis) for hypothesis in translation.hypotheses]
+    return Translated(candidates, translation.source_token_count, translation.source_spans)
 
 
 def _candidate(hypothesis: Hypothesis) -> Candidate:
@@ -71,6 +72,7 @@ def _candidate(hypothesis: Hypothesis) -> Candidate:
         hypothesis.token_count,
         hypothesis.score,
         hypothesis.alignment or None,
+        hypothesis.spans,
     )
 
 

@@ -97,6 +97,8 @@ def _json(line: Line, translated: Translated | None) -> str:
             "hypotheses": [_candidate(candidate) for candidate in translated.candidates],
             "source_token_count": translated.source_token_count,
         }
+        if translated.source_spans:
+            values["source_tokens"] = list(translated.source_spans)
     return json.dumps(values, ensure_ascii=False)
 
 
@@ -111,6 +113,7 @@ def _candidate(candidate: Candidate) -> dict[str, object]:
         values["score"] = score_number(candidate.score)
     if candidate.alignment is not None:
         values["alignment"] = [[score_number(weight) for weight in weights] for weights in candidate.alignment]
+        values["tokens"] = list(candidate.spans)
     return values
 
 

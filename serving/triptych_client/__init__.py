@@ -18,6 +18,7 @@ from triptych_client.async_client import AsyncClient
 from triptych_client.async_stream import AsyncTranslationStream
 from triptych_client.client import Client
 from triptych_client.credentials import tls_credentials
+from triptych_client.document_results import DocumentFinding, DocumentProgress, FindingKind, Severity, TranslatedDocument
 from triptych_client.errors import (
     CallCancelledError,
     DeadlineExceededError,
@@ -74,12 +75,15 @@ __all__ = [
     "Client",
     "DeadlineExceededError",
     "DecodingOptions",
+    "DocumentFinding",
+    "DocumentProgress",
     "Embedding",
     "Entity",
     "FailedPreconditionError",
     "FieldViolation",
     "FilledMask",
     "FilledText",
+    "FindingKind",
     "FinishReason",
     "Hypothesis",
     "ImageOutcome",
@@ -95,8 +99,10 @@ __all__ = [
     "Results",
     "ScoredLabel",
     "ServerError",
+    "Severity",
     "SplitSentences",
     "Timing",
+    "TranslatedDocument",
     "Translation",
     "TranslationScore",
     "TranslationStream",

@@ -1,6 +1,6 @@
 """The named arguments that several calls share, with their meaning. All may be left out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypedDict
 
 from triptych_client.options import DecodingOptions
@@ -34,6 +34,42 @@ class TranslateArguments(CallArguments, LanguageArguments, total=False):
 
     options: DecodingOptions | None
     """How to decode; the model's defaults by default."""
+
+
+class DocumentArguments(TranslateArguments, total=False):
+    """The arguments of `translate_document`.
+
+    Of `format`, `mime_type` and `file_name` the first that is given says what the document is; a path and most files have their
+    own name. Of `options` a document has no use for `num_hypotheses`, `target_prefix`, `return_scores`, `return_alignment` and
+    `split_sentences`. `timeout_seconds` is how long the translation may stand still: it may take as long as it gets on.
+    """
+
+    format: str
+    """Such as "markdown" or "docx"."""
+    mime_type: str
+    """Such as "text/html"."""
+    file_name: str
+    """Such as "report.docx"; its suffix counts."""
+    glossary: Mapping[str, str] | Iterable[tuple[str, str]]
+    """What terms must become."""
+    keep: Sequence[str]
+    """Words and phrases that must stay as they are."""
+    encoding: str
+    """Of text formats; by default a byte order mark says, or the document itself, else it is UTF-8."""
+    columns: Sequence[str | int]
+    """CSV, TSV: the columns to translate, by the header's names or by numbers from 1."""
+    header: bool | None
+    """CSV, TSV: the first record has names. None finds out."""
+    keys: Sequence[str]
+    """JSON, YAML: dotted paths of what is translated, with `*` for one member and `**` for any depth; all by default."""
+    skip_keys: Sequence[str]
+    """JSON, YAML: likewise, of what is not."""
+    wrapped: bool | None
+    """Plain text: lines are broken at a width, so that a paragraph is translated as a whole. None finds out."""
+    retranslate: bool
+    """PO, XLIFF: translate what has a translation already, too."""
+    mark_fuzzy: bool
+    """PO, XLIFF: mark what was translated as to be reviewed."""
 
 
 class ScoreArguments(CallArguments, LanguageArguments, total=False):

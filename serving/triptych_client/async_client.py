@@ -1,5 +1,6 @@
 """The client for asyncio."""
 
+import asyncio
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
@@ -8,12 +9,16 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from triptych.v1 import model_pb2
 from triptych_client import health
-from triptych_client.arguments import CallArguments, ScoreArguments, TranslateArguments
+from triptych_client.arguments import CallArguments, DocumentArguments, ScoreArguments, TranslateArguments
+from triptych_client.async_document_stream import send_document
 from triptych_client.async_image_calls import AsyncImageCalls
 from triptych_client.async_sending import send
 from triptych_client.async_stream import AsyncTranslationStream
 from triptych_client.async_text_calls import AsyncTextCalls
 from triptych_client.codec import model_from
+from triptych_client.document_flow import DocumentFlow, OnProgress
+from triptych_client.document_results import TranslatedDocument
+from triptych_client.document_source import DocumentSource, DocumentTarget, write_document
 from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
 from triptych_client.score_job import ScoreJob
 from triptych_client.translate_job import TranslateJob
@@ -49,6 +54,23 @@ class AsyncClient(AsyncTextCalls, AsyncImageCalls):
         """
         job = TranslateJob(texts=[text], **self._with_call(arguments))
         return AsyncTranslationStream(self._connection.translation.TranslateStream, job)
+
+    async def translate_document(
+        self,
+        source: DocumentSource,
+        *,
+        target: DocumentTarget | None = None,
+        progress: OnProgress | None = None,
+        **arguments: Unpack[DocumentArguments],
+    ) -> TranslatedDocument:
+        """Translate a document; its structure stays as it is. Arguments and errors are those of `Client.translate_document`.
+
+        Files are read and written in a thread; `progress` is called in the event loop.
+        """
+        job = await asyncio.to_thread(self._document_job, source, arguments)
+        document = await send_document(self._connection.translation.TranslateDocument, DocumentFlow(job, progress))
+        await asyncio.to_thread(write_document, target, document.content)
+        return document
 
     async def score_translations(
         self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]

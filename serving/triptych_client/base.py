@@ -9,6 +9,8 @@ import grpc
 from triptych_client.arguments import CallArguments
 from triptych_client.call import Call
 from triptych_client.credentials import default_api_key
+from triptych_client.document_job import DocumentJob
+from triptych_client.document_source import DocumentSource, read_document
 from triptych_client.job import Job, Request, Response, Result
 from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, default_address
 
@@ -73,6 +75,11 @@ class BaseClient:
 
     def _requests(self, job: Job[Request, Response, Result]) -> list[tuple[Request, Call]]:
         return job.requests(self._settings.texts_per_call, self._settings.max_message_bytes)
+
+    def _document_job(self, source: DocumentSource, arguments: Mapping[str, Any]) -> DocumentJob:
+        content, name = read_document(source)
+        named = {"file_name": name, **self._with_call(arguments)}
+        return DocumentJob(content=content, max_message_bytes=self._settings.max_message_bytes, **named)
 
     def _with_call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a job: those of the call as one `call`, and the others as they are."""

@@ -8,8 +8,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from triptych.v1 import model_pb2
 from triptych_client import health
-from triptych_client.arguments import CallArguments, ScoreArguments, TranslateArguments
+from triptych_client.arguments import CallArguments, DocumentArguments, ScoreArguments, TranslateArguments
 from triptych_client.codec import model_from
+from triptych_client.document_flow import DocumentFlow, OnProgress
+from triptych_client.document_results import TranslatedDocument
+from triptych_client.document_source import DocumentSource, DocumentTarget, write_document
+from triptych_client.document_stream import send_document
 from triptych_client.image_calls import ImageCalls
 from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
 from triptych_client.score_job import ScoreJob
@@ -78,6 +82,41 @@ class Client(TextCalls, ImageCalls):
         """
         job = TranslateJob(texts=[text], **self._with_call(arguments))
         return TranslationStream(self._connection.translation.TranslateStream, job)
+
+    def translate_document(
+        self,
+        source: DocumentSource,
+        *,
+        target: DocumentTarget | None = None,
+        progress: OnProgress | None = None,
+        **arguments: Unpack[DocumentArguments],
+    ) -> TranslatedDocument:
+        """Translate a document; its structure stays as it is.
+
+            document = client.translate_document("report.docx", target="bericht.docx", target_language="de")
+            for finding in document.findings:
+                print(finding.where, finding.message)
+
+        A segment that cannot be translated stays in its language, and has a finding. The document is sent again after a failure
+        as long as work on it has not begun.
+
+        Args:
+            source: The document: its path, its bytes, or the file itself, opened in binary mode. All of it is read first.
+            target: Where the translation is written to as well, if anywhere.
+            progress: Called now and then, in this thread, with a DocumentProgress; what it raises cancels the translation.
+            arguments: As for `translate`, and how the document is read; explained in
+                `triptych_client.arguments.DocumentArguments`.
+
+        Raises:
+            OSError: The source cannot be read, or the target not written.
+            InvalidArgumentError: The format is not known, the document damaged or too large, or an option does not go with it.
+            ResourceExhaustedError: The server has as many documents as it takes at a time.
+            TriptychClientError: As for `translate`.
+        """
+        flow = DocumentFlow(self._document_job(source, arguments), progress)
+        document = send_document(self._connection.translation.TranslateDocument, flow)
+        write_document(target, document.content)
+        return document
 
     def score_translations(
         self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]

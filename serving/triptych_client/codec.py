@@ -80,6 +80,7 @@ def hypothesis_from(message: translation_pb2.Hypothesis) -> Hypothesis:
         finish_reason=FINISH_REASONS.get(message.finish_reason, FinishReason.UNKNOWN),
         token_count=message.token_count,
         alignment=tuple(tuple(token.source_weights) for token in message.alignment),
+        spans=tuple((token.start, token.end) for token in message.tokens),
     )
 
 
@@ -92,6 +93,7 @@ def translation_from(message: translation_pb2.Translation, served: ServedFields)
         text=message.translated_text,
         hypotheses=tuple(hypothesis_from(hypothesis) for hypothesis in message.hypotheses),
         source_token_count=message.source_token_count,
+        source_spans=tuple((token.start, token.end) for token in message.source_tokens),
         **served,
     )
 

@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Self, TypeVar, overload
+from typing import Generic, Self, TypeAlias, TypeVar, overload
 
 Item = TypeVar("Item")
+
+Span: TypeAlias = tuple[int, int]
+"""[start, end) in Unicode code points, without white space around it."""
 
 
 class FinishReason(StrEnum):
@@ -101,6 +104,8 @@ class Hypothesis:
     alignment: tuple[tuple[float, ...], ...] = ()
     """For each target token its attention over the text's source tokens, 0 outside of its own sentence; empty unless
     `return_alignment` asked for it."""
+    spans: tuple[Span, ...] = ()
+    """Where each target token stands in `text`; only with an alignment."""
 
     @property
     def truncated(self) -> bool:
@@ -118,6 +123,8 @@ class Translation(Served):
     """Best first; at least one."""
     source_token_count: int
     """Tokens of the source, the ends of its sentences included."""
+    source_spans: tuple[Span, ...] = ()
+    """Where each of them stands in the source, the ends of its sentences empty; only with an alignment."""
 
     @property
     def finish_reason(self) -> FinishReason:

@@ -3,13 +3,24 @@
 Whoever has a translator drives it: `add` units, have the asks answered in any order, `answer` them, take what is `done`.
 """
 
-from collections.abc import Hashable, Sequence
+import unicodedata
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
+from triptych_documents.answers import Answers
 from triptych_documents.asking import Answer, Ask, Refusal
-from triptych_documents.findings import Finding
+from triptych_documents.cutting import sentences
+from triptych_documents.findings import Finding, Kind, Severity
+from triptych_documents.reading import read_segment
 from triptych_documents.rules import Rules
-from triptych_documents.unit import Piece, Unit
+from triptych_documents.segment import Segment, shown
+from triptych_documents.splitting import Splitter
+from triptych_documents.steps import Reply, Steps, together
+from triptych_documents.things import Finder
+from triptych_documents.translating import Turned, Turner
+from triptych_documents.unit import Code, Piece, Unit, joined
+
+REMEMBERED_BYTES = 128 << 20  # of answers; what is forgotten is asked again
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,18 @@ class Done:
     findings: tuple[Finding, ...]
 
 
+@dataclass(slots=True)
+class _Task:
+    """A unit under way: what it asked last, and which of these are answered."""
+
+    key: Hashable
+    unit: Unit
+    steps: Steps[Done]
+    asks: Sequence[Ask] = ()
+    replies: dict[Ask, Reply] | None = None
+    missing: int = 0
+
+
 class Work:
     """Units between `add` and `done`. Of one thread.
 
@@ -38,24 +61,100 @@ class Work:
 
     Args:
         rules: for all units.
+
+    Raises:
+        OptionError: a pattern of the rules is no regular expression.
     """
 
     def __init__(self, rules: Rules) -> None:
-        raise NotImplementedError
+        self._finder = Finder(rules)
+        self._splitter = Splitter(rules.source_language, lambda sentence: len(sentence) <= rules.max_characters)
+        languages = rules.source_language, rules.target_language
+        self._turner = Turner(self._finder, languages, rules.max_characters)
+        self._answers = Answers(REMEMBERED_BYTES)
+        self._under_way: dict[Ask, list[_Task]] = {}
+        self._waiting = 0
+        self._done: list[Done] = []
 
     @property
     def waiting(self) -> int:
         """Units that are not done."""
-        raise NotImplementedError
+        return self._waiting
 
     def add(self, key: Hashable, unit: Unit) -> list[Ask]:
         """What must be asked for this unit now; nothing where it has no words or others are asking the same."""
-        raise NotImplementedError
+        self._waiting += 1
+        return self._go_on([_Task(key, unit, self._turn(key, unit))])
 
     def answer(self, ask: Ask, answer: Answer | Refusal) -> list[Ask]:
         """What must be asked next, now that this is known."""
-        raise NotImplementedError
+        self._answers.put(ask, answer)
+        ready = []
+        for task in self._under_way.pop(ask, ()):
+            assert task.replies is not None
+            task.replies[ask] = answer
+            task.missing -= 1
+            if not task.missing:
+                ready.append(task)
+        return self._go_on(ready)
 
     def done(self) -> Sequence[Done]:
         """The units that have become done since this was called last."""
-        raise NotImplementedError
+        done, self._done = self._done, []
+        return done
+
+    def _go_on(self, ready: list[_Task]) -> list[Ask]:
+        """With tasks whose asks are all answered; new ones have asked nothing yet."""
+        asks: list[Ask] = []
+        for task in ready:
+            while not task.missing:
+                try:
+                    self._ask(task, asks)
+                except StopIteration as end:
+                    self._waiting -= 1
+                    self._done.append(end.value)
+                    break
+        return asks
+
+    def _ask(self, task: _Task, asks: list[Ask]) -> None:
+        if task.replies is None:
+            task.asks = next(task.steps)
+        else:
+            task.asks = task.steps.send([task.replies[ask] for ask in task.asks])
+        task.replies = {}
+        for ask in dict.fromkeys(task.asks):
+            if (known := self._answers.get(ask)) is not None:
+                task.replies[ask] = known
+                continue
+            task.missing += 1
+            if (others := self._under_way.get(ask)) is not None:
+                others.append(task)
+            else:
+                self._under_way[ask] = [task]
+                asks.append(ask)
+
+    def _turn(self, key: Hashable, unit: Unit) -> Steps[Done]:
+        normal = joined(list(map(_normal, unit.pieces)))
+        segment = read_segment(normal, self._finder)
+        parts = sentences(segment, self._splitter, keeps_space=unit.keeps_space)
+        turned = yield from together([self._turner.turn(part) for part in parts])
+        pieces = joined([piece for one in turned for piece in one.pieces])
+        findings = [Finding(note.kind, note.severity, unit.where, note.message) for one in turned for note in one.notes]
+        if normal != joined(unit.pieces):
+            message = "the text is not in Unicode's form NFC; it is translated as if it were"
+            findings.insert(0, Finding(Kind.NORMALIZED, Severity.NOTE, unit.where, message))
+        if pieces == normal:
+            pieces = unit.pieces
+        return Done(key, unit, pieces, tuple(_pairs(parts, turned)), tuple(dict.fromkeys(findings)))
+
+
+def _normal(piece: Piece) -> Piece:
+    if isinstance(piece, Code) or unicodedata.is_normalized("NFC", piece):
+        return piece
+    return unicodedata.normalize("NFC", piece)
+
+
+def _pairs(parts: Sequence[Segment], turned: Sequence[Turned]) -> Iterator[Pair]:
+    for part, one in zip(parts, turned, strict=True):
+        if not one.kept:
+            yield Pair(" ".join(part.text.split()), " ".join(shown(one.pieces).split()))

@@ -7,8 +7,9 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych_documents.splitting import Sentences
 from triptych_serving.row import Finish, Hypothesis, Row
-from triptych_serving.splitting import Sentences
+from triptych_serving.spans import Span, joined_spans, target_spans
 from triptych_serving.text import Pieces, TextCodec
 
 
@@ -18,6 +19,7 @@ class PreparedText:
 
     sentences: Sentences
     rows: tuple[Row, ...]
+    spans: tuple[Span, ...] = ()  # of all source tokens in it; empty where no alignment was asked for
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class OutputHypothesis:
     score: float | None = None  # sum over the sentences; None where it was not asked for
     # [tokens, source tokens of the whole text], 0 outside of the own sentence; None where it was not asked for
     alignment: NDArray[np.float32] | None = None
+    spans: tuple[Span, ...] = ()  # of its tokens in `text`; only with an alignment
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Output:
 
     hypotheses: tuple[OutputHypothesis, ...]  # best first, at least one
     source_token_count: int  # ends of sentences included, the model's frame not
+    source_spans: tuple[Span, ...] = ()  # of the source tokens in the source, ends of sentences empty; only with an alignment
 
     @property
     def text(self) -> str:
@@ -73,7 +77,7 @@ def assemble(texts: Sequence[PreparedText], codec: TextCodec) -> list[Output]:
     every = [(row, hypothesis) for text in texts for row in text.rows for hypothesis in row.hypotheses]
     spoken = codec.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
     decoded = {id(hypothesis): text for (_, hypothesis), text in zip(every, spoken, strict=True)}
-    return [_output(text, decoded) for text in texts]
+    return [_output(text, decoded, codec) for text in texts]
 
 
 class GrowingText:
@@ -117,27 +121,36 @@ class GrowingText:
         return self.text.rows[self._done]
 
 
-def _output(text: PreparedText, decoded: dict[int, str]) -> Output:
+def _output(text: PreparedText, decoded: dict[int, str], codec: TextCodec) -> Output:
     """The first translation has every sentence's best, the second their second best, or the last where there are fewer."""
     rows = [row.hypotheses for row in text.rows]
     count = max(map(len, rows))
     ranked = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows] for rank in range(count)]
     return Output(
-        tuple(_joined(text, sentences, decoded) for sentences in ranked),
+        tuple(_joined(text, sentences, decoded, codec) for sentences in ranked),
         sum(row.text_size for row in text.rows),
+        text.spans,
     )
 
 
-def _joined(text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[int, str]) -> OutputHypothesis:
+def _joined(text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[int, str], codec: TextCodec) -> OutputHypothesis:
     search = text.rows[0].search
     cut = any(sentence.finish is Finish.LENGTH for sentence in sentences)
+    spoken = [decoded[id(sentence)] for sentence in sentences]
     return OutputHypothesis(
-        text.sentences.join([decoded[id(sentence)] for sentence in sentences]),
+        text.sentences.join(spoken),
         Finish.LENGTH if cut else Finish.STOP,
         sum(len(row.shown(sentence.tokens)) for row, sentence in zip(text.rows, sentences, strict=True)),
         sum(sentence.score or 0.0 for sentence in sentences) if search.scores else None,
         _alignment(text, sentences) if search.alignment else None,
+        _spans(text, sentences, spoken, codec) if search.alignment else (),
     )
+
+
+def _spans(text: PreparedText, sentences: Sequence[Hypothesis], spoken: Sequence[str], codec: TextCodec) -> tuple[Span, ...]:
+    shown = [row.shown(sentence.tokens) for row, sentence in zip(text.rows, sentences, strict=True)]
+    own = [target_spans(said, tokens, codec.decode) for said, tokens in zip(spoken, shown, strict=True)]
+    return joined_spans(text.sentences, spoken, own)
 
 
 def _alignment(text: PreparedText, sentences: Sequence[Hypothesis]) -> NDArray[np.float32]:

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from langcodes import Language, tag_distance
-from langcodes.tag_parser import LanguageTagError
+from langcodes import Language, standardize_tag, tag_distance
 
+from triptych_documents.language import LONGEST, parse_language
 from triptych_serving.errors import InvalidInputError
 
 UNDETERMINED = "und"  # of a model that takes any language, or text of none
 SAME = 1  # CLDR's distance between names of one language, such as a macrolanguage and its main member, is no greater
-LONGEST = 100  # characters of a code
 SHOWN = 8  # codes of a longer list
 NO_REGION = "XX"  # what stands in the place of a region in codes such as en_XX
 
@@ -66,14 +65,16 @@ def describe_side(codes: Sequence[str]) -> str:
 @lru_cache(maxsize=4096)
 def is_language(code: str) -> bool:
     """Whether `code` is formed as language codes are."""
-    return _parse(code) is not None
+    return parse_language(code) is not None
 
 
 @lru_cache(maxsize=4096)
-def primary_language(code: str) -> str:
-    """The language alone, in its shortest form: `en` of en-GB, `de` of deu_Latn."""
-    found = _parse(code)
-    return (found.language if found else None) or UNDETERMINED
+def standard_tag(code: str) -> str:
+    """The code as BCP 47 recommends it: `de` of deu_Latn, `pt-BR` of pt_BR; empty where it says nothing."""
+    found = parse_language(code) if code else None
+    if found is None or found.language is None:
+        return ""
+    return standardize_tag(Language.make(found.language, found.extlangs, found.script, _region(found)).to_tag())
 
 
 @lru_cache(maxsize=4096)  # a request of a model with 200 languages must not look at all of them
@@ -85,13 +86,6 @@ def _find(code: str, offered: tuple[str, ...]) -> str | None:
     if ranks:
         return min(ranks, key=ranks.__getitem__)
     return UNDETERMINED if UNDETERMINED in offered else None
-
-
-def _parse(code: str) -> Language | None:
-    try:
-        return Language.get(code) if len(code) <= LONGEST else None
-    except LanguageTagError:
-        return None
 
 
 def _rank(wanted: Language, offered: Language) -> Rank | None:

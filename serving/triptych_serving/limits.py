@@ -24,9 +24,19 @@ class LimitOptions:
     refuse_late: bool = True  # and so is one that is not expected to be answered before its deadline
     requests_per_client: int = 0  # at once; a stream is one; 0: any number
     message_bytes: int = 64 << 20  # either way
+    documents: int = 8  # that are translated at a time, of all models
+    document_bytes: int = 64 << 20  # of each
 
     def __post_init__(self) -> None:
-        for name in ("queue_requests", "queue_rows", "queue_tokens", "queue_seconds", "message_bytes"):
+        for name in (
+            "queue_requests",
+            "queue_rows",
+            "queue_tokens",
+            "queue_seconds",
+            "message_bytes",
+            "documents",
+            "document_bytes",
+        ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, it must be above 0")
         if self.requests_per_client < 0:

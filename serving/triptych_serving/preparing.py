@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from triptych_documents.splitting import Sentences, Splitter, whole
 from triptych_serving.assembling import Prepared, PreparedText
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.languagepair import LanguagePair, resolve_pair
@@ -10,7 +11,7 @@ from triptych_serving.manifest import TranslationManifest
 from triptych_serving.options import Decoding, DecodingOptions, ModelDefaults, resolve_options
 from triptych_serving.row import UNFRAMED, Frame, Row
 from triptych_serving.search import Search
-from triptych_serving.splitting import Sentences, Splitter, whole
+from triptych_serving.spans import joined_spans
 from triptych_serving.text import Source, TextCodec
 from triptych_serving.textinput import CONTENTS, EMPTY, NOT_UNICODE, SentenceNames
 from triptych_serving.tokenizing import is_unicode
@@ -60,13 +61,14 @@ class Preparer:
         decoding = self._decoding(options, len(texts), len(pair.framing.forced))
         admits(decoding.search)
         prefixes = self._codec.encode_prefixes(decoding.prefixes, decoding.max_tokens - len(pair.framing.forced))
+        spans = decoding.search.alignment
         if not decoding.splits:
-            split, sources = list(map(whole, texts)), self._codec.encode_sources(texts, pair.framing)
+            split, sources = list(map(whole, texts)), self._codec.encode_sources(texts, pair.framing, spans=spans)
         else:
             split = self._split(texts, pair)
             sentences = [sentence for sentences in split for sentence in sentences.texts]
             owners = [index for index, sentences in enumerate(split) for _ in sentences.texts]
-            sources = self._codec.encode_sources(sentences, pair.framing, SentenceNames(owners=owners))
+            sources = self._codec.encode_sources(sentences, pair.framing, SentenceNames(owners=owners), spans)
         prepared = _rows(split, sources, decoding, prefixes, pair.framing.forced)
         if decoding.search.alignment:
             _check_alignments(prepared)
@@ -111,8 +113,10 @@ def _rows(
     rest = iter(sources)
     texts = []
     for index, sentences in enumerate(split):
-        rows = tuple(_row(source, decoding, forced) for source in islice(rest, len(sentences.texts)))
-        texts.append(PreparedText(sentences, rows))
+        own = list(islice(rest, len(sentences.texts)))
+        rows = tuple(_row(source, decoding, forced) for source in own)
+        spans = joined_spans(sentences, sentences.texts, [source.spans for source in own])
+        texts.append(PreparedText(sentences, rows, spans))
         if prefixes:
             rows[0].prefix += prefixes[index]
     return Prepared(tuple(texts))

@@ -32,6 +32,7 @@ from triptych_serving.security import SecurityOptions
 from triptych_serving.servicers import security, services
 from triptych_serving.servicers.calls import ActiveCalls
 from triptych_serving.servicers.clientlimit import ClientLimit
+from triptych_serving.servicers.documentthreads import DocumentThreads
 from triptych_serving.servicers.health import HEALTH, HealthServicer
 from triptych_serving.servicers.interceptor import RpcInterceptor, Surroundings
 from triptych_serving.servicers.leases import Leases
@@ -97,6 +98,7 @@ class Server:
         self.repeats = Repeats(options.repeats)
         self._credentials = security.credentials(options.security, options.host)
         self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="triptych-text")
+        self._documents = DocumentThreads()
         self._stop = asyncio.Event()
         self._refusing = False
         self._health = HealthServicer(["", *services.ALL])
@@ -117,7 +119,17 @@ class Server:
         """
         sys.setswitchinterval(SWITCH_SECONDS)
         repeated = Repeated(self.repeats, self._pool)
-        add_services(self._server, Parts(self._ask, self.manager, self._health, self._statistics, repeated, self._pool))
+        parts = Parts(
+            self._ask,
+            self.manager,
+            self._health,
+            self._statistics,
+            repeated,
+            self._pool,
+            self._documents,
+            self.options.limits,
+        )
+        add_services(self._server, parts)
         if self.options.reflection:
             add_reflection(self._server)
         self._bind()
@@ -149,6 +161,7 @@ class Server:
         await self.manager.close(drain=False)
         await self.observability.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._documents.close()
 
     def stop(self) -> None:
         """Begin to end: from here on health says NOT_SERVING, and after the drain delay requests are refused.

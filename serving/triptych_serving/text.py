@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 
 from triptych_serving.manifest import BARE, Framing
+from triptych_serving.spans import Span, source_spans
 from triptych_serving.textinput import CONTENTS, Names, PartNames, PrefixNames, TextLimits, encode_inputs
-from triptych_serving.tokenizing import Tokenizer, read_tokenizer
+from triptych_serving.tokenizing import Encoding, Tokenizer, read_tokenizer
 
 REPLACEMENT = "\ufffd"  # what an unfinished UTF-8 sequence decodes to
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token that is one byte of a character that the vocabulary lacks
@@ -20,6 +22,7 @@ class Source:
     ids: list[int]  # end of sentence and frame included
     before: int = 0  # of these ids, how many stand before the text's own
     after: int = 0  # and behind them
+    spans: tuple[Span, ...] = ()  # of the text's own tokens in it; empty where they were not asked for
 
     def __len__(self) -> int:
         """The text's own tokens, its end included."""
@@ -62,8 +65,10 @@ class TextCodec:
         """
         return [source.ids for source in self.encode_sources(texts, BARE, names)]
 
-    def encode_sources(self, texts: Sequence[str], framing: Framing, names: Names = CONTENTS) -> list[Source]:
-        """Texts in their frames. Releases the GIL.
+    def encode_sources(
+        self, texts: Sequence[str], framing: Framing, names: Names = CONTENTS, spans: bool = False
+    ) -> list[Source]:
+        """Texts in their frames, with the places of their tokens where these are wanted. Releases the GIL.
 
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names its index, and the tokens that the frame leaves.
@@ -73,7 +78,8 @@ class TextCodec:
 
         def frame(batch: list[str]) -> list[Source]:
             encodings = self._tokenizer.encode_batch([framing.text + text for text in batch] if framing.text else batch)
-            return [_frame(encoding.ids, framing, lead) for encoding in encodings]
+            sources = [_frame(encoding.ids, framing, lead) for encoding in encodings]
+            return list(map(_with_spans, sources, encodings, batch, repeat(framing))) if spans else sources
 
         return encode_inputs(frame, [(text,) for text in texts], names, limits)
 
@@ -157,6 +163,11 @@ def _frame(ids: list[int], framing: Framing, lead: int) -> Source:
         return Source(ids)
     before = len(framing.before) + min(lead, len(ids) - 1)
     return Source([*framing.before, *ids, *framing.after], before, len(framing.after))
+
+
+def _with_spans(source: Source, encoding: Encoding, text: str, framing: Framing) -> Source:
+    offsets = encoding.offsets[-len(source) :]  # the text's own are the last that the tokenizer gives
+    return replace(source, spans=source_spans(text, offsets, len(framing.text)))
 
 
 def _expands(tokenizer: Tokenizer) -> bool:

@@ -210,6 +210,12 @@ class Translator:
         return work.read()
 
     @property
+    def rows(self) -> int:
+        """That are decoded at a time."""
+        engine = self._options.engine
+        return engine.workers * engine.slots
+
+    @property
     def scorer(self) -> Scorer:
         """Scores translations; made when it is first asked for.
 

@@ -63,6 +63,9 @@ NAMES = {
     "datatype": st.sampled_from(["BYTES", "FP32", "bytes", ""]),
     "key": st.sampled_from(["task", "top_k", "beam_size", "num_hypotheses", "return_scores", "seed", "normalize", "nonsense"]),
     "version": st.sampled_from(["", "1", "2", "stable", "9" * 30]),
+    "format": st.sampled_from(["", "text", "json", "docx", "nonsense"]),
+    "file_name": st.sampled_from(["", "a.txt", "a.html", "a.exe", "../../a.md", "a\nb"]),
+    "encoding": st.sampled_from(["", "utf-8", "latin-1", "utf-16", "rot13", "nonsense"]),
     "mime_type": st.sampled_from(["", "text/plain", "text/html"]),
     "source_language_code": st.sampled_from(["", "en", "en-US", "eng_Latn", "de", "fr", "e", "\0"]),
     "target_language_code": st.sampled_from(["", "de", "de-DE", "deu_Latn", "en", "xx", "-"]),
@@ -185,6 +188,7 @@ def tensor(name: str, *elements: bytes) -> Values:
 GOOD: dict[str, list[Values]] = {
     "TranslateRequest": [{"contents": [SOURCE]}],
     "TranslateStreamRequest": [{"contents": [SOURCE]}],
+    "TranslateDocumentRequest": [{"config": {"format": "text", "model": "toy"}}],
     "ScoreTranslationsRequest": [{"pairs": [{"source": SOURCE, "target": TARGET}]}],
     "FillMaskRequest": [{"contents": ["one two [MASK]"]}],
     "EmbedTextRequest": [{"contents": ["one two"], "model": "fill-mask"}],

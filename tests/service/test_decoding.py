@@ -144,6 +144,9 @@ def test_alignment_is_a_distribution_over_the_source(client: Client, beam_size: 
     for weights in hypothesis.alignment:
         assert len(weights) == translation.source_token_count
         assert sum(weights) == pytest.approx(1, abs=1e-4)
+    assert len(translation.source_spans) == translation.source_token_count
+    assert "".join(TEXT[start:end] for start, end in translation.source_spans) == "".join(TEXT.split())
+    assert "".join(hypothesis.text[start:end] for start, end in hypothesis.spans) == "".join(hypothesis.text.split())
     first = client.translate(SOURCES[0]).source_token_count
     assert all(weight == 0 for weight in hypothesis.alignment[0][first:])
     assert all(weight == 0 for weight in hypothesis.alignment[-1][:first])

@@ -72,6 +72,78 @@ FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """`max_length` or the model's own limit was reached, in one of the sentences at least; the text is incomplete."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _FindingKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FindingKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FINDING_KIND_UNSPECIFIED: _FindingKind.ValueType  # 0
+    FINDING_KIND_PLACEHOLDER: _FindingKind.ValueType  # 1
+    """A placeholder, URL, number or e-mail address did not survive."""
+    FINDING_KIND_TAG: _FindingKind.ValueType  # 2
+    """Inline markup could not be placed by alignment."""
+    FINDING_KIND_GLOSSARY: _FindingKind.ValueType  # 3
+    """A term is not translated as the glossary says."""
+    FINDING_KIND_TRUNCATED: _FindingKind.ValueType  # 4
+    """A translation ran into its length limit."""
+    FINDING_KIND_REFUSED: _FindingKind.ValueType  # 5
+    """The model would not take the text."""
+    FINDING_KIND_NORMALIZED: _FindingKind.ValueType  # 6
+    """The source was not in Unicode's form NFC."""
+    FINDING_KIND_LENGTH: _FindingKind.ValueType  # 7
+    """The translation is longer than its place allows."""
+    FINDING_KIND_FORMAT: _FindingKind.ValueType  # 8
+    """The document itself is at fault."""
+
+class FindingKind(_FindingKind, metaclass=_FindingKindEnumTypeWrapper):
+    """What was found."""
+
+FINDING_KIND_UNSPECIFIED: FindingKind.ValueType  # 0
+FINDING_KIND_PLACEHOLDER: FindingKind.ValueType  # 1
+"""A placeholder, URL, number or e-mail address did not survive."""
+FINDING_KIND_TAG: FindingKind.ValueType  # 2
+"""Inline markup could not be placed by alignment."""
+FINDING_KIND_GLOSSARY: FindingKind.ValueType  # 3
+"""A term is not translated as the glossary says."""
+FINDING_KIND_TRUNCATED: FindingKind.ValueType  # 4
+"""A translation ran into its length limit."""
+FINDING_KIND_REFUSED: FindingKind.ValueType  # 5
+"""The model would not take the text."""
+FINDING_KIND_NORMALIZED: FindingKind.ValueType  # 6
+"""The source was not in Unicode's form NFC."""
+FINDING_KIND_LENGTH: FindingKind.ValueType  # 7
+"""The translation is longer than its place allows."""
+FINDING_KIND_FORMAT: FindingKind.ValueType  # 8
+"""The document itself is at fault."""
+Global___FindingKind: _TypeAlias = FindingKind  # noqa: Y015
+
+class _FindingSeverity:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FindingSeverityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingSeverity.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FINDING_SEVERITY_UNSPECIFIED: _FindingSeverity.ValueType  # 0
+    FINDING_SEVERITY_NOTE: _FindingSeverity.ValueType  # 1
+    """Nothing to do."""
+    FINDING_SEVERITY_WARNING: _FindingSeverity.ValueType  # 2
+    """Look at it."""
+    FINDING_SEVERITY_ERROR: _FindingSeverity.ValueType  # 3
+    """The source text was left in its place."""
+
+class FindingSeverity(_FindingSeverity, metaclass=_FindingSeverityEnumTypeWrapper):
+    """How bad it is."""
+
+FINDING_SEVERITY_UNSPECIFIED: FindingSeverity.ValueType  # 0
+FINDING_SEVERITY_NOTE: FindingSeverity.ValueType  # 1
+"""Nothing to do."""
+FINDING_SEVERITY_WARNING: FindingSeverity.ValueType  # 2
+"""Look at it."""
+FINDING_SEVERITY_ERROR: FindingSeverity.ValueType  # 3
+"""The source text was left in its place."""
+Global___FindingSeverity: _TypeAlias = FindingSeverity  # noqa: Y015
+
 @_typing.final
 class DecodingOptions(_message.Message):
     """How translations are decoded. An absent field takes the model's default."""
@@ -328,6 +400,7 @@ class Translation(_message.Message):
     TRANSLATED_TEXT_FIELD_NUMBER: _builtins.int
     HYPOTHESES_FIELD_NUMBER: _builtins.int
     SOURCE_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The best hypothesis."""
     source_token_count: _builtins.int
@@ -338,16 +411,21 @@ class Translation(_message.Message):
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
         """Best first; as many as num_hypotheses."""
 
+    @_builtins.property
+    def source_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextSpan]:
+        """Where each of these tokens stands in the text, the ends of its sentences as empty spans. Only with return_alignment."""
+
     def __init__(
         self,
         *,
         translated_text: _builtins.str = ...,
         hypotheses: _abc.Iterable[Global___Hypothesis] | None = ...,
         source_token_count: _builtins.int = ...,
+        source_tokens: _abc.Iterable[Global___TextSpan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "source_token_count", b"source_token_count", "translated_text", b"translated_text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "source_token_count", b"source_token_count", "source_tokens", b"source_tokens", "translated_text", b"translated_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -362,6 +440,7 @@ class Hypothesis(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     score: _builtins.float
     """What hypotheses are ranked by: log-probability / length^length_penalty, plus the coverage penalty. The length counts the end
@@ -375,6 +454,12 @@ class Hypothesis(_message.Message):
     def alignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenAlignment]:
         """One for each target token. Only with return_alignment."""
 
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextSpan]:
+        """Where each target token stands in `text`: in order, without overlap. Of tokens that share a character all but the last are
+        empty. Only with return_alignment.
+        """
+
     def __init__(
         self,
         *,
@@ -383,16 +468,43 @@ class Hypothesis(_message.Message):
         finish_reason: Global___FinishReason.ValueType = ...,
         token_count: _builtins.int = ...,
         alignment: _abc.Iterable[Global___TokenAlignment] | None = ...,
+        tokens: _abc.Iterable[Global___TextSpan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "alignment", b"alignment", "finish_reason", b"finish_reason", "score", b"score", "text", b"text", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "alignment", b"alignment", "finish_reason", b"finish_reason", "score", b"score", "text", b"text", "token_count", b"token_count", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
     _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
 
 Global___Hypothesis: _TypeAlias = Hypothesis  # noqa: Y015
+
+@_typing.final
+class TextSpan(_message.Message):
+    """Where something stands in a text, in Unicode code points, without white space around it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """Of the first character."""
+    end: _builtins.int
+    """Behind the last one."""
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextSpan: _TypeAlias = TextSpan  # noqa: Y015
 
 @_typing.final
 class TokenAlignment(_message.Message):
@@ -682,3 +794,359 @@ class TranslationScore(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslationScore: _TypeAlias = TranslationScore  # noqa: Y015
+
+@_typing.final
+class TranslateDocumentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONFIG_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    chunk: _builtins.bytes
+    """More of the document."""
+    @_builtins.property
+    def config(self) -> Global___DocumentConfig:
+        """The first message of a stream, and no other."""
+
+    def __init__(
+        self,
+        *,
+        config: Global___DocumentConfig | None = ...,
+        chunk: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "config", b"config", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "config", b"config", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["config", "chunk"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___TranslateDocumentRequest: _TypeAlias = TranslateDocumentRequest  # noqa: Y015
+
+@_typing.final
+class DocumentConfig(_message.Message):
+    """What a document is, and how it is translated."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    MIME_TYPE_FIELD_NUMBER: _builtins.int
+    FILE_NAME_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    READ_OPTIONS_FIELD_NUMBER: _builtins.int
+    GLOSSARY_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    format: _builtins.str
+    """Of these three the first that is given says what format the document has: the format's name ("markdown", "docx"), its media
+    type ("text/html"), the suffix of its file's name ("report.docx").
+    """
+    mime_type: _builtins.str
+    file_name: _builtins.str
+    source_language_code: _builtins.str
+    """As in TranslateRequest."""
+    target_language_code: _builtins.str
+    model: _builtins.str
+    model_version: _builtins.str
+    total_bytes: _builtins.int
+    """The document's size, where it is known: one that is too large is then refused before it is sent."""
+    @_builtins.property
+    def options(self) -> Global___DecodingOptions:
+        """A document has no use for `num_hypotheses`, `target_prefix`, `return_scores`, `return_alignment` and `split_sentences`."""
+
+    @_builtins.property
+    def read_options(self) -> Global___DocumentReadOptions:
+        """How its format is read."""
+
+    @_builtins.property
+    def glossary(self) -> _containers.RepeatedCompositeFieldContainer[Global___GlossaryTerm]:
+        """What terms must become; whole words, the longest first. At most 10,000."""
+
+    @_builtins.property
+    def keep(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Words and phrases that must stay as they are. At most 10,000."""
+
+    def __init__(
+        self,
+        *,
+        format: _builtins.str = ...,
+        mime_type: _builtins.str = ...,
+        file_name: _builtins.str = ...,
+        source_language_code: _builtins.str = ...,
+        target_language_code: _builtins.str = ...,
+        model: _builtins.str = ...,
+        model_version: _builtins.str = ...,
+        options: Global___DecodingOptions | None = ...,
+        read_options: Global___DocumentReadOptions | None = ...,
+        glossary: _abc.Iterable[Global___GlossaryTerm] | None = ...,
+        keep: _abc.Iterable[_builtins.str] | None = ...,
+        total_bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_total_bytes", b"_total_bytes", "options", b"options", "read_options", b"read_options", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_total_bytes", b"_total_bytes", "file_name", b"file_name", "format", b"format", "glossary", b"glossary", "keep", b"keep", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "options", b"options", "read_options", b"read_options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__total_bytes: _TypeAlias = _typing.Literal["total_bytes"]  # noqa: Y015
+    _WhichOneofArgType__total_bytes: _TypeAlias = _typing.Literal["_total_bytes", b"_total_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__total_bytes) -> _WhichOneofReturnType__total_bytes | None: ...
+
+Global___DocumentConfig: _TypeAlias = DocumentConfig  # noqa: Y015
+
+@_typing.final
+class DocumentReadOptions(_message.Message):
+    """What of a document is translated, and how it is read; each format looks at what concerns it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENCODING_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    HEADER_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    SKIP_KEYS_FIELD_NUMBER: _builtins.int
+    WRAPPED_FIELD_NUMBER: _builtins.int
+    RETRANSLATE_FIELD_NUMBER: _builtins.int
+    MARK_FUZZY_FIELD_NUMBER: _builtins.int
+    encoding: _builtins.str
+    """Of text formats, such as "iso-8859-1". Empty finds out: a byte order mark, what the document says, else UTF-8."""
+    header: _builtins.bool
+    """CSV, TSV: the first record has names. Absent finds out."""
+    wrapped: _builtins.bool
+    """Plain text: lines are broken at a width, so that a paragraph is translated as a whole and wrapped again. Absent finds out for
+    each paragraph.
+    """
+    retranslate: _builtins.bool
+    """PO, XLIFF: translate what has a translation already, too."""
+    mark_fuzzy: _builtins.bool
+    """PO, XLIFF: mark what was translated as to be reviewed."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """CSV, TSV: the columns to translate, by the header's names or by numbers from 1. Empty: all that have text."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """JSON, YAML: dotted paths of what is translated, with `*` for one member and `**` for any depth. Empty: all."""
+
+    @_builtins.property
+    def skip_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """JSON, YAML: likewise, of what is not."""
+
+    def __init__(
+        self,
+        *,
+        encoding: _builtins.str = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        header: _builtins.bool | None = ...,
+        keys: _abc.Iterable[_builtins.str] | None = ...,
+        skip_keys: _abc.Iterable[_builtins.str] | None = ...,
+        wrapped: _builtins.bool | None = ...,
+        retranslate: _builtins.bool = ...,
+        mark_fuzzy: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_header", b"_header", "_wrapped", b"_wrapped", "header", b"header", "wrapped", b"wrapped"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_header", b"_header", "_wrapped", b"_wrapped", "columns", b"columns", "encoding", b"encoding", "header", b"header", "keys", b"keys", "mark_fuzzy", b"mark_fuzzy", "retranslate", b"retranslate", "skip_keys", b"skip_keys", "wrapped", b"wrapped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__header: _TypeAlias = _typing.Literal["header"]  # noqa: Y015
+    _WhichOneofArgType__header: _TypeAlias = _typing.Literal["_header", b"_header"]  # noqa: Y015
+    _WhichOneofReturnType__wrapped: _TypeAlias = _typing.Literal["wrapped"]  # noqa: Y015
+    _WhichOneofArgType__wrapped: _TypeAlias = _typing.Literal["_wrapped", b"_wrapped"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__header) -> _WhichOneofReturnType__header | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wrapped) -> _WhichOneofReturnType__wrapped | None: ...
+
+Global___DocumentReadOptions: _TypeAlias = DocumentReadOptions  # noqa: Y015
+
+@_typing.final
+class GlossaryTerm(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    target: _builtins.str
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlossaryTerm: _TypeAlias = GlossaryTerm  # noqa: Y015
+
+@_typing.final
+class TranslateDocumentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    chunk: _builtins.bytes
+    """More of the translated document."""
+    @_builtins.property
+    def accepted(self) -> Global___DocumentAccepted:
+        """The first message."""
+
+    @_builtins.property
+    def progress(self) -> Global___DocumentProgress: ...
+    @_builtins.property
+    def finding(self) -> Global___DocumentFinding: ...
+    @_builtins.property
+    def summary(self) -> Global___DocumentSummary:
+        """The last message."""
+
+    def __init__(
+        self,
+        *,
+        accepted: Global___DocumentAccepted | None = ...,
+        progress: Global___DocumentProgress | None = ...,
+        finding: Global___DocumentFinding | None = ...,
+        chunk: _builtins.bytes = ...,
+        summary: Global___DocumentSummary | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "chunk", b"chunk", "event", b"event", "finding", b"finding", "progress", b"progress", "summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "chunk", b"chunk", "event", b"event", "finding", b"finding", "progress", b"progress", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["accepted", "progress", "finding", "chunk", "summary"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___TranslateDocumentResponse: _TypeAlias = TranslateDocumentResponse  # noqa: Y015
+
+@_typing.final
+class DocumentAccepted(_message.Message):
+    """The document may be sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    MIME_TYPE_FIELD_NUMBER: _builtins.int
+    format: _builtins.str
+    """What the document is taken for, such as "docx"."""
+    mime_type: _builtins.str
+    def __init__(
+        self,
+        *,
+        format: _builtins.str = ...,
+        mime_type: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "mime_type", b"mime_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DocumentAccepted: _TypeAlias = DocumentAccepted  # noqa: Y015
+
+@_typing.final
+class DocumentProgress(_message.Message):
+    """How far it is. Comes whenever something was done, but not more than a few times a second."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENTS_DONE_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    segments_done: _builtins.int
+    """Paragraphs, cells, messages: what is translated by itself."""
+    segments: _builtins.int
+    """0 as long as the document is being read."""
+    def __init__(
+        self,
+        *,
+        segments_done: _builtins.int = ...,
+        segments: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["segments", b"segments", "segments_done", b"segments_done"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DocumentProgress: _TypeAlias = DocumentProgress  # noqa: Y015
+
+@_typing.final
+class DocumentFinding(_message.Message):
+    """What a reader of the translated document should know about one place in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    kind: Global___FindingKind.ValueType
+    severity: Global___FindingSeverity.ValueType
+    where: _builtins.str
+    """"line 12", "cue 7", "messages.title"."""
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        kind: Global___FindingKind.ValueType = ...,
+        severity: Global___FindingSeverity.ValueType = ...,
+        where: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "message", b"message", "severity", b"severity", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DocumentFinding: _TypeAlias = DocumentFinding  # noqa: Y015
+
+@_typing.final
+class DocumentSummary(_message.Message):
+    """The document is done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    TIMING_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    SENTENCES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    model_version: _builtins.str
+    segments: _builtins.int
+    """As in DocumentProgress."""
+    sentences: _builtins.int
+    """Of all segments; equal ones are translated once."""
+    total_bytes: _builtins.int
+    """Bytes of the translated document: all chunks together."""
+    @_builtins.property
+    def timing(self) -> _common_pb2.Timing:
+        """Preprocessing is reading the document, postprocessing is writing it; inference is from the first segment's computation to the
+        last one's.
+        """
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        model_version: _builtins.str = ...,
+        timing: _common_pb2.Timing | None = ...,
+        segments: _builtins.int = ...,
+        sentences: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "model_version", b"model_version", "segments", b"segments", "sentences", b"sentences", "timing", b"timing", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DocumentSummary: _TypeAlias = DocumentSummary  # noqa: Y015

@@ -50,6 +50,11 @@ class TranslationServiceStub:
                 request_serializer=triptych_dot_v1_dot_translation__pb2.ScoreTranslationsRequest.SerializeToString,
                 response_deserializer=triptych_dot_v1_dot_translation__pb2.ScoreTranslationsResponse.FromString,
                 _registered_method=True)
+        self.TranslateDocument = channel.stream_stream(
+                '/triptych.v1.TranslationService/TranslateDocument',
+                request_serializer=triptych_dot_v1_dot_translation__pb2.TranslateDocumentRequest.SerializeToString,
+                response_deserializer=triptych_dot_v1_dot_translation__pb2.TranslateDocumentResponse.FromString,
+                _registered_method=True)
 
 
 class TranslationServiceServicer:
@@ -91,6 +96,25 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TranslateDocument(self, request_iterator, context):
+        """Translates a document and keeps its structure: every byte that is no text to translate comes back as it was.
+
+        The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server answers `accepted` as soon
+        as it has read the config and found nothing against it (callers who wait for that upload no document in vain), then
+        `progress` and `finding`s in any order, the translated document's bytes as `chunk`s, and `summary` as the last message.
+        Nothing of the document is sent back before all of it is translated. Cancelling frees what runs for it at once.
+
+        A segment that cannot be translated does not fail the call: its text stays as it was, and a finding says so.
+
+        INVALID_ARGUMENT: the format is not known, the document is damaged or too large, or an option is out of range or does not
+        go with the format. The field is that of the config (`config.options.beam_size`), or `document`.
+        RESOURCE_EXHAUSTED: the server has as many documents as it takes at a time; RetryInfo says when to try again.
+        Other statuses as for Translate.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TranslationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -108,6 +132,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.ScoreTranslations,
                     request_deserializer=triptych_dot_v1_dot_translation__pb2.ScoreTranslationsRequest.FromString,
                     response_serializer=triptych_dot_v1_dot_translation__pb2.ScoreTranslationsResponse.SerializeToString,
+            ),
+            'TranslateDocument': grpc.stream_stream_rpc_method_handler(
+                    servicer.TranslateDocument,
+                    request_deserializer=triptych_dot_v1_dot_translation__pb2.TranslateDocumentRequest.FromString,
+                    response_serializer=triptych_dot_v1_dot_translation__pb2.TranslateDocumentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -192,6 +221,33 @@ class TranslationService:
             '/triptych.v1.TranslationService/ScoreTranslations',
             triptych_dot_v1_dot_translation__pb2.ScoreTranslationsRequest.SerializeToString,
             triptych_dot_v1_dot_translation__pb2.ScoreTranslationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TranslateDocument(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/triptych.v1.TranslationService/TranslateDocument',
+            triptych_dot_v1_dot_translation__pb2.TranslateDocumentRequest.SerializeToString,
+            triptych_dot_v1_dot_translation__pb2.TranslateDocumentResponse.FromString,
             options,
             channel_credentials,
             insecure,

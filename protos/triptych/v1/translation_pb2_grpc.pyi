@@ -56,6 +56,21 @@ class TranslationServiceStub:
     FAILED_PRECONDITION: the model was exported without what this needs.
     Other statuses as for Translate.
     """
+    TranslateDocument: _grpc.StreamStreamMultiCallable[_translation_pb2.TranslateDocumentRequest, _translation_pb2.TranslateDocumentResponse]
+    """Translates a document and keeps its structure: every byte that is no text to translate comes back as it was.
+
+    The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server answers `accepted` as soon
+    as it has read the config and found nothing against it (callers who wait for that upload no document in vain), then
+    `progress` and `finding`s in any order, the translated document's bytes as `chunk`s, and `summary` as the last message.
+    Nothing of the document is sent back before all of it is translated. Cancelling frees what runs for it at once.
+
+    A segment that cannot be translated does not fail the call: its text stays as it was, and a finding says so.
+
+    INVALID_ARGUMENT: the format is not known, the document is damaged or too large, or an option is out of range or does not
+    go with the format. The field is that of the config (`config.options.beam_size`), or `document`.
+    RESOURCE_EXHAUSTED: the server has as many documents as it takes at a time; RetryInfo says when to try again.
+    Other statuses as for Translate.
+    """
 
 @_typing.type_check_only
 class TranslationServiceAsyncStub(TranslationServiceStub):
@@ -83,6 +98,21 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
 
     INVALID_ARGUMENT: a text is empty or longer than the model allows.
     FAILED_PRECONDITION: the model was exported without what this needs.
+    Other statuses as for Translate.
+    """
+    TranslateDocument: _aio.StreamStreamMultiCallable[_translation_pb2.TranslateDocumentRequest, _translation_pb2.TranslateDocumentResponse]  # type: ignore[assignment]
+    """Translates a document and keeps its structure: every byte that is no text to translate comes back as it was.
+
+    The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server answers `accepted` as soon
+    as it has read the config and found nothing against it (callers who wait for that upload no document in vain), then
+    `progress` and `finding`s in any order, the translated document's bytes as `chunk`s, and `summary` as the last message.
+    Nothing of the document is sent back before all of it is translated. Cancelling frees what runs for it at once.
+
+    A segment that cannot be translated does not fail the call: its text stays as it was, and a finding says so.
+
+    INVALID_ARGUMENT: the format is not known, the document is damaged or too large, or an option is out of range or does not
+    go with the format. The field is that of the config (`config.options.beam_size`), or `document`.
+    RESOURCE_EXHAUSTED: the server has as many documents as it takes at a time; RetryInfo says when to try again.
     Other statuses as for Translate.
     """
 
@@ -127,6 +157,27 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         INVALID_ARGUMENT: a text is empty or longer than the model allows.
         FAILED_PRECONDITION: the model was exported without what this needs.
+        Other statuses as for Translate.
+        """
+
+    @_abc_1.abstractmethod
+    def TranslateDocument(
+        self,
+        request_iterator: _MaybeAsyncIterator[_translation_pb2.TranslateDocumentRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_translation_pb2.TranslateDocumentResponse], _abc.AsyncIterator[_translation_pb2.TranslateDocumentResponse]]:
+        """Translates a document and keeps its structure: every byte that is no text to translate comes back as it was.
+
+        The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server answers `accepted` as soon
+        as it has read the config and found nothing against it (callers who wait for that upload no document in vain), then
+        `progress` and `finding`s in any order, the translated document's bytes as `chunk`s, and `summary` as the last message.
+        Nothing of the document is sent back before all of it is translated. Cancelling frees what runs for it at once.
+
+        A segment that cannot be translated does not fail the call: its text stays as it was, and a finding says so.
+
+        INVALID_ARGUMENT: the format is not known, the document is damaged or too large, or an option is out of range or does not
+        go with the format. The field is that of the config (`config.options.beam_size`), or `document`.
+        RESOURCE_EXHAUSTED: the server has as many documents as it takes at a time; RetryInfo says when to try again.
         Other statuses as for Translate.
         """
 

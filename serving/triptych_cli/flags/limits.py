@@ -38,6 +38,8 @@ flags = options.several(
         help="Calls at a time of one API key, certificate or else address; a stream is one; 0: any number.",
     ),
     options.option("--max-message-bytes", type=click.IntRange(min=1024), default=64 << 20, help="Largest request or response."),
+    options.option("--max-documents", type=COUNT, default=8, help="Documents that are translated at a time."),
+    options.option("--max-document-bytes", type=COUNT, default=64 << 20, help="Largest document to translate."),
 )
 
 
@@ -53,4 +55,6 @@ def read(values: dict[str, Any]) -> "LimitOptions":
         refuse_late=values.pop("refuse_late"),
         requests_per_client=values.pop("max_requests_per_client"),
         message_bytes=values.pop("max_message_bytes"),
+        documents=values.pop("max_documents"),
+        document_bytes=values.pop("max_document_bytes"),
     )

@@ -13,6 +13,7 @@ from triptych_serving.registry import Loaded, State, Wish
 from triptych_serving.row import Finish
 from triptych_serving.scoring import Score
 from triptych_serving.servicers.services import services_of
+from triptych_serving.spans import Span
 
 TranslateRequest = translation_pb2.TranslateRequest | translation_pb2.TranslateStreamRequest
 
@@ -110,6 +111,7 @@ def translation_to(output: Output) -> translation_pb2.Translation:
         translated_text=output.text,
         hypotheses=[_hypothesis_to(hypothesis) for hypothesis in output.hypotheses],
         source_token_count=output.source_token_count,
+        source_tokens=map(_span_to, output.source_spans),
     )
 
 
@@ -121,7 +123,12 @@ def _hypothesis_to(hypothesis: OutputHypothesis) -> translation_pb2.Hypothesis:
         finish_reason=FINISH[hypothesis.finish],
         token_count=hypothesis.token_count,
         alignment=[translation_pb2.TokenAlignment(source_weights=token) for token in weights],
+        tokens=map(_span_to, hypothesis.spans),
     )
+
+
+def _span_to(span: Span) -> translation_pb2.TextSpan:
+    return translation_pb2.TextSpan(start=span[0], end=span[1])
 
 
 def score_to(score: Score) -> translation_pb2.TranslationScore:

@@ -122,17 +122,21 @@ class _Call:
         rpc = self._begin("bidi_stream", context)
         try:
             with self._observed(rpc, context), self._admitted(rpc, context):
-                incoming = Incoming(requests, self._around.calls.stopping)
-                parsed = (self._parsed(request) async for request in incoming)
-                async with aclosing(self._behaviour(parsed, context)) as responses:
+                async with aclosing(self._behaviour(self._incoming(requests), context)) as responses:
                     async for response in responses:
                         yield self._packed(response)
-                if incoming.cut_off:
-                    raise UnavailableError("the server is shutting down")
         except OUTSIDE:
             raise
         except BaseException as error:
             await _abort(context, error, rpc.request_id)
+
+    async def _incoming(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        """Messages. Whoever reads them must not take a stream that was cut off for one that is complete."""
+        incoming = Incoming(requests, self._around.calls.stopping)
+        async for request in incoming:
+            yield self._parsed(request)
+        if incoming.cut_off:
+            raise UnavailableError("the server is shutting down")
 
     def _begin(self, kind: Kind, context: Context) -> Rpc:
         """The caller gets its request id back, however the call ends."""

@@ -19,10 +19,13 @@ from triptych.v1 import (
     token_classification_pb2_grpc,
     translation_pb2_grpc,
 )
+from triptych_serving.limits import LimitOptions
 from triptych_serving.manager import ModelManager
 from triptych_serving.registry import Registry
 from triptych_serving.servicers import services
 from triptych_serving.servicers.descriptors import DESCRIPTORS
+from triptych_serving.servicers.documents import DocumentCalls, DocumentParts
+from triptych_serving.servicers.documentthreads import DocumentThreads
 from triptych_serving.servicers.embedding import EmbeddingServicer
 from triptych_serving.servicers.fill_mask import FillMaskServicer
 from triptych_serving.servicers.health import HEALTH, HealthServicer
@@ -52,16 +55,19 @@ class Parts:
     statistics: Statistics
     repeated: Repeated
     pool: Executor  # threads for long work
+    documents: DocumentThreads
+    limits: LimitOptions
 
 
 def add_services(server: Any, parts: Parts) -> None:
     """Add all but reflection. `server` is gRPC's, or has its methods."""
     texts = TextCalls(parts.registry, parts.pool, parts.repeated)
     translations = TranslationCalls(parts.registry, parts.pool, parts.repeated)
+    documents = DocumentCalls(DocumentParts(translations, parts.limits, parts.documents))
     images = ImageCalls(parts.registry, parts.repeated)
     inference = Inference(parts.registry, Calls(translations, texts, images), parts.pool)
     open_inference = OpenInferenceServicer(parts.registry, parts.manager, inference, parts.statistics, parts.health)
-    translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(translations), server)
+    translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(translations, documents), server)
     fill_mask_pb2_grpc.add_FillMaskServiceServicer_to_server(FillMaskServicer(texts), server)
     embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingServicer(texts), server)
     text_classification_pb2_grpc.add_TextClassificationServiceServicer_to_server(TextClassificationServicer(texts), server)

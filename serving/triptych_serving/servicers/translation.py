@@ -13,16 +13,19 @@ from triptych_serving.servicers.codec import (
     translation_to,
     translation_wish_from,
 )
+from triptych_serving.servicers.documentnews import news_to
+from triptych_serving.servicers.documents import DocumentCalls
 from triptych_serving.servicers.rpc import Context, Use
 from triptych_serving.servicers.served import served_by
 from triptych_serving.servicers.translations import Piece, Result, Texts, TranslationCalls
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
-    """Translate, TranslateStream and ScoreTranslations."""
+    """Translate, TranslateStream, ScoreTranslations and TranslateDocument."""
 
-    def __init__(self, calls: TranslationCalls) -> None:
+    def __init__(self, calls: TranslationCalls, documents: DocumentCalls) -> None:
         self._calls = calls
+        self._documents = documents
 
     async def Translate(self, request: translation_pb2.TranslateRequest, context: Context) -> translation_pb2.TranslateResponse:
         outputs, use = await self._calls.translate(_texts_from(request), context)
@@ -40,6 +43,13 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> translation_pb2.ScoreTranslationsResponse:
         scores, use = await self._calls.score(translation_wish_from(request), pairs_from(request), context)
         return translation_pb2.ScoreTranslationsResponse(scores=map(score_to, scores), **served_by(use))
+
+    async def TranslateDocument(
+        self, requests: AsyncIterator[translation_pb2.TranslateDocumentRequest], context: Context
+    ) -> AsyncIterator[translation_pb2.TranslateDocumentResponse]:
+        async with aclosing(self._documents.translate(requests, context)) as events:
+            async for event in events:
+                yield news_to(event)
 
 
 def _texts_from(request: TranslateRequest) -> Texts:

@@ -72,6 +72,23 @@ class TranslationCalls:
             compute = partial(self._translate, texts, translator, arrival, use)
             return await self._repeated.results(translator, use, _content_of(texts), arrival.deadline, compute), use
 
+    def find(self, wish: Wish) -> Translator:
+        """The model that a request means.
+
+        Raises:
+            ServingError: there is none.
+        """
+        return self._registry().find(wish)
+
+    async def translate_by(self, translator: Translator, texts: Texts, context: Context) -> tuple[list[Output], Use]:
+        """As `translate`, by a model that the caller keeps in use; always computed.
+
+        Raises:
+            ServingError: as `translate`.
+        """
+        with using(translator) as use:
+            return await self._translate(texts, translator, Arrival.of(context), use), use
+
     async def stream(self, texts: Texts, context: Context) -> AsyncGenerator[Piece | Result | Use]:
         """Pieces as they are decoded, each text's result behind its last piece, and in the end what it took.
 

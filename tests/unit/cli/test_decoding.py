@@ -44,6 +44,10 @@ def test_hypotheses_scores_and_alignment(run: Run) -> None:
     for hypothesis in found["hypotheses"]:
         assert len(hypothesis["alignment"]) == hypothesis["token_count"]
         assert {len(weights) for weights in hypothesis["alignment"]} == {found["source_token_count"]}
+        assert "".join(hypothesis["text"][start:end] for start, end in hypothesis["tokens"]) == hypothesis["text"].replace(
+            " ", ""
+        )
+    assert "".join(SOURCE[start:end] for start, end in found["source_tokens"]) == SOURCE.replace(" ", "")
 
 
 def test_beams_give_one_line_a_text(run: Run) -> None:

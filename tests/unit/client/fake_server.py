@@ -140,6 +140,41 @@ class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, 
             timing=common_pb2.Timing(inference_seconds=0.25),
         )
 
+    def TranslateDocument(
+        self, request_iterator: Iterator[translation_pb2.TranslateDocumentRequest], context: grpc.ServicerContext
+    ) -> Iterator[translation_pb2.TranslateDocumentResponse]:
+        """Every line is a segment. Takes a step of the script with the config, behind the document, and at the end."""
+        context.add_callback(self.stream_ended.set)
+        response = translation_pb2.TranslateDocumentResponse
+        self._take(next(request_iterator), context)
+        yield response(accepted=translation_pb2.DocumentAccepted(format="text", mime_type="text/plain"))
+        chunks = [request.chunk for request in request_iterator]
+        self.requests += chunks
+        self._step(context)
+        content = b"".join(chunks)
+        lines = content.count(b"\n")
+        for done in (0, lines):
+            yield response(progress=translation_pb2.DocumentProgress(segments_done=done, segments=lines))
+        if b"hang" in content:
+            self.hang.wait()
+        yield response(
+            finding=translation_pb2.DocumentFinding(
+                kind=translation_pb2.FINDING_KIND_TAG, severity=99, where="line 1", message="odd"
+            )
+        )
+        for start in range(0, len(content), 1000):
+            yield response(chunk=content[start : start + 1000].upper())
+        self._step(context)
+        summary = translation_pb2.DocumentSummary(
+            model="shout",
+            model_version="2",
+            timing=common_pb2.Timing(inference_seconds=0.25),
+            segments=lines,
+            sentences=2 * lines,
+            total_bytes=len(content),
+        )
+        yield response(summary=summary)
+
     def ListModels(self, request: model_pb2.ListModelsRequest, context: grpc.ServicerContext) -> model_pb2.ListModelsResponse:
         self._take(request, context)
         return model_pb2.ListModelsResponse(models=[model_pb2.Model(name="shout", version="2")])

@@ -67,9 +67,11 @@ def test_a_lower_case_name_is_an_enum_value_too() -> None:
 def test_hypothesis() -> None:
     message = translation_pb2.Hypothesis(text="a", score=-1.5, finish_reason=translation_pb2.FINISH_REASON_LENGTH)
     message.alignment.add(source_weights=[0.25, 0.75])
+    message.tokens.add(start=0, end=1)
     hypothesis = hypothesis_from(message)
     assert (hypothesis.score, hypothesis.truncated) == (-1.5, True)
     assert hypothesis.alignment == ((0.25, 0.75),)
+    assert hypothesis.spans == ((0, 1),)
 
 
 def test_a_finish_reason_from_the_future_is_unknown() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from triptych_documents.language import primary_language
 from triptych_serving import languages
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.languages import choose_language, describe_side, find_language, is_language, primary_language
+from triptych_serving.languages import choose_language, describe_side, find_language, is_language, standard_tag
 
 FIELD = "target_language_code"
 
@@ -132,3 +133,19 @@ def test_a_malformed_code_is_refused_with_its_field(code: str) -> None:
 )
 def test_the_language_alone(code: str, language: str) -> None:
     assert primary_language(code) == language
+
+
+@pytest.mark.parametrize(
+    ("code", "tag"),
+    [
+        ("deu_Latn", "de"),
+        ("de-DE", "de-DE"),
+        ("pt_BR", "pt-BR"),
+        ("zho_Hant", "zh-Hant"),
+        ("en_XX", "en"),
+        ("und", ""),
+        ("", ""),
+    ],
+)
+def test_tags_for_documents(code: str, tag: str) -> None:
+    assert standard_tag(code) == tag

@@ -84,7 +84,9 @@ def test_grpc_itself_takes_more_so_that_it_can_be_refused_in_plain_words() -> No
     assert dict(MessageLimit(2**31 - 1).channel_options)["grpc.max_receive_message_length"] == CORE_BYTES
 
 
-@pytest.mark.parametrize("name", ["queue_requests", "queue_rows", "queue_tokens", "queue_seconds", "message_bytes"])
+@pytest.mark.parametrize(
+    "name", ["queue_requests", "queue_rows", "queue_tokens", "queue_seconds", "message_bytes", "documents", "document_bytes"]
+)
 def test_a_limit_that_leaves_no_room_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is 0, it must be above 0"):
         LimitOptions(**{name: 0})
@@ -117,8 +119,9 @@ def test_flags_and_their_environment() -> None:
     given = read(
         "--max-queue-requests=1", "--max-queue-rows=2", "--max-queue-tokens=3", "--max-queue-secs=4.5", "--no-refuse-late",
         TRIPTYCH_MAX_REQUESTS_PER_CLIENT="5", TRIPTYCH_MAX_MESSAGE_BYTES="2048",
+        TRIPTYCH_MAX_DOCUMENTS="6", TRIPTYCH_MAX_DOCUMENT_BYTES="7",
     )  # fmt: skip
-    assert given == LimitOptions(1, 2, 3, 4.5, False, 5, 2048)
+    assert given == LimitOptions(1, 2, 3, 4.5, False, 5, 2048, 6, 7)
     queue = given.queue
     assert (queue.waiting_calls, queue.waiting_rows, queue.waiting_tokens) == (1, 2, 3)
     assert (queue.waiting_seconds, queue.refuses_late) == (4.5, False)

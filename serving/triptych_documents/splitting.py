@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sentencex  # type: ignore[import-untyped]
 
-from triptych_serving.languages import primary_language
+from triptych_documents.language import primary_language
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,151 @@
+"""Plain text: paragraphs, list items and lines.
+
+A paragraph whose lines were broken at a width is one unit, and is broken at this width again; other lines are units of their
+own. Indentation, bullets, numbers, quote marks, rules and the gaps of aligned columns belong to no unit.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from triptych_documents.encoding import Encoding, decode
+from triptych_documents.format import ReadOptions
+from triptych_documents.formats.codes import SPACE, soft, spaced
+from triptych_documents.formats.textdocument import TextDocument
+from triptych_documents.formats.wrapping import words_of, wrapped
+from triptych_documents.spans import Lines, Span
+from triptych_documents.unit import Piece, Unit
+
+_MARKER = re.compile(r"(?:[-*+•‣◦▪·–—]|\(?[0-9]{1,3}[.)]|\(?[A-Za-z]\))(?=[ \t])")
+_BARE_MARKER = re.compile(r"(?:[-*+•‣◦▪·–—>]|\(?[0-9]{1,3}[.)]|\(?[A-Za-z]\))")
+_QUOTE = re.compile(r"[ \t\f]*(?:>[ \t]?)*[ \t]*")
+_GAP = re.compile(r"[ ]*\t\s*| {3,}")
+_SENTENCE_END = re.compile(r"[.!?:;…。！？؟।][\"'”’»)\]]*$")
+_NARROWEST = 50  # narrower paragraphs are addresses, verses, lists: their lines are meant
+_MOST = 0.8  # of a wrapped paragraph's lines are full; somebody may have edited the others
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    quote: str  # indentation and quote marks
+    marker: str  # with the white space after it
+    body: str
+    start: int  # of the body
+    end: int  # of the line, without its line end
+
+    @property
+    def width(self) -> int:
+        return len(self.quote) + len(self.marker) + len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    span: Span
+    width: int = 0  # 0: one line
+    used: int = 0
+    rest: str = ""  # what each further line begins with, its line end first
+
+    def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
+        words = words_of(soft(pieces), str)
+        if not self.width:
+            return " ".join(words)
+        for width in range(self.width, _NARROWEST // 2, -1):  # so that a reader sees again that it is one paragraph
+            lines = wrapped(words, width - len(self.rest.lstrip("\r\n")), self._more, _may_begin)
+            if _looks_wrapped(lines, self.used, len(self.rest.lstrip("\r\n"))):
+                return self.rest.join(lines)
+        return " ".join(words)
+
+    @property
+    def _more(self) -> int:
+        return self.used - len(self.rest.lstrip("\r\n"))
+
+
+def _may_begin(word: str) -> bool:
+    return not _BARE_MARKER.fullmatch(word) and word[0] != ">" and any(map(str.isalnum, word))
+
+
+class PlainText:
+    """Reads .txt."""
+
+    name = "text"
+
+    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
+        """As Format says."""
+        text, encoding = decode(data, options.encoding)
+        lines = Lines(text)
+        units: list[Unit] = []
+        places: list[_Place] = []
+        for block in _blocks(_lines(text, lines)):
+            for body, place in _places(text, block, options.wrapped):
+                units.append(Unit((spaced(body),), lines.where(place.span[0])))
+                places.append(place)
+        return TextDocument(text, encoding, units, places)
+
+
+FORMAT = PlainText()
+
+
+def _lines(text: str, lines: Lines) -> Iterator[_Line]:
+    for start, after in pairwise([*lines.starts, len(text)]):
+        line = text[start:after].rstrip("\r\n")
+        quote = _QUOTE.match(line)
+        at = quote.end() if quote else 0
+        marker = _MARKER.match(line, at)
+        body_at = at if marker is None else marker.end() + len(line[marker.end() :]) - len(line[marker.end() :].lstrip(SPACE))
+        body = line[body_at:].rstrip(SPACE)
+        yield _Line(line[:at], line[at:body_at], body, start + body_at, start + body_at + len(body))
+
+
+def _blocks(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
+    """Lines that could be one paragraph."""
+    block: list[_Line] = []
+    for line in lines:
+        if block and not _continues(block, line):
+            yield block
+            block = []
+        if any(map(str.isalnum, line.body)):
+            block.append(line)
+    if block:
+        yield block
+
+
+def _continues(block: list[_Line], line: _Line) -> bool:
+    if line.marker or _GAP.search(line.body) or _GAP.search(block[-1].body) or not any(map(str.isalnum, line.body)):
+        return False
+    if len(block) > 1:
+        return block[-1].quote == line.quote
+    return block[0].quote.count(">") == line.quote.count(">")
+
+
+def _places(text: str, block: list[_Line], as_told: bool | None) -> Iterator[tuple[str, _Place]]:
+    if len(block) > 1 and (_is_wrapped(block) if as_told is None else as_told):
+        span = block[0].start, block[-1].end
+        line_end = text[block[0].end : block[1].start - len(block[1].quote)].lstrip(" \t\f")
+        width = max(line.width for line in block)
+        used = len(block[0].quote) + len(block[0].marker)
+        yield " ".join(line.body for line in block), _Place(span, width, used, line_end + block[1].quote)
+        return
+    for line in block:
+        at = 0
+        for gap in [*_GAP.finditer(line.body), None]:
+            end = gap.start() if gap else len(line.body)
+            if line.body[at:end].strip(SPACE):
+                yield line.body[at:end], _Place((line.start + at, line.start + end))
+            at = gap.end() if gap else end
+
+
+def _is_wrapped(block: Sequence[_Line]) -> bool:
+    first, second = block[0], block[1]
+    return _looks_wrapped([line.body for line in block], first.width - len(first.body), len(second.quote))
+
+
+def _looks_wrapped(bodies: Sequence[str], used: int, rest: int) -> bool:
+    """Each line is so full that the next one's first word would not have fitted, and not all of them end with a sentence."""
+    if len(bodies) == 1:
+        return True
+    widths = [used + len(bodies[0]), *(rest + len(body) for body in bodies[1:])]
+    width = max(widths)
+    full = [size + 1 + len(after.split(" ", 1)[0]) > width for size, after in zip(widths, bodies[1:], strict=False)]
+    inside = any(_SENTENCE_END.search(body) is None for body in bodies[:-1])
+    return width >= _NARROWEST and sum(full) >= _MOST * len(full) and inside

@@ -1,0 +1,52 @@
+"""Text broken into lines again. Codes are never broken; a line end inside one stays a line end."""
+
+from collections.abc import Callable, Sequence
+
+from triptych_documents.unit import Code, Piece
+
+
+def words_of(pieces: Sequence[Piece], write: Callable[[str], str]) -> list[str]:
+    """What no line end may stand in: words with the codes that touch them, written as the format does it."""
+    words = [""]
+    for piece in pieces:
+        if isinstance(piece, Code):
+            words[-1] += piece.raw
+            continue
+        first, *others = write(piece).split(" ")
+        words[-1] += first
+        words += others
+    return [word for word in words if word]
+
+
+def wrapped(words: Sequence[str], width: int, used: int = 0, may_begin: Callable[[str], bool] = bool) -> list[str]:
+    """Lines, each as full as it can be.
+
+    Args:
+        words: in order; line feeds within them, which come of codes, end lines.
+        width: characters of a line; a longer word has a line of its own.
+        used: of the first line's width.
+        may_begin: whether a line, other than the first, can begin with the word.
+    """
+    lines = [""]
+    for word in words:
+        head, *others = word.split("\n")
+        room = width - used if len(lines) == 1 else width
+        if not lines[-1]:
+            lines[-1] = head
+        elif len(lines[-1]) + 1 + len(head) <= room or not may_begin(head):
+            lines[-1] += " " + head
+        else:
+            lines.append(head)
+        lines += others
+    return lines
+
+
+def balanced(words: Sequence[str], width: int, may_begin: Callable[[str], bool] = bool) -> list[str]:
+    """One line or two, then of nearly equal length; more only where two of this width cannot hold the words."""
+    lines = wrapped(words, width, may_begin=may_begin)
+    if len(lines) != 2:
+        return lines
+    cuts = [cut for cut in range(1, len(words)) if may_begin(words[cut])]
+    longest = {cut: max(len(" ".join(words[:cut])), len(" ".join(words[cut:]))) for cut in cuts}
+    best = min(cuts, key=lambda cut: longest[cut], default=0)
+    return [" ".join(words[:best]), " ".join(words[best:])] if best and longest[best] <= width else lines

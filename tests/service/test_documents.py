@@ -1,0 +1,381 @@
+"""Documents, through a real server."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from triptych.v1.translation_pb2 import DecodingOptions as OptionsMessage
+from triptych.v1.translation_pb2 import DocumentConfig, TranslateDocumentRequest, TranslateDocumentResponse
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_client import (
+    AsyncClient,
+    Client,
+    DecodingOptions,
+    DocumentProgress,
+    FindingKind,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    Severity,
+    UnavailableError,
+)
+from triptych_serving.limits import LimitOptions
+from triptych_serving.translator import Translator
+
+from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET, TARGETS
+from .conftest import MAX_MESSAGE_BYTES
+from .documents import DOCUMENTS, text_of
+from .in_process import running_server
+from .processes import ServerProcess
+from .scrape import Scrape
+from .test_cancel import Pace, eventually, pace
+from .test_shutdown import ENDLESS_SECONDS, STOPPING
+
+__all__ = ["pace"]  # a fixture
+
+MANY = "\n\n".join(SOURCES).encode()
+LARGE = "\n\n".join(SOURCES * 4).encode()
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[Client]:
+    with Client(server.address, retries=0) as client:
+        yield client
+
+
+def requests_of(content: bytes, **config: Any) -> list[TranslateDocumentRequest]:
+    head = TranslateDocumentRequest(config=DocumentConfig(**{"format": "text", **config}))
+    return [head, TranslateDocumentRequest(chunk=content)]
+
+
+def events_of(address: str, requests: list[TranslateDocumentRequest], **call: Any) -> list[TranslateDocumentResponse]:
+    with grpc.insecure_channel(address) as channel:
+        return list(TranslationServiceStub(channel).TranslateDocument(iter(requests), **call))
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_format(client: Client, name: str) -> None:
+    one, two = 3, 8
+    make = DOCUMENTS[name]
+    document = client.translate_document(make(SOURCES[one], SOURCES[two]), format=name, target_language="de")
+    found = text_of(name, document.content)
+    assert TARGETS[one] in found
+    assert TARGETS[two] in found
+    if name not in ("po", "xliff"):  # these have both languages
+        assert SOURCES[one] not in found
+    assert document.format == name
+    assert document.segments >= 2
+    assert not [finding for finding in document.findings if finding.severity is not Severity.NOTE]
+
+
+def test_a_path_says_what_it_is_and_a_target_is_written(client: Client, tmp_path: Path) -> None:
+    path, target = tmp_path / "a.txt", tmp_path / "b.txt"
+    path.write_bytes(f"{SOURCES[1]}\n".encode())
+    document = client.translate_document(path, target=target)
+    assert target.read_bytes() == document.content == f"{TARGETS[1]}\n".encode()
+    assert (document.model, document.model_version, document.mime_type) == ("toy", "1", "text/plain")
+    assert (document.segments, document.sentences) == (1, 1)
+    assert document.timing.inference_seconds > 0
+
+
+def test_many_segments_with_progress(client: Client) -> None:
+    progress: list[DocumentProgress] = []
+    document = client.translate_document(MANY, format="text", progress=progress.append)
+    assert document.content.decode() == "\n\n".join(TARGETS)
+    assert (progress[0], progress[-1]) == (DocumentProgress(0, len(SOURCES)), DocumentProgress(len(SOURCES), len(SOURCES)))
+    assert [one.segments_done for one in progress] == sorted(one.segments_done for one in progress)
+
+
+def test_a_document_without_text_comes_back_as_it_is(client: Client) -> None:
+    for content in (b"", b"\n\n", b"1 2 3\r\n"):
+        assert client.translate_document(content, format="text").content == content
+
+
+def test_the_order_of_messages(server: ServerProcess) -> None:
+    events = events_of(server.address, requests_of(MANY))
+    kinds = [event.WhichOneof("event") for event in events]
+    assert kinds[0] == "accepted"
+    assert kinds[-1] == "summary"
+    assert kinds[kinds.index("chunk") : -1] == ["chunk"] * kinds.count("chunk")
+    content = b"".join(event.chunk for event in events)
+    assert events[-1].summary.total_bytes == len(content)
+    assert events[-1].summary.model == "toy"
+
+
+def test_a_large_document_travels_in_small_messages(server: ServerProcess) -> None:
+    """Each way it is more than one message may have."""
+    content = f"<p>{SOURCES[0]}</p><script>{'x' * 2 * MAX_MESSAGE_BYTES}</script>"
+    with Client(server.address) as client:
+        document = client.translate_document(content.encode(), format="html")
+    assert document.content.decode() == content.replace(SOURCES[0], TARGETS[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "error", "field"),
+    [
+        (b"abc", {"format": "foo"}, InvalidArgumentError, "config.format"),
+        (b"abc", {"file_name": "a.foo"}, InvalidArgumentError, "config.file_name"),
+        (b"abc", {}, InvalidArgumentError, "config.file_name"),
+        (b"abc", {"format": "docx"}, InvalidArgumentError, "document"),
+        (b"\xff\xfe\xfd", {"format": "text", "encoding": "utf-8"}, InvalidArgumentError, "document"),
+        (b"{", {"format": "json"}, InvalidArgumentError, "document"),
+        (
+            b"a",
+            {"format": "text", "options": DecodingOptions(beam_size=10_000)},
+            InvalidArgumentError,
+            "config.options.beam_size",
+        ),
+        (b"a", {"format": "text", "encoding": "foo"}, InvalidArgumentError, "config.read_options.encoding"),
+        (b"a", {"format": "text", "target_language": "?"}, InvalidArgumentError, "config.target_language_code"),
+        (b"a", {"format": "text", "keep": [""]}, InvalidArgumentError, "config.keep[0]"),
+        (b"a", {"format": "text", "model": "foo"}, NotFoundError, None),
+    ],
+)
+def test_what_cannot_be_translated(
+    client: Client, content: bytes, arguments: dict[str, Any], error: type[Exception], field: str | None
+) -> None:
+    with pytest.raises(error) as caught:
+        client.translate_document(content, **arguments)
+    assert [violation.field for violation in caught.value.violations] == ([field] if field else [])  # type: ignore[attr-defined]
+
+
+def test_a_sentence_that_the_model_refuses_stays_and_is_reported(client: Client) -> None:
+    """With a word too long to be cut anywhere."""
+    content = f"{SOURCES[0]}\n\n{'ab' * 300}\n\n{SOURCES[1]}\n"
+    document = client.translate_document(content.encode(), format="text")
+    lines = document.content.decode().split("\n\n")
+    assert (lines[0], lines[2]) == (TARGETS[0], f"{TARGETS[1]}\n")
+    assert {finding.where for finding in document.findings} == {"line 3"}
+    assert FindingKind.REFUSED in {finding.kind for finding in document.findings}
+
+
+def test_options_are_checked_before_the_document_comes(server: ServerProcess) -> None:
+    config = DocumentConfig(format="text", options=OptionsMessage(beam_size=10_000))
+    with grpc.insecure_channel(server.address) as channel:
+        never = threading.Event()
+
+        def requests() -> Iterator[TranslateDocumentRequest]:
+            yield TranslateDocumentRequest(config=config)
+            never.wait()
+
+        with pytest.raises(grpc.RpcError) as error:
+            list(TranslationServiceStub(channel).TranslateDocument(requests()))
+        never.set()
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.full
+def test_limits_and_places() -> None:
+    with ServerProcess(MODELS, "--max-document-bytes", "1000", "--max-documents", "1") as server:
+        with Client(server.address, retries=0) as client:
+            with pytest.raises(InvalidArgumentError, match=r"has 1,001 bytes, .* at most 1,000 \(--max-document-bytes\)"):
+                client.translate_document(b"a" * 1_001, format="text")
+            with pytest.raises(grpc.RpcError) as error:
+                events_of(server.address, requests_of(b"a" * 1_001))
+            assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert client.translate_document(f"{SOURCE}\n".encode(), format="text").content.decode() == f"{TARGET}\n"
+        with grpc.insecure_channel(server.address) as channel:
+            held = threading.Event()
+
+            def requests() -> Iterator[TranslateDocumentRequest]:
+                [head, chunk] = requests_of(f"{SOURCE}\n".encode())
+                yield head
+                held.wait()
+                yield chunk
+
+            first = TranslationServiceStub(channel).TranslateDocument(requests())
+            assert next(first).accepted.format == "text"
+            with Client(server.address, retries=0) as client:
+                with pytest.raises(ResourceExhaustedError, match=r"1 documents.*--max-documents") as refused:
+                    client.translate_document(b"a", format="text")
+                assert refused.value.retry_delay_seconds
+            held.set()
+            assert [event.WhichOneof("event") for event in first][-1] == "summary"
+        with Client(server.address, retries=0) as client:
+            assert client.translate_document(b"\n", format="text").content == b"\n"
+
+
+@pytest.fixture
+def slow(pace: Pace) -> Iterator[tuple[str, Translator]]:
+    with running_server() as (address, translator):
+        yield address, translator
+
+
+def assert_free(address: str, translator: Translator, pace: Pace) -> None:
+    eventually(lambda: translator.engine.load() == (0, 0))
+    pace.slow.clear()
+    with Client(address) as client:
+        assert client.translate(SOURCE).text == TARGET
+        assert client.translate_document(SOURCE.encode(), format="text").content == TARGET.encode()
+
+
+def test_a_document_that_is_cancelled_in_the_middle(slow: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = slow
+    pace.slow.set()
+    with grpc.insecure_channel(address) as channel:
+        events = TranslationServiceStub(channel).TranslateDocument(iter(requests_of(LARGE)))
+        assert next(events).HasField("accepted")
+        eventually(lambda: sum(translator.engine.load()) > 0)
+        assert sum(translator.engine.load()) < 100, "a document does not fill the queue"
+        events.cancel()
+        assert_free(address, translator, pace)
+
+
+def test_a_document_whose_deadline_passes(slow: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = slow
+    pace.slow.set()
+    with pytest.raises(grpc.RpcError) as error:
+        events_of(address, requests_of(LARGE), timeout=0.5)
+    assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert_free(address, translator, pace)
+
+
+def is_accepted(stub: TranslationServiceStub) -> bool:
+    """A document whose caller goes away before it is complete."""
+    gone = threading.Event()
+
+    def requests() -> Iterator[TranslateDocumentRequest]:
+        yield requests_of(b"")[0]
+        gone.wait()
+
+    events = stub.TranslateDocument(requests())
+    try:
+        return bool(next(events).HasField("accepted"))
+    except grpc.RpcError:  # the one before has not been missed yet
+        return False
+    finally:
+        events.cancel()
+        gone.set()
+
+
+def test_callers_who_leave_while_they_send_give_their_places_back(slow: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = slow
+    with grpc.insecure_channel(address) as channel:
+        stub = TranslationServiceStub(channel)
+        for _ in range(2 * LimitOptions().documents):
+            eventually(lambda: is_accepted(stub))
+    assert_free(address, translator, pace)
+
+
+def test_tasks_that_are_cancelled(slow: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = slow
+    pace.slow.set()
+
+    async def main() -> None:
+        async with AsyncClient(address) as client:
+            task = asyncio.create_task(client.translate_document(LARGE, format="text"))
+            while not sum(translator.engine.load()):
+                await asyncio.sleep(0.002)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert_free(address, translator, pace)
+
+
+def test_a_task_learns_why_its_document_is_refused(slow: tuple[str, Translator]) -> None:
+    """Nothing is being sent while the server says so, which grpc.aio would not survive."""
+    content = b"a" * (LimitOptions().document_bytes + 1)
+
+    async def main() -> None:
+        async with AsyncClient(slow[0]) as client:
+            with pytest.raises(InvalidArgumentError, match="--max-document-bytes"):
+                await client.translate_document(content, format="text")
+
+    asyncio.run(main())
+
+
+def test_small_calls_do_not_wait_for_a_document(slow: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = slow
+    with grpc.insecure_channel(address) as channel, Client(address) as client:
+        events = TranslationServiceStub(channel).TranslateDocument(iter(requests_of(LARGE)))
+        assert [next(events).WhichOneof("event") for _ in range(2)] == ["accepted", "progress"]
+        eventually(lambda: sum(translator.engine.load()) > 0)
+        before = pace.steps
+        assert [client.translate(source).text for source in SOURCES[:3]] == TARGETS[:3]
+        small = pace.steps - before
+        rest = list(events)
+        assert rest[-1].HasField("summary")
+        assert small < (pace.steps - before) / 4
+        assert b"".join(event.chunk for event in rest).decode() == "\n\n".join(TARGETS * 4)
+
+
+@pytest.mark.full
+def test_a_model_that_is_unloaded_finishes_its_documents() -> None:
+    flags = "--model-control", "explicit", "--allow-admin", "--load-model", "*"
+    with ServerProcess(MODELS, *flags) as server, grpc.insecure_channel(server.address) as channel:
+        events = TranslationServiceStub(channel).TranslateDocument(iter(requests_of(LARGE)))
+        assert [next(events).WhichOneof("event") for _ in range(2)] == ["accepted", "progress"]
+        with Client(server.address) as client:
+            unloading = threading.Thread(target=client.unload_model, args=("toy",))
+            unloading.start()
+            rest = list(events)
+            unloading.join()
+            assert rest[-1].HasField("summary")
+            assert b"".join(event.chunk for event in rest).decode() == "\n\n".join(TARGETS * 4)
+            with pytest.raises(NotFoundError):
+                client.translate_document(b"a", format="text")
+
+
+@pytest.mark.full
+def test_a_server_that_stops_finishes_its_documents() -> None:
+    with (
+        ServerProcess(MODELS, "--exit-timeout-secs", ENDLESS_SECONDS) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = TranslationServiceStub(channel)
+        events = stub.TranslateDocument(iter(requests_of(LARGE)))
+        sending = threading.Event()
+
+        def requests() -> Iterator[TranslateDocumentRequest]:
+            yield requests_of(b"")[0]
+            sending.wait()
+
+        half = stub.TranslateDocument(requests())
+        assert next(half).HasField("accepted")
+        assert next(events).HasField("accepted")
+        assert next(events).progress.segments == 4 * len(SOURCES)
+        server.signal(signal.SIGTERM)
+        server.wait_for_log(STOPPING)
+        with Client(server.address, retries=0) as client, pytest.raises(UnavailableError):
+            client.translate_document(b"a", format="text")
+        with pytest.raises(grpc.RpcError) as error:
+            list(half)
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+        sending.set()
+        assert b"".join(event.chunk for event in events).decode() == "\n\n".join(TARGETS * 4)
+        assert server.wait() == 0
+
+
+def test_metrics_count_its_batches(server: ServerProcess, client: Client) -> None:
+    labels = {"method": "triptych.v1.TranslationService/TranslateDocument", "model": "toy", "version": "1"}
+
+    def counts() -> list[float]:
+        scrape = Scrape(server.metrics_address)
+        return [scrape.value("requests_total", **labels, code="OK") or 0.0, scrape.value("rows_total", **labels) or 0.0]
+
+    before = counts()
+    client.translate_document(f"{SOURCES[0]}\n\n{SOURCES[1]}\n".encode(), format="text")
+    assert [after - first for first, after in zip(before, counts(), strict=True)] == [1, 2]
+
+
+def test_options_are_the_decodings(client: Client) -> None:
+    options = DecodingOptions(beam_size=3, length_penalty=0.5)
+    document = client.translate_document("\n\n".join(SOURCES[:8]).encode(), format="text", options=options)
+    expected = client.translate_many(SOURCES[:8], options=options).texts
+    assert document.content.decode() == "\n\n".join(expected)
+
+
+def test_reflection_knows_it(server: ServerProcess) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        request = reflection_pb2.ServerReflectionRequest(file_containing_symbol="triptych.v1.DocumentConfig")
+        [response] = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([request]))
+        assert b"TranslateDocument" in b"".join(response.file_descriptor_response.file_descriptor_proto)
