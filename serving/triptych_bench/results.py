@@ -50,6 +50,26 @@ class Resources:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Generator:
+    """What the load generator itself took: where that is much, a run says little of the server."""
+
+    cpu_cores: float  # CPU seconds a second, of all its threads
+    cpu_per_request: float  # seconds
+    lag: float | None = None  # 99th percentile of how late requests were sent, of open loops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What the server itself counted while it was measured, from the first request to the last."""
+
+    source: str  # "ModelStatistics", "http://localhost:8002/metrics"
+    requests: int  # that did not fail; what it had from other clients too
+    expected: int  # that this client saw come back meanwhile
+    mean_seconds: float | None = None  # from arrival to answer
+    expected_seconds: float | None = None  # mean of this client's, from the moment of sending
+
+
+@dataclass(frozen=True, kw_only=True)
 class Quality:
     """Of what came back, where references were given."""
 
@@ -76,12 +96,15 @@ class Run:
     goodput: float | None  # requests a second within the latency limit
     latency_limit: float | None
     latency: Distribution  # from the scheduled arrival
+    late: int | None = None  # of the completed, beyond the latency limit
     service_time: Distribution | None = None  # from the moment of sending, where that is another
     first_token: Distribution | None = None
     inter_token: Distribution | None = None
     output_tokens: float | None = None  # a second
     parts: Part = field(default_factory=Part)
     resources: Resources | None = None
+    generator: Generator | None = None
+    counted: Counted | None = None
     quality: Quality | None = None
     moments: tuple[Moment, ...] = ()
     valid: bool = True  # meets what its scenario asks for

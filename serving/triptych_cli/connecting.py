@@ -1,7 +1,7 @@
 """A client of the server that the command line names."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,10 +11,15 @@ from triptych_cli.options import kept
 if TYPE_CHECKING:
     from triptych_client import Client
     from triptych_client.credentials import ChannelCredentials
+    from triptych_client.settings import Settings
 
 
-def connect(address: str) -> "Client":
+def connect(address: str, **settings: Any) -> "Client":
     """With the credentials that the running command was given.
+
+    Args:
+        address: of the server.
+        settings: more of the client's own.
 
     Raises:
         click.ClickException: they contradict each other, a file cannot be used, or the API key would travel in the clear.
@@ -23,7 +28,8 @@ def connect(address: str) -> "Client":
 
     with one_line(ValueError):
         credentials, key = _credentials(), _api_key()
-        return Client(address, credentials=credentials, api_key=key, allow_plaintext_keys=kept("allow_plaintext_keys"))
+        settings["allow_plaintext_keys"] = kept("allow_plaintext_keys")
+        return Client(address, credentials=credentials, api_key=key, **settings)
 
 
 def _credentials() -> "ChannelCredentials | None":
@@ -47,3 +53,23 @@ def _api_key() -> str | None:
     if not key:
         raise click.ClickException(f"{path}: no API key in it")
     return key
+
+
+def connection_settings(address: str, timeout_seconds: float) -> "Settings":
+    """As `connect`, for those that make their own calls.
+
+    Raises:
+        click.ClickException: as `connect`.
+    """
+    from triptych_client.credentials import default_api_key
+    from triptych_client.settings import Settings
+
+    with one_line(ValueError):
+        key = _api_key()
+        return Settings(
+            address=address,
+            credentials=_credentials(),
+            api_key=default_api_key() if key is None else key,
+            allow_plaintext_keys=kept("allow_plaintext_keys"),
+            timeout_seconds=timeout_seconds,
+        )

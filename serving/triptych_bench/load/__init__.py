@@ -1,0 +1,1 @@
+"""Putting load on a server: when requests are sent, and what became of each."""

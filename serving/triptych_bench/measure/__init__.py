@@ -1,0 +1,1 @@
+"""From what became of each request to numbers."""

@@ -1,0 +1,1 @@
+"""Triptych's own services as targets."""

@@ -1,0 +1,116 @@
+"""Comparisons as plain text for a terminal, and as JSON for scripts."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from triptych_bench.comparison import Cell, Comparison, Line, Match
+from triptych_bench.reports import facts, units
+from triptych_bench.reports.table import GAP, WIDTH, aligned, wrapped
+
+MAIN = ("throughput", "p50 latency", "p99 latency", "output tokens", "goodput")  # the others are in the page and in the JSON
+SHOWN = {"seconds": units.duration, "bytes": units.size, "rate": units.number, "number": units.number}
+
+
+def render(comparison: Comparison, width: int = WIDTH) -> str:
+    """Lines of at most `width` characters, as far as names allow; without a newline after the last."""
+    parts = [_heading(comparison, width)]
+    for index, name in enumerate(comparison.names[1:]):
+        parts += [_headline(comparison, index, name), *_tables(comparison, index, name, width)]
+    parts += [_unmatched(comparison, width), "\n".join(wrapped(one, width, "! ", "  ") for one in comparison.warnings)]
+    return "\n\n".join(filter(None, parts))
+
+
+def dumps(comparison: Comparison) -> str:
+    """One JSON object: `names`, `headline`, `matches` with all metrics, `unmatched`, `differences`, `warnings`."""
+    value: dict[str, Any] = {
+        "format": "triptych-bench-comparison",
+        "version": 1,
+        "names": comparison.names,
+        "headline": [dataclasses.asdict(line) for line in comparison.headline],
+        "matches": [_match(match) for match in comparison.matches],
+        "unmatched": [{"report": report, "run": run} for report, run in comparison.unmatched],
+        "differences": [dataclasses.asdict(one) for one in comparison.differences],
+        "warnings": comparison.warnings,
+    }
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+def shown(value: float | None, kind: str) -> str:
+    """With its unit, where that makes it shorter."""
+    return units.NONE if value is None else SHOWN[kind](value)
+
+
+def verdict(cell: Cell) -> str:
+    """`1.20x better`."""
+    return f"{cell.ratio:.2f}x {cell.verdict}".rstrip() if cell.ratio is not None else ""
+
+
+def _match(match: Match) -> dict[str, Any]:
+    load = {name: getattr(match.first, name) for name in ("concurrency", "offered_rate", "inputs_per_request")}
+    return {"name": match.name, "scenario": match.scenario, **load, "lines": [dataclasses.asdict(line) for line in match.lines]}
+
+
+def _heading(comparison: Comparison, width: int) -> str:
+    said = zip(comparison.names, comparison.reports, strict=True)
+    return "\n".join(
+        wrapped(f"{name}: {facts.title(report)}, {facts.subject(report)}", width, rest="  ") for name, report in said
+    )
+
+
+def _headline(comparison: Comparison, index: int, name: str) -> str:
+    rows = [
+        (units.named(line.name, 0.0)[0], *_cells(line, line.others[index]))
+        for line in comparison.headline
+        if line.others[index].value is not None
+    ]
+    return "\n".join(aligned([(f"{comparison.names[0]} and {name}", "", "", "", ""), *rows])) if rows else ""
+
+
+def _tables(comparison: Comparison, index: int, name: str, width: int) -> Iterator[str]:
+    """A table for each scenario, with as many of the main metrics as fit."""
+    matches = [match for match in comparison.matches if match.others[index]]
+    for scenario, group in groupby(matches, attrgetter("scenario")):
+        found = list(group)
+        metrics = [metric for metric in MAIN if any(line.name == metric for match in found for line in match.lines)]
+        title = f"{scenario}: {comparison.names[0]} → {name}"
+        while len(metrics) > 1 and len(max(_rows(found, index, metrics, title), key=len)) > width:
+            metrics.pop()
+        yield "\n".join(_rows(found, index, metrics, title))
+
+
+def _rows(matches: Sequence[Match], index: int, metrics: Sequence[str], title: str) -> list[str]:
+    columns = [_column(metric, [_line(match, metric) for match in matches], index) for metric in metrics]
+    names = _padded(["", *(match.name for match in matches)])
+    return [title, *(GAP.join(row).rstrip() for row in zip(names, *columns, strict=True))]
+
+
+def _line(match: Match, metric: str) -> Line | None:
+    return next((line for line in match.lines if line.name == metric), None)
+
+
+def _column(name: str, lines: Sequence[Line | None], index: int) -> list[str]:
+    """`55.9 → 72.7 1.30x better`, below the name."""
+    cells = [_cells(line, line.others[index]) if line else ("", "", "", "") for line in lines]
+    firsts, _, seconds, verdicts = zip(*cells, strict=True)
+    before, after = _padded(firsts, str.rjust), _padded(seconds, str.rjust)
+    together = [f"{one} → {two} {said}" if one.strip() else "" for one, two, said in zip(before, after, verdicts, strict=True)]
+    return _padded([name, *together])
+
+
+def _padded(texts: Sequence[str], pad: Callable[[str, int], str] = str.ljust) -> list[str]:
+    return [pad(text, max(map(len, texts))) for text in texts]
+
+
+def _cells(line: Line, cell: Cell) -> tuple[str, str, str, str]:
+    return shown(line.first, line.kind), "→", shown(cell.value, line.kind), verdict(cell)
+
+
+def _unmatched(comparison: Comparison, width: int) -> str:
+    if not comparison.unmatched:
+        return ""
+    runs = "; ".join(f"{report}, {run}" for report, run in comparison.unmatched)
+    return wrapped(f"Without a counterpart: {runs}", width, rest="  ")

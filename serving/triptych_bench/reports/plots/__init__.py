@@ -1,0 +1,1 @@
+"""The report's charts, each made of runs."""

@@ -1,0 +1,1 @@
+"""The ways to put load on a server that benchmarks agree on."""

@@ -1,0 +1,1 @@
+"""The process that is measured: starting it, and watching what it uses."""

@@ -1,0 +1,149 @@
+"""`triptych bench` with servers that are some: its own, and one that is there."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..fixtures.toy import MODELS, PAIRS
+from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+
+SHORT = ("--measure-secs", "0.2", "--warm-up-secs", "0.1", "--stability-percent", "100", "--max-windows", "3")
+
+
+def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        triptych("bench", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env=clean_environment(),
+    )
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Sentences that the toy model knows, with their translations."""
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
+    return path
+
+
+def report_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
+
+
+def test_a_server_of_its_own(pairs: Path, tmp_path: Path) -> None:
+    files = [tmp_path / f"report.{kind}" for kind in ("json", "csv", "html")]
+    written = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
+    result = bench("translate", "--models", MODELS, "--input", pairs, "--concurrency", "1,3", *SHORT, *written)
+    report = json.loads(files[0].read_text(encoding="utf-8"))
+    assert report["target"]["model"] == "toy"
+    assert report["inputs"]["count"] == str(len(PAIRS))
+    assert [run["concurrency"] for run in report["runs"]] == [1, 3]
+    for run in report["runs"]:
+        assert run["completed"] > 0
+        assert run["failed"] == {}
+        # The server has counted every request that this client has seen, and no others.
+        assert run["counted"]["requests"] == run["counted"]["expected"]
+        assert run["counted"]["mean_seconds"] < run["counted"]["expected_seconds"]
+        assert run["quality"]["metric"] == "BLEU"
+        assert run["quality"]["value"] == pytest.approx(100.0)  # it has learnt them by heart
+        assert run["parts"]["server_compute"] > 0
+        assert run["resources"]["cpu_cores"] > 0
+        assert run["resources"]["memory_bytes"] > 1 << 20
+    # Whether it has settled is the machine's business.
+    assert result.returncode == (0 if all(run["valid"] for run in report["runs"]) else 1)
+    assert "concurrency 3" in result.stdout
+    assert files[1].read_text(encoding="utf-8").startswith("Concurrency,Inferences/Second,")
+    assert "<svg" in files[2].read_text(encoding="utf-8")
+
+
+def test_streams_of_a_server_that_is_there(server: ServerProcess, pairs: Path) -> None:
+    flags = ("--stream", "--concurrency", "2", "--metrics-url", f"http://{server.metrics_address}/metrics", "--quiet")
+    result = bench("translate", "--server", server.address, "--input", pairs, *flags, *SHORT, "--json", "-")
+    assert result.stderr == ""
+    [run] = report_of(result)["runs"]
+    assert run["first_token"]["count"] == run["completed"]
+    assert run["first_token"]["maximum"] <= run["latency"]["maximum"]
+    assert run["output_tokens"] > 0
+    assert run["counted"]["source"].startswith("http://")
+    assert run["counted"]["requests"] == run["counted"]["expected"]
+    assert run["resources"]["source"] == run["counted"]["source"]
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["server", *(pytest.param(name, marks=pytest.mark.full) for name in ("single-stream", "multi-stream", "offline"))],
+)
+def test_scenarios(server: ServerProcess, pairs: Path, scenario: str) -> None:
+    short = SHORT[:4] if scenario == "offline" else SHORT
+    more = ("--rate", "200", "--latency-limit", "30s") if scenario == "server" else ()
+    result = bench("translate", "--server", server.address, "-i", pairs, "--scenario", scenario, *short, *more, "--json", "-")
+    [run] = report_of(result)["runs"]
+    assert run["scenario"] == scenario
+    assert run["completed"] > 0
+    assert run["inputs_per_request"] == {"multi-stream": 8, "offline": 64}.get(scenario, 1)
+    assert "translate" in result.stderr  # the table has made way for the JSON
+
+
+def test_ctrl_c_reports_what_was_measured(server: ServerProcess, pairs: Path) -> None:
+    command = triptych(
+        "bench", "translate", "--server", server.address, "-i", pairs, "--measure-secs", "0.3", "--concurrency", "1:50"
+    )
+    process = subprocess.Popen([*command, "--json", "-"], stdout=-1, stderr=-1, text=True, env=clean_environment())
+    assert process.stderr is not None
+    while "concurrency 2" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 130
+    runs = json.loads(output)["runs"]
+    assert len(runs) >= 2
+    assert "interrupted" in runs[-1]["problem"]
+    assert runs[-1]["completed"] > 0
+
+
+def test_a_model_that_is_not_there(server: ServerProcess) -> None:
+    result = bench("translate", "--server", server.address, "--model", "nothing", *SHORT)
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: NOT_FOUND: model 'nothing' is not here")
+
+
+@pytest.mark.full
+def test_a_server_that_does_not_start(tmp_path: Path) -> None:
+    result = bench("translate", "--models", tmp_path)
+    assert result.returncode == 1
+    assert "no models here" in result.stderr.splitlines()[-1]
+    result = bench("translate", "--models", MODELS, "--model", "nothing")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("Error: the server did not start: model 'nothing' is not in")
+
+
+@pytest.mark.full
+def test_a_server_that_stops_is_charged_with_every_request_that_should_have_come(pairs: Path) -> None:
+    """Coordinated omission: a closed loop would see one slow request."""
+    with ServerProcess(MODELS) as server:
+        command = triptych("bench", "translate", "--server", server.address, "-i", pairs, "--scenario", "server")
+        flags = ("--rate", "100", "--measure-secs", "1.5", "--latency-limit", "500ms", "--json", "-")
+        process = subprocess.Popen([*command, *flags], stdout=-1, stderr=-1, text=True, env=clean_environment())
+        assert process.stderr is not None
+        while "that count begin" not in process.stderr.readline():
+            assert process.poll() is None
+        time.sleep(0.5)
+        server.signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        server.signal(signal.SIGCONT)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    [run] = json.loads(output)["runs"]
+    assert run["latency"]["maximum"] > 1.4
+    # Those of the first second, of which there are about 100, waited for more than half a second.
+    assert run["late"] > 50
+    assert not run["valid"]
+    assert process.returncode == 1

@@ -1,0 +1,106 @@
+"""A server that is none, and requests as they might have been."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from triptych_bench.load.feed import Batch
+from triptych_bench.load.log import Log, Record
+from triptych_bench.target import OK, Answer, Counters, Outcome, Request, Sample, ServerTimes, Wanted
+
+
+class FakeTarget:
+    """Answers after a while, with what was sent.
+
+    Args:
+        seconds: that an answer takes.
+        code: of every outcome.
+        slots: requests that it works on at once; the others wait.
+    """
+
+    def __init__(self, seconds: float = 0.001, code: str = OK, slots: int = 1_000) -> None:
+        self.seconds, self.code = seconds, code
+        self.under_way = self.most = self.sent = 0
+        self.open_calls = self.close_calls = 0
+        self.gate: asyncio.Event | None = None
+        self._slots = slots
+        self._semaphore: asyncio.Semaphore | None = None
+
+    async def open(self) -> None:
+        self.open_calls += 1
+
+    async def close(self) -> None:
+        self.close_calls += 1
+
+    async def describe(self) -> dict[str, str]:
+        return {"address": "nowhere", "model": "fake"}
+
+    def samples(self, count: int, seed: int) -> list[Sample]:
+        return [Sample(f"made up {number}") for number in range(count)]
+
+    def prepare(self, samples: Sequence[Sample]) -> Request:
+        return [sample.data for sample in samples]
+
+    async def send(self, request: Request) -> Outcome:
+        if self._semaphore is None:
+            self._semaphore = asyncio.Semaphore(self._slots)
+        sent = time.perf_counter()
+        self.sent += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            async with self._semaphore:
+                await asyncio.sleep(self.seconds)
+            if self.gate is not None:
+                await self.gate.wait()
+        finally:
+            self.under_way -= 1
+        server = ServerTimes(0.0, 0.0, self.seconds / 2, 0.0)
+        message = "" if self.code == OK else "no"
+        return Outcome(self.code, sent, time.perf_counter(), server=server, tokens=3, answer=request, message=message)
+
+    def read(self, answer: Answer) -> list[str]:
+        return [str(part).upper() for part in answer]
+
+    async def stats(self) -> Counters | None:
+        return {"requests": float(self.sent), "total": self.sent * self.seconds}
+
+
+def batches(count: int = 4, size: int = 1) -> list[Batch]:
+    """Of different samples."""
+    found = []
+    for number in range(count):
+        samples = tuple(Sample(f"text {number} {place}") for place in range(size))
+        found.append(Batch([sample.data for sample in samples], samples))
+    return found
+
+
+def record(due: float, latency: float, *, lag: float = 0.0, **members: Any) -> Record:
+    """A request that was due at `due` and sent `lag` later."""
+    values: dict[str, Any] = {
+        "batch": 0,
+        "due": due,
+        "sent": due + lag,
+        "received": due + latency,
+        "ok": True,
+        "code": OK,
+        "client_send": 0.0,
+        "client_receive": 0.0,
+        "server": None,
+        "tokens": 0,
+        "token_times": (),
+    }
+    return Record(**{**values, **members})
+
+
+def log_of(*records: Record) -> Log:
+    """That was started at 0."""
+    log = Log()
+    log.started = 0.0
+    log.records.extend(records)
+    log.dues.extend(each.due for each in records)
+    return log
+
+
+WANTED = Wanted(task="translate")

@@ -1,0 +1,49 @@
+"""Keeping time, and being interrupted."""
+
+import asyncio
+import gc
+import os
+import signal
+
+import pytest
+
+from triptych_bench.load.quiet import Interrupt, StoppedError, run_quietly, without_collector
+
+
+def test_nothing_is_collected_meanwhile() -> None:
+    with without_collector():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+def test_it_runs_and_returns() -> None:
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    assert run_quietly(work) == "done"
+
+
+def test_ctrl_c_ends_a_sleep_once() -> None:
+    async def work() -> None:
+        interrupt = Interrupt()
+        with interrupt.heard():
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)
+            with pytest.raises(StoppedError):
+                await interrupt.sleep(60)
+            assert interrupt.is_set
+            # The second one is for Python again.
+            assert signal.getsignal(signal.SIGINT) is not None
+
+    asyncio.run(work())
+
+
+def test_a_sleep_without_an_interrupt_ends_by_itself() -> None:
+    async def work() -> None:
+        interrupt = Interrupt()
+        with interrupt.heard():
+            await interrupt.sleep(0.001)
+        assert not interrupt.is_set
+
+    asyncio.run(work())

@@ -1,0 +1,53 @@
+"""Percentiles."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from triptych_bench.measure.distribution import distribution, percentile
+
+DURATIONS = some.lists(some.floats(0, 1_000), min_size=1, max_size=300)
+
+
+@pytest.mark.parametrize(
+    ("count", "percent", "rank"), [(100, 99, 99), (100, 99.9, 100), (1_000, 99.9, 999), (10, 90, 9), (1, 50, 1)]
+)
+def test_nearest_rank(count: int, percent: float, rank: int) -> None:
+    assert percentile(list(map(float, range(1, count + 1))), percent) == rank
+
+
+@settings(deadline=None)
+@given(DURATIONS, some.floats(0.1, 100))
+def test_a_percentile_has_so_many_values_up_to_it(values: list[float], percent: float) -> None:
+    ordered = sorted(values)
+    found = percentile(ordered, percent)
+    assert found in ordered
+    share = round(percent * 1_000) / 100_000
+    assert sum(value <= found for value in ordered) >= share * len(ordered) - 1e-6
+    assert sum(value < found for value in ordered) < share * len(ordered) + 1e-6 or found == ordered[0]
+
+
+@settings(deadline=None)
+@given(DURATIONS)
+def test_the_curve_rises_to_the_maximum(values: list[float]) -> None:
+    found = distribution(values)
+    fractions, seconds = zip(*found.curve, strict=True)
+    assert list(fractions) == sorted(set(fractions))
+    assert list(seconds) == sorted(seconds)
+    assert found.curve[-1] == (1.0, found.maximum)
+    assert len(found.curve) <= 200
+    assert found.minimum <= found.mean + 1e-9
+    assert math.isclose(found.mean, sum(values) / len(values), abs_tol=1e-9)
+
+
+def test_the_curve_is_dense_towards_the_end() -> None:
+    found = distribution(map(float, range(100_000)))
+    for least, most in ((0.9, 0.99), (0.99, 0.999), (0.999, 0.9999)):
+        assert sum(least <= fraction < most for fraction, _ in found.curve) >= 20
+
+
+def test_of_nothing_all_is_zero() -> None:
+    found = distribution([])
+    assert (found.count, found.mean, found.percentiles["99"], found.curve) == (0, 0.0, 0.0, ())

@@ -1,0 +1,123 @@
+"""From a log to numbers."""
+
+from typing import Any
+
+import pytest
+
+from triptych_bench.load.cost import Cost
+from triptych_bench.load.log import Record
+from triptych_bench.measure.moments import moments_of
+from triptych_bench.measure.parts import parts_of
+from triptych_bench.measure.run import Load, Observed, counted_of, run_of
+from triptych_bench.measure.steady import Span
+from triptych_bench.results import Run
+from triptych_bench.target import ServerTimes
+
+from ..fakes import batches, log_of, record
+
+OPEN = Load(name="10 requests/s", scenario="server", rate=10.0)
+CLOSED = Load(name="concurrency 1", scenario="closed-loop", concurrency=1)
+IDLE = Cost(cores=0.1, loop_share=0.1)
+
+
+def run(load: Load, *records: Record, limit: float | None = None, cost: Cost = IDLE, size: int = 1, **members: Any) -> Run:
+    seen = Observed(span=Span(1.0, 3.0), steady=True, cost=cost, **members)
+    return run_of(load, log_of(*records), batches(1, size), seen, limit)
+
+
+def test_an_open_loop_counts_what_was_due_and_the_rate_of_what_came() -> None:
+    found = run(
+        OPEN,
+        record(0.5, 1.0),  # due before: its answer came in the span all the same
+        record(1.0, 0.2),
+        record(2.9, 0.4, lag=0.1),  # its answer came later
+        record(3.1, 0.1),
+        size=2,
+    )
+    assert found.completed == found.latency.count == 2
+    assert found.latency.maximum == pytest.approx(0.4)
+    assert found.service_time
+    assert found.service_time.maximum == pytest.approx(0.3)
+    assert found.request_rate == 1.0
+    assert found.throughput == 2.0
+    assert found.inputs_per_request == 2
+
+
+def test_a_closed_loop_counts_what_came() -> None:
+    found = run(CLOSED, record(0.5, 1.0), record(1.5, 1.0), record(2.5, 1.0))
+    assert (found.completed, found.request_rate, found.service_time) == (2, 1.0, None)
+    assert found.valid
+
+
+def test_the_limit_makes_goodput_and_late_ones() -> None:
+    found = run(CLOSED, record(1.0, 0.1), record(1.0, 0.2), record(1.0, 0.9), limit=0.2 + 1e-9)
+    assert (found.goodput, found.late, found.latency_limit) == (1.0, 1, 0.2 + 1e-9)
+    assert run(CLOSED, record(1.0, 0.1)).goodput is None
+
+
+def test_failures_are_named_and_make_a_run_invalid() -> None:
+    found = run(CLOSED, record(1.0, 0.1), record(1.0, 0.1, ok=False, code="UNAVAILABLE"))
+    assert found.failed == {"UNAVAILABLE": 1}
+    assert not found.valid
+    assert "1 of 2 requests failed with UNAVAILABLE" in found.problem
+    nothing = run(CLOSED)
+    assert (nothing.valid, nothing.problem) == (False, "no request was answered")
+
+
+def test_streams_have_time_to_first_token_and_between_tokens() -> None:
+    found = run(CLOSED, record(1.0, 1.0, tokens=5, token_times=(1.2, 1.3, 1.6)), record(1.0, 0.1, tokens=1, token_times=(1.1,)))
+    assert found.first_token
+    assert found.inter_token
+    assert found.first_token.maximum == pytest.approx(0.2)
+    assert (found.inter_token.count, found.inter_token.maximum) == (1, pytest.approx(0.1))  # 0.4 s for 4 tokens
+    assert found.output_tokens == 3.0
+    assert run(CLOSED, record(1.0, 0.1)).first_token is None
+
+
+def test_a_generator_with_too_much_to_do_makes_a_run_invalid() -> None:
+    busy = run(CLOSED, record(1.0, 0.1), cost=Cost(cores=1.2, loop_share=0.95))
+    assert not busy.valid
+    assert "the load generator was busy for 95% of the time" in busy.problem
+    assert busy.generator
+    assert busy.generator.cpu_per_request == pytest.approx(1.2 / 0.5)  # one request in two seconds
+    late = run(OPEN, *(record(1.0 + number / 100, 0.1, lag=0.05) for number in range(100)))
+    assert not late.valid
+    assert "50.0 ms late" in late.problem
+    assert late.generator
+    assert late.generator.lag == pytest.approx(0.05)
+    assert run(OPEN, *(record(1.0 + number / 100, 0.1, lag=0.001) for number in range(100))).valid
+
+
+def test_parts_add_up_to_the_round_trip() -> None:
+    times = ServerTimes(0.01, 0.02, 0.03, 0.004)
+    parts = parts_of([record(1.0, 0.1, lag=0.02, client_send=0.001, client_receive=0.002, server=times)])
+    known = (parts.server_queue, parts.server_preprocess, parts.server_compute, parts.server_postprocess)
+    assert known == (0.01, 0.02, 0.03, 0.004)
+    assert parts.network == pytest.approx(0.08 - 0.064 - 0.003)
+
+
+def test_parts_of_servers_that_say_nothing_come_from_their_counters() -> None:
+    parts = parts_of([record(1.0, 0.1)], {"requests": 4.0, "queue": 0.04, "compute": 0.2})
+    assert (parts.server_queue, parts.server_compute, parts.server_preprocess) == (0.01, 0.05, None)
+    assert parts_of([record(1.0, 0.1)]).server_compute is None
+
+
+def test_counted_stands_beside_what_was_seen() -> None:
+    log = log_of(record(1.0, 0.2), record(1.0, 0.4), record(1.0, 0.1, ok=False))
+    found = counted_of("ModelStatistics", {"requests": 3.0, "total": 0.3}, log)
+    assert (found.requests, found.expected) == (3, 2)
+    assert found.mean_seconds == pytest.approx(0.1)
+    assert found.expected_seconds == pytest.approx(0.3)
+
+
+def test_the_time_line_has_a_moment_for_each_second() -> None:
+    log = log_of(record(0.0, 0.5), record(1.0, 0.5), record(1.2, 0.1, ok=False), record(3.0, 0.5))
+    moments = moments_of(log, Span(1.0, 3.0))
+    assert [(moment.completed, moment.failed, moment.steady) for moment in moments] == [
+        (1, 0, False),
+        (1, 1, True),
+        (0, 0, True),
+        (1, 0, False),
+    ]
+    assert moments[2].p50 is None
+    assert moments_of(log_of(), Span(0.0, 1.0)) == ()

@@ -1,0 +1,187 @@
+"""The HTML page: whole, honest, readable without seeing it, and without the network."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from triptych_bench.reports import page
+from triptych_bench.results import Part, Report, Run
+
+from .pages import LOADS, Page, charts, hits
+from .sample import closed, full, opened, report
+
+HOSTILE = "</script><script>alert(1)</script>\"'&<b>"
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return page.render(report())
+
+
+def test_the_page_is_well_formed(text: str) -> None:
+    parsed = Page(text)
+    assert parsed.count("html", lang="en") == 1
+    assert parsed.count("title") >= 1
+    assert len(charts(text)) == parsed.count("svg", role="img") == 6  # two, the time lines of three runs, the parts
+
+
+def test_it_loads_nothing(text: str) -> None:
+    parsed = Page(text)
+    assert not [(tag, name) for tag, attributes in parsed.tags for name in attributes if name in LOADS]
+    assert not re.findall(r"url\(|@import|fetch\(|XMLHttpRequest|https?://", text)
+    [policy] = [has["content"] for tag, has in parsed.tags if has.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+
+
+def test_light_and_dark_have_the_same_colours(text: str) -> None:
+    style = text[text.index("<style>") : text.index("</style>")]
+    blocks = [set(re.findall(r"(--[\w-]+):", block)) for block in re.findall(r":root[^{]*\{([^}]*)\}", style)]
+    light, automatic, _, dark = blocks[:4]
+    assert light == automatic == dark
+    texts = re.findall(r":root[^{]*\{([^}]*)\}", style)
+    assert texts[1].split() == [word for word in texts[3].split() if word not in ("color-scheme:", "dark;")]
+    used = set(re.findall(r"var\((--[\w-]+)\)", style)) - {"--color"}
+    assert used <= light
+
+
+def test_every_style_of_the_charts_is_defined(text: str) -> None:
+    style = text[text.index("<style>") : text.index("</style>")]
+    used = {name for chart in charts(text) for one in chart.iter() for name in one.attrib.get("class", "").split()}
+    assert len(used) > 20
+    assert not [name for name in used if f".{name}" not in style]
+
+
+def test_every_chart_has_words_and_a_table(text: str) -> None:
+    parsed = Page(text)
+    assert parsed.count("figure") == parsed.count("figcaption") == 6
+    assert all(chart.attrib["aria-label"] for chart in charts(text))
+    assert parsed.text.count("Values of ") == 6
+    assert (
+        "From concurrency 1 with 100 inputs/s at a p99 of 30.0 ms to concurrency 8 with 400 inputs/s at 60.0 ms." in parsed.text
+    )
+
+
+def test_what_users_wrote_is_text() -> None:
+    run = closed(1, 10.0, 0.1, name=HOSTILE, valid=False, problem=HOSTILE)
+    other = replace(run, concurrency=2)
+    hostile = report(run, other, command=HOSTILE, task=HOSTILE, target={HOSTILE: HOSTILE}, headline={HOSTILE: 1.0})
+    text = page.render(hostile)
+    parsed = Page(text)
+    assert parsed.count("script") == 1
+    assert parsed.count("b") == 0
+    assert "alert(1)" in parsed.text
+    assert len(charts(text)) == 5
+
+
+def test_points_stand_where_their_values_are(text: str) -> None:
+    tradeoff = charts(text)[0]
+    p50 = [(x, y) for x, y, said in hits(tradeoff) if "\np50 " in said]
+    assert len(p50) == 3
+    left, bottom = 56, 316  # no throughput, no latency
+    scales = [(x - left) / throughput for (x, _), throughput in zip(p50, (100.0, 180.0, 400.5), strict=True)]
+    assert scales == pytest.approx([scales[0]] * 3, rel=1e-3)
+    heights = [(bottom - y) / seconds for (_, y), seconds in zip(p50, (0.01, 0.012, 0.02), strict=True)]
+    assert heights == pytest.approx([heights[0]] * 3, rel=1e-2)
+
+
+def test_each_nine_is_as_wide_as_the_one_before(text: str) -> None:
+    curve = charts(text)[1]
+    where = {said.split("\n")[1].split(" ")[0]: x for x, _, said in hits(curve) if said.startswith("concurrency 1\n")}
+    assert where["p99"] - where["p90"] == pytest.approx(where["p99.9"] - where["p99"], abs=0.1)
+    assert where["p99"] - where["p90"] == pytest.approx(where["p90"] - 56, abs=0.1)
+    assert where["p50"] - 56 == pytest.approx(math.log10(2) * (where["p90"] - 56), abs=0.1)
+
+
+def test_the_steady_part_is_marked(text: str) -> None:
+    timeline = charts(text)[2]
+    bands = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar steady"]
+    done = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar done"]
+    early = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar early"]
+    assert (len(bands), len(done), len(early)) == (2, 3, 3)
+    assert float(bands[0].attrib["x"]) <= float(done[0].attrib["x"])
+    assert "3 of 6 seconds count" in Page(text).text
+
+
+def test_parts_are_as_long_as_they_took(text: str) -> None:
+    bars = [one for one in charts(text)[3].iter("rect") if (one.findtext("title") or "").startswith("concurrency 8")]
+    widths = {one.attrib["class"].split()[1]: float(one.attrib["width"]) for one in bars}
+    assert widths["server-compute"] == pytest.approx(2 * widths["server-queue"], rel=1e-3)
+    assert [float(one.attrib["x"]) for one in bars[1:]] == pytest.approx(
+        [float(one.attrib["x"]) + float(one.attrib["width"]) for one in bars[:-1]], abs=0.02
+    )
+
+
+def test_wide_ranges_have_a_logarithmic_axis_that_says_so() -> None:
+    text = page.render(report(closed(1, 10.0, 0.001), closed(64, 400.0, 0.5)))
+    assert "latency (ms, logarithmic)" in text
+    assert "logarithmic" not in page.render(report(closed(1, 10.0, 0.01), closed(2, 20.0, 0.02)))
+
+
+def test_runs_that_are_not_valid_are_hollow_and_named() -> None:
+    text = page.render(report(closed(1, 100.0, 0.01), closed(64, 300.0, 0.5, valid=False, problem="it was late")))
+    parsed = Page(text)
+    assert "Before you quote these numbers concurrency 64: invalid: it was late" in parsed.text
+    assert sum("hollow" in one.attrib.get("class", "") for one in charts(text)[0].iter()) == 3
+    assert parsed.count("tr", **{"class": "bad"}) == 1
+    assert "Before you quote" not in page.render(report(closed(1, 100.0, 0.01), closed(2, 200.0, 0.01)))
+
+
+def test_the_limit_is_drawn_where_all_had_one() -> None:
+    text = page.render(report(opened(50.0, 0.04), opened(60.0, 0.05), opened(80.0, 0.1)))
+    assert "limit 200 ms" in text
+    assert "50 requests/s" in text
+    assert (
+        "limit" not in page.render(report(closed(1, 10.0, 0.01), closed(2, 20.0, 0.01))).split("<main>")[1].split("<section")[0]
+    )
+
+
+def test_quality_and_the_servers_own_counts_are_shown() -> None:
+    shown = Page(page.render(report(full()))).text
+    assert "BLEU 33.2 tok:13a" in shown
+    assert "concurrency 8 ModelStatistics 7,000 7,000 19.0 ms 20.0 ms" in shown
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        Report(),
+        report(closed(1, 10.0, 0.1)),
+        report(replace(closed(1, 10.0, 0.1), moments=(), parts=Part())),
+        report(replace(closed(1, 0.0, 0.1), latency=replace(closed(1, 1.0, 0.1).latency, count=0, percentiles={}, curve=()))),
+        report(*(opened(float(rate), 0.01 + rate / 1000) for rate in range(1, 40))),
+    ],
+    ids=["nothing", "one run", "bare", "no answer", "many"],
+)
+def test_reports_of_all_sizes_have_a_page(one: Report) -> None:
+    text = page.render(one)
+    assert Page(text).text
+    numbers = re.findall(r'(?:[xy][12]?|[cr][xy]?|width|height|d)="([^"]*)"', text)
+    assert numbers or not one.runs
+    assert not [number for number in numbers if "nan" in number or "inf" in number]
+
+
+def test_second_by_second_gaps_stay_gaps() -> None:
+    run = closed(1, 10.0, 0.1)
+    moments = [replace(one, completed=0, failed=3, p50=None, p99=None) if one.start == 3 else one for one in run.moments]
+    timeline = charts(page.render(report(replace(run, moments=tuple(moments)))))[1]
+    lines = [one for one in timeline.iter("path") if one.attrib["class"] == "line p50"]
+    assert len(lines) == 2
+    assert any(one.attrib["class"] == "bar failed" for one in timeline.iter("rect"))
+
+
+def test_at_most_eight_curves_are_drawn() -> None:
+    runs: list[Run] = [closed(number, 10.0 * number, 0.1) for number in range(1, 13)]
+    text = page.render(report(*runs))
+    curves = [one for one in charts(text)[1].iter("path") if one.attrib["class"].startswith("line")]
+    assert len(curves) == 8
+    assert "8 of 12 loads are drawn." in Page(text).text
+
+
+def test_files_are_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    page.write(report(command="caf\xe9 \udcff"), path)
+    assert "caf\xe9 ?" in path.read_text(encoding="utf-8")

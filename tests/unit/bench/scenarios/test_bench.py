@@ -1,0 +1,186 @@
+"""Runs on a server that is none."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from triptych_bench.load.quiet import Interrupt
+from triptych_bench.measure.run import Load
+from triptych_bench.results import Run
+from triptych_bench.scenarios.bench import Bench
+from triptych_bench.scenarios.counting import Counting
+from triptych_bench.scenarios.loops import closed_loop, multi_stream, single_stream
+from triptych_bench.scenarios.offline import offline
+from triptych_bench.scenarios.plan import Plan
+from triptych_bench.scenarios.server import at_rates, highest_rate, judged
+from triptych_bench.target import TargetError
+
+from ..fakes import FakeTarget, batches, record
+from ..measure.test_run import OPEN, run
+
+PLAN = Plan(warm_up=0.02, window=0.05, most_windows=4, tolerance=5.0, least_answers=2, least_arrivals=20, longest=1.0)
+ALWAYS = replace(PLAN, latency_limit=60.0)
+NEVER = replace(PLAN, latency_limit=1e-6, most_probes=3)
+
+
+def do(
+    work: Callable[[Bench], Awaitable[dict[str, float]]], target: FakeTarget, plan: Plan = PLAN
+) -> tuple[Bench, dict[str, float]]:
+    async def measure() -> tuple[Bench, dict[str, float]]:
+        interrupt = Interrupt()
+        with interrupt.heard():
+            bench = Bench(target, plan, interrupt, counting=Counting(target, None, ""), keeps=True)
+            return bench, await work(bench)
+
+    return asyncio.run(measure())
+
+
+def test_a_closed_loop_for_each_concurrency() -> None:
+    runs: list[Run] = []
+    target = FakeTarget()
+    _, headline = do(lambda bench: closed_loop(bench, batches(), (1, 3), runs.append), target)
+    assert [(one.name, one.concurrency) for one in runs] == [("concurrency 1", 1), ("concurrency 3", 3)]
+    for one in runs:
+        assert one.valid, one.problem
+        assert one.steady
+        assert one.output_tokens == pytest.approx(3 * one.request_rate)
+        assert one.parts.server_compute == pytest.approx(target.seconds / 2)
+        assert one.counted
+        assert one.counted.requests == one.counted.expected > one.completed > 0
+        assert one.generator
+        assert sum(moment.completed for moment in one.moments) == one.counted.expected
+    assert headline == {"max_throughput": max(one.throughput for one in runs)}
+    assert target.under_way == 0
+
+
+def test_single_and_multi_stream_have_one_request_at_a_time() -> None:
+    runs: list[Run] = []
+    target = FakeTarget()
+    _, single = do(lambda bench: single_stream(bench, batches(), runs.append), target)
+    _, multi = do(lambda bench: multi_stream(bench, batches(4, 8), runs.append), target)
+    assert target.most == 1
+    assert single == {"p90_seconds": runs[0].latency.percentiles["90"]}
+    assert multi == {"p99_seconds": runs[1].latency.percentiles["99"]}
+    assert runs[1].throughput == pytest.approx(8 * runs[1].request_rate)
+
+
+def test_offline_sends_all_and_counts_all() -> None:
+    runs: list[Run] = []
+    plan = replace(PLAN, offline_inputs=40, offline_in_flight=8)
+    target = FakeTarget()
+    _, headline = do(lambda bench: offline(bench, batches(5, 2), runs.append), target, plan)
+    assert (runs[0].completed, target.sent, target.most) == (20, 20, 4)
+    assert runs[0].throughput * runs[0].seconds == pytest.approx(40)
+    assert headline == {"inputs_per_second": runs[0].throughput}
+
+
+def test_offline_finds_out_how_many_inputs_it_takes() -> None:
+    runs: list[Run] = []
+    target = FakeTarget()
+    do(lambda bench: offline(bench, batches(2, 4), runs.append), target, replace(PLAN, offline_in_flight=64))
+    assert len(runs) == 1
+    assert runs[0].completed < target.sent  # there was a pilot
+
+
+def test_rates_are_all_tried() -> None:
+    runs: list[Run] = []
+    _, headline = do(lambda bench: at_rates(bench, batches(), (100.0, 300.0), runs.append), FakeTarget(), replace(ALWAYS))
+    assert [one.offered_rate for one in runs] == [100.0, 300.0]
+    assert all(one.completed and one.late == 0 for one in runs)
+    # A machine with other things to do may be late itself, which is said.
+    assert all(one.valid or "load generator" in one.problem or "keep up" in one.problem for one in runs)
+    assert headline == (
+        {"max_rate": max(one.offered_rate or 0 for one in runs if one.valid)} if any(r.valid for r in runs) else {}
+    )
+
+
+def test_a_limit_that_nothing_meets_has_no_rate() -> None:
+    runs: list[Run] = []
+    _, headline = do(lambda bench: highest_rate(bench, batches(), runs.append), FakeTarget(), NEVER)
+    assert headline == {"max_rate": 0.0}
+    assert len(runs) == 3
+    assert all(not one.valid and "above 0.001 ms" in one.problem for one in runs)
+
+
+def test_more_than_one_in_a_hundred_late_ones_are_too_many() -> None:
+    good = [record(1.0 + number / 1_000, 0.1) for number in range(297)]
+    for late, passes in ((3, True), (4, False)):
+        found = judged(run(OPEN, *good, *(record(1.5, 0.9) for _ in range(late)), limit=0.5), 0.5)
+        assert found.valid is passes, found.problem
+    assert "p99 is 900.0 ms, above 500 ms" in found.problem
+
+
+def test_a_late_generator_does_not_spoil_a_run_within_the_limit() -> None:
+    behind = [record(1.0 + number / 1_000, 0.2, lag=0.1) for number in range(300)]
+    found = run(OPEN, *behind, limit=0.5)
+    assert (found.valid, "the load generator sent" in found.problem) == (False, True)
+    passed, failed = judged(found, 0.5), judged(run(OPEN, *behind, limit=0.15), 0.15)
+    assert (passed.valid, passed.problem) == (True, "")
+    assert not failed.valid
+    assert "the load generator sent" in failed.problem
+    assert "p99 is 200.0 ms, above 150 ms" in failed.problem
+
+
+def test_a_server_that_refuses_everything_ends_it() -> None:
+    with pytest.raises(TargetError, match="no request is answered: UNAVAILABLE: no"):
+        do(
+            lambda bench: single_stream(bench, batches(), lambda _: None),
+            FakeTarget(code="UNAVAILABLE"),
+            replace(PLAN, warm_up=60.0),
+        )
+
+
+@pytest.mark.parametrize("scenario", ["closed", "open", "offline"])
+def test_ctrl_c_keeps_what_was_measured(scenario: str) -> None:
+    runs: list[Run] = []
+    target = FakeTarget()
+    plan = replace(PLAN, warm_up=0.01, window=60.0, offline_inputs=10**9)
+
+    async def work(bench: Bench) -> dict[str, float]:
+        asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGINT)
+        match scenario:
+            case "closed":
+                return await closed_loop(bench, batches(), (1, 2), runs.append)
+            case "open":
+                return await at_rates(bench, batches(), (200.0, 300.0), runs.append)
+        return await offline(bench, batches(), runs.append)
+
+    bench, headline = do(work, target, plan)
+    assert bench.interrupted
+    [found] = runs  # the next load is not begun
+    assert found.completed > 0
+    assert (found.valid, found.steady) == (False, False)
+    assert "interrupted" in found.problem
+    assert headline == {}
+    assert target.under_way == 0
+
+
+def test_an_interrupt_in_the_warm_up_has_a_report_too() -> None:
+    async def work(bench: Bench) -> dict[str, float]:
+        asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGINT)
+        runs.append(await bench.closed(Load(name="x", scenario="closed-loop", concurrency=1), batches()))
+        return {}
+
+    runs: list[Run] = []
+    bench, _ = do(work, FakeTarget(), replace(PLAN, warm_up=60.0))
+    assert bench.interrupted
+    assert runs[0].completed > 0
+
+
+def test_a_search_ends_with_a_confirmed_rate() -> None:
+    """Of a server without a limit but the machine: every probe passes, and so does the run that confirms."""
+    runs: list[Run] = []
+    plan = replace(ALWAYS, most_probes=2, least_arrivals=5)
+    bench, headline = do(lambda bench: highest_rate(bench, batches(), runs.append), FakeTarget(seconds=0.05, slots=2), plan)
+    assert runs[-1].name.startswith("confirmed ") is bool(headline["max_rate"])
+    if headline["max_rate"]:  # a machine with other things to do may have no rate
+        assert headline["max_rate"] == pytest.approx(runs[-1].completed / runs[-1].seconds)
+        assert 0 <= headline["confidence"] <= 1
+    for one in runs:
+        sent, log = bench.log_of(one)
+        assert len(sent) == 4
+        assert len(log.records) >= one.completed

@@ -1,0 +1,141 @@
+"""What a server uses and counts, seen from outside."""
+
+import asyncio
+import http.server
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from triptych_bench.measure.steady import Span
+from triptych_bench.scenarios.counting import Counting
+from triptych_bench.server.process import ProcessMeter
+from triptych_bench.server.prometheus import MetricsMeter, counters_of, read_page
+from triptych_bench.server.watch import Look, Watch, around
+from triptych_bench.target import TargetError
+
+from ..fakes import FakeTarget
+
+PAGE = r"""# HELP process_cpu_seconds_total CPU
+# TYPE process_cpu_seconds_total counter
+process_cpu_seconds_total 12.5
+process_resident_memory_bytes 1.048576e+06
+triptych_e2e_request_latency_seconds_count{method="triptych.v1.T/Translate",model="en-de",version="1"} 10
+triptych_e2e_request_latency_seconds_sum{method="triptych.v1.T/Translate",model="en-de",version="1"} 2.5
+triptych_e2e_request_latency_seconds_count{method="triptych.v1.T/Translate",model="other",version="1"} 7
+triptych_request_queue_time_seconds_sum{model="en-de",version="1"} 0.5 1700000000000
+triptych_request_prefill_time_seconds_sum{model="en-de",version="1"} 0.25
+triptych_request_decode_time_seconds_sum{model="en-de",version="1"} 1.25
+odd{label="with } and \" in it"} NaN
+no number
+"""
+
+
+def test_a_page_is_read() -> None:
+    page = read_page(PAGE)
+    assert {metric.name for metric in page} >= {"process_cpu_seconds_total", "triptych_request_queue_time_seconds_sum"}
+    assert [metric.value for metric in page if metric.name == "process_resident_memory_bytes"] == [1_048_576.0]
+    assert not [metric for metric in page if metric.name in ("odd", "no")]
+
+
+def test_counters_are_of_the_model() -> None:
+    counters = counters_of(read_page(PAGE), "en-de")
+    assert counters == {"requests": 10, "total": 2.5, "queue": 0.5, "preprocess": 0, "compute": 1.5, "postprocess": 0}
+    everything = counters_of(read_page(PAGE), "")
+    assert everything is not None
+    assert everything["requests"] == 17
+    assert counters_of(read_page("process_cpu_seconds_total 1"), "") is None
+
+
+def test_a_span_is_what_lies_between_the_looks_around_it() -> None:
+    looks = [Look(float(moment), 2.0 * moment, 100 * moment) for moment in range(6)]
+    assert [look.moment for look in around(looks, Span(1.5, 3.5))] == [1.0, 2.0, 3.0, 4.0]
+    assert [look.moment for look in around(looks, Span(-1.0, 9.0))] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+class Growing:
+    """Two CPU seconds a look."""
+
+    source = "nothing"
+    seconds = 0.001
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def look(self) -> Look | None:
+        self.looks += 1
+        return None if self.looks == 2 else Look(float(self.looks), 2.0 * self.looks, self.looks)
+
+
+def test_a_watch_gives_cores_and_most_memory() -> None:
+    async def check() -> None:
+        meter = Growing()
+        watch = Watch(meter)
+        await watch.start()
+        while meter.looks < 6:
+            await asyncio.sleep(0.001)
+        await watch.stop()
+        used = watch.used(Span(3.0, 5.0))
+        assert used is not None
+        assert (used.source, used.cpu_cores, used.memory_bytes) == ("nothing", 2.0, 5)
+        looks = meter.looks
+        await asyncio.sleep(0.01)
+        assert meter.looks == looks  # it has stopped
+
+    asyncio.run(check())
+
+
+def test_this_process_uses_something() -> None:
+    look = asyncio.run(ProcessMeter(os.getpid()).look())
+    assert look is not None
+    assert look.cpu is not None
+    assert look.cpu > 0
+    assert (look.memory or 0) > 1 << 20
+
+
+def test_a_process_that_is_not_there() -> None:
+    with pytest.raises(TargetError, match="process 999999999 cannot be watched"):
+        ProcessMeter(999_999_999)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/metrics" else 404)
+            self.end_headers()
+            self.wfile.write(PAGE.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quietly."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        server.shutdown()
+
+
+def test_a_page_is_fetched(url: str) -> None:
+    meter = MetricsMeter(url)
+    look = asyncio.run(meter.look())
+    assert look is not None
+    assert (look.cpu, look.memory) == (12.5, 1_048_576)
+    assert asyncio.run(MetricsMeter(f"{url}/nothing").look()) is None
+    with pytest.raises(TargetError, match="no metrics there: HTTP Error 404"):
+        asyncio.run(MetricsMeter(f"{url}/nothing").page())
+    with pytest.raises(TargetError, match="must begin with http"):
+        asyncio.run(MetricsMeter("file:///etc/passwd").page())
+
+
+def test_counting_prefers_the_page(url: str) -> None:
+    async def check() -> None:
+        counting = Counting(FakeTarget(), MetricsMeter(url), "en-de")
+        before = await counting.ask()
+        assert before is not None
+        assert before["requests"] == 10
+        assert counting.source == url
+        assert (await counting.since(before))["requests"] == 0
+        assert await counting.since({"requests": 11.0}) == {}  # the server has begun anew
+
+    asyncio.run(check())

@@ -1,0 +1,95 @@
+"""From an order to a report."""
+
+from dataclasses import replace
+
+import pytest
+
+from triptych_bench.results import Report
+from triptych_bench.session import SCENARIOS, Order, batches_of, measure
+from triptych_bench.target import Sample, Target, TargetError
+
+from .fakes import WANTED, FakeTarget
+from .scenarios.test_bench import PLAN
+
+SAMPLES = [Sample("one", "1", "ONE"), Sample("two", "2", "TWO"), Sample("three", "3")]
+ORDER = Order(
+    scenario="closed-loop",
+    wanted=replace(WANTED, task="classify-text"),
+    plan=replace(PLAN, latency_limit=60.0, offline_inputs=10),
+    inputs=lambda _: SAMPLES,
+    source="a test",
+    concurrencies=(2,),
+    rates=(100.0,),
+)
+
+
+def report_of(order: Order, target: FakeTarget | None = None) -> Report:
+    return measure(order, lambda: target or FakeTarget(), lambda _: None).report
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_scenario_has_a_report(scenario: str) -> None:
+    target = FakeTarget()
+    report = report_of(replace(ORDER, scenario=scenario), target)
+    assert (report.scenario, report.task) == (scenario, "classify-text")
+    assert report.target == {"address": "nowhere", "model": "fake"}
+    assert report.runs
+    assert all(run.scenario == scenario and run.completed for run in report.runs)
+    assert report.machine["cpus"]
+    assert report.started.endswith("+00:00")
+    assert (target.open_calls, target.close_calls) == (1, 1)
+    quality = report.runs[0].quality
+    assert quality
+    assert (quality.metric, quality.value, quality.signature) == ("accuracy", 1.0, "n:2")
+
+
+def test_the_same_inputs_have_the_same_digest() -> None:
+    first, again = report_of(ORDER).inputs, report_of(ORDER).inputs
+    other = report_of(replace(ORDER, inputs=lambda _: SAMPLES[::-1])).inputs
+    assert first == again
+    assert first["sha256"] != other["sha256"]
+    assert (first["count"], first["source"], first["mean characters"]) == ("3", "a test", "3.7")
+
+
+def test_targets_may_make_up_inputs() -> None:
+    def none(_: Target) -> list[Sample]:
+        return []
+
+    report = report_of(replace(ORDER, inputs=none))
+    assert report.inputs["count"] == "100"
+    assert report.runs[0].quality is None
+
+
+def test_all_requests_have_as_many_inputs() -> None:
+    found = batches_of(FakeTarget(), SAMPLES, 2)
+    assert [[sample.data for sample in batch.samples] for batch in found] == [["one", "two"], ["three", "one"]]
+    assert found[0].request == ["one", "two"]
+    with pytest.raises(TargetError, match="there are no inputs"):
+        batches_of(FakeTarget(), [], 2)
+
+
+def test_what_the_server_refuses_is_said_before_anything_is_measured() -> None:
+    target = FakeTarget(code="NOT_FOUND")
+    with pytest.raises(TargetError, match="NOT_FOUND: no"):
+        report_of(ORDER, target)
+    assert (target.sent, target.close_calls) == (1, 1)
+
+
+def test_an_open_target_is_closed_whatever_happens() -> None:
+    target = FakeTarget()
+
+    def fails(_: Target) -> list[Sample]:
+        raise TargetError("no such file")
+
+    with pytest.raises(TargetError, match="no such file"):
+        report_of(replace(ORDER, inputs=fails), target)
+    assert target.close_calls == 1
+
+
+def test_inputs_that_had_no_turn_are_asked_for_the_sake_of_quality() -> None:
+    samples = [Sample(f"text {number}", reference=f"TEXT {number}") for number in range(2_000)]
+    target = FakeTarget()
+    report = report_of(replace(ORDER, scenario="single-stream", inputs=lambda _: samples), target)
+    assert report.runs[0].completed < 2_000
+    assert report.runs[0].quality
+    assert report.runs[0].quality.signature == "n:2000"
