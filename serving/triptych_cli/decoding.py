@@ -57,11 +57,10 @@ def _number(name: str, kind: Any, help_text: str) -> Callable[[Function], Functi
 _NATURAL = click.IntRange(0, 2**32 - 1)  # what the wire can carry
 beam_size = _number("--beam-size", _NATURAL, "Hypotheses kept at each step; 1 is greedy search.")
 length_penalty = _number("--length-penalty", float, "Rank by log-probability / length^this.")
-# Every option of Decoding.
-decoding_options = options.several(
+# Those that say how one translation is found.
+search_options = options.several(
     beam_size,
     _number("--patience", float, "End the search with beam size x this finished hypotheses."),
-    _number("--num-hypotheses", _NATURAL, "Translations of each text; needs --json."),
     length_penalty,
     _number("--coverage-penalty", float, "Weight of the penalty for what was not translated; 0 is off."),
     _number("--repetition-penalty", float, "Divides the scores of tokens that were there already; 1 is off."),
@@ -108,6 +107,11 @@ decoding_options = options.several(
         help="Of samples.  [default: a random one]",
         show_default=False,
     ),
+)
+# Every option of Decoding.
+decoding_options = options.several(
+    search_options,
+    _number("--num-hypotheses", _NATURAL, "Translations of each text; needs --json."),
     options.option("--return-scores", is_flag=True, help="Give each translation its score; needs --json.", show_default=False),
     options.option(
         "--return-alignment",

@@ -10,6 +10,8 @@ from triptych_client.version import __version__
 
 VERBS = {
     "translate": "Translate text, a file or a pipe.",
+    "translate-docs": "Translate documents of many formats.",
+    "memory": "Fill a translation memory, or read it.",
     "score": "Say how likely a model finds translations.",
     "fill": "Rank what may stand at [MASK].",
     "classify": "Say what is on photos.",
@@ -26,6 +28,7 @@ VERBS = {
     "export": "Turn a trained checkpoint into a bundle.",
     "train": "Train a model.",
     "evaluate": "Measure how good a model is.",
+    "bench": "Measure how fast a server is.",
 }
 
 

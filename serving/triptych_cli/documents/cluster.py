@@ -1,0 +1,135 @@
+"""`--engine ray`: tables of texts on a cluster."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from triptych_cli.backend import Request
+from triptych_cli.documents.discovery import Found
+from triptych_cli.documents.progress import Progress
+from triptych_cli.documents.writing import write_whole
+from triptych_cli.failure import needs
+from triptych_client.version import __version__
+from triptych_documents.rules import Rules
+
+if TYPE_CHECKING:
+    from triptych_ray.tables.job import Progress as Done
+    from triptych_ray.tables.job import TableReport
+
+LOCAL, RAY = "local", "ray"
+# Flags of jobs in this process.
+ONLY_LOCAL = {"server", "memories", "journal", "bilingual", "copy_others", "overwrite", "fail_fast", "dry_run", "concurrency"}
+ONLY_LOCAL |= {"server_wait_secs", "encoding", "header", "keys", "skip_keys", "wrapped", "retranslate", "mark_fuzzy"}
+SHOWN = 20  # findings on the terminal
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How a job runs on a cluster; as the flags of these names."""
+
+    output_column: str
+    rows: int
+    workers: int
+    worker_cpus: int
+    ray_address: str
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Cluster":
+        """Out of a command's values."""
+        return cls(**{field.name: values.pop(field.name) for field in fields(cls)})
+
+
+def check_engine(engine: str) -> None:
+    """Raises click.UsageError: a flag of the command line has no effect with this engine."""
+    context = click.get_current_context()
+    unused = {field.name for field in fields(Cluster)} if engine == LOCAL else ONLY_LOCAL
+    for parameter in context.command.params:
+        given = parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+        if given and parameter.name in unused:
+            other = RAY if engine == LOCAL else LOCAL
+            raise click.UsageError(f"{parameter.opts[0]} has no effect with --engine {engine}; it is for --engine {other}")
+
+
+def run_tables(
+    found: Sequence[Found], out: Path, request: Request, rules: Rules, cluster: Cluster, values: dict[str, Any]
+) -> int:
+    """Returns the exit code.
+
+    Args:
+        found: input files.
+        out: folder of the output files.
+        request: which model, and how it decodes.
+        rules: for all texts.
+        cluster: how the job runs there.
+        values: `columns`, `format`, `report` and `progress` of the command line.
+
+    Raises:
+        click.UsageError: there is more than one column.
+        DocumentError: the job cannot be done at all.
+        ClusterError: the cluster failed.
+    """
+    needs("ray.data", "ray")
+    from triptych_ray.tables.job import run
+    from triptych_ray.tables.options import TableOptions
+
+    columns: Sequence[str] = values["columns"] or ("text",)
+    if len(columns) > 1:
+        raise click.UsageError(f"--column is given {len(columns)} times; --engine ray translates one column")
+    options = TableOptions(
+        files=tuple((str(each.source.absolute()), each.name) for each in found),
+        out=str(out.absolute()),
+        column=columns[0],
+        output_column=cluster.output_column,
+        format=values["format"] or "text",
+        rows=cluster.rows,
+        workers=cluster.workers,
+        cpus=cluster.worker_cpus,
+        address=cluster.ray_address,
+        rules=rules,
+        request=request,
+    )
+    shows = sys.stderr.isatty() if values["progress"] is None else values["progress"]
+    size = sum(each.source.stat().st_size for each in found)
+    progress = Progress(sys.stderr if shows else None, len(found), size)
+    try:
+        report = run(options, _showing(progress, size))
+    finally:
+        progress.clear()
+    return _tell(report, values["report"])
+
+
+def _showing(progress: Progress, size: int) -> "Callable[[Done], None]":
+    complete = 0
+
+    def show(done: "Done") -> None:
+        nonlocal complete
+        for _ in range(done.files - complete):
+            progress.finish(0)
+        complete = done.files
+        progress.show(done.rows, size * done.rows / max(1, done.of_rows))
+
+    return show
+
+
+def _tell(report: "TableReport", path: Path | None) -> int:
+    """Write and show it; returns the exit code."""
+    findings = [(file, finding) for file, found in report.findings.items() for finding in found]
+    errors = [(file, finding) for file, finding in findings if finding["severity"] == "error"]
+    if path:
+        told = {"version": 1, "tool": f"triptych {__version__}", "complete": not report.failed, **asdict(report)}
+        write_whole(path, json.dumps(told, ensure_ascii=False, indent=2).encode() + b"\n")
+    for file, problems in report.failed.items():
+        click.echo(f"{file}: {problems[0]}", err=True)
+    for file, finding in errors[:SHOWN]:
+        click.echo(f"{file}: chunk {finding['chunk']}, row {finding['row']}: {finding['message']}", err=True)
+    if len(errors) > SHOWN:
+        click.echo(f"... and {len(errors) - SHOWN:,} more; --report has them all", err=True)
+    click.echo(f"files: {len(report.files):,} translated, {len(report.skipped):,} done before, {len(report.failed):,} failed")
+    click.echo(f"rows: {report.rows:,} translated; findings: {len(findings):,}, errors: {len(errors):,}")
+    return int(bool(report.failed or errors))

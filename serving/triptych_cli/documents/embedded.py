@@ -1,0 +1,231 @@
+"""Asks for an engine in this process."""
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Self
+
+from triptych_cli.backend import FIELD, BackendError, Request
+from triptych_cli.documents.decoding import decoding_values, given
+from triptych_cli.documents.identity import Identity, digest
+from triptych_cli.documents.translating import Outcome
+from triptych_cli.embedded import as_backend_errors, open_registry
+from triptych_documents.asking import Alignment, Answer, Ask, Refusal
+from triptych_serving.assembling import Output, Prepared, PreparedText
+from triptych_serving.errors import InvalidInputError, ServingError, UnavailableError
+from triptych_serving.languagepair import SOURCE, TARGET
+from triptych_serving.languages import UNDETERMINED, choose_language
+from triptych_serving.manifest import FILE_NAME, TRANSLATION
+from triptych_serving.options import DecodingOptions
+from triptych_serving.registry import Registry, Wish
+from triptych_serving.row import Call, Listener, Row
+from triptych_serving.translator import Translator, TranslatorOptions
+
+WAITING_ROWS = 8  # for each that runs: they wait in the engine's queue while this thread reads and writes documents
+ENOUGH_ROWS = 2  # for each that runs: with so many outcomes they are looked at, as a few at a time cost more
+TAIL = 4  # where fewer asks are left than that, one in so many is enough
+SWITCH_SECONDS = 0.0005  # an engine's thread waits no longer for this one between two steps
+
+
+class EmbeddedTranslating:
+    """Loads the model when entered.
+
+    Args:
+        request: which model, and how it decodes.
+        repository: where models lie.
+    """
+
+    def __init__(self, request: Request, repository: Path) -> None:
+        self._request, self._repository = request, repository
+
+    def __enter__(self) -> Self:
+        request = self._request
+        options = TranslatorOptions(precision=request.precision)
+        wish = Wish(request.model, "", request.source_language, request.target_language)
+        with as_backend_errors():
+            self._registry: Registry = open_registry(self._repository, options, request.model, TRANSLATION)
+            self.translator = self._registry.find(wish)
+            self._identity = _identity(self.translator, request, self._folder)
+        self._asking = EngineAsking(self.translator, request, options.engine.workers * options.engine.slots)
+        self._switch_seconds = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        sys.setswitchinterval(self._switch_seconds)
+        self._registry.close(drain=False)
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    @property
+    def window(self) -> int:
+        return self._asking.window
+
+    def submit(self, asks: Sequence[Ask]) -> None:
+        self._asking.submit(asks)
+
+    def take(self, patience_seconds: float) -> Sequence[Outcome]:
+        return self._asking.take(patience_seconds)
+
+    @property
+    def _folder(self) -> Path:
+        return self._registry.default(self.translator.name, str(self.translator.version)).entry.folder
+
+
+class EngineAsking:
+    """Each ask is a call of its own: it ends by itself, in the order of the queue, and its place is filled again at once.
+
+    Args:
+        translator: its engine works for nobody else.
+        request: how to decode.
+        running: rows that the engine works on at once.
+    """
+
+    def __init__(self, translator: Translator, request: Request, running: int) -> None:
+        self._translator = translator
+        self._languages = request.source_language, request.target_language
+        self._decoding = request.decoding
+        self._ended: deque[_Asked] = deque()
+        self._refused: list[Outcome] = []
+        self._news = threading.Event()
+        self._most = running * ENOUGH_ROWS
+        self._left = 0  # submitted and not taken
+        self.window = running * (1 + WAITING_ROWS)
+
+    def submit(self, asks: Sequence[Ask]) -> None:
+        """See Translating."""
+        self._left += len(asks)
+        for aligned, some in groupby(sorted(asks, key=attrgetter("aligned")), attrgetter("aligned")):
+            # Rows of about one length are encoded together: less of it is padding.
+            self._submit(sorted(some, key=_length), aligned)
+
+    def take(self, patience_seconds: float) -> list[Outcome]:
+        """See Translating."""
+        if not self._refused and not self._is_enough:
+            self._news.clear()
+            if not self._is_enough:  # still: none has ended since
+                self._news.wait(patience_seconds)
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        outcomes, self._refused = self._refused, []
+        outcomes += self._read([one for one in ended if one.call.error is None])
+        outcomes += [(one.ask, _refusal(one.call.error)) for one in ended if one.call.error is not None]
+        self._left -= len(outcomes)
+        return outcomes
+
+    def _submit(self, asks: list[Ask], aligned: bool) -> None:
+        for ask, text in zip(asks, self._prepare(asks, aligned), strict=True):
+            asked = _Asked(ask, text, self)
+            with as_backend_errors():
+                self._translator.engine.submit(asked.call)
+
+    def _prepare(self, asks: list[Ask], aligned: bool) -> Sequence[PreparedText]:
+        """Asks that the model cannot take leave the list."""
+        while asks:
+            texts = [ask.text for ask in asks]
+            try:
+                with _as_backend_errors_but_inputs():
+                    return self._translator.prepare(texts, self._options(asks, aligned), *self._languages).texts
+            except InvalidInputError as error:
+                index = _index(error)
+                self._refused.append((asks.pop(index), Refusal(error.problem)))
+        return ()
+
+    def _options(self, asks: Sequence[Ask], aligned: bool) -> DecodingOptions:
+        return DecodingOptions(**decoding_values(self._decoding, asks, aligned), split_sentences=False)
+
+    def _read(self, asked: "list[_Asked]") -> list[Outcome]:
+        if not asked:
+            return []
+        outputs = self._translator.outputs(Prepared(tuple(one.text for one in asked)))
+        return [(one.ask, _answer(output, one.ask.aligned)) for one, output in zip(asked, outputs, strict=True)]
+
+    def ended(self, asked: "_Asked") -> None:
+        """In a thread of the engine's."""
+        self._ended.append(asked)
+        if self._is_enough:
+            self._news.set()
+
+    @property
+    def _is_enough(self) -> bool:
+        return len(self._ended) >= min(self._most, max(1, self._left // TAIL))
+
+
+class _Asked(Listener):
+    """An ask on its way."""
+
+    __slots__ = ("ask", "asking", "call", "text")
+
+    def __init__(self, ask: Ask, text: PreparedText, asking: EngineAsking) -> None:
+        self.ask, self.text, self.asking = ask, text, asking
+        self.call: Call[Row] = Call(text.rows, self)
+
+    def on_end(self) -> None:
+        self.asking.ended(self)
+
+
+@contextmanager
+def _as_backend_errors_but_inputs() -> Iterator[None]:
+    """Errors of the request as a whole become BackendError; those of one text stay what they are."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if FIELD.fullmatch(error.field):
+            raise
+        raise BackendError(str(error)) from error
+    except ServingError as error:
+        raise BackendError(str(error)) from error
+
+
+def _index(error: InvalidInputError) -> int:
+    match = FIELD.fullmatch(error.field)
+    assert match is not None
+    return int(match[1])
+
+
+def _identity(translator: Translator, request: Request, folder: Path) -> Identity:
+    manifest = translator.manifest
+    languages = (
+        choose_language(request.source_language, manifest.source_languages, SOURCE),
+        choose_language(request.target_language, manifest.target_languages, TARGET),
+    )
+    asked = request.source_language, request.target_language
+    source, target = (own if own != UNDETERMINED else code for own, code in zip(languages, asked, strict=True))
+    return Identity(
+        translator.name,
+        str(translator.version),
+        translator.precision,
+        digest((folder / FILE_NAME).read_bytes()),
+        source,
+        target,
+        given(request.decoding),
+    )
+
+
+def _answer(output: Output, aligned: bool) -> Answer:
+    best = output.hypotheses[0]
+    if not aligned or best.alignment is None:
+        return Answer(best.text, None, best.finish.value == "length")
+    alignment = Alignment(output.source_spans, best.spans, best.alignment.tolist())
+    return Answer(best.text, alignment, best.finish.value == "length")
+
+
+def _refusal(error: ServingError | None) -> Refusal:
+    """The runtime failed at one row, which was tried alone too.
+
+    Raises:
+        BackendError: the engine works no more.
+    """
+    if isinstance(error, UnavailableError):
+        raise BackendError(str(error)) from error
+    return Refusal(str(error))
+
+
+def _length(ask: Ask) -> int:
+    return len(ask.text)

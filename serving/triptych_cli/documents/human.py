@@ -1,0 +1,110 @@
+"""Translations that people made: they go before the machine's."""
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from triptych_cli.documents.database import Database, is_unicode
+from triptych_cli.documents.tmx import Entry, read_tmx
+from triptych_documents.formats.tmx import Translation
+from triptych_documents.language import parse_language
+
+
+class Human:
+    """Those for one pair of languages. Of one thread.
+
+    Args:
+        databases: memories, in order of precedence.
+        files: TMX files, which go before them.
+        source_language: the job's; empty takes any.
+        target_language: likewise.
+
+    Raises:
+        StoreError: a memory cannot be read.
+        DocumentError: a TMX file cannot be read.
+    """
+
+    def __init__(
+        self, databases: Sequence[Database], files: Sequence[Path], source_language: str, target_language: str
+    ) -> None:
+        languages = source_language, target_language
+        self._read: Mapping[str, str] = {
+            entry.source: entry.target
+            for file in reversed(files)
+            for entry in read_tmx(file)
+            if _fits(entry.languages, languages)
+        }
+        self._stored: list[tuple[Database, list[int]]] = []
+        self.editions: list[str] = []  # change when entries do
+        for database in databases:
+            with database.errors():
+                rows = database.connection.execute("SELECT id, edition, source_language, target_language FROM pairs").fetchall()
+            pairs = [(pair, edition) for pair, edition, *own in rows if _fits((own[0], own[1]), languages)]
+            if pairs:
+                self._stored.append((database, [pair for pair, _ in pairs]))
+                self.editions += [edition for _, edition in pairs]
+
+    def find(self, text: str) -> str | None:
+        """What somebody made of exactly this text."""
+        if text in self._read:
+            return self._read[text]
+        if not self._stored or not is_unicode(text):
+            return None
+        for database, pairs in self._stored:
+            marks = ",".join("?" * len(pairs))
+            query = f"SELECT target FROM entries WHERE source = ? AND pair IN ({marks}) LIMIT 1"
+            with database.errors():
+                row: tuple[str] | None = database.connection.execute(query, (text, *pairs)).fetchone()
+            if row is not None:
+                return row[0]
+        return None
+
+
+def add_entries(database: Database, entries: Iterable[Entry]) -> int:
+    """Put people's translations into a memory, in place of those of the same sources; returns how many.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    count, known = 0, dict[tuple[str, str], int]()
+    with database.transaction() as connection:
+        for entry in entries:
+            if entry.languages not in known:
+                edition = secrets.token_hex(8)
+                [known[entry.languages]] = connection.execute(
+                    "INSERT INTO pairs (source_language, target_language, edition) VALUES (?, ?, ?) "
+                    "ON CONFLICT DO UPDATE SET edition = excluded.edition RETURNING id",
+                    (*entry.languages, edition),
+                ).fetchone()
+            row = known[entry.languages], entry.source, entry.target
+            connection.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", row)
+            count += 1
+    return count
+
+
+def translations(database: Database, people_only: bool) -> Iterator[Translation]:
+    """What a memory knows: people's entries, then models' answers, which are to texts as the models were asked them.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    columns = "source_language, target_language, source, target"
+    queries = [f"SELECT {columns} FROM entries JOIN pairs ON pair = id ORDER BY pair"]
+    if not people_only:
+        queries.append(f"SELECT DISTINCT {columns} FROM answers JOIN origins ON origin = id")
+    with database.errors():
+        for query in queries:
+            yield from (Translation(*row) for row in database.connection.execute(query))
+
+
+def _fits(own: tuple[str, str], wanted: tuple[str, str]) -> bool:
+    return all(not code or _is_same(mine, code) for mine, code in zip(own, wanted, strict=True))
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whoever names a script or a region wants that; `de` is any German."""
+    first, second = parse_language(one), parse_language(other)
+    if first is None or second is None:
+        return one.lower() == other.lower()
+    marks = ((first.script, second.script), (first.territory, second.territory))
+    return first.language == second.language and all(a == b or not (a and b) for a, b in marks)

@@ -1,0 +1,67 @@
+"""How far a job is, on one line of a terminal."""
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+EVERY_SECONDS = 0.2
+CLEAR = "\r\x1b[K"
+
+
+class Progress:
+    """Share and time left are by bytes of the documents, as nobody knows their segments before they are read.
+
+    Args:
+        stream: a terminal, or None: nothing is shown.
+        documents: how many there are.
+        size: their bytes.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, stream: TextIO | None, documents: int, size: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._documents, self._size = documents, size
+        self._done = 0
+        self._began = clock()
+        self._next = self._began
+
+    def finish(self, skipped: int) -> None:
+        """A document is done with. So many of its bytes were no work, as an earlier run did it or nobody can."""
+        self._done += 1
+        self._size -= skipped
+
+    def show(self, segments: int, bytes_done: float) -> None:
+        """Now and then.
+
+        Args:
+            segments: done in this run.
+            bytes_done: of the documents that this run works on, about.
+        """
+        now = self._clock()
+        if self._stream is None or now < self._next:
+            return
+        self._next = now + EVERY_SECONDS
+        line = self.line(segments, bytes_done)[: shutil.get_terminal_size().columns - 1]
+        self._stream.write(CLEAR + line)
+        self._stream.flush()
+
+    def line(self, segments: int, bytes_done: float) -> str:
+        """As it is shown."""
+        seconds = max(self._clock() - self._began, 1e-3)
+        share = min(1.0, bytes_done / self._size) if self._size > 0 else 1.0
+        left = f"{_time(seconds * (1 - share) / share)} left" if share > 0 else "..."
+        done = f"{self._done:,} of {self._documents:,} documents"
+        return f"{share:4.0%}  {done}  {segments:,} segments  {segments / seconds:,.0f}/s  {left}"
+
+    def clear(self) -> None:
+        """Before other output, and in the end."""
+        if self._stream is not None:
+            self._stream.write(CLEAR)
+            self._stream.flush()
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,116 @@
+"""Reading TMX 1.4b (Translation Memory eXchange), piece by piece: memories may be larger than this machine's."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.parsers import expat
+
+from triptych_documents.errors import DamagedDocumentError
+
+CHUNK_BYTES = 1 << 16
+ANY = "*all*"  # as a header's source language
+PLAIN = ("hi",)  # inline elements that are no markup of the text
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A text and what somebody made of it."""
+
+    languages: tuple[str, str]  # of source and target, as the file writes them
+    source: str
+    target: str
+
+
+def read_tmx(path: Path) -> Iterator[Entry]:
+    """The pairs of a file: the source language's text with each of the others. Texts with inline markup are left out.
+
+    Raises:
+        DamagedDocumentError: it is not well-formed, no TMX, or declares entities.
+        OSError: it cannot be read.
+    """
+    reader = _Reader(path)
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield from reader.feed(chunk, is_last=False)
+    yield from reader.feed(b"", is_last=True)
+
+
+@dataclass(slots=True)
+class _Unit:
+    """A translation unit under way."""
+
+    source_language: str
+    texts: dict[str, str] = field(default_factory=dict)  # by language
+    language: str = ""
+    pieces: list[str] | None = None  # of the segment that is being read
+    is_plain: bool = True
+
+    def entries(self) -> Iterator[Entry]:
+        own = {language: text for language, text in self.texts.items() if text.strip()}
+        source = next((language for language in own if self._is_source(language)), None)
+        for language, text in own.items():
+            if source is not None and language != source:
+                yield Entry((source, language), own[source], text)
+
+    def _is_source(self, language: str) -> bool:
+        wanted = self.source_language.lower()
+        return wanted in ("", ANY, language.lower(), language.lower().partition("-")[0])
+
+
+class _Reader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._source_language = ""
+        self._unit: _Unit | None = None
+        self._found: list[Entry] = []
+        self._is_tmx = False
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.EntityDeclHandler = self._refuse
+
+    def feed(self, chunk: bytes, is_last: bool) -> list[Entry]:
+        try:
+            self._parser.Parse(chunk, is_last)
+        except expat.ExpatError as error:
+            raise DamagedDocumentError(f"line {error.lineno}: {expat.ErrorString(error.code)}", str(self._path)) from error
+        found, self._found = self._found, []
+        return found
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if not self._is_tmx and name != "tmx":
+            raise DamagedDocumentError(f"the root element is {name!r}, not 'tmx'", str(self._path))
+        self._is_tmx = True
+        if name == "header":
+            self._source_language = attributes.get("srclang", "")
+        elif name == "tu":
+            self._unit = _Unit(attributes.get("srclang", self._source_language))
+        elif self._unit is None:
+            return
+        elif name == "tuv":
+            self._unit.language = attributes.get("xml:lang", attributes.get("lang", ""))
+        elif name == "seg":
+            self._unit.pieces, self._unit.is_plain = [], True
+        elif self._unit.pieces is not None and name not in PLAIN:
+            self._unit.is_plain = False
+
+    def _text(self, text: str) -> None:
+        if self._unit is not None and self._unit.pieces is not None:
+            self._unit.pieces.append(text)
+
+    def _end(self, name: str) -> None:
+        unit = self._unit
+        if unit is None:
+            return
+        if name == "seg" and unit.pieces is not None:
+            if unit.is_plain:
+                unit.texts[unit.language] = "".join(unit.pieces)
+            unit.pieces = None
+        elif name == "tu":
+            self._found += unit.entries()
+            self._unit = None
+
+    def _refuse(self, name: str, *_: object) -> None:
+        raise DamagedDocumentError(f"declares the entity {name!r}, which is not allowed", str(self._path))

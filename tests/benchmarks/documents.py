@@ -1,0 +1,332 @@
+"""A job of `triptych translate-docs` against the engine's own offline speed on the same segments, and jobs that are killed.
+
+    python tests/benchmarks/documents.py FILE... [--segments 50000] [--rounds 20] [--models REPOSITORY] [--precision int8]
+        [--formats text,markdown,html,json,po,csv] [--per-document 250] [--json FILE]
+    python tests/benchmarks/documents.py FILE... --kill [--kills 2] [--seed 1] [--models REPOSITORY] [--precision fp32]
+
+FILE has source<TAB>target lines, .gz and .xz too; different sources are taken in a fixed random order until there are enough.
+
+Without --kill, job and engine take turns in this process, on one loaded model: in every round each does the same part of the
+segments, and who begins changes, so that a noisy machine disturbs both alike. The engine gets the very sentences that the job
+asks for, all of a part in one call. The job reads documents, looks into its journal, translates, writes documents, records what
+it did. "ratio" is the engine's time for all parts over the job's; "median" is that of the rounds' ratios. CPU times say what
+the job costs beside the engine, whatever else the machine does.
+
+With --kill, jobs are processes of their own. One runs undisturbed. Another is killed (SIGKILL) `--kills` times at random
+moments and started again; its documents and its report must then be the same, byte for byte. Use a precision whose answers do
+not depend on what else is in a batch, which is fp32.
+"""
+
+import csv
+import gzip
+import hashlib
+import html
+import io
+import json
+import lzma
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import machine
+
+from triptych_cli.backend import Request
+from triptych_cli.documents.database import Database
+from triptych_cli.documents.desk import DeskRules
+from triptych_cli.documents.discovery import Selection, discover
+from triptych_cli.documents.embedded import EmbeddedTranslating
+from triptych_cli.documents.job import Job, in_languages, run_job
+from triptych_cli.documents.progress import Progress
+from triptych_cli.repository import embedded_repository
+from triptych_documents.format import ReadOptions, open_format
+from triptych_documents.rules import Rules
+from triptych_documents.work import Work
+from triptych_serving.options import DecodingOptions
+
+Result = TypeVar("Result")
+
+OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+WARM_UP = 256
+WHOLE = DecodingOptions(split_sentences=False)
+
+
+def read_segments(files: Sequence[Path], count: int, seed: int) -> list[str]:
+    """So many different sources, in random order."""
+    found: dict[str, None] = {}
+    for file in files:
+        with OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8") as lines:
+            found.update((line.partition("\t")[0].strip(), None) for line in lines)
+    segments = [text for text in found if any(map(str.isalpha, text))]
+    random.Random(seed).shuffle(segments)
+    if len(segments) < count:
+        raise click.UsageError(f"the files have {len(segments):,} different segments, {count:,} are wanted")
+    return segments[:count]
+
+
+def _csv(segments: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows([("id", "text"), *enumerate(segments)])
+    return text.getvalue()
+
+
+def _po(segments: Sequence[str]) -> str:
+    head = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
+    return head + "".join(
+        f'\nmsgctxt "{i}"\nmsgid {json.dumps(each, ensure_ascii=False)}\nmsgstr ""\n' for i, each in enumerate(segments)
+    )
+
+
+def _html(segments: Sequence[str]) -> str:
+    paragraphs = "\n".join(f"<p>{html.escape(each, quote=False)}</p>" for each in segments)
+    return f"<!DOCTYPE html>\n<html><body>\n{paragraphs}\n</body></html>\n"
+
+
+WRITERS: dict[str, tuple[str, Callable[[Sequence[str]], str]]] = {
+    "text": (".txt", lambda segments: "".join(f"{each}\n" for each in segments)),
+    "markdown": (".md", lambda segments: "".join(f"{each}\n\n" for each in segments)),
+    "html": (".html", _html),
+    "json": (".json", lambda segments: json.dumps({str(i): each for i, each in enumerate(segments)}, ensure_ascii=False)),
+    "po": (".po", _po),
+    "csv": (".csv", _csv),
+}
+
+
+def write_documents(folder: Path, segments: Sequence[str], formats: Sequence[str], per_document: int) -> None:
+    """Documents with these segments, of each format in turn."""
+    folder.mkdir(parents=True)
+    for number, start in enumerate(range(0, len(segments), per_document)):
+        suffix, write = WRITERS[formats[number % len(formats)]]
+        content = write(segments[start : start + per_document])
+        (folder / f"{number:05}{suffix}").write_text(content, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds."""
+
+    wall: float
+    cpu: float  # of all threads
+
+
+@dataclass(frozen=True)
+class Round:
+    """What both took."""
+
+    segments: int
+    engine: Spent
+    job: Spent
+
+
+def timed(action: Callable[[], Result]) -> tuple[Result, Spent]:
+    """Its result, and what it took."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = action()
+    return result, Spent(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+class Contest:
+    """Job and engine on one model."""
+
+    def __init__(self, translating: EmbeddedTranslating, work: Path, formats: Sequence[str], per_document: int) -> None:
+        self._translating, self._work = translating, work
+        self._formats, self._per_document = formats, per_document
+
+    def run(self, name: str, segments: Sequence[str], engine_first: bool) -> Round:
+        """Both on the same segments."""
+        source = self._work / name
+        write_documents(source, segments, self._formats, self._per_document)
+        with Database(self._work / f"{name}.journal", alone=True) as journal:
+            found = discover([source], self._work / f"{name}.out", Selection())
+            options = ReadOptions(columns=("text",)) if "csv" in self._formats else ReadOptions()
+            job = Job(found, DeskRules(self._work / f"{name}.out", options), Rules(), journal)
+            texts = self._texts(job)
+            if engine_first:
+                engine, own = self._engine(texts), self._job(job)
+            else:
+                own, engine = self._job(job), self._engine(texts)
+        return Round(len(segments), engine, own)
+
+    def _texts(self, job: Job) -> list[str]:
+        """What the job will ask for."""
+        identity = self._translating.identity
+        job = in_languages(job, identity.source_language, identity.target_language)
+        work = Work(job.rules)
+        documents = [
+            open_format(found.kind).read(found.source.read_bytes(), job.desk.options)
+            for found in job.documents
+            if found.kind is not None
+        ]
+        return [ask.text for document in documents for unit in document.units for ask in work.add(None, unit)]
+
+    def _engine(self, texts: Sequence[str]) -> Spent:
+        _, spent = timed(lambda: self._translating.translator.translate(texts, WHOLE))
+        return spent
+
+    def _job(self, job: Job) -> Spent:
+        outcome, spent = timed(lambda: run_job(job, self._translating, Progress(None, len(job.documents), 0)))
+        if outcome.errors or not outcome.is_complete:
+            raise RuntimeError(f"the job has {outcome.errors} errors")
+        return spent
+
+
+def throughput(
+    segments: Sequence[str], rounds: int, request: Request, repository: Path, formats: Sequence[str], per_document: int
+) -> list[Round]:
+    """Job and engine, part by part."""
+    size = -(-len(segments) // rounds)
+    results = []
+    with tempfile.TemporaryDirectory() as work, EmbeddedTranslating(request, repository) as translating:
+        contest = Contest(translating, Path(work), formats, per_document)
+        contest.run("warm-up", segments[:WARM_UP], engine_first=True)
+        translating.translator.translate(segments[:1], replace(WHOLE, return_alignment=True))  # loads what markup needs
+        for number in range(rounds):
+            part = segments[number * size : (number + 1) * size]
+            result = contest.run(str(number), part, engine_first=number % 2 == 0)
+            results.append(result)
+            speeds = f"engine {len(part) / result.engine.wall:8,.1f}/s  job {len(part) / result.job.wall:8,.1f}/s"
+            ratios = f"ratio {result.engine.wall / result.job.wall:.3f}  of CPU time {result.engine.cpu / result.job.cpu:.3f}"
+            click.echo(f"round {number:3}  {speeds}  {ratios}")
+    return results
+
+
+def summarize(results: Sequence[Round]) -> dict[str, object]:
+    """Printed, and returned for a file."""
+    segments = sum(result.segments for result in results)
+    engine, job = sum(result.engine.wall for result in results), sum(result.job.wall for result in results)
+    cpu = sum(result.engine.cpu for result in results) / sum(result.job.cpu for result in results)
+    ratios = [result.engine.wall / result.job.wall for result in results]
+    about: dict[str, object] = {
+        "machine": machine.describe(),
+        "segments": segments,
+        "engine segments/s": round(segments / engine, 1),
+        "job segments/s": round(segments / job, 1),
+        "ratio": round(engine / job, 4),
+        "median": round(statistics.median(ratios), 4),
+        "least": round(min(ratios), 4),
+        "ratio of CPU times": round(cpu, 4),
+    }
+    click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
+    return about
+
+
+class Jobs:
+    """Jobs as processes of their own, on the same documents."""
+
+    def __init__(self, work: Path, options: Sequence[str]) -> None:
+        self._work = work
+        self._options = options
+
+    def command(self, name: str) -> list[str]:
+        arguments = [
+            "translate-docs",
+            self._work / "documents",
+            "--out",
+            self._work / name,
+            "--report",
+            self._work / f"{name}.json",
+        ]
+        return [sys.executable, "-m", "triptych_cli", *map(str, arguments), *self._options]
+
+    def whole(self, name: str) -> float:
+        """Seconds of an undisturbed run."""
+        began = time.perf_counter()
+        subprocess.run(self.command(name), check=True)
+        return time.perf_counter() - began
+
+    def killed(self, name: str, moments: Sequence[float]) -> float:
+        """Seconds of a job that is killed so many seconds after each of its starts, and then left alone."""
+        began = time.perf_counter()
+        for seconds in moments:
+            process = subprocess.Popen(self.command(name))
+            try:
+                process.wait(seconds)
+                raise RuntimeError(f"the job ended within {seconds:.1f} s: take more segments")
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                click.echo(f"killed after {seconds:.1f} s")
+        self.whole(name)
+        return time.perf_counter() - began
+
+    def content(self, name: str) -> dict[str, str]:
+        """SHA-256 of each document."""
+        out = self._work / name
+        files = [file for file in sorted(out.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+        return {str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+    def results(self, name: str) -> list[dict[str, object]]:
+        """What the report says of each document, without what tells the runs apart."""
+        report = json.loads((self._work / f"{name}.json").read_text(encoding="utf-8"))
+        return [{**each, "state": "", "target": Path(each["target"]).name} for each in report["results"]]
+
+
+def kill(
+    segments: Sequence[str], kills: int, seed: int, options: Sequence[str], formats: Sequence[str], per_document: int
+) -> bool:
+    """Whether a job that is killed ends with what an undisturbed one has."""
+    with tempfile.TemporaryDirectory() as work:
+        write_documents(Path(work) / "documents", segments, formats, per_document)
+        jobs = Jobs(Path(work), options)
+        seconds = jobs.whole("undisturbed")
+        drawn = sorted(random.Random(seed).uniform(0.1, 0.9) for _ in range(kills))
+        lengths = [end - start for start, end in zip([0.0, *drawn], drawn, strict=False)]
+        start = min(seconds * 0.05, 2.0)  # of the process, until it translates
+        killed = jobs.killed("killed", [length * seconds + start for length in lengths])
+        same = jobs.content("undisturbed") == jobs.content("killed") and jobs.results("undisturbed") == jobs.results("killed")
+        documents = len(jobs.content("undisturbed"))
+    click.echo(f"{len(segments):,} segments, {documents:,} documents")
+    click.echo(f"undisturbed {seconds:.1f} s, killed {kills} times {killed:.1f} s in all")
+    click.echo("the same, byte for byte" if same else "DIFFERENT")
+    return same
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--segments", default=50_000, show_default=True)
+@click.option("--rounds", default=20, show_default=True)
+@click.option("--models", type=click.Path(path_type=Path), default=None, help="[default: the embedded models]")
+@click.option("--model", default="")
+@click.option("--precision", default=None)
+@click.option("--formats", default=",".join(WRITERS), show_default=True)
+@click.option("--per-document", default=250, show_default=True, help="Segments.")
+@click.option("--kill", "kills_jobs", is_flag=True)
+@click.option("--kills", default=2, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
+def main(  # noqa: PLR0917 - click passes them by name
+    files: tuple[Path, ...],
+    segments: int,
+    rounds: int,
+    models: Path | None,
+    model: str,
+    precision: str | None,
+    formats: str,
+    per_document: int,
+    kills_jobs: bool,
+    kills: int,
+    seed: int,
+    json_file: Path | None,
+) -> None:
+    texts, names = read_segments(files, segments, seed), formats.split(",")
+    if kills_jobs:
+        given = {"--models": models, "--model": model, "--precision": precision, "--column": "text" if "csv" in names else ""}
+        options = [str(part) for name, value in given.items() if value for part in (name, value)]
+        if not kill(texts, kills, seed, options, names, per_document):
+            raise click.ClickException("the documents of the two jobs differ")
+        return
+    request = Request(models, model, "", precision)
+    about = summarize(throughput(texts, rounds, request, models or embedded_repository(), names, per_document))
+    if json_file:
+        json_file.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""Jobs of `triptych translate-docs` in processes of their own: killed, stopped, with a server."""
+
+import json
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from ..fixtures.toy import MODELS, SOURCES, TARGETS
+from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+
+SEED = random.SystemRandom().randrange(2**32)  # pytest shows it where a test fails
+
+
+def command(source: Path, out: Path, *options: str | Path) -> list[str]:
+    return triptych("translate-docs", source, "--out", out, "--report", out.with_suffix(".json"), *options)
+
+
+def run(source: Path, out: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(source, out, *options),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env=clean_environment(),
+    )
+
+
+@contextmanager
+def started(source: Path, out: Path, *options: str | Path) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        command(source, out, *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def content(out: Path) -> dict[str, bytes]:
+    files = [file for file in sorted(out.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+    return {file.relative_to(out).as_posix(): file.read_bytes() for file in files}
+
+
+def report(out: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads(out.with_suffix(".json").read_text(encoding="utf-8"))
+    return found
+
+
+def results(out: Path) -> list[dict[str, object]]:
+    """What a report says of each document, without what tells two jobs apart."""
+    found = report(out)["results"]
+    assert isinstance(found, list)
+    return [{**each, "state": "", "target": Path(each["target"]).relative_to(out)} for each in found]
+
+
+def counts(out: Path) -> dict[str, int]:
+    found = report(out)["segments"]
+    assert isinstance(found, dict)
+    return found
+
+
+def many(folder: Path, documents: int, segments: int) -> Path:
+    """Documents without a sentence that occurs twice: the toy knows a few hundred, so two or three make one."""
+    rest = product(SOURCES, SOURCES)
+    folder.mkdir()
+    for number in range(documents):
+        lines = [" and ".join(next(rest)).replace(".", "") + "." for _ in range(segments)]
+        (folder / f"{number:03}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+def answered(journal: Path) -> int:
+    """How many asks a killed job has left in its journal."""
+    with sqlite3.connect(journal) as connection:
+        [count] = connection.execute("SELECT count(*) FROM answers").fetchone()
+    connection.close()
+    return int(count)
+
+
+def kill_after(process: "subprocess.Popen[str]", out: Path, documents: int, seconds: float) -> None:
+    """So long after so many documents are there."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while sum(1 for _ in out.glob("*.txt")) < documents:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    time.sleep(seconds)
+    process.kill()
+    assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+
+
+def check_killed_twice(tmp_path: Path, documents: int, segments: int, seed: int) -> None:
+    source = many(tmp_path / "in", documents, segments)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    options = ("--models", MODELS, "--bilingual", "tsv", "--precision", "fp32")
+    assert run(source, whole, *options).returncode == 0
+    drawn = random.Random(seed)
+    known, half = 0, documents // 2
+    for few, many_ in ((1, half // 2), (half, half + half // 4)):
+        with started(source, killed, *options) as process:
+            kill_after(process, killed, drawn.randint(few, many_), drawn.uniform(0, 0.05))
+        now = answered(killed / ".triptych-journal")
+        assert now >= known
+        known = now
+    before = {path: path.stat().st_mtime_ns for path in killed.glob("*.txt")}
+    result = run(source, killed, *options)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert content(killed) == content(whole)
+    assert results(killed) == results(whole)
+    assert counts(killed)["translated"] <= counts(whole)["translated"] - known  # less where only a document was recorded
+    states = report(killed)["documents"]
+    assert isinstance(states, dict)
+    assert half <= states["unchanged"] == sum(path.stat().st_mtime_ns == time for path, time in before.items())
+
+
+def test_a_job_that_is_killed_twice_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
+    check_killed_twice(tmp_path, 12, 80, SEED)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(SEED, SEED + 3))
+def test_long_jobs_that_are_killed_twice(tmp_path: Path, seed: int) -> None:
+    check_killed_twice(tmp_path, 60, 150, seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_job_says_so_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    source = many(tmp_path / "in", 20, 80)
+    out = tmp_path / "out"
+    with started(source, out, "--models", MODELS) as process:
+        while not list(out.glob("*.txt")):
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 128 + number
+    assert errors == "stopped; the same command goes on from here\n"
+    assert report(out)["complete"] is False
+    kept = answered(out / ".triptych-journal")
+    assert 0 < kept == counts(out)["translated"]
+    result = run(source, out, "--models", MODELS)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert counts(out)["translated"] + kept >= 1_600  # and what was asked again to repair a sentence
+    assert len(content(out)) == 20
+
+
+@pytest.mark.full
+def test_two_jobs_do_not_share_a_journal(tmp_path: Path) -> None:
+    source = many(tmp_path / "in", 20, 80)
+    with started(source, tmp_path / "out", "--models", MODELS) as process:
+        while not (tmp_path / "out" / ".triptych-journal-wal").exists():
+            assert process.poll() is None
+            time.sleep(0.005)
+        result = run(source, tmp_path / "out", "--models", MODELS)
+        assert result.returncode == 1
+        assert "is in use by another job" in result.stderr
+
+
+def few(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("".join(f"{source}\n" for source in SOURCES), encoding="utf-8")
+    return tmp_path / "in"
+
+
+def translated(out: Path) -> Sequence[str]:
+    return (out / "a.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_a_server_translates_documents(server: ServerProcess, tmp_path: Path) -> None:
+    source, out = few(tmp_path), tmp_path / "out"
+    result = run(source, out, "--server", server.address)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert translated(out) == TARGETS
+    model = report(out)["model"]
+    assert isinstance(model, dict)
+    assert (model["model"], model["version"], model["source_language"], model["target_language"]) == ("toy", "1", "en", "de")
+
+
+@pytest.mark.full
+def test_a_server_s_answers_are_remembered(server: ServerProcess, tmp_path: Path) -> None:
+    source, out = few(tmp_path), tmp_path / "out"
+    assert run(source, out, "--server", server.address).returncode == 0
+    (source / "a.txt").write_text("".join(f"{each}\n" for each in reversed(SOURCES)), encoding="utf-8")
+    assert run(source, out, "--server", server.address).returncode == 0
+    assert translated(out) == TARGETS[::-1]
+    assert counts(out)["translated"] == 0
+
+
+@pytest.mark.full
+def test_a_sentence_that_a_server_cannot_take_is_that_sentence_s_fault(server: ServerProcess, tmp_path: Path) -> None:
+    source, out = few(tmp_path), tmp_path / "out"
+    with (source / "a.txt").open("a") as file:
+        file.write("1a" * 400 + "\n")  # one word of very many tokens
+    run(source, out, "--server", server.address)
+    assert translated(out)[: len(TARGETS)] == TARGETS
+    assert len(translated(out)) == len(TARGETS) + 1
+
+
+@pytest.mark.full
+def test_a_small_server_is_not_overrun(tmp_path: Path) -> None:
+    with ServerProcess(MODELS, "--max-queue-rows", "40", "--max-queue-requests", "2") as server:
+        source, out = many(tmp_path / "in", 4, 200), tmp_path / "out"
+        result = run(source, out, "--server", server.address, "--concurrency", "16")
+        assert (result.returncode, result.stderr) == (0, "")
+    assert counts(out)["translated"] >= 800
+
+
+@pytest.mark.full
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    result = run(few(tmp_path), tmp_path / "out", "--server", "127.0.0.1:1")
+    assert result.returncode == 1
+    [line] = result.stderr.splitlines()
+    assert re.match("Error: UNAVAILABLE: failed to connect", line)
+
+
+@pytest.mark.full
+def test_a_job_outlives_a_server_that_is_started_again(tmp_path: Path) -> None:
+    source, out = many(tmp_path / "in", 20, 80), tmp_path / "out"
+    with ServerProcess(MODELS) as first:
+        port = str(first.port)
+        process = subprocess.Popen(
+            command(source, out, "--server", first.address, "--concurrency", "2"),
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_environment(),
+        )
+        while not list(out.glob("*.txt")):
+            assert process.poll() is None
+            time.sleep(0.005)
+    with ServerProcess(MODELS, "--port", port):
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, errors) == (0, "")
+    assert len(content(out)) == 20

@@ -1,0 +1,104 @@
+"""People's translations: TMX files, and memories that they are imported into."""
+
+from pathlib import Path
+
+import pytest
+
+from triptych_cli.documents.database import Database
+from triptych_cli.documents.human import Human, add_entries
+from triptych_cli.documents.tmx import Entry, read_tmx
+from triptych_documents.errors import DamagedDocumentError
+
+TMX = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4">
+  <header creationtool="test" creationtoolversion="1" datatype="plaintext" segtype="sentence" adminlang="en" srclang="en-US"
+          o-tmf="none"/>
+  <body>
+    <tu><tuv xml:lang="en-US"><seg>Hello &amp; welcome</seg></tuv><tuv xml:lang="de"><seg>Hallo und willkommen</seg></tuv>
+        <tuv xml:lang="fr"><seg>Bienvenue</seg></tuv></tu>
+    <tu><tuv xml:lang="de"><seg>Datei</seg></tuv><tuv xml:lang="en-US"><prop type="x">n</prop><seg>File</seg></tuv></tu>
+    <tu><tuv xml:lang="en-US"><seg>A <bpt i="1">&lt;b></bpt>bold<ept i="1">&lt;/b></ept> word</seg></tuv>
+        <tuv xml:lang="de"><seg>Ein fettes Wort</seg></tuv></tu>
+    <tu><tuv xml:lang="en-US"><seg>A <hi>nice</hi> day</seg></tuv><tuv xml:lang="de"><seg>Ein schöner Tag</seg></tuv></tu>
+    <tu><tuv xml:lang="en-US"><seg> </seg></tuv><tuv xml:lang="de"><seg>nichts</seg></tuv></tu>
+  </body>
+</tmx>
+"""
+
+
+def saved(folder: Path, content: str = TMX, name: str = "memory.tmx") -> Path:
+    path = folder / name
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_reading_tmx(tmp_path: Path) -> None:
+    assert list(read_tmx(saved(tmp_path))) == [
+        Entry(("en-US", "de"), "Hello & welcome", "Hallo und willkommen"),
+        Entry(("en-US", "fr"), "Hello & welcome", "Bienvenue"),
+        Entry(("en-US", "de"), "File", "Datei"),
+        Entry(("en-US", "de"), "A nice day", "Ein schöner Tag"),
+    ]
+
+
+def test_reading_a_tmx_of_any_encoding_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triptych_cli.documents.tmx.CHUNK_BYTES", 7)
+    path = tmp_path / "memory.tmx"
+    path.write_bytes(TMX.replace("UTF-8", "UTF-16").encode("utf-16"))
+    assert [entry.target for entry in read_tmx(path)][-1] == "Ein schöner Tag"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("<tmx><body>", "no element found"),
+        ("<html/>", "the root element is 'html'"),
+        ('<!DOCTYPE tmx [<!ENTITY a "aaaa">]><tmx>&a;</tmx>', "declares the entity 'a'"),
+        ("", "no element found"),
+    ],
+)
+def test_what_is_no_tmx(tmp_path: Path, content: str, problem: str) -> None:
+    with pytest.raises(DamagedDocumentError, match=problem):
+        list(read_tmx(saved(tmp_path, content)))
+
+
+def human(source: str, target: str, *files: Path, database: Database | None = None) -> Human:
+    return Human([database] if database else [], files, source, target)
+
+
+def test_languages_decide(tmp_path: Path) -> None:
+    file = saved(tmp_path)
+    assert human("en", "de", file).find("File") == "Datei"
+    assert human("en-US", "deu_Latn", file).find("File") == "Datei"
+    assert human("", "", file).find("File") == "Datei"
+    assert human("en", "fr", file).find("File") is None
+    assert human("en", "fr", file).find("Hello & welcome") == "Bienvenue"
+    assert human("en-GB", "de", file).find("File") is None
+    assert human("en", "de", file).find("file") is None
+
+
+def test_the_file_that_is_named_first_goes_first(tmp_path: Path) -> None:
+    other = saved(tmp_path, TMX.replace("Datei", "Akte"), "other.tmx")
+    assert human("en", "de", other, saved(tmp_path)).find("File") == "Akte"
+
+
+def test_an_imported_file(tmp_path: Path) -> None:
+    with Database(tmp_path / "memory") as database:
+        assert human("en", "de", database=database).editions == []
+        assert add_entries(database, read_tmx(saved(tmp_path))) == 4
+        first = human("en", "de", database=database)
+        assert first.find("File") == "Datei"
+        assert first.find("nothing") is None
+        assert human("en", "fr", database=database).find("File") is None
+        add_entries(database, read_tmx(saved(tmp_path, TMX.replace("Datei", "Akte"))))
+        second = human("en", "de", database=database)
+        assert second.find("File") == "Akte"
+        assert first.editions != second.editions
+
+
+def test_a_damaged_file_changes_nothing(tmp_path: Path) -> None:
+    with Database(tmp_path / "memory") as database:
+        with pytest.raises(DamagedDocumentError):
+            add_entries(database, read_tmx(saved(tmp_path, TMX[:-20])))
+        assert human("en", "de", database=database).find("File") is None

@@ -1,0 +1,155 @@
+"""Journals and memories."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_cli.documents.answers import Answers
+from triptych_cli.documents.database import Database, StoreError
+from triptych_cli.documents.identity import Identity
+from triptych_cli.documents.packing import pack, unpack
+from triptych_cli.documents.records import Records
+from triptych_documents.asking import Alignment, Answer, Ask
+
+IDENTITY = Identity("en-de", "1", "int8", "ab", "en", "de")
+ALIGNED = Alignment([(0, 3), (4, 7), (7, 7)], [(0, 4), (4, 6)], [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
+ANSWERS = {
+    Ask("one"): Answer("eins"),
+    Ask("one", prefix="eine"): Answer("eine"),
+    Ask("one", aligned=True): Answer("eins", ALIGNED),
+    Ask("two" * 1_000): Answer("zwei", truncated=True),
+}
+
+
+def filled(path: Path, identity: Identity = IDENTITY) -> None:
+    with Database(path) as database:
+        answers = Answers(database, identity)
+        for ask, answer in ANSWERS.items():
+            answers.add(ask, answer)
+        answers.flush()
+
+
+def found(path: Path, identity: Identity = IDENTITY) -> dict[Ask, Answer]:
+    with Database(path) as database:
+        return dict(Answers(database, identity).find([*ANSWERS, Ask("three")]))
+
+
+def test_answers_are_found_again(tmp_path: Path) -> None:
+    filled(tmp_path / "memory")
+    assert found(tmp_path / "memory") == ANSWERS
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Identity("de-en", "1", "int8", "ab", "en", "de"),
+        Identity("en-de", "2", "int8", "ab", "en", "de"),
+        Identity("en-de", "1", "fp32", "ab", "en", "de"),
+        Identity("en-de", "1", "int8", "cd", "en", "de"),
+        Identity("en-de", "1", "int8", "ab", "en", "fr"),
+        Identity("en-de", "1", "int8", "ab", "en", "de", {"beam_size": 4}),
+    ],
+)
+def test_answers_of_another_model_language_or_option_are_not(tmp_path: Path, other: Identity) -> None:
+    filled(tmp_path / "memory")
+    assert found(tmp_path / "memory", other) == {}
+    filled(tmp_path / "memory", other)
+    assert found(tmp_path / "memory", other) == ANSWERS
+
+
+def test_many_at_once(tmp_path: Path) -> None:
+    asks = [Ask(str(number)) for number in range(1_234)]
+    with Database(tmp_path / "memory") as database:
+        answers = Answers(database, IDENTITY)
+        for ask in asks:
+            answers.add(ask, Answer(f"<{ask.text}>"))
+        answers.flush()
+        again = Answers(database, IDENTITY).find([*asks, Ask("more")])
+    assert again == {ask: Answer(f"<{ask.text}>") for ask in asks}
+
+
+def test_what_is_not_flushed_is_lost_and_what_is_stays(tmp_path: Path) -> None:
+    with Database(tmp_path / "memory") as database:
+        answers = Answers(database, IDENTITY)
+        answers.add(Ask("one"), Answer("eins"))
+        answers.flush()
+        answers.add(Ask("two"), Answer("zwei"))
+    with Database(tmp_path / "memory") as database:
+        assert Answers(database, IDENTITY).find([Ask("one"), Ask("two")]) == {Ask("one"): Answer("eins")}
+
+
+floats = st.floats(0, 1, width=32)
+spans = st.lists(st.tuples(st.integers(0, 2**31), st.integers(0, 2**31)), max_size=5)
+
+
+@settings(deadline=None)  # the machine may have other things to do
+@given(spans, spans, st.data())
+def test_alignments_are_packed_exactly(
+    source: list[tuple[int, int]], target: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    row = st.lists(floats, min_size=len(source), max_size=len(source))
+    weights = data.draw(st.lists(row, min_size=len(target), max_size=len(target)))
+    alignment = Alignment(source, target, weights)
+    assert unpack(pack(alignment)) == alignment
+
+
+def test_a_journal_is_one_job_s_alone(tmp_path: Path) -> None:
+    with Database(tmp_path / "journal", alone=True), pytest.raises(StoreError, match="is in use by another job"):
+        Database(tmp_path / "journal", alone=True)
+    Database(tmp_path / "journal", alone=True).connection.close()
+
+
+def test_a_memory_is_for_several(tmp_path: Path) -> None:
+    with Database(tmp_path / "memory") as one, Database(tmp_path / "memory") as other:
+        first, second = Answers(one, IDENTITY), Answers(other, IDENTITY)
+        for answers in (first, second):
+            answers.add(Ask("one"), Answer("eins"))
+            answers.flush()
+    assert found(tmp_path / "memory") == {Ask("one"): Answer("eins")}
+
+
+def test_other_files_are_refused_and_stay_as_they_are(tmp_path: Path) -> None:
+    text, strange = tmp_path / "text", tmp_path / "strange"
+    text.write_text("no database at all, and long enough to be sure of that" * 100)
+    with sqlite3.connect(strange) as connection:
+        connection.execute("CREATE TABLE cats (name TEXT)")
+    connection.close()
+    for path, problem in ((text, "not a database"), (strange, "not a file of ours")):
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match=problem):
+            Database(path)
+        assert path.read_bytes() == before
+
+
+def test_a_newer_file_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path / "memory")
+    with sqlite3.connect(tmp_path / "memory") as connection:
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(StoreError, match="of version 2, this release has 1"):
+        Database(tmp_path / "memory")
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="unable to open"):
+        Database(tmp_path / "nowhere" / "journal")
+
+
+def test_a_record_counts_while_source_settings_and_target_are_the_same(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    with Database(tmp_path / "journal") as database:
+        records = Records(database, "settings")
+        assert records.done("a.txt", "source", target) is None
+        records.add("a.txt", "source", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", {"units": 3})
+        assert records.done("a.txt", "source", target) is None
+        target.write_text("abc")
+        assert records.done("a.txt", "source", target) == {"units": 3}
+        assert records.done("a.txt", "another", target) is None
+        assert Records(database, "other").done("a.txt", "source", target) is None
+        assert Records(database, "other").owns("a.txt", target)
+        target.write_text("edited")
+        assert records.done("a.txt", "source", target) is None
+        assert not records.owns("a.txt", target)

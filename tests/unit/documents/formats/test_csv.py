@@ -1,0 +1,76 @@
+"""CSV."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triptych_documents.errors import DamagedDocumentError, OptionError
+from triptych_documents.format import ReadOptions
+
+from .roundtrips import read, texts, translated, turned
+
+TABLE = 'id,name,"long, text"\r\n1, Apple ,"He said ""no"".\r\nTwice."\r\n2,,x"y\r\n\r\n3,"Pear",\n'
+
+
+def options(*columns: str, header: bool | None = None) -> ReadOptions:
+    return ReadOptions(columns=columns, header=header)
+
+
+def test_cells_are_units() -> None:
+    document = read("csv", TABLE)
+    assert texts(document) == ["id", "name", "long, text", "1", " Apple ", 'He said "no".\r\nTwice.', "2", 'x"y', "3", "Pear"]
+    assert document.units[5].where == "line 2, column 3"
+    turned("csv", TABLE)
+
+
+def test_columns_have_names_or_numbers() -> None:
+    assert texts(read("csv", TABLE, options("name"))) == [" Apple ", "Pear"]
+    assert texts(read("csv", TABLE, options("2"))) == ["name", " Apple ", "Pear"]
+    assert texts(read("csv", TABLE, options("2", header=True))) == [" Apple ", "Pear"]
+    assert texts(read("csv", TABLE, options("long, text", "1"))) == ["1", 'He said "no".\r\nTwice.', "2", 'x"y', "3"]
+    assert read("csv", TABLE, options("name")).units[0].where == "line 2, column name"
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (options("4"), "columns: there is no column 4; the table has 3"),
+        (options("0"), "columns: there is no column 0"),
+        (options("Name"), "columns: there is no column 'Name'; the header has id, name, long, text"),
+        (options("name", header=False), "columns: 'name' is a name, and the table is said to have no header"),
+    ],
+)
+def test_columns_that_are_not_there_are_refused(asked: ReadOptions, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        read("csv", TABLE, asked)
+
+
+def test_cells_are_quoted_where_they_must_be_and_where_they_were() -> None:
+    changed = translated("csv", TABLE, "1", "Name, alle", "Text", "1", 'ein "Apfel"', "nein")
+    assert changed == '1,"Name, alle","Text"\r\n1,"ein ""Apfel""","nein"\r\n' + TABLE[TABLE.index("2,,") :]
+
+
+def test_the_delimiter_is_found_out() -> None:
+    assert texts(read("csv", "a;b, c\nd;e\nf;g, h, i\n")) == ["a", "b, c", "d", "e", "f", "g, h, i"]
+    assert texts(read("csv", "a\tb, c\nd\te\n")) == ["a", "b, c", "d", "e"]
+    assert texts(read("csv", "one cell; with text\nanother\n")) == ["one cell; with text", "another"]
+    assert texts(read("csv", "sep=;\na;b,c\n")) == ["a", "b,c"]
+    assert translated("csv", "sep=;\na;b\n", "x;y") == 'sep=;\n"x;y";b\n'
+
+
+@pytest.mark.parametrize(("data", "place"), [('a,b\n"c,d\n', "line 2"), ('a,b\n"c"d,e\n', "line 2"), ("a" * 200_000, "line 1")])
+def test_quotation_marks_that_do_not_fit_together_are_refused(data: str, place: str) -> None:
+    with pytest.raises(DamagedDocumentError, match=f"^{place}"):
+        read("csv", data)
+
+
+@given(st.lists(st.text(), min_size=3, max_size=3), st.booleans())
+def test_any_text_can_be_written(cells: list[str], quoted: bool) -> None:
+    mark = '"' if quoted else ""
+    changed = translated("csv", f"{mark}a{mark},{mark}b{mark}\nc,d\n", *cells)
+    assert list(csv.reader(io.StringIO(changed, newline=""))) == [cells[:2], [cells[2], "d"]]
+    again = read("csv", changed) if all(cell.strip() for cell in cells) else None
+    assert again is None or texts(again)[:3] == cells or "," not in changed

@@ -1,0 +1,350 @@
+"""HTML, as people write it."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_documents.errors import DamagedDocumentError, DocumentError
+from triptych_documents.format import Document, ReadOptions
+from triptych_documents.formats.htmltokens import masked, templates, tokens
+from triptych_documents.unit import Code, Role
+
+from .roundtrips import mirrored, read, shown, texts, translated
+
+PAGE = """\
+<!DOCTYPE html>
+<html lang="en"><head><meta charset=utf-8><title>A &amp; B</title>
+<meta name="description" content='It&apos;s "here"'><link rel=x title=no><script>if (a<b) { x("</p>") }</script>
+<style>p{}</style></head>
+<body class=x>
+<!-- c --><p>Hello <b>bold</b> and&nbsp;<a href="x>y" title="The link">link</a>,<br>
+  next <img src=a alt="An image"> line &copy 5 < 6 <code>a &lt; b</code>.
+<p>Second
+<ul><li>One<li>Two <em>x</em></ul>
+<pre>code
+ here</pre><textarea>foo</textarea>
+<input type=submit value=Send><input placeholder='na"me' value=x><button>Go</button><!--[if IE]><p>x</p><![endif]-->
+</body></html>
+"""
+
+
+def look(document: Document) -> list[list[object]]:
+    """Of the units: texts, and roles and pairs of codes, in which attributes may have changed."""
+    return [[piece if isinstance(piece, str) else (piece.role, piece.pair) for piece in unit.pieces] for unit in document.units]
+
+
+def turned(data: str) -> str:
+    """The document with every text in other letters, after it is checked that all ways lead back."""
+    document = read("html", data)
+    assert document.render({index: unit.pieces for index, unit in enumerate(document.units)}) == data.encode()
+    assert document.render({}) == data.encode()
+    changed = document.render({index: mirrored(unit.pieces) for index, unit in enumerate(document.units)})
+    again = read("html", changed)
+    back = read("html", again.render({index: mirrored(unit.pieces) for index, unit in enumerate(again.units)}))
+    assert texts(again) == ["".join(mirrored([unit.text])) for unit in document.units]
+    assert look(back) == look(document)
+    return changed.decode()
+
+
+def test_a_page_in_units() -> None:
+    assert shown(read("html", PAGE)) == [
+        "A & B",
+        'It\'s "here"',
+        'Hello ⟦<b>⟧bold⟦</b>⟧ and\xa0⟦<a href="x>y" title="The link">⟧link⟦</a>⟧,⟦<br>⟧ next ⟦<img src=a alt="An image">⟧'
+        " line © 5 < 6 ⟦<code>a &lt; b</code>⟧.",
+        "The link",
+        "An image",
+        "Second",
+        "One",
+        "Two ⟦<em>⟧x⟦</em>⟧",
+        "Send",
+        'na"me',
+        "Go",
+    ]
+
+
+def test_a_page_with_all_its_texts_changed() -> None:
+    assert (
+        turned(PAGE)
+        == """\
+<!DOCTYPE html>
+<html lang="en"><head><meta charset=utf-8><title>a &amp; b</title>
+<meta name="description" content='iT&#39;S "HERE"'><link rel=x title=no><script>if (a<b) { x("</p>") }</script>
+<style>p{}</style></head>
+<body class=x>
+<!-- c --><p>hELLO <b>BOLD</b> AND&nbsp;<a href="x>y" title="tHE LINK">LINK</a>,<br> NEXT <img src=a alt="aN IMAGE">\
+ LINE © 5 &lt; 6 <code>a &lt; b</code>.
+<p>sECOND
+<ul><li>oNE<li>tWO <em>X</em></ul>
+<pre>code
+ here</pre><textarea>foo</textarea>
+<input type=submit value="sEND"><input placeholder='NA"ME' value=x><button>gO</button><!--[if IE]><p>x</p><![endif]-->
+</body></html>
+"""
+    )
+
+
+def test_only_what_changes_is_written_anew() -> None:
+    data = "<p>One &hellip;\n  line<p title='&#x41;'>Two <i>&eacute;\n&amp;</i> three"
+    document = read("html", data)
+    assert document.render({1: ("B",)}).decode() == data.replace("&#x41;", "B")
+    two, opened, inner, closed, three = document.units[2].pieces
+    assert document.render({2: (two, opened, inner, closed, " drei")}).decode() == data.replace("three", "drei")
+    assert (two, inner, three) == ("Two ", "é &", " three")
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        ("<p>a <b>b <i>c</b> d</i> e", ["a ⟦<b>⟧b ⟦<i>⟧c⟦</b>⟧ d⟦</i>⟧ e"]),
+        ("a</b> c", ["a⟦</b>⟧ c"]),
+        ("text", ["text"]),
+        ("<td>a<td>b<tr><th>c", ["a", "b", "c"]),
+        ("<dl><dt>a<dd>b</dl>c", ["a", "b", "c"]),
+        ("a<div>b</p>c</div>d", ["a", "b", "c", "d"]),
+        ("<p>a <!-- note --> b", ["a ⟦<!-- note -->⟧ b"]),
+        ("<p><img src=x> a <br></p>", ["a"]),
+        ("<p><a href=x>a</a></p>", ["⟦<a href=x>⟧a⟦</a>⟧"]),
+        ("a<wbr>b<br/>c", ["a⟦<wbr>⟧b⟦<br/>⟧c"]),
+        ("<my-tag>a</my-tag> b", ["⟦<my-tag>⟧a⟦</my-tag>⟧ b"]),
+        ("a <svg><title>t</title></svg> b", ["a ⟦<svg><title>t</title></svg>⟧ b"]),
+        ("<script>a</script><style>b</style><svg><text>c</text></svg>", []),
+        ("<script>never closed", []),
+        ("a <!-- never closed <p>b", ["a"]),
+        ("a &# b; <i>c</i> &#; d &#x; <p>e", ["a &# b; ⟦<i>⟧c⟦</i>⟧ &#; d &#x;", "e"]),
+        ("a <b", ["a"]),
+        ("a <b title='x>c", ["a ⟦<b title='x>⟧c"]),
+        ("<![CDATA[a]]><!x><?y>b", ["b"]),
+        ("&#32;a&#10;&Tab;", ["a"]),
+        ("<p>&nbsp;</p>", ["\xa0"]),
+        ("<label>a</label><button>b</button><select><option>c</select>", ["a", "b", "c"]),
+        ("", []),
+    ],
+)
+def test_what_ends_a_unit_and_what_is_a_code(data: str, wanted: list[str]) -> None:
+    assert shown(read("html", data)) == wanted
+    turned(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        ("<p>a <span translate=no>B <b>C</b></span> d", ["a ⟦<span translate=no>B <b>C</b></span>⟧ d"]),
+        ('<p>a <i class="x notranslate">B</i>', ['a ⟦<i class="x notranslate">B</i>⟧']),
+        ("<div translate=no>A<p>B</p><p translate=yes>c</p></div>d", ["c", "d"]),
+        ("a <i translate=no>B <u translate=yes>c</u> D</i>", ["a ⟦<i translate=no>⟧⟦B ⟧⟦<u translate=yes>⟧c⟦</u>⟧⟦ D⟧⟦</i>⟧"]),
+        ("<p translate=no>A<p>b", ["b"]),
+        ("<p>a <kbd>B</kbd> <samp>C</samp> <var>D</var>", ["a ⟦<kbd>B</kbd>⟧ ⟦<samp>C</samp>⟧ ⟦<var>D</var>⟧"]),
+        ("<code translate=yes>a</code>", ["⟦<code translate=yes>⟧a⟦</code>⟧"]),
+        ("<img translate=no alt=A><img alt=b>", ["b"]),
+    ],
+)
+def test_what_is_not_translated(data: str, wanted: list[str]) -> None:
+    assert shown(read("html", data)) == wanted
+    turned(data)
+
+
+def test_white_space_of_pre_that_is_translated_stays() -> None:
+    [unit] = read("html", "<pre translate=yes>a\n  b</pre>").units
+    assert unit.pieces == ("a\n  b",)
+    assert unit.keeps_space
+    assert translated("html", "<pre translate=yes>a\n  b</pre>", "c\n  d") == "<pre translate=yes>c\n  d</pre>"
+
+
+def test_codes_show_what_a_reader_sees() -> None:
+    [unit] = read(
+        "html", "a<br>b<code>x &lt;\n y</code>c<math><mi>z</mi></math>d<svg><text>t</text></svg>{{ v }}{% if a > b %}e"
+    ).units
+    assert [(code.shown, code.fixed) for code in unit.codes] == [
+        ("\n", True),
+        ("x < y", False),
+        ("z", False),
+        ("", False),
+        ("{{ v }}", False),
+        ("", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        '{{ a | b("<p>") }}',
+        "{% if a > b %}",
+        "{# <p> #}",
+        "<% if a > b %>",
+        "<%= '<p>' %>",
+        '<?php echo "->"; ?>',
+        "{{{ raw }}}",
+    ],
+)
+def test_templating_is_a_code(template: str) -> None:
+    data = f'<p title="x {template} y">a {template} b'
+    assert [[unit.text, unit.codes[0].raw] for unit in read("html", data).units] == [["x  y", template], ["a  b", template]]
+    turned(data)
+
+
+@pytest.mark.parametrize(
+    ("tag", "wanted"),
+    [
+        ("<input type=SUBMIT value='a'>", ["a"]),
+        ("<input type=text value='a'>", []),
+        ("<option label=a value=b>", ["a"]),
+        ("<table summary='a'>", ["a"]),
+        ("<meta property='og:title' content=a>", ["a"]),
+        ("<meta name=viewport content=a>", []),
+        ("<a title=a title=b>", ["a"]),
+        ("<i aria-label = a>", ["a"]),
+        ("<i title>", []),
+        ("<i TITLE=' a '>", ["a"]),
+        ("<html title=a>", ["a"]),
+    ],
+)
+def test_attributes_that_people_read(tag: str, wanted: list[str]) -> None:
+    assert texts(read("html", tag)) == wanted
+    turned(tag)
+
+
+def test_values_without_quotes_get_them() -> None:
+    assert translated("html", "<img alt=a src=b>", 'x "y"') == '<img alt="x &quot;y&quot;" src=b>'
+    assert translated("html", "<img alt=a/>", "b") == '<img alt="b">' or read("html", "<img alt=a/>").units[0].text == "a/"
+
+
+def test_an_attribute_inside_of_a_unit_changes_with_it_and_without_it() -> None:
+    document = read("html", 'a <a title="t" href="#">b</a>')
+    a, opened, b, closed = document.units[0].pieces
+    assert document.render({1: ("T",)}) == b'a <a title="T" href="#">b</a>'
+    both = {0: (opened, "B", closed, " A"), 1: ("T",)}
+    assert document.render(both) == b'<a title="T" href="#">B</a> A'
+    assert (a, b) == ("a ", "b")
+
+
+class TestLanguage:
+    def test_it_is_the_translations(self) -> None:
+        german = ReadOptions(target_language="de")
+        data = "<html lang='en' xml:lang=en><p>a</html>"
+        assert translated("html", data, "b", options=german) == "<html lang='de' xml:lang=de><p>b</html>"
+        assert read("html", data, german).render({}).decode() == data
+
+    def test_it_stays_where_it_is_right_or_nobody_said_one(self) -> None:
+        assert translated("html", "<html lang=de-AT>a", "b", options=ReadOptions(target_language="de")) == "<html lang=de-AT>b"
+        assert translated("html", "<html lang=en>a", "b") == "<html lang=en>b"
+        template = "<html lang='{{ code }}'>a"
+        assert translated("html", template, "b", options=ReadOptions(target_language="de")) == template[:-1] + "b"
+
+
+class TestEncoding:
+    @pytest.mark.parametrize(
+        ("head", "encoding"),
+        [
+            ("<meta charset=windows-1251>", "cp1251"),
+            ('<meta http-equiv="Content-Type" content="text/html; charset=KOI8-R">', "koi8-r"),
+            ('<?xml version="1.0" encoding="iso-8859-5"?>', "iso8859-5"),
+            ("\ufeff", "utf-8"),
+            ("\ufeff", "utf-16-le"),
+            ("", "utf-8"),
+        ],
+    )
+    def test_a_document_says_its_own(self, head: str, encoding: str) -> None:
+        data = f"{head}<p>да".encode(encoding)
+        document = read("html", data)
+        assert texts(document) == ["да"]
+        assert document.render({0: ("нет €",)}).decode(encoding).replace("&#8364;", "€") == f"{head}<p>нет €"
+
+    def test_latin_1_is_what_browsers_take_it_for(self) -> None:
+        assert texts(read("html", b"<meta charset=iso-8859-1>\x93a\x94")) == ["“a”"]
+        assert texts(read("html", b"<meta charset=iso-8859-1>a \x81")) == ["a \x81"]
+
+    def test_what_a_charset_lacks_becomes_a_reference(self) -> None:
+        changed = read("html", b"<meta charset=us-ascii><p title=a>b").render({0: ("ж",), 1: ("日€",)})
+        assert changed == b'<meta charset=us-ascii><p title="&#1078;">' + "&#26085;€".encode("cp1252")
+
+    def test_other_bytes_are_refused(self) -> None:
+        with pytest.raises(DamagedDocumentError, match="not utf-8"):
+            read("html", b"<p>\xff")
+
+    def test_half_a_surrogate_pair_is_refused(self) -> None:
+        with pytest.raises(DocumentError):
+            read("html", "a").render({0: ("\ud800",)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{{ a }}", "{%", "<b>x</b>", "&amp;", "&lt", "{", "a {{{", "<?php", "<!--", "\xa0", "a\r\nb", "<% %>", "&#x41;", "'\""],
+)
+def test_text_that_looks_like_markup_stays_text(text: str) -> None:
+    for data in (
+        "<p>Hello {{ x }}</p>",
+        "<p title='Hello {{ x }}'>",
+        '<i title="Hello {{ x }}">',
+        "<title>Hello {{ x }}</title>",
+    ):
+        document = read("html", data)
+        code = document.units[0].codes[0]
+        again = read("html", document.render({0: (f"a{text}", code, f"{text}b")}))
+        first, same, last = again.units[0].pieces
+        assert (first, same, last) == (
+            f"a{text}".replace("\r\n", " "),
+            Code(code.raw, Role.ALONE, code.pair, code.shown),
+            f"{text}b".replace("\r\n", " "),
+        )
+
+
+TAGS = "<p> <b> </b> <i> </i> <br> <li> </div> <code> </code> <a> </a> <script> </script> <pre> </pre> <u> </u> </span>"
+ODD = "<i\x20title='t'> <div\x20translate=no> <span\x20class=notranslate> <u\x20translate=yes> <img\x20alt=z>"
+TEXTS = "<a\x20href='>'> {{x}} {%y%} &# &#; &x; a C. &amp; &nbsp; \n < > <!-- --> <!--c-->"
+PARTS = st.sampled_from([" ", *(part.replace("\x20", " ") for part in f"{TAGS} {ODD} {TEXTS}".split(" "))])
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(PARTS, max_size=20).map("".join))
+def test_any_soup_goes_round(data: str) -> None:
+    turned(data)
+    hidden = templates(data)
+    found = tokens(masked(data, hidden))
+    assert "".join(data[token.start : token.end] for token in found) == data
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t&<>{}%'\";#a"), min_size=1))
+def test_any_text_is_written_so_that_it_reads_the_same(text: str) -> None:
+    wanted = re.sub("[ \t\n]+", " ", text).strip(" ")
+    for data in ("<p>Hello</p>", "<b title='Hello'>", '<b title="Hello">', "<b title=Hello>"):
+        found = texts(read("html", translated("html", data, text)))
+        assert found == ([wanted] if wanted else [])
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<!--",
+        "<a ",
+        "<a b='",
+        '<a b="',
+        "</a ",
+        "<?",
+        "<%",
+        "{{",
+        "<![CDATA[",
+        "<!",
+        "&",
+        "<",
+        "<b>",
+        "<b><p>",
+        "<span translate=no>",
+        "<img alt=b>",
+        "<li>",
+    ],
+)
+@pytest.mark.full
+def test_time_grows_with_length_alone(part: str) -> None:
+    def seconds(count: int) -> float:
+        start = time.process_time()
+        document = read("html", f"a{part * count}>b")
+        document.render({index: mirrored(unit.pieces) for index, unit in enumerate(document.units)})
+        return time.process_time() - start
+
+    short, long = min(seconds(2_000) for _ in range(3)), min(seconds(32_000) for _ in range(2))
+    assert long < 80 * max(short, 0.001)  # 16 times as much; of a square: 256

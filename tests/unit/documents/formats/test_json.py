@@ -1,0 +1,89 @@
+"""JSON."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triptych_documents.errors import DamagedDocumentError, OptionError
+from triptych_documents.format import ReadOptions
+
+from .roundtrips import read, texts, translated, turned
+
+MESSAGES = """{
+  "title": "A \\"quoted\\" title\\n",  "count": 1.50, "on": true,
+  "url" : "https://example.org/a b", "id": "msg_title_1",
+  "list":["First item", ["Second/item here"], {}], "a.b": {"title": "Dotted key"},
+  "title": "Twice"
+}
+"""
+ALL = ReadOptions(keys=("**",))
+
+
+def test_strings_that_look_like_text_are_units() -> None:
+    document = read("json", MESSAGES)
+    assert texts(document) == ['A "quoted" title\n', "First item", "Second/item here", "Dotted key", "Twice"]
+    assert [unit.where for unit in document.units] == ["title", "list.0", "list.1.0", "a\\.b.title", "title"]
+    assert all(unit.keeps_space for unit in document.units)
+    turned("json", MESSAGES)
+
+
+def test_only_the_strings_change() -> None:
+    changed = translated("json", MESSAGES, "Ein „Titel“\t", 'Erstes "Element"')
+    assert changed == MESSAGES.replace('A \\"quoted\\" title\\n', "Ein „Titel“\\t").replace(
+        "First item", 'Erstes \\"Element\\"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "skipped", "found"),
+    [
+        (("title",), (), ['A "quoted" title\n', "Twice"]),
+        (("**.title",), (), ['A "quoted" title\n', "Dotted key", "Twice"]),
+        (("*.title",), (), ["Dotted key"]),
+        (("a\\.b",), (), ["Dotted key"]),
+        (("list",), (), ["First item", "Second/item here"]),
+        (("list.*.0",), (), ["Second/item here"]),
+        (("list", "id"), ("list.1",), ["msg_title_1", "First item"]),
+        ((), ("**.title", "list"), []),
+        (("ti*",), (), ['A "quoted" title\n', "Twice"]),
+    ],
+)
+def test_keys_choose(keys: tuple[str, ...], skipped: tuple[str, ...], found: list[str]) -> None:
+    assert texts(read("json", MESSAGES, ReadOptions(keys=keys, skip_keys=skipped))) == found
+
+
+@pytest.mark.parametrize("pattern", ["", "a..b", ".a", "a."])
+def test_a_pattern_with_an_empty_name_is_refused(pattern: str) -> None:
+    with pytest.raises(OptionError, match=r"keys: .* has an empty name"):
+        read("json", "{}", ReadOptions(keys=(pattern,)))
+
+
+def test_how_a_document_writes_its_characters_is_kept() -> None:
+    assert translated("json", '["f\\u00fcr alle"]', "für Ödön") == '["f\\u00fcr alle"]'.replace(
+        "f\\u00fcr alle", "f\\u00fcr \\u00d6d\\u00f6n"
+    )
+    assert translated("json", '["either\\/or not"]', "und/oder nicht") == '["und\\/oder nicht"]'
+    latin = read("json", '["für alle"]'.encode("latin-1"), ReadOptions(encoding="latin-1"))
+    assert latin.render({0: ("für — alle",)}) == '["für \\u2014 alle"]'.encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("data", "place"), [("[1, 2", "line 1"), ('{"a": 1}\n\n}', "line 3"), ("", "line 1"), ("[NaN,]", "line 1")]
+)
+def test_what_is_not_json_is_refused_with_its_line(data: str, place: str) -> None:
+    with pytest.raises(DamagedDocumentError, match=f"^{place}: it is not JSON"):
+        read("json", data)
+
+
+def test_depth_is_limited() -> None:
+    assert texts(read("json", "[" * 100 + '"some text"' + "]" * 100)) == ["some text"]
+    with pytest.raises(DamagedDocumentError, match="nested too deep"):
+        read("json", "[" * 100_000 + "]" * 100_000)
+
+
+@given(st.text())
+def test_any_text_can_be_written(text: str) -> None:
+    changed = translated("json", '{"a": "one text", "b": ["other text"]}', text, options=ALL)
+    assert json.loads(changed) == {"a": text, "b": ["other text"]}

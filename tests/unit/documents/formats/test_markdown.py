@@ -1,0 +1,340 @@
+"""Markdown."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_documents.format import ReadOptions
+from triptych_documents.formats.markdownblocks import parsed
+from triptych_documents.unit import Code, Piece, Role
+
+from .roundtrips import read, shown, texts, translated, turned
+
+GUIDE = """\
+---
+title: Front matter
+---
+# A *first* heading {#first}
+
+## A closed one ##
+
+Setext
+heading
+------
+
+This paragraph has `code()`, a [link](https://example.org "Title"), **bold _and_ italic** text,
+an ![image of it](image.png), an <https://example.org/a> and <kbd>Ctrl</kbd> keys,{two spaces}
+a hard break, AT&amp;T, 2 \\* 3, a footnote[^note], ~~struck~~ text and $x_1 < 2$.
+
+[^note]: A footnote
+    of two lines.
+
+- [ ] An open task
+- A *list* item
+  in two lines
+    1. nested <b>item</b><br>here
+
+> [!NOTE]
+> A quote that has
+> two lines with a [reference], [another one][reference]
+> and [reference][].
+
+| Name | Text with \\| pipe |
+|------|:-----------------:|
+| `a|b` | *two* |
+| one |
+
+```python
+code = "stays"
+```
+
+    indented code
+
+<p align="center">
+  Text in <b>HTML</b> with <img alt="Its picture" src="x.png">
+</p>
+
+::: warning
+Inside a container {{< shortcode "x" >}} here
+:::
+
+Term
+: Its definition
+
+[reference]: https://example.org/reference
+""".replace("{two spaces}", "  ")
+
+
+def test_paragraphs_headings_items_and_cells_are_units_and_markup_is_codes() -> None:
+    assert shown(read("markdown", GUIDE)) == [
+        "A ⟦*⟧first⟦*⟧ heading",
+        "A closed one",
+        "Setext heading",
+        'This paragraph has ⟦`code()`⟧, a ⟦[⟧link⟦](https://example.org "Title")⟧, ⟦**⟧bold ⟦_⟧and⟦_⟧ italic⟦**⟧ text,'
+        " an ⟦![⟧image of it⟦](image.png)⟧, an ⟦<https://example.org/a>⟧ and ⟦<kbd>Ctrl</kbd>⟧ keys,⟦  \n⟧"
+        "a hard break, AT&T, 2 * 3, a footnote⟦[^note]⟧, ⟦~~⟧struck⟦~~⟧ text and ⟦$x_1 < 2$⟧.",
+        "A footnote of two lines.",
+        "An open task",
+        "A ⟦*⟧list⟦*⟧ item in two lines",
+        "nested ⟦<b>⟧item⟦</b>⟧⟦<br>⟧here",
+        "A quote that has two lines with a ⟦[⟧reference⟦][reference]⟧, ⟦[⟧another one⟦][reference]⟧"
+        " and ⟦[⟧reference⟦][reference]⟧.",
+        "Name",
+        "Text with | pipe",
+        "`a",
+        "b`",
+        "one",
+        "Text in ⟦<b>⟧HTML⟦</b>⟧ with",
+        "Its picture",
+        'Inside a container ⟦{{< shortcode "x" >}}⟧ here',
+        "Term",
+        "Its definition",
+    ]
+
+
+def test_codes_show_what_readers_see_and_breaks_are_fixed() -> None:
+    codes = {code.raw: code for code in read("markdown", GUIDE).units[3].codes}
+    assert codes["`code()`"].shown == "code()"
+    assert codes["<https://example.org/a>"].shown == "https://example.org/a"
+    assert codes["<kbd>Ctrl</kbd>"].shown == "Ctrl"
+    assert codes["  \n"] == Code("  \n", Role.ALONE, codes["  \n"].pair, "\n", fixed=True)
+    assert codes["["].pair == codes['](https://example.org "Title")'].pair
+
+
+def test_everything_else_stays() -> None:
+    changed = turned("markdown", GUIDE)
+    for kept in (
+        "---\ntitle: Front matter\n---\n# a *FIRST*",
+        "{#first}\n\n## a CLOSED ONE ##\n",
+        '](https://example.org "Title")',
+        "[^note]: a",
+        "- [ ] a",
+    ):
+        assert kept in changed
+    for kept in (
+        "> [!NOTE]\n> a",
+        "|------|:-----------------:|",
+        '```python\ncode = "stays"\n```',
+        "    indented code",
+        "::: warning\n",
+    ):
+        assert kept in changed
+    for kept in (
+        "[REFERENCE][reference]",
+        "ONE][reference]",
+        '<img alt="iTS PICTURE" src="x.png">',
+        "\n: iTS",
+        "tEXT WITH \\| ",
+    ):
+        assert kept in changed
+    assert changed.endswith("\n[reference]: https://example.org/reference\n")
+
+
+def test_windows_line_ends_stay() -> None:
+    text = GUIDE.replace("\n", "\r\n").replace("\r\n\r\n- [ ]", "\r\n\r\n- [ ]")
+    assert turned("markdown", text).count("\r\n") == turned("markdown", text).count("\n")
+
+
+def test_paragraphs_of_many_lines_are_broken_at_their_width_behind_what_their_lines_begin_with() -> None:
+    text = "> * An item in a quote, and its lines are broken at sixty or so\n>   characters\n>\n> next\n>\n> Short\n> lines\n"
+    longer = "Ein Eintrag in einem Zitat, der viel länger als vorher ist, - 1. was nun? Vieles mehr."
+    assert translated("markdown", text, longer, "weiter", "Kurze Zeilen") == (
+        "> * Ein Eintrag in einem Zitat, der viel länger als vorher ist, - 1.\n>   was nun? Vieles mehr.\n"
+        ">\n> weiter\n>\n> Kurze Zeilen\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# no heading",
+        "- no item",
+        "+ x",
+        "* x",
+        "1. x",
+        "23) x",
+        "> x",
+        "```",
+        "~~~ x",
+        "===",
+        "---",
+        "* * *",
+        "<div>",
+        "<b>x</b>",
+        "*x*",
+        "__x__",
+        "a_b_c",
+        "`x`",
+        "[reference]",
+        "[x](y)",
+        "![x](y)",
+        "[reference]: x",
+        "[^note]",
+        "<https://a.b>",
+        "&amp;",
+        "\\*",
+        "$x$",
+        "$$",
+        "::: x",
+        ": x",
+        "a | b",
+        "{{< x >}}",
+        "{% x %}",
+        "{#x}",
+        "~~x~~",
+        "x #",
+        "#",
+        "x \\",
+        "!",
+        "\xa0x\xa0",
+        "[ ] x",
+        "| x |",
+        "a * b * c",
+        "snake_case_name",
+        "5 < 6 && 7 > 6",
+        "C:\\dir",
+        "2 * 3 = 6",
+        "[x] y",
+        "x\\",
+        "<!-- x -->",
+        "a\tb",
+        "[!NOTE]",
+        "~ x",
+        "%",
+    ],
+)
+def test_text_that_looks_like_markup_stays_text(text: str) -> None:
+    sources = [
+        "One\n",
+        "# One\n",
+        "- One\n",
+        "> One\n> two\n",
+        "| One |\n|---|\n| x |\n",
+        "One\n===\n",
+        "**x** One\n",
+        "[^1]: One\n",
+    ]
+    for source in (f"{source}\n[reference]: x\n" for source in sources):
+        document = read("markdown", source)
+        unit = document.units[0]
+        last = unit.pieces[-1]
+        assert isinstance(last, str)
+        wanted = (*unit.pieces[:-1], text if len(unit.pieces) == 1 else f" {text}")
+        changed = document.render({0: wanted})
+        again = read("markdown", changed)
+        assert list(again.units[0].pieces) == [
+            " ".join(p.split(" ")).replace("\t", " ") if isinstance(p, str) else p for p in wanted
+        ]
+        assert len(again.units) == len(document.units)
+
+
+def test_readable_text_is_not_escaped() -> None:
+    text = "A snake_case name, 2 * 3 = 6, a < b, [x] (y), {curly}, #1, 100%, AT&T, C:\\dir and a - b"
+    assert translated("markdown", "One\n", text) == text + "\n"
+    assert translated("markdown", "One\n", "*x* and_ `y`") == "\\*x\\* and\\_ \\`y\\`\n"
+
+
+STRONG, STRONG_END = Code("**", Role.OPEN, 0), Code("**", Role.CLOSE, 0)
+EM, EM_END = Code("*", Role.OPEN, 1), Code("*", Role.CLOSE, 1)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "written"),
+    [
+        (("x ", STRONG, "Wort:", STRONG_END, " ", EM, "y", EM_END), "x **Wort:** *y*"),
+        (("x", STRONG, "Wort:", STRONG_END, "mehr", EM, "y", EM_END), "x**Wort:**&#109;ehr*y*"),
+        (("x", STRONG, " Wort ", STRONG_END, " ", EM, "y", EM_END), "&#120;**&#32;Wort&#32;** *y*"),
+        ((STRONG, "粗体。", STRONG_END, "字", EM, "y", EM_END), "**粗体。**&#23383;*y*"),
+        ((STRONG, "a", STRONG_END, EM, "b", EM_END), "**a***b*"),
+    ],
+)
+def test_emphasis_is_emphasis_wherever_it_comes_to_stand(pieces: tuple[Piece, ...], written: str) -> None:
+    document = read("markdown", "Some **bold** and *italic* text\n")
+    changed = document.render({0: pieces}).decode()
+    assert changed == written + "\n"
+    again = read("markdown", changed).units[0]
+    assert again.text == "".join(piece for piece in pieces if isinstance(piece, str))
+    assert [code.role for code in again.codes] == [Role.OPEN, Role.CLOSE, Role.OPEN, Role.CLOSE]
+
+
+def test_what_cannot_be_written_is_left_as_it_was() -> None:
+    document = read("markdown", "Some **bold** text\n\nOther text\n")
+    opened, closed = document.units[0].codes
+    assert document.render({0: ("Nothing", opened, closed), 1: ("Anderes",)}) == b"Some **bold** text\n\nAnderes\n"
+
+
+def test_a_link_that_is_found_by_its_text_gets_a_label() -> None:
+    text = "See [the guide], or ![the guide][].\n\n[the guide]: guide.md\n"
+    document = read("markdown", text)
+    pieces = tuple(
+        piece if isinstance(piece, Code) else piece.replace("the guide", "die Anleitung") for piece in document.units[0].pieces
+    )
+    assert document.render({0: pieces}).decode().startswith("See [die Anleitung][the guide], or ![die Anleitung][the guide].\n")
+    same = tuple(piece if isinstance(piece, Code) else piece.replace("See", "Siehe") for piece in document.units[0].pieces)
+    assert document.render({0: same}).decode().startswith("Siehe [the guide], or ![the guide].\n")
+
+
+@pytest.mark.full
+def test_deep_nesting_and_long_runs_are_read_in_good_time() -> None:
+    for text in (
+        "> " * 1_000 + "x",
+        "[" * 20_000,
+        "*a_ " * 500,
+        "`" * 2_000,
+        "![" * 500,
+        "<" * 2_000,
+        "- " * 500 + "x",
+        "{%" * 500,
+    ):
+        document = read("markdown", text + "\n")
+        assert document.render({}) == text.encode() + b"\n"
+
+
+WORDS = st.text(st.sampled_from("ab1.-+#>*_`[]()!<&;|\\~$:{}= \n\xa0é"), min_size=1, max_size=12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_any_text_can_be_written_around_codes(data: st.DataObject) -> None:
+    document = read("markdown", GUIDE)
+    index = data.draw(st.integers(0, 10))
+    unit = document.units[index]
+    pieces = tuple(data.draw(WORDS) if isinstance(piece, str) else piece for piece in unit.pieces)
+    again = read("markdown", document.render({index: pieces}))
+    assert parsed(again.text).skeleton == parsed(GUIDE).skeleton  # type: ignore[attr-defined]
+    assert len(again.units) == len(document.units)
+    assert plain(again.units[index].pieces) in (plain(pieces), plain(unit.pieces))
+
+
+def plain(pieces: Sequence[Piece]) -> str:
+    """What readers see, white space apart; which sign makes emphasis is not looked at."""
+    text = "".join(piece if isinstance(piece, str) else f"\0{piece.raw.replace('_', '*')}\0" for piece in pieces)
+    return " ".join(part for part in text.replace("\n", " ").split(" ") if part)
+
+
+def test_a_tag_that_has_a_line_of_its_own_keeps_it() -> None:
+    assert turned("markdown", "<del>\nSome *text*\n</del>\n\nmore\n").startswith("<del>\nsOME *TEXT*")
+
+
+def test_what_the_encoding_lacks_is_written_as_a_reference() -> None:
+    document = read("markdown", "für *alle*\n\n<p>Größe</p>\n".encode("latin-1"), ReadOptions(encoding="latin-1"))
+    opened, closed = document.units[0].codes
+    changed = document.render({0: ("für — ", opened, "„alle“", closed), 1: ("Größe → 1",)})
+    assert changed == "für &#8212; *&#8222;alle&#8220;*\n\n<p>Größe &#8594; 1</p>\n".encode("latin-1")
+
+
+@pytest.mark.parametrize("mark", ["---", "+++"])
+def test_front_matter_is_what_is_between_two_lines_of_marks(mark: str) -> None:
+    assert texts(read("markdown", f"{mark}\r\ntitle: x\r\n{mark}\r\n\r\nText\r\n")) == ["Text"]
+    assert texts(read("markdown", f"{mark}\n{mark}\nText")) == ["Text"]
+    assert texts(read("markdown", f"{mark}\r\n\r\ntitle\r\n\r\n" + "more\r\n" * 200))[-2:] == [
+        "title",
+        " ".join(["more"] * 200),
+    ]
+
+
+def test_where_is_the_line() -> None:
+    assert [unit.where for unit in read("markdown", "# a\n\nb\nc\n\n- d\n").units] == ["line 1", "line 3", "line 6"]
+    assert texts(read("markdown", "")) == []

@@ -1,0 +1,182 @@
+"""Texts of OpenDocument."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_documents.errors import DamagedDocumentError, DocumentError, UnknownFormatError
+from triptych_documents.format import ReadOptions
+from triptych_documents.formats.odt import FORMAT
+from triptych_documents.formats.zipped import Archive
+from triptych_documents.unit import joined
+
+from .office import MANIFEST, ODT_TYPE, changed, member, odt, round_trip, signs, zipped
+
+STYLE = '<style:style style:name="{}" style:family="text"{}><style:text-properties {}/></style:style>'
+AUTOMATIC = "".join(
+    (
+        STYLE.format("Bold", "", 'fo:font-weight="bold"'),
+        STYLE.format("Bold2", "", 'fo:font-weight="bold" fo:language="en"'),
+        STYLE.format("Noise", "", 'fo:language="fr" fo:country="FR"'),
+        STYLE.format("Line", "", 'style:text-underline-style="solid"'),
+    )
+)
+
+
+def span(text: str, style: str = "Bold") -> str:
+    """With a style."""
+    return f'<text:span text:style-name="{style}">{text}</text:span>'
+
+
+def units(body: str, styles: str = "") -> list[str]:
+    """What is there to be translated, after a round trip."""
+    data = odt(body, styles, AUTOMATIC)
+    round_trip(FORMAT, data)
+    return [signs(unit.pieces) for unit in FORMAT.read(data, ReadOptions()).units]
+
+
+def written(content: str, automatic: str = AUTOMATIC) -> str:
+    """A paragraph's content with its text in capitals."""
+    document = FORMAT.read(odt(f"<text:p>{content}</text:p>", "", automatic), ReadOptions())
+    found = re.search("<text:p>(.*)</text:p>", member(changed(document), "content.xml"))
+    assert found
+    return found[1]
+
+
+NOTE = "<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>{}</text:p></text:note-body></text:note>"
+RUBY = "<text:ruby><text:ruby-base>base</text:ruby-base><text:ruby-text>ruby</text:ruby-text></text:ruby>"
+READ = [
+    ("text", "Text", ["Text"]),
+    ("white space is one space", " A \n\t text" + span(" here ") + " and there ", ["A text{1 here }1and there"]),
+    ("spaces are text", 'a<text:s/>b <text:s text:c="2"/>c', ["a b   c"]),
+    ("too many spaces", 'a<text:s text:c="999999999"/>b', ["a{1:}b"]),
+    ("breaks", "a<text:tab/>b<text:line-break/>c<text:soft-page-break/>d", ["a{1:\t}b{2:\n}cd"]),
+    ("formatting is a pair", "A " + span("bold") + " word", ["A {1bold}1 word"]),
+    ("noise is none", "A " + span("te", "Noise") + "xt", ["A text"]),
+    ("the same look", span("bo") + span("ld", "Bold2") + " and more", ["{1bold}1 and more"]),
+    ("spans in spans", "A text with " + span("a" + span("b", "Line")), ["A text with {1a}1{2b}2"]),
+    ("the commonest is none", span("Nearly all is bold") + " here", ["Nearly all is bold{1 here}1"]),
+    ("a space is where it is", span("bold") + " " + span("bold") + " and much more text", ["{1bold bold}1 and much more text"]),
+    ("but not where it shows", "A text " + span("<text:s/>", "Line") + "<text:s/>end", ["A text {1 }1 end"]),
+    ("link", f"A <text:a><office:event-listeners/>{span('link')}</text:a>.", ["A {1link}1."]),
+    ("bookmark", 'a <text:bookmark-start text:name="x"/>b<text:bookmark-end text:name="x"/> c', ["a {1b}1 c"]),
+    ("change", 'a <text:change-start text:change-id="x"/>b<text:change text:change-id="y"/> c', ["a {1:}b{2:} c"]),
+    ("field", "Page <text:page-number>3</text:page-number>.", ["Page {1:3}."]),
+    ("note", f"Text{NOTE.format('note')} and more.", ["Text{1:} and more.", "note"]),
+    ("annotation", "a <office:annotation><text:p>seen</text:p></office:annotation>b", ["a {1:}b", "seen"]),
+    ("frame", "a <draw:frame><draw:text-box><text:p>inner</text:p></draw:text-box></draw:frame>b", ["a {1:}b", "inner"]),
+    ("ruby", f"a {RUBY}", ["a base"]),
+    ("ends are left out", f"<text:tab/>{span('<text:s/>')} Text<text:bookmark/> ", ["Text"]),
+    ("comments in XML", "Te<!-- no text -->xt<![CDATA[ & so]]>", ["Text & so"]),
+    ("no text", "<text:s/><text:tab/><text:page-number>3</text:page-number>", []),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), [case[1:] for case in READ], ids=[case[0] for case in READ])
+def test_a_paragraph_is_read(content: str, expected: list[str]) -> None:
+    assert units(f"<text:p>{content}</text:p>") == expected
+
+
+def test_everything_but_what_is_deleted_is_read() -> None:
+    body = (
+        "<text:tracked-changes><text:deletion><text:p>old</text:p></text:deletion></text:tracked-changes><text:h>Head</text:h>"
+    )
+    body += "<text:list><text:list-item><text:p>item</text:p></text:list-item></text:list>"
+    page = "<style:master-page><style:header><text:p>top</text:p></style:header></style:master-page>"
+    assert units(body, f"<office:master-styles>{page}</office:master-styles>") == ["Head", "item", "top"]
+
+
+def test_a_paragraph_is_written() -> None:
+    content = f"<text:s/>a <text:s/>{span('b')}<text:tab/>&lt;c"
+    bold = '<text:span text:style-name="Bold">B</text:span>'
+    assert written(content) == f"<text:s/>A <text:s/>{bold}<text:tab/>&lt;C"
+
+
+def test_spaces_are_written_so_that_they_stay() -> None:
+    document = FORMAT.read(odt("<text:p>text</text:p>"), ReadOptions())
+    new = member(document.render({0: ("a  b\nc\t \r d",)}), "content.xml")
+    assert '<text:p>a <text:s/>b c <text:s text:c="3"/>d</text:p>' in new
+
+
+def test_styles_say_the_language_of_the_translation() -> None:
+    english = '<style:text-properties fo:language="en" fo:country="US" fo:color="#000"/>'
+    default = f'<style:default-style style:family="paragraph">{english}</style:default-style>'
+    code = STYLE.format("Code", "", 'fo:language="zxx" fo:country="none"')
+    styles = f"<office:styles>{default}{code}</office:styles>"
+    data = odt(f"<text:p>{span('text', 'Noise')} {span('bold', 'Bold2')}</text:p>", styles, AUTOMATIC)
+    new = changed(FORMAT.read(data, ReadOptions(target_language="pt-BR")))
+    assert member(new, "styles.xml") == member(data, "styles.xml").replace('"en" fo:country="US"', '"pt" fo:country="BR"')
+    assert 'fo:font-weight="bold" fo:language="pt"' in member(new, "content.xml")
+    assert 'fo:language="fr" fo:country="FR"' in member(new, "content.xml")
+    assert Archive(changed(FORMAT.read(data, ReadOptions()))).read("styles.xml") == Archive(data).read("styles.xml")
+
+
+def test_title_and_language_are_those_of_the_translation() -> None:
+    meta = (
+        '<m xmlns:dc="http://purl.org/dc/elements/1.1/"><o><dc:title>Title</dc:title><dc:language>en-US</dc:language></o></m>'
+    )
+    whole = odt("<text:p>text</text:p>")
+    data = zipped({"mimetype": ODT_TYPE, "content.xml": member(whole, "content.xml"), "meta.xml": meta})
+    new = changed(FORMAT.read(data, ReadOptions(target_language="de")))
+    assert member(new, "meta.xml") == meta.replace("Title<", "TITLE<").replace("en-US", "de-DE")
+    broken = zipped({"mimetype": ODT_TYPE, "content.xml": member(whole, "content.xml"), "meta.xml": "<m>"})
+    assert [unit.text for unit in FORMAT.read(broken, ReadOptions()).units] == ["text"]
+
+
+def test_the_type_stays_first_and_stored() -> None:
+    new = changed(FORMAT.read(odt("<text:p>text</text:p>"), ReadOptions()))
+    assert new[30:38] == b"mimetype"
+    assert new[38:].startswith(ODT_TYPE.encode())
+
+
+TEXT = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\u00ad\ufffe\uffff"), min_size=1
+).filter(str.strip)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXT, TEXT, TEXT)
+def test_any_text_can_be_written(first: str, bold: str, last: str) -> None:
+    body = f"<text:p>a {span('b')}<text:line-break/>c</text:p>"
+    document = FORMAT.read(odt(body, "", AUTOMATIC), ReadOptions())
+    opening, closing, alone = document.units[0].codes
+    most = "most of the text" * len(bold)  # its look is the paragraph's
+    pieces = joined([f"x{first}", opening, bold, closing, most, alone, f"{last}z"])
+    again = FORMAT.read(document.render({0: pieces}), ReadOptions())
+    assert signs(again.units[0].pieces) == signs(pieces)
+
+
+ENTITIES = "<!DOCTYPE a [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><a>&b;</a>"
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "problem"),
+    [
+        (zipped({"a.txt": "text"}), DamagedDocumentError, "not an OpenDocument text"),
+        (odt("<text:p>"), DamagedDocumentError, "content.xml: line 1"),
+        (odt("", kind=f"{ODT_TYPE}-template"), UnknownFormatError, "text-template'; only texts"),
+        (odt("<text:p>" * 300 + "</text:p>" * 300), DamagedDocumentError, "deeper than 256"),
+        (zipped({"mimetype": ODT_TYPE, "content.xml": ENTITIES}), DamagedDocumentError, "entity"),
+        (
+            zipped(
+                {
+                    "mimetype": ODT_TYPE,
+                    "content.xml": b"\x81\x82",
+                    "META-INF/manifest.xml": f"<m:m {MANIFEST}><m:encryption-data/></m:m>",
+                }
+            ),
+            DamagedDocumentError,
+            "encrypted with a password",
+        ),
+    ],
+)
+def test_damaged_documents_are_refused(data: bytes, error: type[DocumentError], problem: str) -> None:
+    with pytest.raises(error, match=problem):
+        FORMAT.read(data, ReadOptions())
+
+
+def test_signatures_are_found() -> None:
+    data = zipped({"content.xml": member(odt("<text:p>a</text:p>"), "content.xml"), "META-INF/documentsignatures.xml": "<a/>"})
+    assert "signed" in FORMAT.read(data, ReadOptions()).findings[0].message

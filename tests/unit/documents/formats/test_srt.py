@@ -1,0 +1,102 @@
+"""SubRip."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_documents.errors import DamagedDocumentError
+
+from .roundtrips import read, shown, texts, translated, turned
+
+FILM = """\
+1
+00:00:01,000 --> 00:00:04,000 X1:10 X2:20
+{\\an8}<i>It was a dark
+and stormy night.</i>
+
+2
+00:00:05,000 --> 00:00:06,500
+- Who's there?
+- <i>Nobody.</i>
+
+3
+00:00:07,000 --> 00:00:08,000
+1984
+
+00:00:09,000 --> 00:00:10,000
+A cue <b>without</b> a <font color="#ff0000">number</font>\\Nhere
+
+and a blank line
+5
+00:00:11,000 --> 00:00:12,000
+
+"""
+
+
+def test_cues_and_what_speakers_say_are_units() -> None:
+    document = read("srt", FILM)
+    assert shown(document) == [
+        "⟦<i>⟧It was a dark and stormy night.⟦</i>⟧",
+        "Who's there?",
+        "⟦<i>⟧Nobody.⟦</i>⟧",
+        "1984",
+        'A cue ⟦<b>⟧without⟦</b>⟧ a ⟦<font color="#ff0000">⟧number⟦</font>⟧⟦\\N⟧here',
+        "and a blank line",
+    ]
+    assert [unit.where for unit in document.units] == ["cue 1", "cue 2", "cue 2", "cue 3", "cue 4", "cue 4"]
+    turned("srt", FILM)
+
+
+def test_times_numbers_and_dashes_stay_and_long_texts_have_two_lines() -> None:
+    document = read("srt", FILM)
+    open_tag, _, close_tag = document.units[0].pieces
+    long = "Es war eine dunkle und stürmische Nacht in einem fernen Land."
+    changed = document.render({0: (open_tag, long, close_tag), 1: ("Wer da?",)}).decode()
+    assert changed == FILM.replace(
+        "It was a dark\nand stormy night.", "Es war eine dunkle und stürmische\nNacht in einem fernen Land."
+    ).replace("Who's there?", "Wer da?")
+
+
+def test_line_ends_of_the_document_are_kept() -> None:
+    film = "\ufeff1\r\n00:00:01,000 --> 00:00:02,000\r\nOne\r\ntwo\r\n\r\n"
+    assert turned("srt", film) == film.replace("One\r\ntwo", "oNE TWO")
+    assert translated("srt", film, "word " * 12).count("\r\n") == film.count("\r\n")
+
+
+def test_more_than_two_lines_only_where_two_cannot_hold_the_text() -> None:
+    film = "1\n00:00:01,000 --> 00:00:02,000\nOne\n"
+    assert translated("srt", film, "x" * 30 + " " + "y" * 30).count("\n") == 4
+    assert translated("srt", film, "word " * 30).split("\n")[2:-1] == ["word word word word word word word word"] * 3 + [
+        "word " * 5 + "word"
+    ]
+
+
+def test_what_would_be_a_tag_or_a_dash_is_still_text() -> None:
+    film = "1\n00:00:01,000 --> 00:00:02,000\nOne\n"
+    for text in (
+        "<b>",
+        "a {\\an8} b",
+        "\\N",
+        "- a",
+        "00:00:01,000 --> 00:00:02,000",
+        "<\u2060b>",
+        "\u2060- a",
+        "a < b > c",
+        "{y}",
+    ):
+        changed = translated("srt", film, text)
+        assert texts(read("srt", changed)) == [text]
+    assert translated("srt", film, "a < b & c") == film.replace("One", "a < b & c")
+
+
+def test_what_has_no_times_is_refused() -> None:
+    with pytest.raises(DamagedDocumentError, match="line 1: it is not SubRip"):
+        read("srt", "Some text\n")
+    assert texts(read("srt", "\n")) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("ab <>{}\\N-/>1\u2060\n", min_size=1).filter(lambda text: text.strip()))
+def test_any_text_can_be_written(text: str) -> None:
+    changed = translated("srt", FILM, "x", text, "y")
+    assert texts(read("srt", changed))[1] == " ".join(text.split())

@@ -1,0 +1,65 @@
+"""WebVTT."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_documents.errors import DamagedDocumentError
+
+from .roundtrips import read, shown, texts, translated, turned
+
+FILM = """\
+WEBVTT - A film
+Kind: captions
+
+STYLE
+::cue { color: white }
+
+NOTE
+This is a comment
+of two lines
+
+intro
+00:01.000 --> 00:04.000 align:start
+<v Roger Bingham>We are in <c.loud>New York</c>
+City &amp; its &lt;streets&gt;
+
+00:05.000 --> 00:06.000
+<00:05.100>word<00:05.500><c> by</c> word
+
+01:00:07.000 --> 01:00:08.000
+- Yes&nbsp;!
+- No.
+"""
+
+
+def test_cues_are_units() -> None:
+    document = read("vtt", FILM)
+    assert shown(document) == [
+        "We are in ⟦<c.loud>⟧New York⟦</c>⟧ City & its <streets>",
+        "word⟦<00:05.500>⟧⟦<c>⟧ by⟦</c>⟧ word",
+        "Yes\xa0!",
+        "No.",
+    ]
+    assert [unit.where for unit in document.units] == ["cue intro", "cue 2", "cue 3", "cue 3"]
+    changed = turned("vtt", FILM)
+    assert changed[: changed.index("<v")] == FILM[: FILM.index("<v")]
+
+
+def test_what_is_markup_is_written_as_text() -> None:
+    film = "WEBVTT\n\n00:01.000 --> 00:02.000\nOne\n"
+    assert translated("vtt", film, "a <b> --> & c") == film.replace("One", "a &lt;b&gt; --&gt; &amp; c")
+
+
+def test_the_header_is_needed() -> None:
+    for text in ("00:01.000 --> 00:02.000\nOne\n", "WEBVTTx\n", ""):
+        with pytest.raises(DamagedDocumentError, match="line 1: it is not WebVTT"):
+            read("vtt", text)
+    assert texts(read("vtt", "\ufeffWEBVTT")) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("ab <>&;-/>1\u2060\n\xa0", min_size=1).filter(lambda text: text.strip(" \n")))
+def test_any_text_can_be_written(text: str) -> None:
+    changed = translated("vtt", FILM, "x", "y", text)
+    assert texts(read("vtt", changed))[2] == " ".join(part for part in text.replace("\n", " ").split(" ") if part)

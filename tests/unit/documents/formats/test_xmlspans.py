@@ -1,0 +1,152 @@
+"""Tokens of XML and their places; text in and out of it."""
+
+import codecs
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_documents.errors import DamagedDocumentError, DocumentError
+from triptych_documents.formats.xmlspans import Kind, closings, tokens
+from triptych_documents.formats.xmltext import (
+    attribute_spans,
+    decoded,
+    with_attribute,
+    without_attribute,
+    writable,
+    written_attribute,
+    written_text,
+)
+
+PAGE = (
+    '<?xml version="1.0"?>\n<!--<!DOCTYPE--><!DOCTYPE a SYSTEM "<!DOCTYPE" [<!ELEMENT a ANY><!-- x -->]>\n'
+    '<a xmlns:q="u" q:x="1>2">é&amp;x&foo;y<b/><c></c><![CDATA[z\nz]]><?pi x?> t&#10;\r\n𝄞<![CDATA[]]></a>\n'
+)
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\t\n\r&<>]\"'"))
+
+
+def raw(text: str) -> list[tuple[str, str]]:
+    """Kinds of a document's tokens, and what they stand for."""
+    return [(token.kind.name, text[token.start : token.end]) for token in tokens(text)]
+
+
+def test_every_character_belongs_to_one_token() -> None:
+    assert raw(PAGE) == [
+        ("INSTRUCTION", '<?xml version="1.0"?>'),
+        ("SPACE", "\n"),
+        ("COMMENT", "<!--<!DOCTYPE-->"),
+        ("DOCTYPE", '<!DOCTYPE a SYSTEM "<!DOCTYPE" [<!ELEMENT a ANY><!-- x -->]>'),
+        ("SPACE", "\n"),
+        ("START", '<a xmlns:q="u" q:x="1>2">'),
+        ("TEXT", "é&amp;x"),
+        ("REFERENCE", "&foo;"),
+        ("TEXT", "y"),
+        ("EMPTY", "<b/>"),
+        ("START", "<c>"),
+        ("END", "</c>"),
+        ("CDATA", "<![CDATA[z\nz]]>"),
+        ("INSTRUCTION", "<?pi x?>"),
+        ("TEXT", " t&#10;\r\n𝄞"),
+        ("CDATA", "<![CDATA[]]>"),
+        ("END", "</a>"),
+        ("SPACE", "\n"),
+    ]
+
+
+def test_tokens_know_names_attributes_texts_lines_and_depths() -> None:
+    start, text, *_, last, _, _, _ = (token for token in tokens(PAGE) if token.kind not in (Kind.SPACE, Kind.COMMENT))
+    assert text.kind is Kind.DOCTYPE
+    found = {token.kind: token for token in tokens(PAGE)}
+    assert found[Kind.EMPTY].name == "b"
+    assert [token.attributes for token in tokens(PAGE) if token.name == "a"] == [{"{u}x": "1>2"}, {}]
+    assert [token.text for token in tokens(PAGE) if token.kind in (Kind.TEXT, Kind.CDATA)] == [
+        "é&x",
+        "y",
+        "z\nz",
+        " t\n\n𝄞",
+        "",
+    ]
+    assert (found[Kind.EMPTY].line, found[Kind.EMPTY].depth, found[Kind.END].depth) == (3, 1, 0)
+    assert start.kind is last.kind is Kind.INSTRUCTION
+
+
+def test_closings_find_the_end_of_each_element() -> None:
+    found = tokens("<a><b/><a>x</a></a>")
+    assert closings(found) == {0: 5, 1: 1, 2: 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("<a>", "not well-formed XML"),
+        ("", "not well-formed XML"),
+        ("<a>&x;</a>", "undefined entity"),
+        ("<a>\ud800</a>", "half a surrogate pair"),
+        ("<a>" * 2_000 + "</a>" * 2_000, "deeper than 1000"),
+        ('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "declares the entity 'x'"),
+        ('<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hostname">]><a>&x;</a>', "declares the entity 'x'"),
+        ('<!DOCTYPE a [<!ENTITY % x SYSTEM "file:///etc/hostname"> %x;]><a/>', "declares the entity 'x'"),
+    ],
+)
+def test_what_is_damaged_or_dangerous_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(DamagedDocumentError, match=problem):
+        tokens(text)
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        ("<a>ü</a>".encode(), "utf-8"),
+        (codecs.BOM_UTF8 + "<a>ü</a>".encode(), "utf-8"),
+        (codecs.BOM_UTF16_LE + "<a>ü</a>".encode("utf-16-le"), "utf-16-le"),
+        ("<a>ü</a>".encode("utf-16-be"), "utf-16-be"),
+        ("<?xml version='1.0' encoding='ISO-8859-1'?><a>ü</a>".encode("latin-1"), "iso8859-1"),
+        ("<?xml version='1.0' encoding='Shift_JIS'?><a>日本</a>".encode("shift_jis"), "shift_jis"),
+        ("<?xml version='1.0' encoding='UTF-16'?><a>ü</a>".encode(), "utf-8"),  # which its bytes deny
+    ],
+)
+def test_any_encoding_is_read_and_written_again(data: bytes, encoding: str) -> None:
+    found = decoded(data)
+    assert found.encoding.name == encoding
+    assert found.encoded(found.text) == data
+    assert tokens(found.text)[-1].kind is Kind.END
+
+
+def test_what_an_encoding_lacks_becomes_a_reference() -> None:
+    found = decoded(b"<?xml version='1.0' encoding='ascii'?><a/>")
+    assert found.encoded("<a>€𝄞</a>") == b"<a>&#8364;&#119070;</a>"
+
+
+@pytest.mark.parametrize("name", ["no-such", "punycode", "rot13"])
+def test_what_is_no_encoding_is_refused(name: str) -> None:
+    with pytest.raises(DamagedDocumentError, match="not a known character encoding"):
+        decoded(f"<?xml version='1.0' encoding='{name}'?><a/>".encode())
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS)
+def test_written_text_reads_as_it_was(text: str) -> None:
+    [_, *found, _] = tokens(f"<a>{written_text(text)}</a>")
+    assert "".join(token.text for token in found) == text
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS, st.sampled_from("\"'"))
+def test_written_attributes_read_as_they_were(text: str, quote: str) -> None:
+    assert tokens(f"<a b={quote}{written_attribute(text, quote)}{quote}/>")[0].attributes == {"b": text}
+
+
+def test_characters_that_xml_lacks_are_named() -> None:
+    with pytest.raises(DocumentError, match=r"U\+0001"):
+        written_text("a\x01")
+    assert writable("a\x01b\ufffe") == "ab"
+
+
+def test_attributes_of_a_tag_are_replaced_added_and_taken_away() -> None:
+    tag = "<a b = 'x>y' q:c=\"\" />"
+    assert attribute_spans(tag) == {"b": (8, 11), "q:c": (18, 18)}
+    assert with_attribute(tag, "b", "it's") == "<a b = 'it&apos;s' q:c=\"\" />"
+    assert with_attribute(tag, "d", '"') == '<a b = \'x>y\' q:c="" d="&quot;" />'
+    assert with_attribute("<a>", "d", "e") == '<a d="e">'
+    assert without_attribute(tag, "b") == '<a q:c="" />'
+    assert without_attribute(tag, "z") == tag

@@ -1,0 +1,54 @@
+"""Whatever a translator does, placeholders, tags and codes are conserved."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from triptych_documents.unit import Unit
+
+from . import translators
+from .generated import assert_conserved, units
+from .translators import EVERY, Translate, translated, wild
+
+ANY = st.sampled_from((*EVERY, wild, wild, wild))
+FEW = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+MANY = settings(FEW, max_examples=5_000)
+
+
+def check(documents: list[Unit], translate: Translate) -> None:
+    for unit, done in zip(documents, translated(documents, translate), strict=True):
+        assert_conserved(unit, done.pieces)
+
+
+@FEW
+@given(st.lists(units(), max_size=3), ANY)
+def test_all_is_conserved(documents: list[Unit], translate: Translate) -> None:
+    check(documents, translate)
+
+
+@FEW
+@given(st.lists(units(crossing=True), max_size=2), ANY)
+def test_all_is_conserved_where_pairs_cross(documents: list[Unit], translate: Translate) -> None:
+    check(documents, translate)
+
+
+@pytest.mark.full
+@MANY
+@given(st.lists(st.one_of(units(), units(crossing=True)), min_size=1, max_size=3), ANY)
+def test_all_is_conserved_in_5000_documents(documents: list[Unit], translate: Translate) -> None:
+    check(documents, translate)
+
+
+@FEW
+@given(st.lists(units(), max_size=4))
+def test_the_same_text_comes_back_the_same(documents: list[Unit]) -> None:
+    for unit, done in zip(documents, translated(documents, translators.identity), strict=True):
+        assert done.pieces == unit.pieces
+
+
+@FEW
+@given(st.lists(units(), max_size=4), st.randoms(use_true_random=False))
+def test_the_order_of_answers_changes_nothing(documents: list[Unit], chance: random.Random) -> None:
+    assert translated(documents, wild) == translated(documents, wild, shuffle=chance)

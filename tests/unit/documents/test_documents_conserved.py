@@ -1,0 +1,133 @@
+"""Documents of all text formats, whatever a translator does: what comes out is a document with the same parts."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from html import escape
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from triptych_documents.format import Document, ReadOptions, kind_of, open_format
+from triptych_documents.unit import Unit
+
+from .generated import HOLDERS
+from .test_conserved import ANY
+from .translators import Translate, translated
+
+FEW = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+MANY = settings(FEW, max_examples=5_000, database=None)
+PLACEHOLDERS = tuple(holder for holder in HOLDERS if not set(holder) & set("`<&_#"))  # others are markup to some formats
+
+Paragraph = Sequence[tuple[str, str]]  # how a part is marked up, and its words
+
+words = st.lists(
+    st.one_of(
+        st.sampled_from(("Open", "the", "red", "file", "and", "print", "it", "two.", "Then", "go,")),
+        st.sampled_from(PLACEHOLDERS),
+        st.sampled_from(("3", "1,234.5", "2021")),
+    ),
+    min_size=1,
+    max_size=6,
+).map(" ".join)
+parts = st.lists(st.tuples(st.sampled_from(("", "", "bold", "link", "code")), words), min_size=1, max_size=4)
+# To some formats a line that begins with a sign is something else.
+paragraphs = st.lists(parts.map(lambda found: [("", "Say"), *found]), min_size=1, max_size=4)
+
+
+def marked(paragraph: Paragraph, marks: dict[str, tuple[str, str]], written: Callable[[str], str]) -> str:
+    return " ".join(marks[kind][0] + written(text) + marks[kind][1] for kind, text in paragraph)
+
+
+def plain(paragraph: Paragraph) -> str:
+    return " ".join(text for _, text in paragraph)
+
+
+def html(body: Sequence[Paragraph]) -> str:
+    marks = {"": ("", ""), "bold": ("<b>", "</b>"), "link": ('<a href="x?a=1">', "</a>"), "code": ("<code>", "</code>")}
+    return "<html><body>" + "".join(f"<p>{marked(one, marks, escape)}</p>\n" for one in body) + "</body></html>\n"
+
+
+def markdown(body: Sequence[Paragraph]) -> str:
+    marks = {"": ("", ""), "bold": ("**", "**"), "link": ("[", "](x.html)"), "code": ("`", "`")}
+    return "\n\n".join(marked(one, marks, str) for one in body) + "\n"
+
+
+def xliff(body: Sequence[Paragraph]) -> str:
+    marks = {"": ("", ""), "bold": ('<g id="1">', "</g>"), "link": ('<g id="2">', "</g>"), "code": ('<x id="3"/>', "")}
+    unit = '<trans-unit id="{}"><source>{}</source></trans-unit>'
+    units = "".join(unit.format(number, marked(one, marks, escape)) for number, one in enumerate(body))
+    head = '<file original="x" source-language="en" target-language="de" datatype="plaintext"><body>'
+    return f'<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">{head}{units}</body></file></xliff>\n'
+
+
+def po(body: Sequence[Paragraph]) -> str:
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n'
+    entry = "\nmsgctxt {}\nmsgid {}\nmsgstr {}\n"
+    return head + "".join(
+        entry.format(json.dumps(str(number)), json.dumps(plain(one)), '""') for number, one in enumerate(body)
+    )
+
+
+def as_json(body: Sequence[Paragraph]) -> str:
+    return json.dumps({str(number): plain(one) for number, one in enumerate(body)}, indent=1)
+
+
+def csv(body: Sequence[Paragraph]) -> str:
+    return "".join(f'"{plain(one)}",{number}\n' for number, one in enumerate(body))
+
+
+def srt(body: Sequence[Paragraph]) -> str:
+    cue = "{0}\n00:00:0{0},000 --> 00:00:0{0},900\n{1}\n"
+    return "\n".join(cue.format(number + 1, plain(one)) for number, one in enumerate(body))
+
+
+def text(body: Sequence[Paragraph]) -> str:
+    return "\n\n".join(map(plain, body)) + "\n"
+
+
+WRITERS = {
+    **{"html": html, "markdown": markdown, "xliff": xliff, "po": po, "json": as_json, "csv": csv, "srt": srt, "text": text},
+}
+OPTIONS = ReadOptions(source_language="en", target_language="de", retranslate=True)
+
+
+def read(name: str, data: bytes) -> Document:
+    return open_format(kind_of(name)).read(data, OPTIONS)
+
+
+def check(name: str, body: Sequence[Paragraph], translate: Translate) -> None:
+    document = read(name, WRITERS[name](body).encode())
+    done = translated(document.units, translate)
+    rendered = document.render({index: one.pieces for index, one in enumerate(done)})
+    again = read(name, rendered).units
+    if name not in ("po", "json"):  # where a text may look like none, or a translation is a text of its own
+        assert len(again) == len(document.units)
+    elif len(again) != len(document.units):
+        return
+    for before, after in zip(document.units, again, strict=False):
+        assert Counter(code.raw for code in after.codes) == Counter(code.raw for code in before.codes)
+        assert placeholders(after) == placeholders(before)
+    written = rendered.decode().replace("\\", "")  # Markdown's escapes
+    source = WRITERS[name](body)
+    for holder in PLACEHOLDERS:
+        assert written.count(holder) >= source.count(holder), holder
+
+
+def placeholders(unit: Unit) -> Counter[str]:
+    return Counter({holder: unit.text.count(holder) for holder in PLACEHOLDERS})
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@FEW
+@given(body=paragraphs, translate=ANY)
+def test_documents_keep_their_parts(name: str, body: Sequence[Paragraph], translate: Translate) -> None:
+    check(name, body, translate)
+
+
+@pytest.mark.full
+@MANY
+@given(name=st.sampled_from(sorted(WRITERS)), body=paragraphs, translate=ANY)
+def test_5000_documents_keep_their_parts(name: str, body: Sequence[Paragraph], translate: Translate) -> None:
+    check(name, body, translate)

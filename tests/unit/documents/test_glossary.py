@@ -1,0 +1,38 @@
+"""Files of terms and of words to keep."""
+
+import pytest
+
+from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.glossary import read_glossary, read_keep
+from triptych_documents.rules import Term
+
+GOOD = [
+    (b"", ()),
+    (b"save\tspeichern\n", (Term("save", "speichern"),)),
+    (b"\xef\xbb\xbf# remark\r\n\r\n save \t sichern \tin menus\r\nsave\tsichern", (Term("save", "sichern"),)),
+    ("Größe\tsize\n".encode("utf-16"), (Term("Größe", "size"),)),
+]
+
+
+@pytest.mark.parametrize(("data", "terms"), GOOD)
+def test_terms_are_read(data: bytes, terms: tuple[Term, ...]) -> None:
+    assert read_glossary(data, "terms.tsv") == terms
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"a\tb\nsave speichern\n", "terms.tsv, line 2: 'save speichern' is not source, tab, target"),
+        (b"a\t\n", "line 1: 'a\\\\t' is not source"),
+        (b"a\tb\n\na\tc\n", "terms.tsv, line 3: 'a' has two targets: 'b' and 'c'"),
+        (b"a\t\xff\n", "terms.tsv: "),
+        (b"a\tb\n" + b"".join(b"a%d\tb\n" % number for number in range(100_000)), "line 100001: more than 100,000 entries"),
+    ],
+)
+def test_what_is_no_glossary_is_named(data: bytes, problem: str) -> None:
+    with pytest.raises(DamagedDocumentError, match=problem):
+        read_glossary(data, "terms.tsv")
+
+
+def test_words_to_keep_are_read() -> None:
+    assert read_keep(b"# names\nTriptych\n  Visual Studio \n\nTriptych\n", "keep.txt") == ("Triptych", "Visual Studio")

@@ -1,0 +1,141 @@
+"""Translators that need no model: honest ones, and such as do all that models do wrong."""
+
+import hashlib
+import random
+import re
+from collections.abc import Callable, Sequence
+
+from triptych_documents.asking import Alignment, Answer, Ask, Refusal
+from triptych_documents.rules import Rules
+from triptych_documents.unit import Piece, Unit
+from triptych_documents.work import Done, Work
+
+Reply = Answer | Refusal
+Translate = Callable[[Ask], Reply]
+
+TOKEN = re.compile(r"\w+|[^\w\s]")
+STAND_IN = re.compile(r"\b(?:Tom|Boston|Paris|Maria|Linux|\d+)\b")
+
+
+def seeded(ask: Ask) -> random.Random:
+    """Equal asks are answered alike."""
+    return random.Random(hashlib.sha256(repr(ask).encode("utf-8", "surrogatepass")).digest())
+
+
+def tokens(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in TOKEN.finditer(text)]
+
+
+def aligned(ask: Ask, text: str, order: Sequence[int] | None = None) -> Answer:
+    """With an alignment of one word to one, if it was asked for."""
+    if not ask.aligned:
+        return Answer(text)
+    source, target = tokens(ask.text), tokens(text)
+    rows = []
+    for index in range(len(target)):
+        column = order[index] if order is not None and index < len(order) else index
+        rows.append([float(column == other) for other in range(len(source))])
+    return Answer(text, Alignment(source, target, rows))
+
+
+def identity(ask: Ask) -> Reply:
+    return aligned(ask, ask.text)
+
+
+def swapped(text: str) -> str:
+    """The other case, of all words but those that stand for something: its own inverse."""
+    return re.sub(r"[A-Za-zäöüÄÖÜ]+", lambda match: match[0] if STAND_IN.fullmatch(match[0]) else match[0].swapcase(), text)
+
+
+def swapping(ask: Ask) -> Reply:
+    return aligned(ask, swapped(ask.text))
+
+
+def backwards(ask: Ask) -> Reply:
+    """The words in the other order."""
+    words = [ask.text[start:end] for start, end in tokens(ask.text)]
+    return aligned(ask, " ".join(swapped(word) for word in reversed(words)), range(len(words))[::-1])
+
+
+def unaligned(ask: Ask) -> Reply:
+    return Answer(swapped(ask.text))
+
+
+def dropping(ask: Ask) -> Reply:
+    """Loses words that stand for something."""
+    return aligned(ask, STAND_IN.sub("", swapped(ask.text)) or "x")
+
+
+def doubling(ask: Ask) -> Reply:
+    """Says them twice."""
+    return aligned(ask, STAND_IN.sub(r"\g<0> \g<0>", swapped(ask.text)))
+
+
+def garbling(ask: Ask) -> Reply:
+    """Has another word for each."""
+    return aligned(ask, STAND_IN.sub(lambda match: match[0] + "qu", swapped(ask.text)))
+
+
+def empty(ask: Ask) -> Reply:
+    return Answer("")
+
+
+def markup(ask: Ask) -> Reply:
+    """Brings characters that formats must escape."""
+    return aligned(ask, "& < " + swapped(ask.text) + " > | * _ \" ' , ; ] `")
+
+
+def endless(ask: Ask) -> Reply:
+    """Goes on and on, until it is stopped."""
+    return Answer("so so " * 500, aligned(ask, "so so").alignment, truncated=True)
+
+
+def refusing(ask: Ask) -> Reply:
+    """Takes short sentences alone."""
+    return Refusal("too long") if len(ask.text) > 12 else aligned(ask, swapped(ask.text))
+
+
+def never(ask: Ask) -> Reply:
+    return Refusal("no")
+
+
+def wild(ask: Ask) -> Reply:
+    """Does any of it, with an alignment that means nothing."""
+    chance = seeded(ask)
+    reply = chance.choice(EVERY)(ask)
+    if isinstance(reply, Refusal) or reply.alignment is None:
+        return reply
+    count = len(reply.alignment.source)
+    rows = [[chance.random() * (chance.random() < 0.3) for _ in range(count)] for _ in reply.alignment.target]
+    return Answer(reply.text, Alignment(reply.alignment.source, reply.alignment.target, rows), reply.truncated)
+
+
+EVERY: tuple[Translate, ...] = (
+    *(identity, swapping, backwards, unaligned, dropping, doubling, garbling, empty, markup, endless, refusing, never),
+)
+
+
+def translated(
+    units: Sequence[Unit], translate: Translate, rules: Rules | None = None, shuffle: random.Random | None = None
+) -> list[Done]:
+    """All of them, in order; with `shuffle` the asks are answered in any order."""
+    work = Work(rules or Rules(source_language="en", target_language="de"))
+    asks = [ask for index, unit in enumerate(units) for ask in work.add(index, unit)]
+    done: list[Done] = []
+    asked = set()
+    while asks:
+        ask = asks.pop(shuffle.randrange(len(asks)) if shuffle else 0)
+        assert ask not in asked, "an equal ask was asked before"
+        asked.add(ask)
+        asks += work.answer(ask, translate(ask))
+        done += work.done()
+    done += work.done()
+    assert work.waiting == 0
+    assert len(done) == len(units)
+    return sorted(done, key=lambda one: one.key)  # type: ignore[arg-type, return-value]
+
+
+def pieces(piece: Sequence[Piece] | str, translate: Translate, **rules: object) -> tuple[Piece, ...]:
+    """Of one unit."""
+    unit = Unit((piece,) if isinstance(piece, str) else tuple(piece), "here")
+    return translated([unit], translate, Rules(source_language="en", target_language="de", **rules))[0].pieces  # type: ignore[arg-type]
