@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from triptych_cli import options
 from triptych_cli.backend import BackendError, Request
 from triptych_cli.decoding import search_options, take_decoding
 from triptych_cli.documents import flags
+from triptych_cli.documents.cluster import RAY, Cluster, Texts, check_engine, run_tables, tables_of
 from triptych_cli.documents.database import Database, StoreError
 from triptych_cli.documents.discovery import discover
 from triptych_cli.documents.flags import Running
@@ -43,6 +45,7 @@ EXISTING = click.Path(path_type=Path, exists=True)
 @flags.reading
 @flags.keeping
 @flags.running
+@flags.cluster
 @search_options
 def command(paths: tuple[Path, ...], out: Path, **asked: Any) -> None:
     """Translate documents: text, Markdown, HTML, DOCX, ODT, SRT, VTT, PO, XLIFF, JSON, YAML, CSV and TSV.
@@ -55,10 +58,29 @@ def command(paths: tuple[Path, ...], out: Path, **asked: Any) -> None:
     and by SIGTERM.
     """
     needs("triptych_documents.work", "documents")
+    check_engine(asked["engine"])
+    cluster = Cluster.of(asked)
+    with one_line(DocumentError, StoreError, BackendError):
+        code = _translate_tables(paths, out, cluster, asked) if asked.pop("engine") == RAY else _translate(paths, out, asked)
+    click.get_current_context().exit(code)
+
+
+def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: Cluster, asked: dict[str, Any]) -> int:
+    """Returns the exit code."""
+    running, selection, reading = flags.take_running(asked), flags.take_selection(asked), flags.take_reading(asked)
+    rules = flags.take_rules(asked)
+    found = tables_of(discover(paths, out, replace(selection, format=""), takes_others=True), paths)
+    request = Request(decoding=take_decoding(asked), **asked)
+    texts = Texts(reading.columns or ("text",), selection.format or "text", rules)
+    return run_tables(found, out, request, texts, cluster, running)
+
+
+def _translate(paths: tuple[Path, ...], out: Path, asked: dict[str, Any]) -> int:
+    """Returns the exit code."""
     from triptych_cli.documents.desk import DeskRules
     from triptych_cli.documents.job import Job
 
-    with one_line(DocumentError, StoreError, BackendError), ExitStack() as stack:
+    with ExitStack() as stack:
         running = flags.take_running(asked)
         found = discover(paths, out, flags.take_selection(asked), running.copy_others)
         desk = DeskRules(out, flags.take_reading(asked), running.pairs, running.copy_others, running.overwrite)
@@ -68,8 +90,7 @@ def command(paths: tuple[Path, ...], out: Path, **asked: Any) -> None:
         journal = stack.enter_context(_journal(running, out))
         memory = stack.enter_context(_memory(running)) if running.memory else None
         job = Job(found, desk, rules, journal, memory, running.tmx, running.fail_fast)
-        code = (_count if running.dry_run else _run)(job, request, running, stopping)
-    click.get_current_context().exit(code)
+        return (_count if running.dry_run else _run)(job, request, running, stopping)
 
 
 def _run(job: "Job", request: Request, running: Running, stopping: Stopping) -> int:

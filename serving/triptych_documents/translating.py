@@ -88,7 +88,7 @@ class Turner:
         while True:
             wording = word(core, [_way(core, index, step, last=attempt == _TRIES) for index, step in enumerate(steps)])
             reply = (yield [_ask(core, wording)])[0]
-            if isinstance(reply, Refusal) or not reply.text.strip():
+            if isinstance(reply, Refusal) or not any(map(str.isalnum, reply.text)):
                 return (yield from self._halved(core, reply))
             text = _clean(reply.text)
             if reply.truncated and (len(core.text) > _SMALLEST or len(text) > _LOOP * len(core.text)):

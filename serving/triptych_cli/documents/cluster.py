@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,21 @@ from triptych_cli.backend import Request
 from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.progress import Progress
 from triptych_cli.documents.writing import write_whole
-from triptych_cli.failure import needs
+from triptych_cli.failure import needs, one_line
 from triptych_client.version import __version__
 from triptych_documents.rules import Rules
 
 if TYPE_CHECKING:
+    from triptych_cli.documents.flags import Running
     from triptych_ray.tables.job import Progress as Done
     from triptych_ray.tables.job import TableReport
+    from triptych_ray.tables.options import TableOptions
 
 LOCAL, RAY = "local", "ray"
 # Flags of jobs in this process.
 ONLY_LOCAL = {"server", "memories", "journal", "bilingual", "copy_others", "overwrite", "fail_fast", "dry_run", "concurrency"}
 ONLY_LOCAL |= {"server_wait_secs", "encoding", "header", "keys", "skip_keys", "wrapped", "retranslate", "mark_fuzzy"}
+ENDINGS = (".parquet", ".jsonl", ".ndjson", ".txt", ".text")
 SHOWN = 20  # findings on the terminal
 
 
@@ -56,18 +59,30 @@ def check_engine(engine: str) -> None:
             raise click.UsageError(f"{parameter.opts[0]} has no effect with --engine {engine}; it is for --engine {other}")
 
 
-def run_tables(
-    found: Sequence[Found], out: Path, request: Request, rules: Rules, cluster: Cluster, values: dict[str, Any]
-) -> int:
+@dataclass(frozen=True)
+class Texts:
+    """What of a table is translated, and how."""
+
+    columns: Sequence[str]
+    format: str  # each text is a document of this kind
+    rules: Rules
+
+
+def tables_of(found: Sequence[Found], named: Sequence[Path]) -> list[Found]:
+    """The tables among files of folders; files that were named are all taken for tables."""
+    return [each for each in found if each.source in named or each.source.suffix.lower() in ENDINGS]
+
+
+def run_tables(found: Sequence[Found], out: Path, request: Request, texts: Texts, cluster: Cluster, running: "Running") -> int:
     """Returns the exit code.
 
     Args:
         found: input files.
         out: folder of the output files.
         request: which model, and how it decodes.
-        rules: for all texts.
+        texts: what of them is translated.
         cluster: how the job runs there.
-        values: `columns`, `format`, `report` and `progress` of the command line.
+        running: `report` and `progress` are looked at.
 
     Raises:
         click.UsageError: there is more than one column.
@@ -76,32 +91,37 @@ def run_tables(
     """
     needs("ray.data", "ray")
     from triptych_ray.tables.job import run
-    from triptych_ray.tables.options import TableOptions
 
-    columns: Sequence[str] = values["columns"] or ("text",)
-    if len(columns) > 1:
-        raise click.UsageError(f"--column is given {len(columns)} times; --engine ray translates one column")
-    options = TableOptions(
-        files=tuple((str(each.source.absolute()), each.name) for each in found),
-        out=str(out.absolute()),
-        column=columns[0],
-        output_column=cluster.output_column,
-        format=values["format"] or "text",
-        rows=cluster.rows,
-        workers=cluster.workers,
-        cpus=cluster.worker_cpus,
-        address=cluster.ray_address,
-        rules=rules,
-        request=request,
-    )
-    shows = sys.stderr.isatty() if values["progress"] is None else values["progress"]
+    options = _table_options(found, out, request, texts, cluster)
+    shows = sys.stderr.isatty() if running.progress is None else running.progress
     size = sum(each.source.stat().st_size for each in found)
     progress = Progress(sys.stderr if shows else None, len(found), size)
     try:
         report = run(options, _showing(progress, size))
     finally:
         progress.clear()
-    return _tell(report, values["report"])
+    return _tell(report, running.report)
+
+
+def _table_options(found: Sequence[Found], out: Path, request: Request, texts: Texts, cluster: Cluster) -> "TableOptions":
+    from triptych_ray.tables.options import TableOptions
+
+    if len(texts.columns) > 1:
+        raise click.UsageError(f"--column is given {len(texts.columns)} times; --engine ray translates one column")
+    with one_line(ValueError):
+        return TableOptions(
+            files=tuple((str(each.source.absolute()), each.name) for each in found),
+            out=str(out.absolute()),
+            column=texts.columns[0],
+            output_column=cluster.output_column,
+            format=texts.format,
+            rows=cluster.rows,
+            workers=cluster.workers,
+            cpus=cluster.worker_cpus,
+            address=cluster.ray_address,
+            rules=texts.rules,
+            request=replace(request, models=request.models.absolute() if request.models else None),
+        )
 
 
 def _showing(progress: Progress, size: int) -> "Callable[[Done], None]":

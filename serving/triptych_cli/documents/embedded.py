@@ -17,11 +17,13 @@ from triptych_cli.documents.translating import Outcome
 from triptych_cli.embedded import as_backend_errors, open_registry
 from triptych_documents.asking import Alignment, Answer, Ask, Refusal
 from triptych_serving.assembling import Output, Prepared, PreparedText
+from triptych_serving.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, ServingError, UnavailableError
 from triptych_serving.languagepair import SOURCE, TARGET
 from triptych_serving.languages import UNDETERMINED, choose_language
 from triptych_serving.manifest import FILE_NAME, TRANSLATION
 from triptych_serving.options import DecodingOptions
+from triptych_serving.processor import usable_cpus
 from triptych_serving.registry import Registry, Wish
 from triptych_serving.row import Call, Listener, Row
 from triptych_serving.translator import Translator, TranslatorOptions
@@ -38,14 +40,16 @@ class EmbeddedTranslating:
     Args:
         request: which model, and how it decodes.
         repository: where models lie.
+        workers: threads of the engine; all CPUs by default.
     """
 
-    def __init__(self, request: Request, repository: Path) -> None:
+    def __init__(self, request: Request, repository: Path, workers: int | None = None) -> None:
         self._request, self._repository = request, repository
+        self._engine = EngineOptions(workers=workers or usable_cpus())
 
     def __enter__(self) -> Self:
         request = self._request
-        options = TranslatorOptions(precision=request.precision)
+        options = TranslatorOptions(precision=request.precision, engine=self._engine)
         wish = Wish(request.model, "", request.source_language, request.target_language)
         with as_backend_errors():
             self._registry: Registry = open_registry(self._repository, options, request.model, TRANSLATION)

@@ -12,6 +12,7 @@ from triptych_cli import options
 from triptych_cli.decoding import Lines
 from triptych_cli.documents.bilingual import KINDS as PAIRS
 from triptych_cli.documents.bilingual import Bilingual
+from triptych_cli.documents.cluster import LOCAL, RAY
 from triptych_cli.documents.discovery import Selection
 from triptych_cli.options import Function
 from triptych_documents.format import KINDS, ReadOptions
@@ -114,6 +115,15 @@ running = options.several(
         show_default=True,
         help="With --server: wait so long for one that is full or away.",
     ),
+)
+COUNT = click.IntRange(min=0)
+cluster = options.several(
+    _option("--engine", type=click.Choice([LOCAL, RAY]), default=LOCAL, show_default=True, help="Where a job runs."),
+    _option("--output-column", default="translation", show_default=True, metavar="NAME", help="ray: of translations."),
+    _option("--rows", type=click.IntRange(min=1), default=2_000, show_default=True, help="ray: of a chunk."),
+    _option("--workers", type=COUNT, default=0, help="ray: engines.  [default: one a GPU, else one a node]"),
+    _option("--worker-cpus", type=COUNT, default=0, help="ray: CPUs of an engine.  [default: a node's]"),
+    _option("--ray-address", default="", metavar="HOST:PORT", help="ray: cluster.  [default: RAY_ADDRESS, else its own]"),
 )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +17,6 @@ from triptych_ray.tables.files import kind_of
 from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.parts import Parts
 from triptych_ray.tables.worker import Worker
-
-AT_ONCE = 2  # chunks of a worker: the engine works on one while another is read or written
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,20 @@ def run(options: TableOptions, on_progress: Callable[[Progress], None] = lambda 
 
     Raises:
         DocumentError: two inputs would have one output, or there is no such format.
-        RayError: the cluster failed as a whole; what was done is kept.
+        ClusterError: the cluster, or the model on it, failed; what was done is kept.
     """
     _check(options)
     report, waiting = TableReport(), _Waiting(options)
-    for path in options.paths:
+    for path, _ in options.files:
         waiting.add(path, report)
     for path, result in _translated(options, waiting.missing):
         waiting.take(path, result, report)
         on_progress(waiting.progress(report))
     return report
+
+
+class ClusterError(DocumentError):
+    """The cluster failed as a whole."""
 
 
 class _Waiting:
@@ -101,7 +105,7 @@ class _Waiting:
         left = sum(map(len, self._left.values()))
         complete = len(report.files) + len(report.skipped)
         return Progress(
-            len(self.missing) - left, len(self.missing), report.rows, self._total, complete, len(self._options.paths)
+            len(self.missing) - left, len(self.missing), report.rows, self._total, complete, len(self._options.files)
         )
 
     def _finish(self, path: str, report: TableReport) -> None:
@@ -116,9 +120,10 @@ def _translated(options: TableOptions, chunks: Sequence[Chunk]) -> Iterator[tupl
     if not chunks:
         return
     import ray.data  # noqa: PLC0415 slow
+    from ray.exceptions import RayError  # noqa: PLC0415 the same
 
     if not ray.is_initialized():
-        ray.init(log_to_driver=False)
+        _connect(options)
     ray.data.DataContext.get_current().enable_progress_bars = False
     workers, cpus, gpus = _shares(options, ray.nodes())
     rows = [{"path": c.path, "number": c.number, "start": c.start, "rows": c.rows} for c in chunks]
@@ -126,13 +131,25 @@ def _translated(options: TableOptions, chunks: Sequence[Chunk]) -> Iterator[tupl
         Worker,
         fn_constructor_args=(options, cpus),
         batch_size=1,
-        concurrency=min(workers, len(rows)),
+        compute=ray.data.ActorPoolStrategy(size=min(workers, len(rows))),
         num_cpus=cpus,
         num_gpus=gpus,
-        max_concurrency=AT_ONCE,
     )
-    for row in results.iter_rows():
-        yield row["path"], json.loads(row["report"])
+    try:
+        for row in results.iter_rows():
+            yield row["path"], json.loads(row["report"])
+    except RayError as error:
+        raise ClusterError(str(error).strip().splitlines()[-1]) from error
+
+
+def _connect(options: TableOptions) -> None:
+    """Ray's own messages are left out: what went wrong is raised."""
+    import ray  # noqa: PLC0415 slow
+
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    address = options.address or os.environ.get("RAY_ADDRESS") or "local"
+    ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL)
 
 
 def _shares(options: TableOptions, nodes: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
@@ -149,8 +166,8 @@ def _shares(options: TableOptions, nodes: Sequence[dict[str, Any]]) -> tuple[int
 def _check(options: TableOptions) -> None:
     format_of(name=options.format)
     names: dict[str, list[str]] = defaultdict(list)
-    for path in options.paths:
-        names[Parts(options, path).source.name].append(path)
+    for path, name in options.files:
+        names[name].append(path)
     for name, paths in names.items():
         if len(paths) > 1:
             raise DocumentError(f"{' and '.join(paths)} would both be written to {name} in {options.out}")

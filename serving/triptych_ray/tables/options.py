@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
+from triptych_cli.backend import Request
 from triptych_documents.rules import Rules
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineChoice:
-    """Which model, and how it decodes."""
-
-    models: str = ""  # repository, at the same place on every node; empty: the embedded models
-    model: str = ""
-    precision: str = ""  # empty: the bundle's own
-    source_language: str = ""
-    target_language: str = ""
-    decoding: Mapping[str, Any] = field(default_factory=dict)  # of triptych_serving.options.DecodingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,31 +14,34 @@ class TableOptions:
     """What a job does.
 
     Args:
-        paths: input files, local or as URIs that pyarrow knows (`s3://`); every node must reach them.
-        out: folder of the output files, likewise; each has its input's name.
+        files: input files, each with the name of its output: paths, or URIs that pyarrow knows (`s3://`); every node must reach
+            them.
+        out: folder of the output files, likewise.
         column: of Parquet and JSON lines: what is translated.
         output_column: where the translation goes.
         format: what a text is: a document of this format.
         rows: of a chunk: what one task translates, and what is lost when a worker dies.
         workers: engines; 0: one on each GPU, or on each node where there are none.
         cpus: of each engine; 0: as many as a node has, or 1 beside a GPU.
+        address: of the cluster, as `ray.init` takes it; empty: RAY_ADDRESS, else a cluster of this machine's own.
         rules: for all texts.
-        engine: which model, and how it decodes.
+        request: which model, and how it decodes; its repository must be at the same place on every node.
 
     Raises:
         ValueError: a number is out of range, or the columns are one.
     """
 
-    paths: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
     out: str
     column: str = "text"
     output_column: str = "translation"
     format: str = "text"
-    rows: int = 1_000
+    rows: int = 2_000
     workers: int = 0
     cpus: int = 0
+    address: str = ""
     rules: Rules = field(default_factory=Rules)
-    engine: EngineChoice = field(default_factory=EngineChoice)
+    request: Request = field(default_factory=Request)
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("workers", 0), ("cpus", 0)):
@@ -64,6 +54,6 @@ class TableOptions:
     def fingerprint(self) -> str:
         """Equal for jobs that make the same of a file: their parts may be mixed."""
         told = asdict(self)
-        for name in ("paths", "out", "workers", "cpus"):
+        for name in ("files", "out", "workers", "cpus", "address"):
             del told[name]
         return hashlib.sha256(repr(told).encode()).hexdigest()[:16]

@@ -27,13 +27,14 @@ class Parts:
 
     def __init__(self, options: TableOptions, path: str) -> None:
         self.source = Storage(path)
+        self._path = path
         self._out = Storage(options.out)
         self._options = options
 
     @property
     def output(self) -> Storage:
         """The output file."""
-        return self._out / self.source.name
+        return self._out / dict(self._options.files)[self._path]
 
     @property
     def is_done(self) -> bool:

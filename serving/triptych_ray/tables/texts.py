@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_cli.documents.translating import Translating
+from triptych_documents.asking import Ask
 from triptych_documents.errors import DocumentError
 from triptych_documents.findings import Finding, Kind, Severity
 from triptych_documents.format import Document, Format, ReadOptions
@@ -13,7 +15,7 @@ from triptych_documents.rules import Rules
 from triptych_documents.unit import Piece
 from triptych_documents.work import Done, Work
 
-Answers = Callable[[Sequence[Ask]], Sequence[Answer | Refusal]]
+PATIENCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,20 @@ class Translated:
     findings: tuple[Finding, ...] = ()
 
 
-def translate_texts(texts: Sequence[str | None], format: Format, rules: Rules, answers: Answers) -> list[Translated]:
+def translate_texts(texts: Sequence[str | None], format: Format, rules: Rules, translating: Translating) -> list[Translated]:
     """Order is kept; what is None, or has nothing to translate, stays.
 
     Args:
         texts: each a document of `format`.
         format: reads and writes them.
         rules: for all of them.
-        answers: translates sentences; called with all that can be asked at a time.
+        translating: translates sentences; entered.
 
     Raises:
-        Exception: what `answers` raises. A text that is no such document is a finding.
+        BackendError: the translator gave up. A text that is no such document is a finding.
     """
     documents = [_read(text, format, rules) for text in texts]
-    done = _work(documents, rules, answers)
+    done = _work(documents, rules, translating)
     return [
         _render(text, document, done.get(index, {}))
         for index, (text, document) in enumerate(zip(texts, documents, strict=True))
@@ -54,18 +56,22 @@ def _read(text: str | None, format: Format, rules: Rules) -> Document | Finding 
         return Finding(Kind.FORMAT, Severity.ERROR, "", str(error))
 
 
-def _work(documents: Sequence[Document | Finding | None], rules: Rules, answers: Answers) -> dict[int, dict[int, Done]]:
+def _work(documents: Sequence[Document | Finding | None], rules: Rules, translating: Translating) -> dict[int, dict[int, Done]]:
     work = Work(rules)
     asks: list[Ask] = []
     for index, document in enumerate(documents):
         if document is not None and not isinstance(document, Finding):
             for number, unit in enumerate(document.units):
                 asks += work.add((index, number), unit)
-    while asks:
-        asks = [more for ask, answer in zip(asks, answers(asks), strict=True) for more in work.answer(ask, answer)]
+    under_way = 0
+    while asks or under_way:
+        translating.submit(asks)
+        outcomes = translating.take(PATIENCE_SECONDS)
+        under_way += len(asks) - len(outcomes)
+        asks = [more for ask, outcome in outcomes for more in work.answer(ask, outcome)]
     found: dict[int, dict[int, Done]] = {}
     for done in work.done():
-        index, number = done.key  # type: ignore[misc]  # as given above
+        index, number = cast(tuple[int, int], done.key)
         found.setdefault(index, {})[number] = done
     return found
 

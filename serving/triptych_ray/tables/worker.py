@@ -4,41 +4,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from triptych_cli.documents.embedded import EmbeddedTranslating
+from triptych_cli.repository import embedded_repository
 from triptych_documents.errors import DocumentError
 from triptych_documents.format import kind_of as format_of
 from triptych_documents.format import open_format
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.files import kind_of
-from triptych_ray.tables.options import EngineChoice, TableOptions
+from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.parts import Parts
 from triptych_ray.tables.texts import Translated, translate_texts
-from triptych_ray.tables.translating import Translating
-from triptych_serving.engine import EngineOptions
-from triptych_serving.errors import ServingError
-from triptych_serving.registry import Wish, load_registry
-from triptych_serving.translator import TranslatorOptions
 
 
 class Worker:
-    """Loads the model once. Ray Data calls it with chunks, several at a time so that the engine never waits for a file.
+    """Loads the model once; Ray Data calls it with chunks.
 
     Args:
         options: of the job.
         cpus: threads of the engine.
+
+    Raises:
+        BackendError: the model cannot be loaded.
     """
 
     def __init__(self, options: TableOptions, cpus: int) -> None:
         self._options = options
         self._format = open_format(format_of(name=options.format))
-        self._registry, self._translating = _open(options.engine, cpus)
+        request = options.request
+        # Entered for as long as the process lives.
+        self._translating = EmbeddedTranslating(request, request.models or embedded_repository(), cpus).__enter__()
+        identity = self._translating.identity
+        source, target = identity.source_language, identity.target_language
+        self._rules = replace(options.rules, source_language=source, target_language=target)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """One row says what became of one chunk."""
+        """One row says what became of one chunk.
+
+        Raises:
+            BackendError: the engine works no more.
+        """
         chunks = [Chunk(str(path), *map(int, numbers)) for path, *numbers in zip(*_columns(batch), strict=True)]
         reports = [json.dumps(self._translate(chunk)) for chunk in chunks]
         return {"path": np.array([chunk.path for chunk in chunks]), "report": np.array(reports)}
@@ -47,8 +56,8 @@ class Worker:
         options, parts = self._options, Parts(self._options, chunk.path)
         try:
             rows = kind_of(parts.source).read(chunk, options)
-            found = translate_texts(rows.texts, self._format, options.rules, self._translating)
-        except (DocumentError, ServingError) as error:
+            found = translate_texts(rows.texts, self._format, self._rules, self._translating)
+        except DocumentError as error:
             return {"number": chunk.number, "error": str(error)}
         parts.write(chunk.number, lambda stream: rows.write([one.text for one in found], stream), _findings(chunk, found))
         return {"number": chunk.number, "rows": len(found)}
@@ -71,12 +80,3 @@ def _findings(chunk: Chunk, found: list[Translated]) -> list[dict[str, Any]]:
         for row, one in enumerate(found)
         for finding in one.findings
     ]
-
-
-def _open(choice: EngineChoice, cpus: int) -> tuple[Any, Translating]:
-    from triptych_models import REPOSITORY  # noqa: PLC0415 looks for the files
-
-    options = TranslatorOptions(choice.precision or None, EngineOptions(workers=cpus))
-    registry = load_registry(Path(choice.models) if choice.models else REPOSITORY, options, choice.model)
-    translator = registry.find(Wish(choice.model, "", choice.source_language, choice.target_language))
-    return registry, Translating(translator, choice)

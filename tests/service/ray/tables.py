@@ -17,12 +17,15 @@ PATIENCE_SECONDS = 240.0
 WORKER = "ray::MapWorker"
 PROGRAM = """
 import dataclasses, json, sys
+from pathlib import Path
 from triptych_ray.tables.job import run
-from triptych_ray.tables.options import EngineChoice, TableOptions
+from triptych_ray.tables.options import TableOptions
+from triptych_cli.backend import Request
 from triptych_documents.rules import Rules
 told = json.loads(sys.argv[1])
-paths, engine = tuple(told.pop("paths")), EngineChoice(models=told.pop("models"))
-options = TableOptions(paths=paths, engine=engine, rules=Rules(source_language="en"), **told)
+files = tuple((path, Path(path).name) for path in told.pop("paths"))
+request = Request(models=Path(told.pop("models")))
+options = TableOptions(files=files, request=request, rules=Rules(source_language="en"), **told)
 report = run(options, lambda progress: print(json.dumps(progress.chunks), flush=True))
 print(json.dumps(dataclasses.asdict(report)), flush=True)
 """

@@ -61,6 +61,11 @@ def assert_translated(out: Path, paths: list[str]) -> None:
     assert all(path.suffix == ".done" for path in (out / FOLDER).iterdir())
 
 
+def named(*paths: str) -> tuple[tuple[str, str], ...]:
+    """Outputs have the names of their inputs."""
+    return tuple((path, Path(path).name) for path in paths)
+
+
 def options(paths: list[str], out: Path, **others: object) -> dict[str, object]:
     return {"paths": paths, "out": str(out), "models": str(MODELS), "rows": 200, "cpus": 1, "workers": 1, **others}
 
@@ -102,20 +107,20 @@ def test_a_damaged_file_fails_alone(tmp_path: Path) -> None:
 
 def test_what_has_changed_is_made_anew(tmp_path: Path) -> None:
     paths = write_tables(tmp_path)
-    before = Parts(TableOptions(paths=tuple(paths), out=str(tmp_path / "out")), paths[0])
+    before = Parts(TableOptions(files=named(*paths), out=str(tmp_path / "out")), paths[0])
     before.write(0, lambda stream: stream.write(b"part"), [])
     before.finish(1)
     assert before.is_done
-    other = TableOptions(paths=tuple(paths), out=str(tmp_path / "out"), rows=7)
+    other = TableOptions(files=named(*paths), out=str(tmp_path / "out"), rows=7)
     assert not Parts(other, paths[0]).is_done
     Path(paths[0]).write_text("something else\n", encoding="utf-8")
-    assert not Parts(TableOptions(paths=tuple(paths), out=str(tmp_path / "out")), paths[0]).is_done
+    assert not Parts(TableOptions(files=named(*paths), out=str(tmp_path / "out")), paths[0]).is_done
 
 
 @pytest.mark.parametrize("rows", [1, 200, 701, ROWS])
 def test_chunks_are_the_file(tmp_path: Path, rows: int) -> None:
     paths = write_tables(tmp_path)
-    told = TableOptions(paths=tuple(paths), out=str(tmp_path), rows=rows)
+    told = TableOptions(files=named(*paths), out=str(tmp_path), rows=rows)
     sources = Path(paths[0]).read_text(encoding="utf-8").splitlines()
     for path in paths:
         file = Storage(path)
@@ -131,7 +136,7 @@ def test_chunks_are_the_file(tmp_path: Path, rows: int) -> None:
 def test_lines_keep_their_endings(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(content)
-    told = TableOptions(paths=(str(path),), out=str(tmp_path / "out"))
+    told = TableOptions(files=named(str(path)), out=str(tmp_path / "out"))
     file, kind = Storage(str(path)), kind_of(Storage(str(path)))
     [chunk] = kind.chunks(file, told)
     rows = kind.read(chunk, told)
@@ -146,7 +151,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         kind_of(Storage(str(tmp_path / "a.docx")))
     damaged = tmp_path / "a.parquet"
     damaged.write_bytes(b"PAR1 not really")
-    told = TableOptions(paths=(str(damaged),), out=str(tmp_path / "out"))
+    told = TableOptions(files=named(str(damaged)), out=str(tmp_path / "out"))
     with pytest.raises(DamagedDocumentError, match="not a Parquet file"):
         kind_of(Storage(str(damaged))).chunks(Storage(str(damaged)), told)
     pq.write_table(pa.table({"id": [1]}), damaged)
@@ -154,6 +159,6 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         kind_of(Storage(str(damaged))).chunks(Storage(str(damaged)), told)
     (tmp_path / "sub").mkdir()
     with pytest.raises(DocumentError, match=r"would both be written to a\.parquet"):
-        run(TableOptions(paths=(str(damaged), str(tmp_path / "sub" / "a.parquet")), out=str(tmp_path / "out")))
+        run(TableOptions(files=named(str(damaged), str(tmp_path / "sub" / "a.parquet")), out=str(tmp_path / "out")))
     with pytest.raises(ValueError, match="rows is 0, must be 1 or more"):
-        TableOptions(paths=(), out="x", rows=0)
+        TableOptions(files=(), out="x", rows=0)
