@@ -105,8 +105,8 @@ def _doubts(names: Sequence[str], matches: Sequence[Match]) -> Iterator[str]:
     """Runs that are compared and may not be quoted."""
     for match in matches:
         for name, run in zip(names, (match.first, *match.others), strict=True):
-            if run and not (run.valid and run.steady):
-                yield f"{name}, {run.name}: {run.problem or 'not valid' if not run.valid else 'not steady'}"
+            if run and (run.problem or not (run.valid and run.steady)):
+                yield f"{name}, {run.name}: {run.problem or ('not steady' if run.valid else 'not valid')}"
 
 
 def _listed(names: Sequence[str], values: Sequence[str]) -> str:

@@ -67,6 +67,7 @@ class Counted:
     expected: int  # that this client saw come back meanwhile
     mean_seconds: float | None = None  # from arrival to answer
     expected_seconds: float | None = None  # mean of this client's, from the moment of sending
+    cached: int | None = None  # of the requests, those whose answer was there already
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,3 +128,4 @@ class Report:
     settings: dict[str, str] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     headline: dict[str, float] = field(default_factory=dict)  # the scenario's own metric: "p90_seconds", "max_rate", ...
+    notes: tuple[str, ...] = ()  # what went wrong beside the runs, a line each

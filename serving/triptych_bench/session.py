@@ -1,16 +1,16 @@
 """A whole benchmark: from what was asked for to a report."""
 
-import asyncio
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from triptych_bench import machine
-from triptych_bench.inputs.quality import QualityError, quality_of
+from triptych_bench.inputs.quality import QualityError
+from triptych_bench.judging import Inputs, judged
 from triptych_bench.load.feed import Batch
-from triptych_bench.load.quiet import Interrupt, run_quietly
+from triptych_bench.load.quiet import Interrupt, StoppedError, run_quietly
 from triptych_bench.results import Report, Run
 from triptych_bench.scenarios.bench import Bench
 from triptych_bench.scenarios.counting import Counting
@@ -21,11 +21,9 @@ from triptych_bench.scenarios.server import at_rates, highest_rate
 from triptych_bench.server.prometheus import MetricsMeter
 from triptych_bench.server.watch import Meter
 from triptych_bench.target import OK, Sample, Target, TargetError, Wanted
-from triptych_bench.tasks import TASKS
 
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline", "closed-loop")
 MADE_UP = 100  # tensors
-TOGETHER = 8  # requests that are sent for the sake of quality alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,22 @@ class Result:
 
     report: Report
     interrupted: bool
-    notes: tuple[str, ...] = ()  # lines for the user
+    failed: bool = False  # the server was lost on the way; the report has the runs until then
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines for the user."""
+        return self.report.notes
+
+
+@dataclass
+class Measured:
+    """What has come of the loads."""
+
+    runs: list[Run] = field(default_factory=list)
+    headline: Headline = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    failed: bool = False
 
 
 def measure(order: Order, target: Callable[[], Target], progress: Callable[[str], None]) -> Result:
@@ -60,8 +73,12 @@ def measure(order: Order, target: Callable[[], Target], progress: Callable[[str]
 
     Raises:
         TargetError: the server cannot be measured with this.
+        KeyboardInterrupt: Ctrl-C before the first load.
     """
-    return run_quietly(lambda: _measure(order, target(), progress))
+    try:
+        return run_quietly(lambda: _measure(order, target(), progress))
+    except StoppedError:
+        raise KeyboardInterrupt from None
 
 
 async def _measure(order: Order, target: Target, progress: Callable[[str], None]) -> Result:
@@ -69,11 +86,11 @@ async def _measure(order: Order, target: Target, progress: Callable[[str], None]
     started = datetime.now(UTC).isoformat(timespec="seconds")
     with interrupt.heard():
         try:
-            await target.open()
+            await interrupt.unless(target.open())
             samples = order.inputs(target) or target.samples(MADE_UP, order.plan.seed)
             batches = batches_of(target, samples, order.batch)
-            await _try(target, batches[0])
-            return await _run(order, target, batches, interrupt, progress, started)
+            await interrupt.unless(_try(target, batches[0]))
+            return await _run(order, target, Inputs(samples, batches), interrupt, progress, started)
         finally:
             await target.close()
 
@@ -81,45 +98,75 @@ async def _measure(order: Order, target: Target, progress: Callable[[str], None]
 async def _run(
     order: Order,
     target: Target,
-    batches: Sequence[Batch],
+    inputs: Inputs,
     interrupt: Interrupt,
     progress: Callable[[str], None],
     started: str,
 ) -> Result:
-    facts = await target.describe()
+    facts = await interrupt.unless(target.describe())
     page = MetricsMeter(order.metrics_url) if order.metrics_url else None
     if page is not None:
-        await page.page()  # an address that is wrong should be said now
-    samples = [sample for batch in batches for sample in batch.samples]
-    judged = any(sample.reference is not None for sample in samples)
+        await interrupt.unless(page.page())  # an address that is wrong should be said now
     bench = Bench(
         target,
         order.plan,
         interrupt,
         meter=order.meter or page,
         counting=Counting(target, page, facts.get("model", "")),
-        keeps=judged,
+        keeps=inputs.judged,
         progress=progress,
     )
-    runs: list[Run] = []
-    headline = await _scenario(order, bench, batches, runs.append)
-    notes: list[str] = []
-    if judged:
-        runs = await _with_quality(order, target, bench, runs, notes, interrupt)
+    measured = await _measured(order, bench, inputs.batches)
+    if inputs.judged:
+        complete = not measured.failed
+        try:
+            measured.runs = await judged(
+                order.wanted.task, target, bench, inputs, measured.runs, interrupt if complete else None
+            )
+        except (QualityError, TargetError) as error:  # what was measured counts all the same
+            measured.notes.append(str(error))
     report = Report(
         tool=machine.tool(),
         started=started,
         command=order.command,
         task=order.wanted.task,
         scenario=order.scenario,
-        target=await target.describe(),
-        inputs=_inputs(order.source, samples),
+        target=await _described(target, interrupt) or facts,
+        inputs=_described_inputs(order.source, inputs.samples),
         machine=machine.describe(),
         settings=order.settings,
-        runs=tuple(runs),
-        headline=headline,
+        runs=tuple(measured.runs),
+        headline=measured.headline,
+        notes=tuple(measured.notes),
     )
-    return Result(report, interrupt.is_set, tuple(notes))
+    return Result(report, interrupt.is_set, measured.failed)
+
+
+async def _measured(order: Order, bench: Bench, batches: Sequence[Batch]) -> Measured:
+    """All loads, or those until the server was lost or the user had enough.
+
+    Raises:
+        TargetError: it was lost before the first load was done.
+    """
+    found = Measured()
+    try:
+        found.headline = await _scenario(order, bench, batches, found.runs.append)
+    except StoppedError:  # between two loads
+        pass
+    except TargetError as error:
+        if not found.runs:
+            raise
+        found.failed = True
+        found.notes.append(f"it ended early: {error}")
+    return found
+
+
+async def _described(target: Target, interrupt: Interrupt) -> dict[str, str]:
+    """Of the version that has answered; empty where the server is there no more."""
+    try:
+        return await interrupt.unless(target.describe())
+    except (TargetError, StoppedError):
+        return {}
 
 
 async def _scenario(order: Order, bench: Bench, batches: Sequence[Batch], done: Callable[[Run], None]) -> Headline:
@@ -159,50 +206,7 @@ async def _try(target: Target, batch: Batch) -> None:
         raise TargetError(f"{outcome.code}: {outcome.message}")
 
 
-async def _with_quality(
-    order: Order, target: Target, bench: Bench, runs: list[Run], notes: list[str], interrupt: Interrupt
-) -> list[Run]:
-    """Each run gets that of its own answers; inputs that had no turn in the first are asked afterwards, so that all count."""
-    found = []
-    for run in runs:
-        batches, log = bench.log_of(run)
-        if not bench.interrupted and run is runs[0]:
-            await _complete(target, batches, log.answers, interrupt)
-        pairs = _judged(target, batches, log.answers)
-        try:
-            quality = quality_of(
-                TASKS[order.wanted.task].metric, [output for output, _ in pairs], [right for _, right in pairs]
-            )
-        except QualityError as error:
-            notes.append(str(error))
-            return runs
-        found.append(replace(run, quality=quality))
-    return found
-
-
-async def _complete(target: Target, batches: Sequence[Batch], answers: dict[int, object], interrupt: Interrupt) -> None:
-    """Some at a time, and no more after Ctrl-C."""
-    missing = [number for number in range(len(batches)) if number not in answers]
-    for start in range(0, len(missing), TOGETHER):
-        if interrupt.is_set:
-            return
-        some = missing[start : start + TOGETHER]
-        outcomes = await asyncio.gather(*(target.send(batches[number].request) for number in some))
-        answers.update({number: outcome.answer for number, outcome in zip(some, outcomes, strict=True) if outcome.ok})
-
-
-def _judged(target: Target, batches: Sequence[Batch], answers: dict[int, object]) -> list[tuple[str, str]]:
-    """Outputs with their references."""
-    pairs = []
-    for number, answer in sorted(answers.items()):
-        outputs = target.read(answer)
-        for sample, output in zip(batches[number].samples, outputs, strict=True):
-            if sample.reference is not None:
-                pairs.append((output, sample.reference))
-    return pairs
-
-
-def _inputs(source: str, samples: Sequence[Sample]) -> dict[str, str]:
+def _described_inputs(source: str, samples: Sequence[Sample]) -> dict[str, str]:
     """What makes two reports comparable: the same inputs have the same digest."""
     digest = hashlib.sha256()
     for sample in samples:

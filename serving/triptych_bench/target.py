@@ -111,6 +111,6 @@ class Target(Protocol):
     async def stats(self) -> Counters | None:
         """What the server itself has counted, where it can be asked; differences of two calls are of the time between.
 
-        requests, failures; and summed seconds: total, queue, preprocess, compute, postprocess.
+        requests, failures, cached (of the requests); and summed seconds: total, queue, preprocess, compute, postprocess.
         """
         ...

@@ -29,9 +29,10 @@ def command(first: Path, others: tuple[Path, ...], html: Path | None, as_json: b
     with one_line(ReportError):
         reports = [jsonfile.read(path) for path in (first, *others)]
     found = compare(reports[0], reports[1:], names_of((first, *others)))
-    if html:
-        needs("triptych_bench.reports.comparison_page", "bench").write(found, html)
+    page = needs("triptych_bench.reports.comparison_page", "bench") if html else None
     click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json)
+    if page:
+        page.write(found, html)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

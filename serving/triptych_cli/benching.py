@@ -39,7 +39,8 @@ OF_SCENARIO = {
     "concurrency": ("closed-loop",),
     "rate": ("server",),
     "resolution_percent": ("server",),
-    "max_windows": ("closed-loop", "single-stream", "multi-stream", "server"),
+    "max_windows": ("closed-loop", "single-stream", "multi-stream"),
+    "warm_up_secs": ("closed-loop", "single-stream", "multi-stream", "server"),
     "stability_percent": ("closed-loop", "single-stream", "multi-stream", "server"),
 }
 # What the report does not show among the settings: it says so elsewhere, or it is nobody's business.
@@ -65,6 +66,7 @@ def bench(task: str, values: dict[str, Any]) -> None:
     _check(task, values)
     shown = _shown(values)
     files = Files.take(values)
+    files.check()
     quiet = values.pop("quiet")
     progress: Callable[[str], None] = _silence if quiet else _say
     with one_line(TargetError):
@@ -80,7 +82,7 @@ def bench(task: str, values: dict[str, Any]) -> None:
         context.exit(INTERRUPTED)
     report = result.report
     searched = report.scenario == "server" and "confidence" in report.headline
-    if not report.runs or not (searched or all(run.valid for run in report.runs)):
+    if result.failed or not report.runs or not (searched or all(run.valid for run in report.runs)):
         context.exit(1)
 
 
@@ -93,6 +95,8 @@ def _check(task: str, values: Mapping[str, Any]) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} is for --scenario {' or '.join(scenarios)}")
     if scenario == "server" and not values["rate"] and values["latency_limit"] is None:
         raise click.UsageError("--scenario server needs --latency-limit, to search the highest rate within it, or --rate")
+    if values["rate"] and context.get_parameter_source("resolution_percent") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--resolution-percent is for the search; with --rate there is none")
     if task == "infer" and values["protocol"] != "oip":
         raise click.UsageError("infer is for --protocol oip: Triptych's own services know no tensors")
     if values.get("references") and not values.get("source"):

@@ -1,8 +1,10 @@
 """Where a benchmark's report goes."""
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import click
 
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
     from triptych_bench.results import Report
 
 STDOUT = Path("-")
+Writer: TypeAlias = "Callable[[Report, Path], None]"
 
 
 @dataclass(frozen=True)
@@ -25,20 +28,60 @@ class Files:
         """Of a command's values, which lose them."""
         return cls(values.pop("json_file"), values.pop("csv_file"), values.pop("html_file"))
 
+    def check(self) -> None:
+        """Better now than after an hour of measuring.
+
+        Raises:
+            click.UsageError: a file cannot be written there.
+        """
+        for path in (self.json, self.csv, self.html):
+            if path and path != STDOUT and (why := _obstacle(path)):
+                raise click.UsageError(f"{path}: {why}")
+
+
+def _obstacle(path: Path) -> str:
+    """Why nothing can be written there; empty where it can."""
+    try:
+        if path.is_dir():
+            return "is a folder"
+        if path.exists() and not path.is_file():  # a pipe, a device
+            return "" if os.access(path, os.W_OK) else "cannot be written"
+        if not path.parent.is_dir():
+            return f"there is no folder {path.parent}"
+        return "" if os.access(path.parent, os.W_OK | os.X_OK) else f"nothing can be written into {path.parent}"
+    except OSError as error:
+        return error.strerror or str(error)
+
 
 def show(report: "Report", files: Files, quiet: bool) -> None:
-    """The table, and every file that was asked for; with JSON on standard output the table goes to standard error."""
+    """The table, and every file that was asked for; with JSON on standard output the table goes to standard error.
+
+    Raises:
+        click.ClickException: some of them could not be written; the others are.
+    """
     from triptych_bench.reports import csvfile, jsonfile, table
 
+    writers: list[tuple[Writer, Path]] = []
     if not quiet:
         click.echo(table.render(report), err=files.json == STDOUT)
     if files.json == STDOUT:
         click.echo(jsonfile.dumps(report), nl=False)
     elif files.json:
-        jsonfile.write(report, files.json)
+        writers.append((jsonfile.write, files.json))
     if files.csv:
-        csvfile.write(report, files.csv)
+        writers.append((csvfile.write, files.csv))
     if files.html:
         from triptych_bench.reports import page
 
-        page.write(report, files.html)
+        writers.append((page.write, files.html))
+    if problems := [problem for write, path in writers if (problem := _problem(write, report, path))]:
+        raise click.ClickException("; ".join(problems))
+
+
+def _problem(write: "Writer", report: "Report", path: Path) -> str:
+    """What kept the file from being written; empty: nothing."""
+    try:
+        write(report, path)
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return ""

@@ -82,7 +82,8 @@ def _translate(paths: tuple[Path, ...], out: Path, asked: dict[str, Any]) -> int
 
     with ExitStack() as stack:
         running = flags.take_running(asked)
-        found = discover(paths, out, flags.take_selection(asked), running.copy_others)
+        beside = running.pairs.suffix if running.pairs else ""
+        found = discover(paths, out, flags.take_selection(asked), running.copy_others, beside)
         desk = DeskRules(out, flags.take_reading(asked), running.pairs, running.copy_others, running.overwrite)
         rules = flags.take_rules(asked)
         request = Request(decoding=take_decoding(asked), **asked)
@@ -100,7 +101,7 @@ def _run(job: "Job", request: Request, running: Running, stopping: Stopping) -> 
     from triptych_cli.documents.report import lines, problems, write_report
 
     shows = sys.stderr.isatty() if running.progress is None else running.progress
-    size = sum(found.source.stat().st_size for found in job.documents)
+    size = sum(found.size for found in job.documents)
     progress = Progress(sys.stderr if shows else None, len(job.documents), size)
     with _translating(request, running) as translating:
         outcome = run_job(job, translating, progress, lambda: stopping.signal is not None)

@@ -12,7 +12,12 @@ from triptych_documents.unit import Role
 
 Cut = tuple[int, int]  # a place in the text, and how many marks stand before it
 
-_END = re.compile(r"[.!?…。！？।؟][\"'”’»)\]]*\s|[。！？।؟].|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+# Where it does not match is one sentence. It begins with a class of characters, which is what searching is fast at.
+END = (
+    r"[.!?…。！？।؟\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
+    r"(?:(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])|[\"'”’»)\]]*\s|(?<=[。！？।؟]).)"
+)
+_END = re.compile(END)
 _COLUMN = re.compile(r"\t\s*|[ ]{3,}")
 _CLAUSE = re.compile(r"[,;:–—][\"'”’»)\]]*\s+|[，、；：]|[)\]”»]\s+|\s+(?=[(\[“„«])")
 _OTHER_SPACE = re.compile(r"[^\S ]")

@@ -4,6 +4,7 @@ A text that is decoded here and encoded again is the same bytes. Line ends are c
 """
 
 import codecs
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ _MARKS = (  # the longest first: UTF-32's little-endian mark begins with UTF-16'
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _OTHERS = frozenset({"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined"})  # take text but are no charsets
 _MARKED = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # codecs that write a mark of their own
 
@@ -56,6 +58,12 @@ class Encoding:
     def escaped(self, text: str, escape: Callable[[str], str]) -> str:
         """The text with each character that cannot be written as `escape` has it, such as `&#8212;`."""
         return text if self.has(text) else "".join(one if self.has(one) else escape(one) for one in text)
+
+
+def surrogate(text: str) -> str:
+    """Half a surrogate pair in a text, which no encoding can write; formats with escapes can say it. Mostly nothing."""
+    found = None if text.isascii() else _SURROGATE.search(text)
+    return found[0] if found else ""
 
 
 def decode(data: bytes, encoding: str = "", declared: str = "") -> tuple[str, Encoding]:

@@ -31,6 +31,7 @@ class ReadOptions:
             finds out for each paragraph.
         retranslate: of PO and XLIFF: translate what has a translation already, too.
         mark_fuzzy: of PO: flag what was translated as fuzzy (of XLIFF: state needs-review-translation).
+        max_units: documents with more are refused before they have taken much memory; None: there is no limit.
     """
 
     source_language: str = ""
@@ -43,6 +44,7 @@ class ReadOptions:
     wrapped: bool | None = None
     retranslate: bool = False
     mark_fuzzy: bool = False
+    max_units: int | None = None
 
 
 class Document(Protocol):
@@ -55,7 +57,7 @@ class Document(Protocol):
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What reading it brought to light."""
+        """What reading it brought to light; after `render` also which translations could not be written."""
         ...
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:

@@ -31,9 +31,13 @@ class Found:
 
 
 # Whatever has one of these may have something that must be kept. Looked for first, since most sentences have nothing.
-_HINT = re.compile(r"[\d{}%$<>&@`_/\\#]|--|www\.|\(\)|\w:\w")
+# It begins with a class of characters, which is what searching is fast at.
+_HINT = re.compile(r"[\d{}%$<>&@`_/\\#:(w-](?:(?<=[\d{}%$<>&@`_/\\#])|(?<=-)-|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w)")
 
-_PRINTF = r"%(?:\d+\$)?[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|j|z|t|L|q)?[diouxXeEfFgGaAcsSpnrb@]"
+# Repetitions that can take the same characters have limits: otherwise a document could make them take time by the square of its
+# length. So do all that may begin at many places and then run on to where they fail.
+_SIZE = r"(?:\d{1,9}|\*)"
+_PRINTF = rf"%(?:\d{{1,9}}\$)?[-+#0']{{0,5}}{_SIZE}?(?:\.{_SIZE})?(?:hh|h|ll|l|j|z|t|L|q)?[diouxXeEfFgGaAcsSpnrb@]"
 
 _PATTERNS = (
     # URLs (RFC 3986 as people write them: what ends a sentence or closes a bracket around it is no part)
@@ -43,23 +47,22 @@ _PATTERNS = (
     r"\{\{[^{}\n]{0,300}\}\}|\{%[^{}\n]{0,300}%\}|[$#%]\{[^{}\n]{0,300}\}",  # templates
     # str.format, ICU MessageFormat with its branches, .NET
     r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}\}){0,300}\}",
-    r"%\([^()\s]{1,100}\)[#0 +-]*\d*(?:\.\d+)?[a-zA-Z]",  # Python's %(name)s
-    r"%<[^<>\s]{1,100}>[-+#0]*\d*(?:\.\d+)?[a-zA-Z]",  # Ruby's %<name>s
+    r"%\([^()\s]{1,100}\)[#0 +-]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Python's %(name)s
+    r"%<[^<>\s]{1,100}>[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Ruby's %<name>s
     r"%[A-Za-z_]\w*%",  # %NAME%
     # printf of POSIX, with Python's, Java's and Qt's; 100%ige is a word
     rf"(?<!\d){_PRINTF}|{_PRINTF}(?![^\W\d_])|%%|%L?\d{{1,2}}(?!\d|\s*%)",
     r"\$[A-Za-z_]\w*",  # shell
     r"</?[A-Za-z][^<>\n]{0,500}>",  # tags that pair with nothing
     r"&(?:[A-Za-z]\w{1,30}|#\d{1,7}|#[xX][\dA-Fa-f]{1,6});",  # character references
-    r"(?<![\w/.])(?:~|\.{1,2}|[A-Za-z]:)?[/\\](?:[\w.@%+~-]+[/\\])*[\w.@%+~-]*\w[/\\]?",  # paths
+    r"(?<![\w/.@%+~-])(?:[~@]|\.{1,2}|[A-Za-z]:)?[/\\](?:[\w.@%+~-]+[/\\])*[\w.@%+~-]*\w[/\\]?",  # paths
     r"(?<![\w-])--[a-z][\w-]*",  # options
     r"(?<![\w.:>])[A-Za-z]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)*\(\)",  # calls
     r"(?<![\w@])[@#][A-Za-z_]\w+",  # mentions
     r"(?<!\w)(?:[A-Za-z]\w*_\w+|_\w+_\w*)",  # names in code
 )
-_COUNT = re.compile(
-    r"%(?:\d+\$)?[-+#0']*\d*(?:\.\d+)?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]|.*\b(?:n|num|number|count|total|size|amount)\b.*"
-)
+_COUNT = re.compile(r"%(?:\d{1,9}\$)?[-+#0']{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]")
+_COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 # With what it is one word with: MP3, 5th, 1:30, 2021-01-02.
 _NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"
 
@@ -106,7 +109,7 @@ class Finder:
     def _holders(self, text: str) -> Iterator[Found]:
         for match in self._kept.finditer(text):
             if match[0]:
-                yield Found(*match.span(), Sort.COUNT if _COUNT.fullmatch(match[0]) else Sort.NAME)
+                yield Found(*match.span(), Sort.COUNT if _counts(match[0]) else Sort.NAME)
 
     def _words(self, text: str) -> list[Found]:
         kept = [Found(start, end, Sort.KEEP) for start, end, _ in self._keep.find(text)]
@@ -114,6 +117,11 @@ class Finder:
 
     def _numbers(self, text: str) -> Iterator[Found]:
         return (Found(*match.span(), Sort.NUMBER) for match in self._number.finditer(text))
+
+
+def _counts(holder: str) -> bool:
+    """It stands for a number, as far as its name says."""
+    return _COUNT.fullmatch(holder) is not None or ("\n" not in holder and _COUNTED.search(holder) is not None)
 
 
 def _checked(index: int, pattern: str) -> str:

@@ -90,7 +90,7 @@ class Turner:
             reply = (yield [_ask(core, wording)])[0]
             if isinstance(reply, Refusal) or not any(map(str.isalnum, reply.text)):
                 return (yield from self._halved(core, reply))
-            text = _clean(reply.text)
+            text = clean(reply.text)
             if reply.truncated and (len(core.text) > _SMALLEST or len(text) > _LOOP * len(core.text)):
                 return (yield from self._halved(core, reply))
             if text == wording.text.strip() and not any(thing.term for thing in core.things):
@@ -108,7 +108,7 @@ class Turner:
             attempt += 1
 
     def _composed(self, core: Segment, wording: Wording, reply: Answer, checked: Checked) -> Steps[Turned]:
-        translation = Translation(_clean(reply.text), reply.alignment, checked.anchors, checked.replaced)
+        translation = Translation(clean(reply.text), reply.alignment, checked.anchors, checked.replaced)
         composed = compose(core, wording, translation)
         if not composed.things_sure:
             return (yield from self._apart(around(core), core))
@@ -152,7 +152,8 @@ def _ask(core: Segment, wording: Wording) -> Ask:
     return Ask(wording.text, aligned)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
+    """A translation in Unicode's form NFC, without white space around it."""
     return (text if text.isascii() else unicodedata.normalize("NFC", text)).strip()
 
 

@@ -58,6 +58,13 @@ class Unit:
     context: str = ""
 
     @property
+    def plain(self) -> str | None:
+        """Its text; None where it has codes."""
+        if len(self.pieces) == 1 and isinstance(text := self.pieces[0], str):
+            return text
+        return None if self.codes else self.text
+
+    @property
     def text(self) -> str:
         """Without its codes."""
         return "".join(piece for piece in self.pieces if isinstance(piece, str))
@@ -70,6 +77,8 @@ class Unit:
 
 def joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """The same without empty texts and with neighbouring texts as one: equal contents have equal pieces."""
+    if len(pieces) == 1 and pieces[0]:
+        return tuple(pieces)
     return tuple(_join(pieces))
 
 

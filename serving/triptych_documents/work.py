@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from triptych_documents.answers import Answers
 from triptych_documents.asking import Answer, Ask, Refusal
 from triptych_documents.cutting import sentences
+from triptych_documents.encoding import surrogate
 from triptych_documents.findings import Finding, Kind, Severity
 from triptych_documents.reading import read_segment
 from triptych_documents.rules import Rules
 from triptych_documents.segment import Segment, shown
+from triptych_documents.simple import Shortcut
 from triptych_documents.splitting import Splitter
 from triptych_documents.steps import Reply, Steps, together
 from triptych_documents.things import Finder
@@ -54,6 +56,9 @@ class _Task:
     missing: int = 0
 
 
+_Waiting = _Task | tuple[Hashable, Unit, str]  # of a simple unit no more than its text is needed
+
+
 class Work:
     """Units between `add` and `done`. Of one thread.
 
@@ -71,8 +76,9 @@ class Work:
         self._splitter = Splitter(rules.source_language, lambda sentence: len(sentence) <= rules.max_characters)
         languages = rules.source_language, rules.target_language
         self._turner = Turner(self._finder, languages, rules.max_characters)
+        self._shortcut = Shortcut(self._finder, rules.max_characters)
         self._answers = Answers(REMEMBERED_BYTES)
-        self._under_way: dict[Ask, list[_Task]] = {}
+        self._under_way: dict[Ask, list[_Waiting]] = {}
         self._waiting = 0
         self._done: list[Done] = []
 
@@ -84,24 +90,53 @@ class Work:
     def add(self, key: Hashable, unit: Unit) -> list[Ask]:
         """What must be asked for this unit now; nothing where it has no words or others are asking the same."""
         self._waiting += 1
-        return self._go_on([_Task(key, unit, self._turn(key, unit))])
+        if (text := self._shortcut.ask_for(unit)) is None:
+            return self._go_on([self._task(key, unit)])
+        ask = Ask(text)
+        if (known := self._answers.get(ask)) is not None:
+            return [] if self._shorten(key, unit, text, known) else self._go_on([self._task(key, unit)])
+        return [ask] if self._wait(ask, (key, unit, text)) else []
 
     def answer(self, ask: Ask, answer: Answer | Refusal) -> list[Ask]:
         """What must be asked next, now that this is known."""
         self._answers.put(ask, answer)
         ready = []
         for task in self._under_way.pop(ask, ()):
+            if isinstance(task, tuple):
+                if not self._shorten(*task, answer):
+                    ready.append(self._task(*task[:2]))
+                continue
             assert task.replies is not None
             task.replies[ask] = answer
             task.missing -= 1
             if not task.missing:
                 ready.append(task)
-        return self._go_on(ready)
+        return self._go_on(ready) if ready else []
 
     def done(self) -> Sequence[Done]:
         """The units that have become done since this was called last."""
         done, self._done = self._done, []
         return done
+
+    def _shorten(self, key: Hashable, unit: Unit, source: str, reply: Reply) -> bool:
+        """A simple unit is done with this; False: it takes steps, the first of which is to ask the same."""
+        if (text := self._shortcut.translation(reply)) is None:
+            return False
+        pieces = (text,) if text != source else unit.pieces
+        self._waiting -= 1
+        self._done.append(Done(key, unit, pieces, (Pair(source, " ".join(text.split())),), ()))
+        return True
+
+    def _task(self, key: Hashable, unit: Unit) -> _Task:
+        return _Task(key, unit, self._turn(key, unit))
+
+    def _wait(self, ask: Ask, task: _Waiting) -> bool:
+        """For an answer. False where others do."""
+        if (others := self._under_way.get(ask)) is not None:
+            others.append(task)
+            return False
+        self._under_way[ask] = [task]
+        return True
 
     def _go_on(self, ready: list[_Task]) -> list[Ask]:
         """With tasks whose asks are all answered; new ones have asked nothing yet."""
@@ -127,13 +162,13 @@ class Work:
                 task.replies[ask] = known
                 continue
             task.missing += 1
-            if (others := self._under_way.get(ask)) is not None:
-                others.append(task)
-            else:
-                self._under_way[ask] = [task]
+            if self._wait(ask, task):
                 asks.append(ask)
 
     def _turn(self, key: Hashable, unit: Unit) -> Steps[Done]:
+        if half := surrogate("".join(piece if isinstance(piece, str) else piece.shown for piece in unit.pieces)):
+            message = f"the text has half a surrogate pair, U+{ord(half):04X}, so it stays as it is"
+            return Done(key, unit, unit.pieces, (), (Finding(Kind.REFUSED, Severity.ERROR, unit.where, message),))
         normal = joined(list(map(_normal, unit.pieces)))
         segment = read_segment(normal, self._finder)
         parts = sentences(segment, self._splitter, keeps_space=unit.keeps_space)

@@ -2,10 +2,12 @@
 
 One server; bench and plain.py take turns on it, so that what else the machine does falls on both. Of every pair of turns the
 ratio is taken, and the median of the rounds printed; beside it stand the ratios of what the server itself counted to what bench
-saw.
+saw. Where there are several CPUs the server has one, and the clients have the others: a client that shares them with the server
+slows it down by what it costs itself, which is not the same for both.
 """
 
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -33,16 +35,20 @@ class Place(NamedTuple):
 
 
 @click.command()
+@click.option("--models", type=click.Path(exists=True), default=None, help="[default: the embedded models]")
 @click.option("--model", default="en-de")
 @click.option("--concurrency", default="1,4")
 @click.option("--seconds", type=float, default=10.0, help="Of a turn.")
 @click.option("--rounds", type=int, default=7)
 @click.option("--tolerance", type=float, default=0.05)
-def main(model: str, concurrency: str, seconds: float, rounds: int, tolerance: float) -> None:
+def main(models: str | None, model: str, concurrency: str, seconds: float, rounds: int, tolerance: float) -> None:
     worst = 0.0
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with ServerProcess([*SERVE, str(port), "--model", model]) as server:
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cpus[:1])  # the server's
+    with ServerProcess([*SERVE, str(port), "--model", model, *(("--models", models) if models else ())]) as server:
+        os.sched_setaffinity(0, cpus[1:] or cpus)
         place = Place(server.address, f"http://127.0.0.1:{port}/metrics")
         for callers in map(int, concurrency.split(",")):
             turns = [_turns(place, callers, seconds, number) for number in range(rounds)]

@@ -13,6 +13,7 @@ from ..fixtures.toy import MODELS, PAIRS
 from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
 
 SHORT = ("--measure-secs", "0.2", "--warm-up-secs", "0.1", "--stability-percent", "100", "--max-windows", "3")
+OF_SCENARIO = {"offline": SHORT[:2], "server": SHORT[:6]}  # of SHORT, what has an effect
 
 
 def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -83,7 +84,7 @@ def test_streams_of_a_server_that_is_there(server: ServerProcess, pairs: Path) -
     ["server", *(pytest.param(name, marks=pytest.mark.full) for name in ("single-stream", "multi-stream", "offline"))],
 )
 def test_scenarios(server: ServerProcess, pairs: Path, scenario: str) -> None:
-    short = SHORT[:4] if scenario == "offline" else SHORT
+    short = OF_SCENARIO.get(scenario, SHORT)
     more = ("--rate", "200", "--latency-limit", "30s") if scenario == "server" else ()
     result = bench("translate", "--server", server.address, "-i", pairs, "--scenario", scenario, *short, *more, "--json", "-")
     [run] = report_of(result)["runs"]
@@ -114,6 +115,21 @@ def test_a_model_that_is_not_there(server: ServerProcess) -> None:
     result = bench("translate", "--server", server.address, "--model", "nothing", *SHORT)
     assert result.returncode == 1
     assert result.stderr.startswith("Error: NOT_FOUND: model 'nothing' is not here")
+
+
+@pytest.mark.full
+def test_a_server_that_dies_leaves_what_was_measured(pairs: Path) -> None:
+    with ServerProcess(MODELS) as server:
+        command = triptych("bench", "translate", "--server", server.address, "-i", pairs, *SHORT, "--concurrency", "1:9")
+        process = subprocess.Popen([*command, "--json", "-"], stdout=-1, stderr=-1, text=True, env=clean_environment())
+        assert process.stderr is not None
+        while "concurrency 2" not in process.stderr.readline():
+            assert process.poll() is None
+        server.signal(signal.SIGKILL)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1
+    runs = json.loads(output)["runs"]
+    assert runs[0]["completed"] > 0
 
 
 @pytest.mark.full

@@ -48,6 +48,7 @@ class Interrupt:
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._before: dict[int, Any] = {}  # handlers
 
     @property
     def is_set(self) -> bool:
@@ -56,9 +57,9 @@ class Interrupt:
     @contextmanager
     def heard(self) -> Iterator[None]:
         """Listen, as long as the block lasts."""
-        signals = (signal.SIGINT, signal.SIGTERM)
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            for number in signals:
+            for number in self._before:
                 self._loop.add_signal_handler(number, self._set)
         except (NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread: asyncio's own way
             yield
@@ -73,8 +74,12 @@ class Interrupt:
         self._forget()
 
     def _forget(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        """What listened before does so again, such as that of a server which must not be left behind."""
+        for number, handler in self._before.items():
             self._loop.remove_signal_handler(number)
+            if handler is not None:
+                signal.signal(number, handler)
+        self._before = {}
 
     async def sleep(self, seconds: float) -> None:
         """Raises StoppedError: at once when it comes."""
@@ -83,3 +88,16 @@ class Interrupt:
         except TimeoutError:
             return
         raise StoppedError
+
+    async def unless(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """What `work` returns. Raises StoppedError: it came before the work was done, which is cancelled."""
+        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._event.wait())
+        try:
+            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() or self._event.is_set():
+                raise StoppedError
+            return task.result()
+        finally:
+            task.cancel()
+            stop.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)

@@ -16,7 +16,8 @@ from triptych_bench.results import Counted, Distribution, Generator, Resources, 
 
 BUSY = 0.85  # of one CPU: an event loop with more to do than this is late with everything
 LATE_SECONDS = 0.002  # p99 of how late requests may always be sent
-LATE = "the load generator sent"  # begins a run's problem
+GENERATOR = "the load generator"  # is in the problem of every run that it was the limit of
+LATE = f"{GENERATOR} sent"  # begins a run's problem
 LATE_SHARE = 0.1  # or this much of the latency's p99
 
 
@@ -74,7 +75,7 @@ def run_of(load: Load, log: Log, batches: Sequence[Batch], seen: Observed, limit
         late=sum(record.latency > limit for record in answered) if limit is not None else None,
         service_time=_service_time(answered),
         first_token=distribution(record.token_times[0] - record.due for record in streamed) if streamed else None,
-        inter_token=distribution(_between(record) for record in streamed if record.tokens > 1) if streamed else None,
+        inter_token=_inter_token([record for record in streamed if len(batches[record.batch].samples) == 1]),
         output_tokens=_rate(came, span),
         parts=parts_of(answered, seen.counters),
         resources=seen.resources,
@@ -93,7 +94,14 @@ def counted_of(source: str, counters: Mapping[str, float], log: Log) -> Counted:
     mean = math.fsum(record.received - record.sent for record in answered) / len(answered) if answered else None
     total = counters.get("total")
     server_mean = total / requests if requests and total is not None else None
-    return Counted(source=source, requests=requests, expected=len(answered), mean_seconds=server_mean, expected_seconds=mean)
+    return Counted(
+        source=source,
+        requests=requests,
+        expected=len(answered),
+        mean_seconds=server_mean,
+        expected_seconds=mean,
+        cached=round(counters["cached"]) if "cached" in counters else None,
+    )
 
 
 def _service_time(records: Sequence[Record]) -> Distribution | None:
@@ -101,6 +109,12 @@ def _service_time(records: Sequence[Record]) -> Distribution | None:
     if all(record.sent == record.due for record in records):
         return None
     return distribution(record.received - record.sent for record in records)
+
+
+def _inter_token(records: Sequence[Record]) -> Distribution | None:
+    """Of requests of one input, whose pieces have no others between them; a text in one piece has no time between tokens."""
+    values = [_between(record) for record in records if record.tokens > 1 and len(record.token_times) > 1]
+    return distribution(values) if values else None
 
 
 def _between(record: Record) -> float:
@@ -130,7 +144,7 @@ def _own_faults(cost: Cost, generator: Generator, latency: Distribution) -> list
     """Where it is the generator that was measured."""
     problems = []
     if cost.loop_share > BUSY:
-        problems.append(f"the load generator was busy for {cost.loop_share:.0%} of the time: the server may do more than this")
+        problems.append(f"{GENERATOR} was busy for {cost.loop_share:.0%} of the time: the server may do more than this")
     late = max(LATE_SECONDS, LATE_SHARE * latency.percentiles["99"])
     if generator.lag is not None and generator.lag > late:
         problems.append(f"{LATE} 1 % of the requests {1_000 * generator.lag:.1f} ms late or more")

@@ -83,7 +83,12 @@ def _of(job: Callable[..., Any], inputs: str) -> Callable[[Sequence[Sample], Wan
 
 
 def _translation_tokens(message: Any) -> int:
-    return sum(each.token_count for translation in message.translations for each in translation.hypotheses)
+    return sum(map(best_tokens, message.translations))
+
+
+def best_tokens(translation: Any) -> int:
+    """Of the first hypothesis: it is the one that is streamed."""
+    return sum(each.token_count for each in translation.hypotheses[:1])
 
 
 def _no_tokens(_: Any) -> int:

@@ -14,7 +14,7 @@ from grpc import aio
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import model_pb2
-from triptych_bench.native.methods import METHODS, STREAM_PATH, stream_event, stream_request
+from triptych_bench.native.methods import METHODS, STREAM_PATH, best_tokens, stream_event, stream_request
 from triptych_bench.target import OK, Answer, Counters, Outcome, Request, Sample, ServerTimes, TargetError, Wanted
 from triptych_bench.tasks import TASKS
 from triptych_client.call import Call
@@ -120,7 +120,7 @@ class NativeTarget:
                 if event.HasField("piece"):
                     times.append(came)
                 elif event.HasField("result"):
-                    tokens += sum(each.token_count for each in event.result.translation.hypotheses)
+                    tokens += best_tokens(event.result.translation)
                     results[event.result.content_index] = event.result.translation.translated_text
                 else:
                     self._served = (event.summary.model, event.summary.model_version)
@@ -148,6 +148,7 @@ class NativeTarget:
             "requests": float(sum(stats.success.count for stats in found)),
             "failures": float(sum(stats.fail.count for stats in found)),
             "total": math.fsum(stats.success.ns for stats in found) / 1e9,
+            "cached": float(sum(stats.cache_hit.count for stats in found)),
             **seconds,
         }
 

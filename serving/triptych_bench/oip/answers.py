@@ -51,17 +51,18 @@ def output(message: pb.ModelInferResponse, name: str) -> Output | None:
 
 
 def tokens(message: pb.ModelInferResponse) -> int:
-    """Of the answer, where it counts them."""
+    """Of each input's best answer, where they are counted."""
     found = output(message, TOKEN_COUNT)
-    return sum(found.elements) if found else 0
+    return sum(row[0] for row in found.rows() if len(row)) if found else 0
 
 
-def read(messages: Sequence[pb.ModelInferResponse], own: Tensors | None) -> list[str]:
+def read(messages: Sequence[pb.ModelInferResponse], own: Tensors | None, batches: bool = True) -> list[str]:
     """For each input its best answer.
 
     Args:
         messages: all responses of one request; pieces of text are put together.
         own: of a model of Triptych's.
+        batches: tensors begin with a dimension for several inputs; without one all of a tensor is the answer to one.
     """
     if own:
         found = next((one for message in reversed(messages) if (one := output(message, own.answer))), None)
@@ -71,7 +72,8 @@ def read(messages: Sequence[pb.ModelInferResponse], own: Tensors | None) -> list
         return []
     if len(best) > 1 and best[0].datatype == BYTES:
         return ["".join(_text(element) for one in best for element in one.elements)]
-    return [_best(best[-1].datatype, row) for row in best[-1].rows()]
+    rows = best[-1].rows() if batches else [best[-1].elements]
+    return [_best(best[-1].datatype, row) for row in rows]
 
 
 def _own(name: str, row: Sequence[Any]) -> str:

@@ -15,5 +15,6 @@ def counters(models: Iterable[pb.ModelStatistics]) -> dict[str, float]:
         "requests": float(sum(one.success.count for one in stats)),
         "failures": float(sum(one.fail.count for one in stats)),
         "total": math.fsum(one.success.ns for one in stats) / 1e9,
+        "cached": float(sum(one.cache_hit.count for one in stats)),
         **{name: math.fsum(getattr(one, field).ns for one in stats) / 1e9 for name, field in STAGES.items()},
     }

@@ -133,7 +133,7 @@ class OipTarget:
 
     def read(self, answer: Answer) -> list[str]:
         try:
-            return answers.read([self._message(part) for part in answer], self._own)
+            return answers.read([self._message(part) for part in answer], self._own, self._facts.batches)
         except ElementError as error:
             raise TargetError(f"{self._facts.name}: {error}") from error
 

@@ -45,7 +45,7 @@ def _micros(seconds: float | None) -> int | None:
 
 
 def _percentile(distribution: Distribution | None, name: str) -> int | None:
-    return None if distribution is None else _micros(distribution.percentiles.get(name))
+    return _micros(distribution.percentiles.get(name)) if distribution and distribution.count else None
 
 
 def _cell(value: Cell) -> str | int:
@@ -71,8 +71,8 @@ PERF_ANALYZER: tuple[Column, ...] = (
 )
 FURTHER: tuple[Column, ...] = (
     ("p99.9 latency", lambda run: _percentile(run.latency, "99.9")),
-    ("Avg latency", lambda run: _micros(run.latency.mean)),
-    ("Max latency", lambda run: _micros(run.latency.maximum)),
+    ("Avg latency", lambda run: _micros(run.latency.mean) if run.latency.count else None),
+    ("Max latency", lambda run: _micros(run.latency.maximum) if run.latency.count else None),
     ("Load", lambda run: run.name),
     ("Scenario", lambda run: run.scenario),
     ("Inputs/Request", lambda run: run.inputs_per_request),

@@ -51,7 +51,7 @@ def headline(report: Report) -> list[tuple[str, str]]:
 def _more(run: Run) -> Iterator[tuple[str, str, str]]:
     """Key, label and value of what is worth a card."""
     for name in ("50", "99"):
-        if name in run.latency.percentiles:
+        if run.latency.count and name in run.latency.percentiles:
             yield f"p{name}", f"p{name} at {run.name}", units.duration(run.latency.percentiles[name])
     if run.first_token and "50" in run.first_token.percentiles:
         yield "first_token", "p50 time to first token", units.duration(run.first_token.percentiles["50"])

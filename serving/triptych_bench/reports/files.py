@@ -9,8 +9,15 @@ def write(path: Path, text: str) -> None:
     """UTF-8, over what is there; what is no text, such as odd bytes of a command line, becomes question marks.
 
     Raises:
-        OSError: it cannot be written; nothing is left then.
+        OSError: it cannot be written, and is named; nothing is left then.
     """
+    try:
+        _write(path, text)
+    except OSError as error:  # of a file with a passing name, which nobody has heard of
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write(path: Path, text: str) -> None:
     raw = text.encode("utf-8", errors="replace")
     if path.exists() and not path.is_file():  # a pipe, a device: nothing to put in its place
         path.write_bytes(raw)

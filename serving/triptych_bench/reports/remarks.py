@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from triptych_bench.measure.run import GENERATOR
 from triptych_bench.reports.units import percent
 from triptych_bench.results import Report, Run
 
@@ -12,7 +13,7 @@ SEARCHED = "server"  # this scenario finds its rate between those that are met a
 def remarks(report: Report) -> tuple[str, ...]:
     """One line each; none where all is well."""
     if not report.runs:
-        return ("Nothing was measured.",)
+        return (*report.notes, "Nothing was measured.")
     found = any(run.scenario == SEARCHED and trusted(run) for run in report.runs)
     runs = [run for run in report.runs if not (found and _is_probe(run))]
     made_up = (
@@ -20,7 +21,7 @@ def remarks(report: Report) -> tuple[str, ...]:
         if report.inputs.get("source", "").endswith("(random)")
         else ()
     )
-    return (*made_up, *(f"{run.name}: {remark}" for run in runs for remark in of_run(run)))
+    return (*report.notes, *made_up, *(f"{run.name}: {remark}" for run in runs for remark in of_run(run)))
 
 
 def of_run(run: Run) -> Iterator[str]:
@@ -35,14 +36,17 @@ def of_run(run: Run) -> Iterator[str]:
         kinds = ", ".join(f"{code} {count:,}" for code, count in run.failed.items() if count)
         every = failed + run.completed
         yield f"{failed:,} of {every:,} requests failed ({percent(failed / every)}): {kinds}"
-    if run.latency.count < FEW:
+    if run.counted and run.counted.cached:
+        yield f"{run.counted.cached:,} of {run.counted.requests:,} answers came from the server's cache, they were not computed"
+    if 0 < run.latency.count < FEW:
         yield f"{run.latency.count:,} requests are too few for p99: it is the slowest of them"
 
 
 def _is_probe(run: Run) -> bool:
-    """A rate that was too much, as a search must find one."""
-    tail = run.latency.percentiles.get("99")
-    return run.scenario == SEARCHED and not run.valid and bool(run.latency_limit) and (tail or 0.0) > (run.latency_limit or 0.0)
+    """A rate that was too much for the server, as a search must find one."""
+    if run.scenario != SEARCHED or run.valid or GENERATOR in run.problem or not run.latency_limit:
+        return False
+    return (run.latency.percentiles.get("99") or 0.0) > run.latency_limit
 
 
 def trusted(run: Run) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from triptych_bench.load.arrivals import poisson
@@ -38,6 +38,7 @@ class Trial:
     clocks: list[Moment] = field(default_factory=list)  # at the begin of each window, and at the end of the last
     counted: Counted | None = None
     counters: Mapping[str, float] = field(default_factory=dict)
+    interrupted: bool = False
 
     def cost(self, span: Span) -> Cost:
         """Of the generator, between the clocks that are nearest to the span's ends."""
@@ -72,11 +73,15 @@ class Bench:
     ) -> None:
         self.plan = plan
         self.progress = progress
-        self.interrupted = False
         self._tick_seconds = min(TICK_SECONDS, plan.window / 5)
         self._kept: list[tuple[Run, Sequence[Batch], Log]] = []  # where answers are kept
         self._target, self._interrupt = target, interrupt
         self._meter, self._counting, self._keeps = meter, counting, keeps
+
+    @property
+    def interrupted(self) -> bool:
+        """The user has had enough: no other load is to begin."""
+        return self._interrupt.is_set
 
     async def closed(self, load: Load, batches: Sequence[Batch], *, most_windows: int | None = None) -> Run:
         """A closed loop with `load.concurrency` callers, until three windows agree or there were the most (the plan's)."""
@@ -92,7 +97,7 @@ class Bench:
                     settled = is_steady(windows, self.plan.tolerance)
                     self.progress(_line(load.name, windows[-1]))
             except StoppedError:
-                self.interrupted = True
+                trial.interrupted = True
             span = self._span(trial, windows)
         return self._run(load, batches, trial, span, steady=settled)
 
@@ -119,7 +124,7 @@ class Bench:
                 while not arrived.complete and not arrived.hopeless:
                     await self._tick(trial)
             except StoppedError:
-                self.interrupted = True
+                trial.interrupted = True
             trial.clocks.append(Moment.now())
             span = Span(span.start, min(span.end, trial.clocks[-1].wall))
         return self._run(load, batches, trial, span, steady=arrived.complete and arrived.keeps_up(span, self.plan.tolerance))
@@ -134,11 +139,11 @@ class Bench:
                 while trial.loop.busy:
                     await self._tick(trial)
             except StoppedError:
-                self.interrupted = True
+                trial.interrupted = True
             trial.clocks.append(Moment.now())
             last = max((record.received for record in trial.log.records), default=trial.clocks[-1].wall)
         # The end of a span is not in it.
-        return self._run(load, batches, trial, Span(start, last + 1e-9), steady=not self.interrupted)
+        return self._run(load, batches, trial, Span(start, last + 1e-9), steady=not trial.interrupted)
 
     def log_of(self, run: Run) -> tuple[Sequence[Batch], Log]:
         """Of a run that was measured here, and what it sent; whoever has judged it since has left its latencies alone."""
@@ -150,8 +155,12 @@ class Bench:
 
     @asynccontextmanager
     async def _trial(self, batches: Sequence[Batch]) -> AsyncIterator[Trial]:
-        """Nothing is under way when it is left; the server is asked for its counters before and after."""
-        before = await self._counting.ask() if self._counting else None
+        """Nothing is under way when it is left; the server is asked for its counters before and after.
+
+        Raises:
+            StoppedError: it came before the load.
+        """
+        before = await self._interrupt.unless(self._counting.ask()) if self._counting else None
         log = Log(self._keeps)
         trial = Trial(log, Loop(self._target, Feed(batches, self.plan.seed), log), Watch(self._meter))
         await trial.watch.start()
@@ -161,18 +170,19 @@ class Bench:
         finally:
             await trial.loop.stop(drain=False)
             await trial.watch.stop()
-        if self._counting and before is not None and not self.interrupted:
-            trial.counters = await self._counting.since(before)
+        if self._counting and before is not None and not trial.interrupted:
+            with suppress(StoppedError):  # of the run itself there is all
+                trial.counters = await self._interrupt.unless(self._counting.since(before))
             trial.counted = counted_of(self._counting.source, trial.counters, log) if trial.counters else None
 
     async def _drain(self, trial: Trial) -> None:
         """Wait for what is under way, unless the user has had enough of waiting."""
-        draining = asyncio.create_task(trial.loop.stop(drain=not self.interrupted))
+        draining = asyncio.create_task(trial.loop.stop(drain=not trial.interrupted))
         try:
             while not draining.done():
-                await (asyncio if self.interrupted else self._interrupt).sleep(self._tick_seconds)
+                await (asyncio if trial.interrupted else self._interrupt).sleep(self._tick_seconds)
         except StoppedError:
-            self.interrupted = True
+            trial.interrupted = True
             await trial.loop.stop(drain=False)
         await draining
 
@@ -205,15 +215,15 @@ class Bench:
         """The last three windows; of an interrupted run all of them, with the one that was cut short."""
         trial.clocks.append(Moment.now())
         now = trial.clocks[-1].wall
-        if not self.interrupted:
+        if not trial.interrupted:
             return Span(windows[-WINDOWS:][0].span.start, windows[-1].span.end)
         return Span(windows[0].span.start if windows else trial.log.started, now)
 
     def _run(self, load: Load, batches: Sequence[Batch], trial: Trial, span: Span, *, steady: bool) -> Run:
-        problems = (INTERRUPTED,) if self.interrupted else () if steady else (self._unsettled(load),)
+        problems = (INTERRUPTED,) if trial.interrupted else () if steady else (self._unsettled(load),)
         seen = Observed(
             span=span,
-            steady=steady and not self.interrupted,
+            steady=steady and not trial.interrupted,
             cost=trial.cost(span),
             resources=trial.watch.used(span),
             counted=trial.counted,
@@ -233,6 +243,8 @@ class Bench:
 
 
 def _summary(run: Run) -> str:
+    if not run.latency.count:
+        return f"{run.name}: done, no request was answered"
     p50, p99 = (1_000 * run.latency.percentiles[percent] for percent in ("50", "99"))
     cost = f", {1_000 * run.generator.cpu_per_request:.2f} ms of CPU a request in the load generator" if run.generator else ""
     return f"{run.name}: done, {run.request_rate:.1f} requests/s, p50 {p50:.1f} ms, p99 {p99:.1f} ms{cost}"

@@ -20,7 +20,7 @@ class Counting:
         self.source = "ModelStatistics"
 
     async def ask(self) -> Counters | None:
-        """None: the server says nothing."""
+        """None: the server says nothing, or is there no more."""
         if self._meter is not None:
             try:
                 counters = counters_of(await self._meter.page(), self._model)
@@ -29,7 +29,10 @@ class Counting:
             if counters is not None:
                 self.source = self._meter.source
                 return counters
-        return await self._target.stats()
+        try:
+            return await self._target.stats()
+        except TargetError:
+            return None
 
     async def since(self, before: Counters) -> Mapping[str, float]:
         """What came on top; empty where the server has begun anew, or says nothing any more."""

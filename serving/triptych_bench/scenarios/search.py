@@ -16,7 +16,7 @@ class Search:
     def __init__(self, capacity: float, resolution: float) -> None:
         self._least = LEAST * capacity
         self._resolution = resolution
-        self._failed: float | None = None
+        self.failed: float | None = None  # the lowest that did not pass
         self.found = 0.0  # the highest that passed
         self.rate = FIRST * capacity  # to try next
         self._doubted = False
@@ -24,23 +24,23 @@ class Search:
     def learn(self, passed: bool) -> None:
         """What became of `rate`."""
         if passed and self._doubted:
-            self._failed = None
+            self.failed = None
         self._doubted = False
         if passed:
             self.found = max(self.found, self.rate)
         else:
-            self._failed = self.rate if self._failed is None else min(self._failed, self.rate)
-        self.rate = self.found * GROWTH if self._failed is None else (self.found + self._failed) / 2
+            self.failed = self.rate if self.failed is None else min(self.failed, self.rate)
+        self.rate = self.found * GROWTH if self.failed is None else (self.found + self.failed) / 2
 
     def doubt(self) -> None:
         """Try the lowest rate that failed once more: one bad moment of the machine must not end the search far below."""
-        if self._failed is not None:
+        if self.failed is not None:
             self._doubted = True
-            self.rate = self._failed
+            self.rate = self.failed
 
     @property
     def over(self) -> bool:
         """Near enough, or there is no rate that passes."""
-        if self._failed is None:
+        if self.failed is None:
             return False
-        return self._failed - self.found <= self._resolution * self._failed or self._failed < self._least
+        return self.failed - self.found <= self._resolution * self.failed or self.failed < self._least

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from triptych_bench.load.feed import Batch
 from triptych_bench.measure.confidence import confidence_within
-from triptych_bench.measure.run import LATE, Load
+from triptych_bench.measure.run import GENERATOR, LATE, Load
 from triptych_bench.measure.steady import WINDOWS
 from triptych_bench.results import Run
 from triptych_bench.scenarios.bench import NOT_KEPT_UP, Bench
@@ -18,6 +18,7 @@ CONFIRMATIONS = 6
 STEP_BACK = 0.96  # after a confirmation that failed
 ALLOWED = 0.01
 AGAIN, CONFIRMING = 1_000, 2_000  # added to the seed: other arrivals
+LIMITED = f"{GENERATOR} was the limit: the server may do more than this"
 
 
 async def at_rates(bench: Bench, batches: Sequence[Batch], rates: Sequence[float], done: Done) -> Headline:
@@ -34,11 +35,13 @@ async def at_rates(bench: Bench, batches: Sequence[Batch], rates: Sequence[float
 
 async def highest_rate(bench: Bench, batches: Sequence[Batch], done: Done) -> Headline:
     """Bisection, then a longer run with other arrivals that must confirm what was found."""
-    capacity = await _capacity(bench, batches)
+    pilot = await _capacity(bench, batches)
+    capacity = pilot.request_rate
     if bench.interrupted or not capacity:
         return {}
     bench.progress(f"about {capacity:.1f} requests/s with {CAPACITY_CALLERS} at once: the search begins there")
     search = Search(capacity, bench.plan.resolution)
+    problems: dict[float | None, str] = {}  # of rates that failed
     for probe in range(bench.plan.most_probes):
         doubted = search.over
         if doubted:
@@ -49,34 +52,40 @@ async def highest_rate(bench: Bench, batches: Sequence[Batch], done: Done) -> He
             run = await _at(bench, batches, search.rate, seed=bench.plan.seed + AGAIN + probe)
         done(run)
         bench.progress(_verdict(run))
+        problems[search.rate] = run.problem
         search.learn(run.valid)
         if bench.interrupted or (doubted and not run.valid):
             break
-    return await _confirm(bench, batches, search.found, done)
+    limited = GENERATOR in pilot.problem or GENERATOR in problems.get(search.failed, "")
+    return await _confirm(bench, batches, search.found, done, limited)
 
 
-async def _confirm(bench: Bench, batches: Sequence[Batch], rate: float, done: Done) -> Headline:
-    """Of the rates that pass a search the luckiest is taken, so it has to pass again."""
+async def _confirm(bench: Bench, batches: Sequence[Batch], rate: float, done: Done, limited: bool) -> Headline:
+    """Of the rates that pass a search the luckiest is taken, so it has to pass again.
+
+    Args:
+        limited: by the generator, not by the server.
+    """
     for attempt in range(CONFIRMATIONS if rate else 0):
         if bench.interrupted:
             return {}
         seconds = 2 * bench.open_seconds(rate)
         run = await _at(bench, batches, rate, name="confirmed", seconds=seconds, seed=bench.plan.seed + CONFIRMING + attempt)
         if run.valid:
-            done(run)
+            done(replace(run, problem=LIMITED) if limited else run)
             scheduled = run.completed / run.seconds  # what the rate came to by chance, as MLPerf's scheduled samples a second
             return {"max_rate": scheduled, "p99_seconds": run.latency.percentiles["99"], "confidence": _confidence(run)}
         done(replace(run, name=f"not confirmed {rate:.1f}/s"))
         bench.progress(_verdict(run))
+        limited = limited or GENERATOR in run.problem
         rate *= STEP_BACK
     return {"max_rate": 0.0}
 
 
-async def _capacity(bench: Bench, batches: Sequence[Batch]) -> float:
-    """Requests a second of a server that always has enough to do: roughly, for the search to begin with."""
+async def _capacity(bench: Bench, batches: Sequence[Batch]) -> Run:
+    """Of a server that always has enough to do: what it does a second, roughly, is where the search begins."""
     load = Load(name="capacity", scenario=SCENARIO, concurrency=CAPACITY_CALLERS)
-    run = await bench.closed(load, batches, most_windows=WINDOWS)
-    return run.request_rate
+    return await bench.closed(load, batches, most_windows=WINDOWS)
 
 
 async def _at(

@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 
 from triptych_bench.server.watch import Look
 from triptych_bench.target import Counters, TargetError
@@ -17,7 +18,7 @@ LARGEST_BYTES = 64 << 20
 LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?$")
 LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 CPU, MEMORY = "process_cpu_seconds_total", "process_resident_memory_bytes"
-REQUESTS = "triptych_e2e_request_latency_seconds"
+REQUESTS, CACHED = "triptych_e2e_request_latency_seconds", "triptych_cache_hits_total"
 STAGES = {
     "queue": ("queue",),
     "preprocess": ("preprocess",),
@@ -59,7 +60,8 @@ def counters_of(page: list[Metric], model: str) -> Counters | None:
         stage: math.fsum(total(f"triptych_request_{name}_time_seconds_sum") for name in names)
         for stage, names in STAGES.items()
     }
-    return {"requests": total(f"{REQUESTS}_count"), "total": total(f"{REQUESTS}_sum"), **stages}
+    requests, seconds = total(f"{REQUESTS}_count"), total(f"{REQUESTS}_sum")
+    return {"requests": requests, "total": seconds, "cached": total(CACHED), **stages}
 
 
 class MetricsMeter:
@@ -80,6 +82,8 @@ class MetricsMeter:
             return read_page(await asyncio.to_thread(_fetch, self.source))
         except (OSError, ValueError) as error:
             raise TargetError(f"{self.source}: no metrics there: {error}") from error
+        except HTTPException as error:
+            raise TargetError(f"{self.source}: what answers there does not speak HTTP: {error!r}") from error
 
     async def look(self) -> Look | None:
         """A page that fails is left out."""

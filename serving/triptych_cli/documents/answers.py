@@ -59,15 +59,15 @@ class Answers:
         """
         if not self._new:
             return
-        rows = [self._row(ask, answer) for ask, answer in self._new]
+        origin = self._origin
+        rows = [
+            (origin, ask.aligned, ask.prefix, ask.text, answer.text, answer.truncated, _packed(answer))
+            for ask, answer in self._new
+        ]
         with self._database.transaction() as connection:
             connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         self._unknown -= len(rows)
         self._new.clear()
-
-    def _row(self, ask: Ask, answer: Answer) -> tuple[object, ...]:
-        alignment = pack(answer.alignment) if answer.alignment else None
-        return self._origin, ask.aligned, ask.prefix, ask.text, answer.text, answer.truncated, alignment
 
     def _find(self, aligned: bool, prefix: str, texts: Sequence[str]) -> Iterator[tuple[str, Answer]]:
         for start in range(0, len(texts), AT_ONCE):
@@ -81,3 +81,7 @@ class Answers:
 
 def _kind(ask: Ask) -> tuple[bool, str]:
     return ask.aligned, ask.prefix
+
+
+def _packed(answer: Answer) -> bytes | None:
+    return pack(answer.alignment) if answer.alignment else None

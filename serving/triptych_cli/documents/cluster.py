@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOCAL, RAY = "local", "ray"
 # Flags of jobs in this process.
-ONLY_LOCAL = {"server", "memories", "journal", "bilingual", "copy_others", "overwrite", "fail_fast", "dry_run", "concurrency"}
+ONLY_LOCAL = {"server", "memories", "journal", "bilingual", "copy_others", "fail_fast", "dry_run", "concurrency"}
 ONLY_LOCAL |= {"server_wait_secs", "encoding", "header", "keys", "skip_keys", "wrapped", "retranslate", "mark_fuzzy"}
 ENDINGS = (".parquet", ".jsonl", ".ndjson", ".txt", ".text")
 SHOWN = 20  # findings on the terminal
@@ -82,7 +82,7 @@ def run_tables(found: Sequence[Found], out: Path, request: Request, texts: Texts
         request: which model, and how it decodes.
         texts: what of them is translated.
         cluster: how the job runs there.
-        running: `report` and `progress` are looked at.
+        running: `overwrite`, `report` and `progress` are looked at.
 
     Raises:
         click.UsageError: there is more than one column.
@@ -92,9 +92,9 @@ def run_tables(found: Sequence[Found], out: Path, request: Request, texts: Texts
     needs("ray.data", "ray")
     from triptych_ray.tables.job import run
 
-    options = _table_options(found, out, request, texts, cluster)
+    options = _table_options(found, out, request, texts, cluster, running.overwrite)
     shows = sys.stderr.isatty() if running.progress is None else running.progress
-    size = sum(each.source.stat().st_size for each in found)
+    size = sum(each.size for each in found)
     progress = Progress(sys.stderr if shows else None, len(found), size)
     try:
         report = run(options, _showing(progress, size))
@@ -103,7 +103,9 @@ def run_tables(found: Sequence[Found], out: Path, request: Request, texts: Texts
     return _tell(report, running.report)
 
 
-def _table_options(found: Sequence[Found], out: Path, request: Request, texts: Texts, cluster: Cluster) -> "TableOptions":
+def _table_options(
+    found: Sequence[Found], out: Path, request: Request, texts: Texts, cluster: Cluster, overwrite: bool
+) -> "TableOptions":
     from triptych_ray.tables.options import TableOptions
 
     if len(texts.columns) > 1:
@@ -119,6 +121,7 @@ def _table_options(found: Sequence[Found], out: Path, request: Request, texts: T
             workers=cluster.workers,
             cpus=cluster.worker_cpus,
             address=cluster.ray_address,
+            overwrite=overwrite,
             rules=texts.rules,
             request=replace(request, models=request.models.absolute() if request.models else None),
         )
@@ -143,7 +146,8 @@ def _tell(report: "TableReport", path: Path | None) -> int:
     errors = [(file, finding) for file, finding in findings if finding["severity"] == "error"]
     if path:
         told = {"version": 1, "tool": f"triptych {__version__}", "complete": not report.failed, **asdict(report)}
-        write_whole(path, json.dumps(told, ensure_ascii=False, indent=2).encode() + b"\n")
+        # Half a surrogate pair is written as JSON's escape.
+        write_whole(path, json.dumps(told, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n")
     for file, problems in report.failed.items():
         click.echo(f"{file}: {problems[0]}", err=True)
     for file, finding in errors[:SHOWN]:

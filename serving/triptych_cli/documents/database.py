@@ -44,6 +44,7 @@ CREATE TABLE documents (
     source_digest TEXT NOT NULL,
     settings_digest TEXT NOT NULL,
     target_digest TEXT NOT NULL,
+    previous_digest TEXT NOT NULL,
     summary TEXT NOT NULL
 );
 """

@@ -1,7 +1,7 @@
 """How asks are decoded."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from triptych_cli.decoding import Decoding
@@ -16,4 +16,5 @@ def decoding_values(decoding: Decoding, asks: Sequence[Ask], aligned: bool) -> d
 
 def given(decoding: Decoding) -> dict[str, Any]:
     """The options that are not left to the model."""
-    return {name: value for name, value in asdict(decoding).items() if value not in (None, "", (), False)}
+    values = ((field, getattr(decoding, field.name)) for field in fields(decoding))
+    return {field.name: value for field, value in values if value != field.default}  # 0 is an option, too

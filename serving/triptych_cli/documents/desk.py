@@ -1,19 +1,20 @@
 """Opens documents when it is their turn, and puts their translations in place."""
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from triptych_cli.documents.bilingual import Bilingual
 from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.identity import digest
 from triptych_cli.documents.opened import Opened
-from triptych_cli.documents.records import Records
+from triptych_cli.documents.records import Records, digest_of
 from triptych_cli.documents.summary import State, Summary, failed
-from triptych_cli.documents.writing import write_whole
+from triptych_cli.documents.writing import read_blocks, write_whole
 from triptych_documents.errors import DamagedDocumentError, DocumentError
-from triptych_documents.format import Document, Kind, ReadOptions, open_format
+from triptych_documents.format import Kind, ReadOptions, open_format
 
 Done = TypeVar("Done")
 
@@ -72,68 +73,85 @@ class Desk:
         found = opened.found
         try:
             content = _checked(lambda: opened.document.render(opened.translations))
-            if self._rules.bilingual is not None:
-                self._write_pairs(found, opened, self._rules.bilingual)
             summary = _summary(opened, self._target(found))
-            self._put(found.name, opened.digest, content, summary)
+            self._check(found)
+            if self._rules.bilingual is not None:
+                pairs = self._pairs(opened, self._rules.bilingual)
+                self._put(self._pairs_file(found), opened.digest, found, pairs, {})
+            self._put(self._target(found), opened.digest, found, content, summary.values())
         except (DocumentError, OSError) as error:
-            summary = failed(found, str(self._target(found)), _problem(error))
+            summary = failed(found, str(self._target(found)), _problem(error, found))
         self._tell(summary, 0)
 
     def _read(self, found: Found) -> Opened | None:
         """None: nothing is to be done, or nothing can be."""
-        target, size = self._target(found), 0
         try:
-            data = found.source.read_bytes()
-            size, source_digest = len(data), digest(data)
-            done = self._done(found, source_digest)
-            if done is not None:
-                self._tell(done, size)
-            elif target.exists() and not self._rules.overwrites and not self._records.owns(found.name, target):
-                self._tell(failed(found, str(target), NOT_OURS), size)
-            elif found.kind is not None:
-                return Opened(found, source_digest, size, self._parse(found.kind, data))
-            else:
-                self._pass_on(found, source_digest, data)
+            if found.kind is not None:
+                return self._parse(found, found.kind)
+            self._pass_on(found)
         except (DocumentError, OSError) as error:
-            self._tell(failed(found, str(target), _problem(error)), size)
+            self._tell(failed(found, str(self._target(found)), _problem(error, found)), found.size)
         return None
 
-    def _done(self, found: Found, source_digest: str) -> Summary | None:
-        """What an earlier run made of it. Where something could not be translated, it is tried again."""
-        values = self._records.done(found.name, source_digest, self._target(found))
-        if values is None or not self._has_pairs(found):
+    def _parse(self, found: Found, kind: Kind) -> Opened | None:
+        data = found.source.read_bytes()
+        source_digest = digest(data)
+        if self._is_done(found, source_digest):
             return None
-        summary = Summary.of({**values, "state": State.UNCHANGED})
-        return None if summary.errors else summary
+        self._check(found)
+        document = _checked(lambda: open_format(kind).read(data, self._rules.options))
+        return Opened(found, source_digest, len(data), document)
 
-    def _parse(self, kind: Kind, data: bytes) -> Document:
-        return _checked(lambda: open_format(kind).read(data, self._rules.options))
-
-    def _pass_on(self, found: Found, source_digest: str, data: bytes) -> None:
-        """A file that no format reads."""
+    def _pass_on(self, found: Found) -> None:
+        """A file that no format reads. It may be larger than the memory."""
         target = self._target(found)
-        copies = self._rules.copies_others
-        summary = Summary(str(found.source), str(target), "", State.COPIED if copies else State.IGNORED)
-        if copies and not self._reads_only:
-            self._put(found.name, source_digest, data, summary)
-        self._tell(summary, len(data))
+        if not self._rules.copies_others:
+            self._tell(Summary(str(found.source), str(target), "", State.IGNORED), found.size)
+            return
+        source_digest = digest_of(found.source)
+        if self._is_done(found, source_digest):
+            return
+        self._check(found)
+        summary = Summary(str(found.source), str(target), "", State.COPIED)
+        if not self._reads_only:
+            self._put(target, source_digest, found, read_blocks(found.source), summary.values())
+        self._tell(summary, found.size)
 
-    def _put(self, name: str, source_digest: str, content: bytes, summary: Summary) -> None:
-        self._records.add(name, source_digest, digest(content), summary.values())
-        write_whole(self._rules.out / name, content)
+    def _is_done(self, found: Found, source_digest: str) -> bool:
+        """Tells what an earlier run made of it. Where something could not be translated, it is tried again."""
+        target = self._target(found)
+        values = self._records.done(target, source_digest, _format(found))
+        if values is None or not all(map(self._records.owns, self._files(found)[1:])):
+            return False
+        # The folders may have been moved, or named in another way.
+        own = {"source": str(found.source), "target": str(target), "state": State.UNCHANGED}
+        summary = Summary.of({**values, **own})
+        if summary.errors:
+            return False
+        self._tell(summary, found.size)
+        return True
 
-    def _write_pairs(self, found: Found, opened: Opened, bilingual: Bilingual) -> None:
+    def _check(self, found: Found) -> None:
+        """Raises FileExistsError: what would be replaced is not the job's."""
+        for file in self._files(found):
+            if not self._rules.overwrites and os.path.lexists(file) and not self._records.owns(file):
+                raise FileExistsError(NOT_OURS if file == self._target(found) else f"{file}: {NOT_OURS}")
+
+    def _put(
+        self, file: Path, source_digest: str, found: Found, content: bytes | Iterable[bytes], summary: Mapping[str, Any]
+    ) -> None:
+        write_whole(file, content, lambda target: self._records.add(file, source_digest, _format(found), target, summary))
+
+    def _pairs(self, opened: Opened, bilingual: Bilingual) -> bytes:
         options = self._rules.options
-        content = bilingual.write(opened.all_pairs, options.source_language, options.target_language)
-        write_whole(self._pairs_file(found, bilingual), content)
+        return _checked(lambda: bilingual.write(opened.all_pairs, options.source_language, options.target_language))
 
-    def _has_pairs(self, found: Found) -> bool:
-        bilingual = self._rules.bilingual
-        return bilingual is None or found.kind is None or self._pairs_file(found, bilingual).exists()
+    def _files(self, found: Found) -> list[Path]:
+        """That are written for it."""
+        return [self._target(found), *([self._pairs_file(found)] if found.kind and self._rules.bilingual else [])]
 
-    def _pairs_file(self, found: Found, bilingual: Bilingual) -> Path:
-        return self._rules.out / f"{found.name}{bilingual.suffix}"
+    def _pairs_file(self, found: Found) -> Path:
+        return self._rules.out / f"{found.name}{self._rules.bilingual.suffix if self._rules.bilingual else ''}"
 
     def _target(self, found: Found) -> Path:
         return self._rules.out / found.name
@@ -149,12 +167,16 @@ def _checked(action: Callable[[], Done]) -> Done:
         raise DamagedDocumentError(f"its format failed: {type(error).__name__}: {error}") from error
 
 
+def _format(found: Found) -> str:
+    return found.kind.name if found.kind else ""
+
+
 def _summary(opened: Opened, target: Path) -> Summary:
     units = opened.document.units
     return Summary(
         str(opened.found.source),
         str(target),
-        opened.found.kind.name if opened.found.kind else "",
+        _format(opened.found),
         State.TRANSLATED,
         len(units),
         sum(map(len, opened.pairs.values())),
@@ -163,7 +185,8 @@ def _summary(opened: Opened, target: Path) -> Summary:
     )
 
 
-def _problem(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+def _problem(error: Exception, found: Found) -> str:
+    """Without the name of the source, which goes before it."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}" if str(error.filename) != str(found.source) else str(error.strerror)
     return str(error)

@@ -22,6 +22,14 @@ class Found:
     name: str  # of its translation below the output folder, with forward slashes
     kind: Kind | None  # None: no format is known that reads it
 
+    @property
+    def size(self) -> int:
+        """Bytes; 0 of what cannot be looked at."""
+        try:
+            return self.source.stat().st_size
+        except OSError:
+            return 0
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -42,12 +50,21 @@ class Selection:
         return (not self.include or _matches(name, self.include)) and not _matches(name, self.exclude)
 
 
-def discover(paths: Sequence[Path], out: Path, selection: Selection, takes_others: bool = False) -> list[Found]:
+def discover(
+    paths: Sequence[Path], out: Path, selection: Selection, takes_others: bool = False, beside: str = ""
+) -> list[Found]:
     """Files as they are named, folders with all that is below them, in order of their names.
+
+    Args:
+        paths: that were named.
+        out: where translations go.
+        selection: which files of folders are meant, and what they are.
+        takes_others: files that no format reads are written, too.
+        beside: each document gets a second file, with this behind its name.
 
     Raises:
         UnknownFormatError: no format reads a file that was named, and others are not taken.
-        click.UsageError: two files would have one translation, or a translation would replace its source.
+        click.UsageError: two files would be written to one place, or a translation would replace its source.
     """
     for path in paths:
         if not path.is_dir() and not takes_others:
@@ -55,12 +72,22 @@ def discover(paths: Sequence[Path], out: Path, selection: Selection, takes_other
     found = [each for path in paths for each in _walk(path, out, selection)]
     taken: dict[str, Path] = {}
     for each in found:
-        other = taken.setdefault(each.name, each.source)
-        if not _same(other, each.source):
-            raise click.UsageError(f"{other} and {each.source} would both become {out / each.name}")
-        if _same(out / each.name, each.source):
-            raise click.UsageError(f"{each.source} would be replaced by its own translation; choose another --out")
-    return list({each.name: each for each in found}.values())
+        for name in _written(each, takes_others, beside):
+            other = taken.setdefault(name, each.source)
+            if not _same(other, each.source):
+                raise click.UsageError(f"{other} and {each.source} would both become {out / name}")
+            if _same(out / name, each.source):
+                raise click.UsageError(f"{each.source} would be replaced by its own translation; choose another --out")
+    unique = {each.name if each.name in taken else str(each.source): each for each in found}
+    return list(unique.values())
+
+
+def _written(found: Found, takes_others: bool, beside: str) -> Iterator[str]:
+    """Names of files below the output folder."""
+    if found.kind is not None or takes_others:
+        yield found.name
+    if found.kind is not None and beside:
+        yield found.name + beside
 
 
 def _walk(path: Path, out: Path, selection: Selection) -> Iterator[Found]:

@@ -106,11 +106,10 @@ class Driver:
         return fed
 
     def _add(self, place: Place, unit: Unit) -> list[Ask]:
-        known = None if unit.codes else self._human.find(unit.text)
-        if known is None:
+        if (text := unit.plain) is None or (known := self._human.find(text)) is None:
             return self._work.add(place, unit)
         self.counts.human += 1
-        self._put(place, Done(place, unit, (known,), (Pair(unit.text, known),), ()))
+        self._put(place, Done(place, unit, (known,), (Pair(text, known),), ()))
         return []
 
     def _ask(self, asks: list[Ask]) -> None:

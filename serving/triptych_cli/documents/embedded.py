@@ -5,8 +5,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
@@ -16,22 +14,27 @@ from triptych_cli.documents.identity import Identity, digest
 from triptych_cli.documents.translating import Outcome
 from triptych_cli.embedded import as_backend_errors, open_registry
 from triptych_documents.asking import Alignment, Answer, Ask, Refusal
+from triptych_serving.admission import QueueLimits, with_queue
 from triptych_serving.assembling import Output, Prepared, PreparedText
 from triptych_serving.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, ServingError, UnavailableError
 from triptych_serving.languagepair import SOURCE, TARGET
 from triptych_serving.languages import UNDETERMINED, choose_language
-from triptych_serving.manifest import FILE_NAME, TRANSLATION
+from triptych_serving.manifest import FILE_NAME, TRANSLATION, TranslationManifest
 from triptych_serving.options import DecodingOptions
 from triptych_serving.processor import usable_cpus
 from triptych_serving.registry import Registry, Wish
+from triptych_serving.repository import Entry
 from triptych_serving.row import Call, Listener, Row
+from triptych_serving.scheduler import SchedulerLimits
 from triptych_serving.translator import Translator, TranslatorOptions
 
 WAITING_ROWS = 8  # for each that runs: they wait in the engine's queue while this thread reads and writes documents
 ENOUGH_ROWS = 2  # for each that runs: with so many outcomes they are looked at, as a few at a time cost more
 TAIL = 4  # where fewer asks are left than that, one in so many is enough
-SWITCH_SECONDS = 0.0005  # an engine's thread waits no longer for this one between two steps
+SWITCH_SECONDS = 0.0001  # an engine's thread waits no longer for this one between two steps
+# The queue is this job's own, and holds a window at most; with many CPUs that is more than a server lets wait.
+BOUNDLESS = QueueLimits(waiting_rows=sys.maxsize, waiting_tokens=sys.maxsize, waiting_calls=sys.maxsize)
 
 
 class EmbeddedTranslating:
@@ -45,7 +48,7 @@ class EmbeddedTranslating:
 
     def __init__(self, request: Request, repository: Path, workers: int | None = None) -> None:
         self._request, self._repository = request, repository
-        self._engine = EngineOptions(workers=workers or usable_cpus())
+        self._engine = EngineOptions(workers=workers or usable_cpus(), limits=with_queue(SchedulerLimits(), BOUNDLESS))
 
     def __enter__(self) -> Self:
         request = self._request
@@ -54,7 +57,7 @@ class EmbeddedTranslating:
         with as_backend_errors():
             self._registry: Registry = open_registry(self._repository, options, request.model, TRANSLATION)
             self.translator = self._registry.find(wish)
-            self._identity = _identity(self.translator, request, self._folder)
+            self._identity = identity_of(self._entry, self.translator.precision, self.translator.manifest, request)
         self._asking = EngineAsking(self.translator, request, options.engine.workers * options.engine.slots)
         self._switch_seconds = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -79,12 +82,14 @@ class EmbeddedTranslating:
         return self._asking.take(patience_seconds)
 
     @property
-    def _folder(self) -> Path:
-        return self._registry.default(self.translator.name, str(self.translator.version)).entry.folder
+    def _entry(self) -> Entry:
+        return self._registry.default(self.translator.name, str(self.translator.version)).entry
 
 
 class EngineAsking:
     """Each ask is a call of its own: it ends by itself, in the order of the queue, and its place is filled again at once.
+
+    Any number may be submitted: the engine gets a window of them, the others wait here.
 
     Args:
         translator: its engine works for nobody else.
@@ -96,6 +101,8 @@ class EngineAsking:
         self._translator = translator
         self._languages = request.source_language, request.target_language
         self._decoding = request.decoding
+        self._waiting: deque[Ask] = deque()
+        self._busy = 0  # the engine has them, or has ended them since the last `take`
         self._ended: deque[_Asked] = deque()
         self._refused: list[Outcome] = []
         self._news = threading.Event()
@@ -106,9 +113,8 @@ class EngineAsking:
     def submit(self, asks: Sequence[Ask]) -> None:
         """See Translating."""
         self._left += len(asks)
-        for aligned, some in groupby(sorted(asks, key=attrgetter("aligned")), attrgetter("aligned")):
-            # Rows of about one length are encoded together: less of it is padding.
-            self._submit(sorted(some, key=_length), aligned)
+        self._waiting.extend(sorted(asks, key=_order))
+        self._feed()
 
     def take(self, patience_seconds: float) -> list[Outcome]:
         """See Translating."""
@@ -117,17 +123,28 @@ class EngineAsking:
             if not self._is_enough:  # still: none has ended since
                 self._news.wait(patience_seconds)
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        self._busy -= len(ended)
+        self._feed()
         outcomes, self._refused = self._refused, []
         outcomes += self._read([one for one in ended if one.call.error is None])
         outcomes += [(one.ask, _refusal(one.call.error)) for one in ended if one.call.error is not None]
         self._left -= len(outcomes)
         return outcomes
 
+    def _feed(self) -> None:
+        """Fill the window; a few at a time cost more."""
+        while self._waiting and (room := self.window - self._busy) >= min(self._most, len(self._waiting)):
+            asks = [self._waiting.popleft()]
+            while self._waiting and len(asks) < room and self._waiting[0].aligned == asks[0].aligned:
+                asks.append(self._waiting.popleft())
+            self._submit(asks, asks[0].aligned)
+
     def _submit(self, asks: list[Ask], aligned: bool) -> None:
         for ask, text in zip(asks, self._prepare(asks, aligned), strict=True):
             asked = _Asked(ask, text, self)
             with as_backend_errors():
                 self._translator.engine.submit(asked.call)
+            self._busy += 1
 
     def _prepare(self, asks: list[Ask], aligned: bool) -> Sequence[PreparedText]:
         """Asks that the model cannot take leave the list."""
@@ -193,8 +210,18 @@ def _index(error: InvalidInputError) -> int:
     return int(match[1])
 
 
-def _identity(translator: Translator, request: Request, folder: Path) -> Identity:
-    manifest = translator.manifest
+def identity_of(entry: Entry, precision: str, manifest: TranslationManifest, request: Request) -> Identity:
+    """What a model answers when it is asked so.
+
+    Args:
+        entry: where it lies.
+        precision: of its graphs.
+        manifest: its own.
+        request: languages, and how it decodes.
+
+    Raises:
+        InvalidInputError: a language is none of the model's, or missing where it has several.
+    """
     languages = (
         choose_language(request.source_language, manifest.source_languages, SOURCE),
         choose_language(request.target_language, manifest.target_languages, TARGET),
@@ -202,10 +229,10 @@ def _identity(translator: Translator, request: Request, folder: Path) -> Identit
     asked = request.source_language, request.target_language
     source, target = (own if own != UNDETERMINED else code for own, code in zip(languages, asked, strict=True))
     return Identity(
-        translator.name,
-        str(translator.version),
-        translator.precision,
-        digest((folder / FILE_NAME).read_bytes()),
+        entry.name,
+        str(entry.version),
+        precision,
+        digest((entry.folder / FILE_NAME).read_bytes()),
         source,
         target,
         given(request.decoding),
@@ -231,5 +258,6 @@ def _refusal(error: ServingError | None) -> Refusal:
     return Refusal(str(error))
 
 
-def _length(ask: Ask) -> int:
-    return len(ask.text)
+def _order(ask: Ask) -> tuple[bool, int]:
+    """Rows of about one length are encoded together: less of it is padding."""
+    return ask.aligned, len(ask.text)

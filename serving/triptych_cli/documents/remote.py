@@ -40,7 +40,7 @@ class Sent:
     """A call that has ended."""
 
     asks: tuple[Ask, ...]
-    result: Sequence[Translation] | TriptychClientError
+    result: Sequence[Translation] | Exception
 
 
 class RemoteTranslating:
@@ -141,22 +141,27 @@ class RemoteTranslating:
             self._pool.submit(self._call, self._todo.popleft())
 
     def _call(self, asks: tuple[Ask, ...]) -> None:
-        """In a thread of its own."""
+        """In a thread of its own. However it ends, `take` hears of it."""
+        try:
+            self._ended.put(Sent(asks, self._translate(asks)))
+        except Exception as error:
+            self._ended.put(Sent(asks, error))
+
+    def _translate(self, asks: tuple[Ask, ...]) -> Sequence[Translation]:
         values = decoding_values(self._request.decoding, asks, asks[0].aligned)
         options = DecodingOptions(**values, split_sentences=SplitSentences.OFF)
-        try:
-            texts = [ask.text for ask in asks]
-            found = self._client.translate_many(texts, options=options, **self._arguments)
-            self._ended.put(Sent(asks, found.translations))
-        except TriptychClientError as error:
-            self._ended.put(Sent(asks, error))
+        return self._client.translate_many([ask.text for ask in asks], options=options, **self._arguments).translations
 
     def _settle(self, sent: Sent) -> list[Outcome]:
         self._under_way -= 1
-        if not isinstance(sent.result, TriptychClientError):
-            self._pressure.succeeded()
-            return [(ask, _answer(ask, found)) for ask, found in zip(sent.asks, sent.result, strict=True)]
-        return self._failed(sent.asks, sent.result)
+        if isinstance(sent.result, TriptychClientError):
+            return self._failed(sent.asks, sent.result)
+        if isinstance(sent.result, UnicodeError):  # half a surrogate pair cannot be sent
+            return self._narrowed(sent.asks, sent.result)
+        if isinstance(sent.result, Exception):
+            raise BackendError(f"{type(sent.result).__name__}: {sent.result}") from sent.result
+        self._pressure.succeeded()
+        return [(ask, _answer(ask, found)) for ask, found in zip(sent.asks, sent.result, strict=True)]
 
     def _failed(self, asks: tuple[Ask, ...], error: TriptychClientError) -> list[Outcome]:
         if is_transient(error):
@@ -169,6 +174,10 @@ class RemoteTranslating:
             return [(asks[index], Refusal(problem)) for index, problem in faults.items()]
         if not isinstance(error, ServerError | DeadlineExceededError):
             raise BackendError(str(error)) from error
+        return self._narrowed(asks, error)
+
+    def _narrowed(self, asks: tuple[Ask, ...], error: Exception) -> list[Outcome]:
+        """One of the asks is the cause: each half is sent by itself."""
         if len(asks) == 1:
             return [(asks[0], Refusal(str(error)))]
         self._todo.extendleft((asks[len(asks) // 2 :], asks[: len(asks) // 2]))

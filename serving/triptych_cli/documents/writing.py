@@ -1,26 +1,44 @@
 """Files that appear whole or not at all."""
 
+import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 UNFINISHED = ".{}.unfinished"  # a killed process leaves it; the next run takes the same name
+BLOCK = 1 << 20
 
 
-def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
+def write_whole(path: Path, content: bytes | Iterable[bytes], ready: Callable[[str], None] = lambda _: None) -> None:
     """Write a file beside its place, then put it there: whoever looks finds the old content or the new.
 
     Args:
         path: its place; the folder is made where it is missing.
         content: whole, or in pieces.
+        ready: called with the SHA-256 of all of it before it is put there.
 
     Raises:
         OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(UNFINISHED.format(path.name))
+    hashed = hashlib.sha256()
     with open(unfinished, "wb") as file:
-        file.writelines([content] if isinstance(content, bytes) else content)
+        for piece in [content] if isinstance(content, bytes) else content:
+            file.write(piece)
+            hashed.update(piece)
         file.flush()
         os.fsync(file.fileno())
+    ready(hashed.hexdigest())
     unfinished.replace(path)
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """A file, which may be larger than the memory.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            yield block

@@ -114,6 +114,8 @@ def pieces_of(parts: Sequence[Part]) -> tuple[Piece, ...]:
 
 def spaced(text: str) -> str:
     """Any run of soft white space as one space."""
+    if text.isprintable() and "  " not in text:  # as most are; quick to see
+        return text
     return _SPACES.sub(" ", text)
 
 

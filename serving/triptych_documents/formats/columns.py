@@ -6,31 +6,46 @@ from triptych_documents.errors import OptionError
 from triptych_documents.format import ReadOptions
 
 
+MAX_SHOWN = 100  # characters of a name, which every cell of its column would have
+
+
 class Columns:
     """What `columns` and `header` say of a table.
 
     Args:
         options: with both. Numbers count from 1; without any columns all are translated.
-        records: the table's.
+        first: record of the table.
 
     Raises:
-        OptionError: the table has no such column, or no header to look for a name in.
+        OptionError: the table has no column of such a name, or no header to look for one in.
     """
 
-    def __init__(self, options: ReadOptions, records: Sequence[Sequence[str]]) -> None:
+    def __init__(self, options: ReadOptions, first: Sequence[str]) -> None:
         names = [column for column in options.columns if not column.isdecimal()]
         self.header = bool(names) if options.header is None else options.header
-        self._names = [name.strip() for name in records[0]] if self.header and records else []
+        self._names = [name.strip() for name in first] if self.header else []
         if names and not self.header:
             raise OptionError("columns", f"{names[0]!r} is a name, and the table is said to have no header")
-        count = max(map(len, records), default=0)
         self._all = not options.columns
-        self._chosen = {number for column in options.columns for number in self._numbers(column, count)}
+        self._count = len(first)  # of columns, as far as the table is known
+        self._chosen = {number: column for column in options.columns for number in self._numbers(column)}
 
-    def _numbers(self, column: str, count: int) -> list[int]:
+    def count(self, cells: int) -> None:
+        """A record has so many."""
+        self._count = max(self._count, cells)
+
+    def check(self) -> None:
+        """At the table's end.
+
+        Raises:
+            OptionError: it has no column of such a number.
+        """
+        for number, column in self._chosen.items():
+            if not 1 <= number <= self._count:
+                raise OptionError("columns", f"there is no column {column}; the table has {self._count}")
+
+    def _numbers(self, column: str) -> list[int]:
         if column.isdecimal():
-            if not 1 <= int(column) <= count:
-                raise OptionError("columns", f"there is no column {column}; the table has {count}")
             return [int(column)]
         found = [number for number, name in enumerate(self._names, 1) if name == column.strip()]
         if not found:
@@ -43,4 +58,5 @@ class Columns:
 
     def name(self, number: int) -> str:
         """For people: as the header has it, or its number."""
-        return self._names[number - 1] if number <= len(self._names) and self._names[number - 1] else str(number)
+        name = self._names[number - 1] if number <= len(self._names) else ""
+        return name[:MAX_SHOWN] or str(number)

@@ -5,15 +5,16 @@ The standard library's reader says what the fields are; where they stand is foun
 
 import csv
 import re
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Literal
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
+from triptych_documents.formats.bounds import Bound
 from triptych_documents.formats.columns import Columns
 from triptych_documents.formats.textdocument import TextDocument
 from triptych_documents.spans import Lines, Span
@@ -22,6 +23,7 @@ from triptych_documents.unit import Piece, Unit
 _DELIMITERS = ",;\t"
 _UNWRITABLE = re.compile(r"[\t\r\n]+")  # without quotation marks
 _SNIFFED = 100  # records
+MAX_CELLS = 100_000  # of a record
 _HINT = re.compile(r"sep=([^\r\n])(?:\r\n|\n|\r)", re.IGNORECASE)  # Excel's
 
 
@@ -69,6 +71,7 @@ class Csv:
 
     def read(self, data: bytes, options: ReadOptions) -> TextDocument:
         """As Format says."""
+        Bound(options).check_marks(data)
         text, encoding = decode(data, options.encoding)
         hint = _HINT.match(text)
         dialect = Dialect(hint[1] if hint else sniffed(text))
@@ -92,17 +95,21 @@ def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect,
         DamagedDocumentError: quotes do not fit together.
         OptionError: there is no such column.
     """
-    lines = Lines(text)
-    records = list(_records(text, dialect, lines, start))
-    columns = Columns(options, [[cell.text for cell in record] for record in records])
+    lines, bound = Lines(text), Bound(options)
+    records = _records(text, dialect, lines, start)
+    first = next(records, None)
+    columns = Columns(options, [cell.text for cell in first or ()])
     units: list[Unit] = []
     places: list[_Place] = []
-    for record in records[columns.header :]:
+    for record in records if first is None or columns.header else chain((first,), records):
+        columns.count(len(record))
         for number, cell in enumerate(record, 1):
             if columns.takes(number) and cell.text.strip():
                 where = f"{lines.where(cell.span[0])}, column {columns.name(number)}"
                 units.append(Unit((cell.text,), where, keeps_space=True))
                 places.append(_Place(cell.span, dialect, cell.quotes))
+                bound.check(units)
+    columns.check()
     return TextDocument(text, encoding, units, places)
 
 
@@ -131,17 +138,43 @@ def is_quoted(text: str, delimiter: str) -> bool:
         return False
     lines = Lines(text)
     try:
-        rows = (text[at:end] for at, end in pairwise([*lines.starts, len(text)]))
-        deque(csv.reader(rows, delimiter=delimiter, strict=True), maxlen=0)
+        rows = _Rows(text, pairwise(chain(lines.starts, (len(text),))), delimiter)
+        for _ in csv.reader(rows, delimiter=delimiter, strict=True):
+            rows.cells = 0
     except csv.Error:
         return False
     return True
 
 
+class _Rows:
+    """Lines for a reader that says when it has a record of them. It would make cells of them, however many there are.
+
+    Raises:
+        DamagedDocumentError: there are too many in a record.
+    """
+
+    def __init__(self, text: str, spans: Iterable[Span], delimiter: str) -> None:
+        self._text, self._spans, self._delimiter = text, iter(spans), delimiter
+        self.cells = 0  # of the record, at most
+        self._line = 0
+
+    def __iter__(self) -> "_Rows":
+        return self
+
+    def __next__(self) -> str:
+        row = self._text[slice(*next(self._spans))]
+        self._line += 1
+        self.cells += row.count(self._delimiter)
+        if self.cells > MAX_CELLS:
+            raise DamagedDocumentError(f"a record has more than {MAX_CELLS:,} cells", f"line {self._line}")
+        return row
+
+
 def _records(text: str, dialect: Dialect, lines: Lines, start: int) -> Iterator[list[Cell]]:
     spans = [(at, end) for at, end in pairwise([*lines.starts, len(text)]) if at >= start and end > at]
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quoted else csv.QUOTE_NONE
-    reader = csv.reader((text[at:end] for at, end in spans), delimiter=dialect.delimiter, strict=True, quoting=quoting)
+    rows = _Rows(text, spans, dialect.delimiter)
+    reader = csv.reader(rows, delimiter=dialect.delimiter, strict=True, quoting=quoting)
     done = 0
     try:
         for fields in reader:
@@ -149,6 +182,7 @@ def _records(text: str, dialect: Dialect, lines: Lines, start: int) -> Iterator[
             if fields and [cell.text for cell in cells] != fields:
                 raise DamagedDocumentError("its quotation marks do not fit together", lines.where(spans[done][0]))
             done = reader.line_num
+            rows.cells = 0
             yield cells
     except csv.Error as error:
         raise DamagedDocumentError(f"it is not CSV: {error}", lines.where(spans[min(done, len(spans) - 1)][0])) from None

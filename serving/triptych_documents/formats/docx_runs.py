@@ -21,7 +21,7 @@ _SHOWN = {"w:tab": "\t", "w:ptab": "\t", "w:br": "\n", "w:cr": "\n"}
 _HYPHEN = "\u2011"  # that does not break; Word has an element for it, as fonts may lack it
 _PROPERTIES = {"w:pPr", "w:rPr", "w:smartTagPr", "w:customXmlPr", "w:sdtPr", "w:sdtEndPr", "w:rubyPr"}
 _SPACE = " \t\r\n"
-_LINE_END = re.compile(r"[ \t]*[\r\n]\s*")
+_LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n]\s*")  # begins once in a run of spaces
 
 
 class Paragraphs:

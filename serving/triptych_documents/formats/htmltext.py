@@ -32,7 +32,10 @@ _MEANT = {
 _SPACE = re.compile(
     r"[ \t\n\r\f]+|&(?:Tab;|NewLine;|(?:#0*(?:9|10|12|13|32)(?![0-9])|#[xX]0*(?:9|[aAcCdD]|20)(?![0-9A-Fa-f]));?)"
 )
-_BRACE = re.compile(r"\{(?=[{%#]|$)")
+# Braces that are written in references, and so begin no templating: of any kind, of {{ }} alone, none.
+TEMPLATE_BRACE = re.compile(r"\{(?=[{%#]|$)")
+DOUBLE_BRACE = re.compile(r"\{(?=\{|$)")
+NO_BRACE = re.compile(r"(?!)")
 
 
 def decoded(data: bytes, encoding: str) -> tuple[str, Encoding]:
@@ -123,7 +126,9 @@ def template(raw: str) -> Tag:
     return Tag(raw, Role.ALONE, shown=raw if prints else "")
 
 
-def written(text: str, encoding: Encoding, *, quote: str = "", named_space: bool = False) -> str:
+def written(
+    text: str, encoding: Encoding, *, quote: str = "", named_space: bool = False, braces: re.Pattern[str] = TEMPLATE_BRACE
+) -> str:
     """Text as HTML: only what would be read as something else is written in references.
 
     Args:
@@ -131,6 +136,7 @@ def written(text: str, encoding: Encoding, *, quote: str = "", named_space: bool
         encoding: of the document; what it lacks becomes a reference.
         quote: around an attribute's value; nothing for text.
         named_space: no-break spaces as &nbsp;, as the document does it.
+        braces: that are written in references.
 
     Raises:
         DocumentError: HTML cannot have one of the characters.
@@ -140,7 +146,7 @@ def written(text: str, encoding: Encoding, *, quote: str = "", named_space: bool
         out = out.replace(quote, "&quot;" if quote == '"' else "&#39;")
     if named_space:
         out = out.replace("\xa0", "&nbsp;")
-    return encoding.escaped(_BRACE.sub("&#123;", out), _reference)
+    return encoding.escaped(braces.sub("&#123;", out), _reference)
 
 
 def _reference(one: str) -> str:

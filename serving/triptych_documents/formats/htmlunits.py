@@ -1,11 +1,13 @@
 """What of an HTML document is translated: the text of blocks with inline elements as codes, and attributes that people read."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from triptych_documents.encoding import Encoding
+from triptych_documents.formats.bounds import Bound
 from triptych_documents.formats.codes import Part, Tag, coded, core, pieces_of, soft, spaced
 from triptych_documents.formats.htmlnames import BLOCKS, KEPT, OPAQUE, UNSEEN, is_text
 from triptych_documents.formats.htmltext import Texts, written
@@ -40,22 +42,26 @@ class Place:
     quote: str = ""
     named_space: bool = False
 
-    def written(self, pieces: Sequence[Piece], encoding: Encoding, inner: Changes) -> str:
+    def written(self, pieces: Sequence[Piece], encoding: Encoding, inner: Changes, braces: re.Pattern[str]) -> str:
         """The span with these pieces.
 
         Args:
             inner: changes of attributes inside of the codes, in order.
+            braces: that must not be written as they are.
         """
         kept = joined(pieces) if self.keeps_space else soft(pieces)
         starts = [start for (start, _), _ in inner]
-        return self.lead + "".join(self._one(piece, encoding, inner, starts) for piece in kept) + self.tail
+        return self.lead + "".join(self._one(piece, encoding, (inner, starts), braces) for piece in kept) + self.tail
 
-    def _one(self, piece: Piece, encoding: Encoding, inner: Changes, starts: Sequence[int]) -> str:
+    def _one(self, piece: Piece, encoding: Encoding, changes: tuple[Changes, Sequence[int]], braces: re.Pattern[str]) -> str:
+        inner, starts = changes
         if isinstance(piece, Code):
             start, end = self.codes[piece.pair, piece.role]
             return self._code((start, end), inner[bisect_left(starts, start) : bisect_left(starts, end)])
         raw = self.texts.get(piece)
-        return written(piece, encoding, quote=self.quote, named_space=self.named_space) if raw is None else raw
+        if raw is not None:
+            return raw
+        return written(piece, encoding, quote=self.quote, named_space=self.named_space, braces=braces)
 
     def _code(self, span: Span, inner: Changes) -> str:
         start, end = span
@@ -77,9 +83,11 @@ class Reading:
 
     Args:
         text: the document's.
+        bound: of its units.
     """
 
     text: str
+    bound: Bound
     units: list[Unit] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     languages: list[tuple[Span, str]] = field(default_factory=list)  # values of <html lang>, with what is in them
@@ -222,6 +230,7 @@ class Reading:
     def _add(self, pieces: tuple[Piece, ...], place: Place, keeps_space: bool) -> None:
         self.units.append(Unit(pieces, self._lines.where(place.span[0]), keeps_space))
         self.places.append(place)
+        self.bound.check(self.units)
 
     def _order(self) -> None:
         """A block's unit is known at its end, those of attributes in it before."""

@@ -14,7 +14,8 @@ from typing import Any
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.keys import Choice, Path, shown_path
+from triptych_documents.formats.bounds import Bound
+from triptych_documents.formats.keys import Choice, Trail
 from triptych_documents.formats.textdocument import TextDocument
 from triptych_documents.spans import Span
 from triptych_documents.unit import Piece, Unit
@@ -67,14 +68,16 @@ class Json:
 
     def read(self, data: bytes, options: ReadOptions) -> TextDocument:
         """As Format says."""
-        choice = Choice(options)
+        choice, bound = Choice(options), Bound(options)
+        bound.check_marks(data, b",", b":")
         text, encoding = decode(data, options.encoding)
         ascii_alone = text.isascii() and _ESCAPED.search(text) is not None
         units: list[Unit] = []
         places: list[_Place] = []
-        for path, found in _strings(_parsed(text)):
-            if choice.takes(path, found.text):
-                units.append(Unit((found.text,), shown_path(path), keeps_space=True))
+        for trail, found in _strings(_parsed(text), choice.root):
+            if trail.takes(found.text):
+                units.append(Unit((found.text,), trail.shown(), keeps_space=True))
+                bound.check(units)
                 places.append(_Place(found.span, ascii_alone, "\\/" in text[slice(*found.span)]))
         return TextDocument(text, encoding, units, places)
 
@@ -91,14 +94,20 @@ def _parsed(text: str) -> Any:
         raise DamagedDocumentError("it is nested too deep to be read") from None
 
 
-def _strings(value: Any) -> Iterator[tuple[Path, _String]]:
+def _strings(value: Any, root: Trail) -> Iterator[tuple[Trail, _String]]:
     """In the document's order, without recursion."""
-    waiting: list[tuple[Path, Any]] = [((), value)]
+    waiting: list[Iterator[tuple[Trail, Any]]] = [iter([(root, value)])]
     while waiting:
-        path, value = waiting.pop()
-        if isinstance(value, _String):
-            yield path, value
-        elif isinstance(value, _Members):
-            waiting += [((*path, name), member) for name, member in reversed(value.pairs)]
-        elif isinstance(value, list):
-            waiting += [((*path, str(at)), value[at]) for at in range(len(value) - 1, -1, -1)]
+        found = next(waiting[-1], None)
+        if found is None:
+            waiting.pop()
+        elif isinstance(found[1], _String):
+            yield found
+        elif isinstance(found[1], _Members | list):
+            waiting.append(_within(*found))
+
+
+def _within(trail: Trail, value: Any) -> Iterator[tuple[Trail, Any]]:
+    """What has strings, or is one."""
+    names = value.pairs if isinstance(value, _Members) else enumerate(value)
+    return ((trail.within(str(name)), member) for name, member in names if isinstance(member, _String | _Members | list))

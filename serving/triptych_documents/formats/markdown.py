@@ -7,12 +7,13 @@ are read as HTML.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.findings import Finding, Kind, Severity
 from triptych_documents.format import Document, ReadOptions
+from triptych_documents.formats.bounds import Bound
 from triptych_documents.formats.codes import core, pieces_of, soft
 from triptych_documents.formats.html import FORMAT as HTML
 from triptych_documents.formats.markdownblocks import Blocks, Content, parsed
@@ -23,6 +24,7 @@ from triptych_documents.unit import Piece, Unit, joined
 _HEAD = re.compile(r"(<[^<>\r\n]*>)(\r\n|\n|\r)")
 _NARROW, _WIDTH = 60, 80  # columns: a paragraph of lines that are shorter than the one is broken at the other
 _UNPLACED = "the places of its parts are not known, so it stays as it is"
+_UNWRITTEN = "the translation would make other markup here, so the source text stays"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +85,14 @@ class MarkdownDocument:
         encoding: of its bytes.
         blocks: its structure.
         sites: what has units, in order.
+        unwritten: findings of the last `render`.
     """
 
     text: str
     encoding: Encoding
     blocks: Blocks
     sites: Sequence[TextSite | HtmlSite]
+    unwritten: list[Finding] = field(default_factory=list)
 
     @cached_property
     def units(self) -> Sequence[Unit]:
@@ -97,22 +101,29 @@ class MarkdownDocument:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """Of paragraphs whose parts could not be placed."""
+        """Of paragraphs whose parts could not be placed, and of translations that could not be written."""
         lines = [content.line + 1 for content in self.blocks.contents if content.parts is None]
-        return [Finding(Kind.FORMAT, Severity.WARNING, f"line {line}", _UNPLACED) for line in lines]
+        unplaced = [Finding(Kind.FORMAT, Severity.WARNING, f"line {line}", _UNPLACED) for line in lines]
+        return [*unplaced, *self.unwritten]
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """As Document says."""
         changed = {index: tuple(pieces) for index, pieces in translations.items() if joined(pieces) != self.units[index].pieces}
         written: dict[int, Written] = {}
+        asked: dict[int, list[Unit]] = {}  # of each site
         first = 0
         for number, site in enumerate(self.sites):
             mine = {index: changed[first + index] for index in range(len(site.units)) if first + index in changed}
+            if mine:
+                asked[number] = [site.units[index] for index in mine]
             text = site.written(mine, self.encoding) if mine else self.text[slice(*site.span)]
             if text != self.text[slice(*site.span)]:
                 written[number] = Written(text, [mine.get(index, unit.pieces) for index, unit in enumerate(site.units)])
             first += len(site.units)
-        return self.encoding.encode(self._with(self._sound(written)))
+        sound = self._sound(written)
+        left = [unit.where for number, units in asked.items() if number not in sound for unit in units]
+        self.unwritten[:] = [Finding(Kind.FORMAT, Severity.ERROR, where, _UNWRITTEN) for where in left]
+        return self.encoding.encode(self._with(sound))
 
     def _with(self, written: Mapping[int, Written]) -> str:
         return replaced(self.text, [(self.sites[number].span, new.text) for number, new in written.items()])
@@ -149,6 +160,7 @@ class Markdown:
 
     def read(self, data: bytes, options: ReadOptions) -> MarkdownDocument:
         """As Format says."""
+        Bound(options).check_marks(data, b"<", b"*", b"_", b"`", b"[", b"|", each=2)
         return read(*decode(data, options.encoding))
 
 

@@ -15,7 +15,7 @@ from triptych_documents.formats.wrapping import words_of, wrapped
 from triptych_documents.spans import Span
 from triptych_documents.unit import Code, Piece, Role
 
-_SPECIAL = re.compile(r"[\\`*_\[\]<&~${}]|!$")
+_SPECIAL = re.compile(r"[\\`*_\[\]<&~$]|\{(?=[{%#])|!$")
 _BLOCK = re.compile(
     r"(?:#{1,6}|[-+*:~]|[0-9]{1,9}[.)])$|[>|<]|=+$|-+$|`{3}|~{3}|:{3}|\$\$|[-_*]{3,}$|\[[^\]]*\]:"
 )  # a line that begins with such a word would be something else than text

@@ -16,6 +16,7 @@ from triptych_documents.unit import Piece, Unit
 
 MAX_DEPTH = 256  # elements inside each other
 MAX_PART = 64 * 2**20  # bytes of a member of XML
+MAX_TAGS = 4_000_000  # of one: each takes more memory than it has bytes
 
 
 class Tree:
@@ -201,6 +202,8 @@ def opened(archive: Archive, name: str) -> Part:
     data = archive.read(name)
     if len(data) > MAX_PART:
         raise DamagedDocumentError(f"{len(data)} bytes of XML, of {MAX_PART} at most", name)
+    if (tags := data.count(b"<")) > MAX_TAGS:
+        raise DamagedDocumentError(f"{tags:,} tags, of {MAX_TAGS:,} at most", name)
     try:
         xml = decoded(data)
         return Part(name, xml, Tree(xml.text))

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.format import ReadOptions
+from triptych_documents.formats.bounds import Bound
 from triptych_documents.formats.codes import SPACE, soft, spaced
 from triptych_documents.formats.textdocument import TextDocument
 from triptych_documents.formats.wrapping import words_of, wrapped
@@ -23,6 +24,7 @@ _QUOTE = re.compile(r"[ \t\f]*(?:>[ \t]?)*[ \t]*")
 _GAP = re.compile(r"[ ]*\t\s*| {3,}")
 _SENTENCE_END = re.compile(r"[.!?:;…。！？؟।][\"'”’»)\]]*$")
 _NARROWEST = 50  # narrower paragraphs are addresses, verses, lists: their lines are meant
+_TRIES = 100  # widths, for a translation that has to look wrapped
 _MOST = 0.8  # of a wrapped paragraph's lines are full; somebody may have edited the others
 
 
@@ -50,7 +52,8 @@ class _Place:
         words = words_of(soft(pieces), str)
         if not self.width:
             return " ".join(words)
-        for width in range(self.width, _NARROWEST // 2, -1):  # so that a reader sees again that it is one paragraph
+        narrowest = max(_NARROWEST // 2, self.width - _TRIES)
+        for width in range(self.width, narrowest, -1):  # so that a reader sees again that it is one paragraph
             lines = wrapped(words, width - len(self.rest.lstrip("\r\n")), self._more, _may_begin)
             if _looks_wrapped(lines, self.used, len(self.rest.lstrip("\r\n"))):
                 return self.rest.join(lines)
@@ -72,6 +75,8 @@ class PlainText:
 
     def read(self, data: bytes, options: ReadOptions) -> TextDocument:
         """As Format says."""
+        bound = Bound(options)
+        bound.check_marks(data)
         text, encoding = decode(data, options.encoding)
         lines = Lines(text)
         units: list[Unit] = []
@@ -80,6 +85,7 @@ class PlainText:
             for body, place in _places(text, block, options.wrapped):
                 units.append(Unit((spaced(body),), lines.where(place.span[0])))
                 places.append(place)
+                bound.check(units)
         return TextDocument(text, encoding, units, places)
 
 

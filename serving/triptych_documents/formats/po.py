@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from triptych_documents.findings import Finding, Kind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats import potext
+from triptych_documents.formats.bounds import Bound
 from triptych_documents.formats.pocatalog import Catalog, Entry, read
 from triptych_documents.formats.poplurals import count, plural_forms
 from triptych_documents.spans import Span, replaced
@@ -188,6 +189,9 @@ class _Format:
     name: str = "po"
 
     def read(self, data: bytes, options: ReadOptions) -> Document:
+        bound = Bound(options)
+        bound.check_marks(data, b"<")
+        bound.check_marks(data, b"msgid", each=1)
         return _Po(read(data, options.encoding, potext.WIDTH), options).read()
 
 

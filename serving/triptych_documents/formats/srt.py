@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from triptych_documents.encoding import decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
+from triptych_documents.formats.bounds import Bound
 from triptych_documents.formats.cues import JOINER, Cue, Markup, document
 from triptych_documents.formats.textdocument import TextDocument
 from triptych_documents.spans import Lines, Span
@@ -31,6 +32,7 @@ class SubRip:
 
     def read(self, data: bytes, options: ReadOptions) -> TextDocument:
         """As Format says."""
+        Bound(options).check_marks(data, b"<", b"{", b"\\")
         text, encoding = decode(data, options.encoding)
         cues = list(_cues(text))
         if not cues and text.strip():

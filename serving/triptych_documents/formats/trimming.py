@@ -11,7 +11,7 @@ def trimmed(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ..
     Pieces that show nothing are cut off at both ends, and pairs that stand around all of the rest.
     """
     lead: list[Piece] = []
-    trail: list[Piece] = []
+    trails: list[Sequence[Piece]] = []  # the last ones first
     first, last = 0, len(pieces)
     ends = _Ends(pieces)
     while first < last:
@@ -19,16 +19,17 @@ def trimmed(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ..
             lead += pieces[first:after]
             first = after
         elif before := ends.blank_until(first, last):
-            trail[:0] = pieces[before[0] : last]
+            trails.append(pieces[before[0] : last])
             last = before[0]
         elif ends.whole(first, last):
             lead.append(pieces[first])
-            trail[:0] = [pieces[last - 1]]
+            trails.append((pieces[last - 1],))
             first, last = first + 1, last - 1
         else:
             break
     middle = list(pieces[first:last])
     front, back = _spaces(middle)
+    trail = [piece for part in reversed(trails) for piece in part]
     return (*lead, *front), joined(middle), (*back, *trail)
 
 

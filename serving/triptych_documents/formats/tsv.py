@@ -6,6 +6,7 @@ Where cells are in quotation marks it is CSV with tabs, as spreadsheets write it
 
 from triptych_documents.encoding import decode
 from triptych_documents.format import ReadOptions
+from triptych_documents.formats.bounds import Bound
 from triptych_documents.formats.csv import Dialect, is_quoted, table
 from triptych_documents.formats.textdocument import TextDocument
 
@@ -17,6 +18,7 @@ class Tsv:
 
     def read(self, data: bytes, options: ReadOptions) -> TextDocument:
         """As Format says."""
+        Bound(options).check_marks(data)
         text, encoding = decode(data, options.encoding)
         return table(text, encoding, options, Dialect("\t", is_quoted(text, "\t")))
 

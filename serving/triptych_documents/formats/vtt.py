@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from triptych_documents.encoding import decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
+from triptych_documents.formats.bounds import Bound
 from triptych_documents.formats.cues import Cue, Markup, document
 from triptych_documents.formats.textdocument import TextDocument
 from triptych_documents.spans import Lines
@@ -25,6 +26,7 @@ class WebVtt:
 
     def read(self, data: bytes, options: ReadOptions) -> TextDocument:
         """As Format says."""
+        Bound(options).check_marks(data, b"<")
         text, encoding = decode(data, options.encoding)
         if not _HEADER.match(text):
             raise DamagedDocumentError("it is not WebVTT: it does not begin with the word WEBVTT", "line 1")

@@ -1,18 +1,23 @@
 """Text broken into lines again. Codes are never broken; a line end inside one stays a line end."""
 
+import re
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from triptych_documents.unit import Code, Piece
 
+_APART = re.compile(r" (?![^{}\n]{0,300}\})")  # but not in {{ name }}
+
 
 def words_of(pieces: Sequence[Piece], write: Callable[[str], str]) -> list[str]:
-    """What no line end may stand in: words with the codes that touch them, written as the format does it."""
+    """What no line end may stand in: words with the codes that touch them, and placeholders, written as the format does it."""
     words = [""]
     for piece in pieces:
         if isinstance(piece, Code):
             words[-1] += piece.raw
             continue
-        first, *others = write(piece).split(" ")
+        text = write(piece)
+        first, *others = _APART.split(text) if "{" in text else text.split(" ")
         words[-1] += first
         words += others
     return [word for word in words if word]
@@ -47,6 +52,7 @@ def balanced(words: Sequence[str], width: int, may_begin: Callable[[str], bool] 
     if len(lines) != 2:
         return lines
     cuts = [cut for cut in range(1, len(words)) if may_begin(words[cut])]
-    longest = {cut: max(len(" ".join(words[:cut])), len(" ".join(words[cut:]))) for cut in cuts}
+    ends = list(accumulate((len(word) + 1 for word in words), initial=0))  # of each first words, with a space behind each
+    longest = {cut: max(ends[cut], ends[-1] - ends[cut]) - 1 for cut in cuts}
     best = min(cuts, key=lambda cut: longest[cut], default=0)
     return [" ".join(words[:best]), " ".join(words[best:])] if best and longest[best] <= width else lines

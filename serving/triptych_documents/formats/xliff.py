@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from triptych_documents.findings import Finding, Severity
 from triptych_documents.findings import Kind as Finds
 from triptych_documents.format import Document, ReadOptions
+from triptych_documents.formats.bounds import Bound
 from triptych_documents.formats.codes import SPACE, spaced
 from triptych_documents.formats.xliffinline import written
 from triptych_documents.formats.xliffplaces import Hole, Languages, Place, Places
@@ -219,6 +220,7 @@ class _Format:
     name: str = "xliff"
 
     def read(self, data: bytes, options: ReadOptions) -> Document:
+        Bound(options).check_marks(data, b"<")
         return _Xliff(decoded(data), options)
 
 

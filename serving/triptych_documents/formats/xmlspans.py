@@ -17,6 +17,7 @@ from xml.parsers import expat
 from triptych_documents.errors import DamagedDocumentError
 
 MAX_DEPTH = 1_000  # elements inside each other
+MAX_DEFAULTS = 100  # attributes' default values that a document declares: expat looks at each for every element
 XML = "{http://www.w3.org/XML/1998/namespace}"  # of xml:space and xml:lang
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -116,6 +117,7 @@ class _Reader:
         self._byte = self._character = 0
         self._depth = 0
         self._cdata = self._doctype = False
+        self._defaults = 0
         self._pending: _Pending | None = None
         self._more: list[str] = []  # of the pending token's text
         self._found: list[Token] = []
@@ -136,6 +138,7 @@ class _Reader:
         # The text is in UTF-8 now, whatever its declaration says. No handler for external entities: none is ever read.
         parser = expat.ParserCreate("utf-8", "}")
         parser.buffer_text = False
+        parser.specified_attributes = True  # what is declared in one place would otherwise be copied to every element
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
@@ -146,6 +149,7 @@ class _Reader:
         parser.XmlDeclHandler = self._one(Kind.INSTRUCTION)
         parser.EndDoctypeDeclHandler = self._doctype_end
         parser.EntityDeclHandler = self._entity
+        parser.AttlistDeclHandler = self._declared
         parser.DefaultHandler = self._other  # having one also keeps expat from expanding entities in content
         return parser
 
@@ -217,6 +221,11 @@ class _Reader:
 
     def _entity(self, name: str, *_: object) -> None:
         raise DamagedDocumentError(f"declares the entity {name!r}; such documents are not read", self._line())
+
+    def _declared(self, _element: str, _name: str, _type: str, default: str | None, _required: int) -> None:
+        self._defaults += default is not None
+        if self._defaults > MAX_DEFAULTS:
+            raise DamagedDocumentError(f"declares more than {MAX_DEFAULTS} default values of attributes", self._line())
 
     def _line(self) -> str:
         return f"line {self._parser.CurrentLineNumber}"

@@ -12,7 +12,8 @@ import yaml
 from triptych_documents.encoding import decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.keys import Choice, Path, shown_path
+from triptych_documents.formats.bounds import Bound
+from triptych_documents.formats.keys import Choice, Trail
 from triptych_documents.formats.textdocument import TextDocument
 from triptych_documents.formats.yamlscalars import Block, Scalar, block, is_string
 from triptych_documents.spans import Span
@@ -35,6 +36,7 @@ class _Inside:
 
     names: bool  # a mapping
     flow: bool
+    trail: Trail
     count: int = 0  # of the nodes before
     name: str = ""  # of the member whose value comes next
 
@@ -49,8 +51,9 @@ class _Inside:
         self.count += 1
 
     @property
-    def step(self) -> str:
-        return self.name if self.names else str(self.count)
+    def value(self) -> Trail:
+        """Of the node that comes next."""
+        return self.trail.within(self.name if self.names else str(self.count))
 
 
 class Yaml:
@@ -60,13 +63,15 @@ class Yaml:
 
     def read(self, data: bytes, options: ReadOptions) -> TextDocument:
         """As Format says."""
-        choice = Choice(options)
+        choice, bound = Choice(options), Bound(options)
+        bound.check_marks(data, b",")
         text, encoding = decode(data, options.encoding)
         units: list[Unit] = []
         places: list[Scalar | Block] = []
-        for path, place, value in _scalars(text):
-            if place is not None and choice.takes(path, value):
-                units.append(Unit((place.text,), shown_path(path), keeps_space=True))
+        for trail, place, value in _scalars(text, choice.root):
+            if place is not None and trail.takes(value):
+                units.append(Unit((place.text,), trail.shown(), keeps_space=True))
+                bound.check(units)
                 places.append(place)
         return TextDocument(text, encoding, units, places)
 
@@ -74,9 +79,9 @@ class Yaml:
 FORMAT = Yaml()
 
 
-def _scalars(text: str) -> Iterator[tuple[Path, Scalar | Block | None, str]]:
+def _scalars(text: str, root: Trail) -> Iterator[tuple[Trail, Scalar | Block | None, str]]:
     try:
-        yield from _found(text)
+        yield from _found(text, root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise DamagedDocumentError(f"it is not YAML: {error.problem}", f"line {mark.line + 1}" if mark else "") from None
@@ -84,7 +89,7 @@ def _scalars(text: str) -> Iterator[tuple[Path, Scalar | Block | None, str]]:
         raise DamagedDocumentError(f"it is not YAML: {' '.join(str(error).split())}") from None
 
 
-def _found(text: str) -> Iterator[tuple[Path, Scalar | Block | None, str]]:
+def _found(text: str, root: Trail) -> Iterator[tuple[Trail, Scalar | Block | None, str]]:
     """Values that are strings, with their paths."""
     starts = _starts(text)
     inside: list[_Inside] = []
@@ -92,7 +97,8 @@ def _found(text: str) -> Iterator[tuple[Path, Scalar | Block | None, str]]:
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
             keys += bool(inside) and inside[-1].at_key
-            inside.append(_Inside(isinstance(event, yaml.MappingStartEvent), bool(event.flow_style)))
+            trail = inside[-1].value if inside else root
+            inside.append(_Inside(isinstance(event, yaml.MappingStartEvent), bool(event.flow_style), trail))
         elif isinstance(event, yaml.CollectionEndEvent):
             inside.pop()
             keys -= bool(inside) and inside[-1].at_key
@@ -102,7 +108,7 @@ def _found(text: str) -> Iterator[tuple[Path, Scalar | Block | None, str]]:
             end = event.end_mark.index if event.end_mark else 0
             if is_value and isinstance(event, yaml.ScalarEvent) and event.value.strip() and is_string(event):
                 span = starts[end], end
-                yield tuple(level.step for level in inside), _place(text, event, span, inside), event.value
+                yield inside[-1].value if inside else root, _place(text, event, span, inside), event.value
             _pass(inside, getattr(event, "value", "*"))
 
 

@@ -88,7 +88,7 @@ class ObjectRows:
     def write(self, translations: Texts, stream: Any) -> None:
         for one, translation in zip(self.objects, translations, strict=True):
             line = "" if one is None else json.dumps({**one, self.options.output_column: translation}, ensure_ascii=False)
-            stream.write((line + "\n").encode())
+            stream.write((line + "\n").encode(errors="backslashreplace"))  # half a surrogate pair: as JSON's escape
 
 
 @dataclass(frozen=True)

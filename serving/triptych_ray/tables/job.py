@@ -7,15 +7,18 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from triptych_cli.backend import BackendError
 from triptych_documents.errors import DocumentError
 from triptych_documents.format import kind_of as format_of
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.files import kind_of
+from triptych_ray.tables.model import find_identity
 from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.parts import Parts
+from triptych_ray.tables.problems import problem_of
 from triptych_ray.tables.worker import Worker
 
 
@@ -47,9 +50,10 @@ def run(options: TableOptions, on_progress: Callable[[Progress], None] = lambda 
 
     Raises:
         DocumentError: two inputs would have one output, or there is no such format.
-        ClusterError: the cluster, or the model on it, failed; what was done is kept.
+        ClusterError: the model is not here, or the cluster, or the model on it, failed; what was done is kept.
     """
     _check(options)
+    options = _with_model(options)
     report, waiting = TableReport(), _Waiting(options)
     for path, _ in options.files:
         waiting.add(path, report)
@@ -81,11 +85,12 @@ class _Waiting:
                 report.skipped.append(path)
                 report.findings[path] = parts.findings
                 return
+            parts.check()
             chunks = kind_of(parts.source).chunks(parts.source, self._options)
-        except (DocumentError, OSError) as error:
-            report.failed[path] = [str(error)]
+            missing = [chunk for chunk in chunks if not parts.part(chunk.number).is_file]
+        except Exception as error:  # whatever is wrong with this file, the others are translated
+            report.failed[path] = [problem_of(error)]
             return
-        missing = [chunk for chunk in chunks if not parts.part(chunk.number).is_file]
         self._counts[path], self._left[path] = len(chunks), {chunk.number for chunk in missing}
         self.missing += missing
         self._total += sum(chunk.rows for chunk in missing)
@@ -110,9 +115,25 @@ class _Waiting:
 
     def _finish(self, path: str, report: TableReport) -> None:
         parts = Parts(self._options, path)
-        parts.finish(self._counts[path])
-        report.files[path] = parts.output.place
-        report.findings[path] = parts.findings
+        try:
+            parts.finish(self._counts[path])
+            report.findings[path] = parts.findings
+        except Exception as error:  # as above
+            report.failed.setdefault(path, []).append(problem_of(error))
+        else:
+            report.files[path] = parts.output.place
+
+
+def _with_model(options: TableOptions) -> TableOptions:
+    """What the engines will load is settled here: all of an output, and what it is taken for later, is of one model."""
+    try:
+        identity = find_identity(options.request)
+    except (BackendError, OSError) as error:
+        place = options.request.models or "the package's own models"
+        raise ClusterError(
+            f"the models must be readable where the job is started, as on every node ({place}): {error}"
+        ) from error
+    return replace(options, identity=identity, request=replace(options.request, model=identity.model))
 
 
 def _translated(options: TableOptions, chunks: Sequence[Chunk]) -> Iterator[tuple[str, dict[str, Any]]]:

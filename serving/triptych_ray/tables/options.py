@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import asdict, dataclass, field
 
 from triptych_cli.backend import Request
+from triptych_cli.documents.identity import Identity
+from triptych_client.version import __version__
 from triptych_documents.rules import Rules
 
 
@@ -24,8 +26,10 @@ class TableOptions:
         workers: engines; 0: one on each GPU, or on each node where there are none.
         cpus: of each engine; 0: as many as a node has, or 1 beside a GPU.
         address: of the cluster, as `ray.init` takes it; empty: RAY_ADDRESS, else a cluster of this machine's own.
+        overwrite: files at the place of an output that no job wrote, or that were changed since, are replaced.
         rules: for all texts.
         request: which model, and how it decodes; its repository must be at the same place on every node.
+        identity: what that model is; found by the job, and every engine's must be equal to it.
 
     Raises:
         ValueError: a number is out of range, or the columns are one.
@@ -40,8 +44,10 @@ class TableOptions:
     workers: int = 0
     cpus: int = 0
     address: str = ""
+    overwrite: bool = False
     rules: Rules = field(default_factory=Rules)
     request: Request = field(default_factory=Request)
+    identity: Identity | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("workers", 0), ("cpus", 0)):
@@ -54,6 +60,8 @@ class TableOptions:
     def fingerprint(self) -> str:
         """Equal for jobs that make the same of a file: their parts may be mixed."""
         told = asdict(self)
-        for name in ("files", "out", "workers", "cpus", "address"):
+        for name in ("files", "out", "workers", "cpus", "address", "overwrite"):
             del told[name]
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        if self.identity is not None:  # it says more than the request does
+            told["request"] = asdict(self.request.decoding)
+        return hashlib.sha256(repr((__version__, told)).encode()).hexdigest()[:16]

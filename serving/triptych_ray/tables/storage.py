@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import uuid
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from pyarrow import fs
+
+BLOCK_BYTES = 1 << 20
 
 
 class Storage:
@@ -46,18 +50,39 @@ class Storage:
             raise FileNotFoundError(f"{self.place}: no such file")
         return f"{info.size} {info.mtime_ns}"
 
-    def write_whole(self, write: Callable[[Any], None]) -> None:
-        """What `write` puts into a file takes this one's place when it is complete, or never."""
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its content; all of it is read."""
+        found = hashlib.sha256()
+        with self.files.open_input_stream(self.path) as stream:
+            while block := stream.read(BLOCK_BYTES):
+                found.update(block)
+        return found.hexdigest()
+
+    def write_whole(self, write: Callable[[Any], None], ready: Callable[[Storage], None] = lambda _: None) -> None:
+        """What `write` puts into a file takes this one's place when it is complete, or never.
+
+        Args:
+            write: gets a stream.
+            ready: gets the file that is complete, just before it takes the place.
+        """
         self.files.create_dir(posixpath.dirname(self.path), recursive=True)
-        unfinished = f"{self.path}.{uuid.uuid4().hex}.tmp"  # two workers may be at the same chunk
+        unfinished = self._unfinished()
         try:
-            with self.files.open_output_stream(unfinished) as stream:
+            with self.files.open_output_stream(unfinished.path) as stream:
                 write(stream)
-            self.files.move(unfinished, self.path)
+            ready(unfinished)
+            self.files.move(unfinished.path, self.path)
         except BaseException:
-            if self.files.get_file_info(unfinished).type == fs.FileType.File:
-                self.files.delete_file(unfinished)
+            if unfinished.is_file:
+                self.files.delete_file(unfinished.path)
             raise
+
+    def _unfinished(self) -> Storage:
+        """Beside it, by a name of its own: two workers may be at the same chunk."""
+        beside, suffix = copy(self), f".{uuid.uuid4().hex}.tmp"
+        beside.place, beside.path = self.place + suffix, f"{self.path}{suffix}"
+        return beside
 
     def delete_folder(self) -> None:
         """With all that is in it, if it is there."""

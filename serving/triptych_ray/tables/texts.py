@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from triptych_cli.documents.translating import Translating
+from triptych_cli.backend import BackendError
+from triptych_cli.documents.translating import Outcome, Translating
 from triptych_documents.asking import Ask
-from triptych_documents.errors import DocumentError
 from triptych_documents.findings import Finding, Kind, Severity
 from triptych_documents.format import Document, Format, ReadOptions
 from triptych_documents.rules import Rules
 from triptych_documents.unit import Piece
 from triptych_documents.work import Done, Work
+from triptych_ray.tables.problems import problem_of
 
 PATIENCE_SECONDS = 1.0
 
@@ -52,8 +53,8 @@ def _read(text: str | None, format: Format, rules: Rules) -> Document | Finding 
     options = ReadOptions(source_language=rules.source_language, target_language=rules.target_language, encoding="utf-8")
     try:
         return format.read(text.encode(), options)
-    except (DocumentError, UnicodeEncodeError) as error:
-        return Finding(Kind.FORMAT, Severity.ERROR, "", str(error))
+    except Exception as error:  # of the format too: it costs this text alone
+        return _fault(error)
 
 
 def _work(documents: Sequence[Document | Finding | None], rules: Rules, translating: Translating) -> dict[int, dict[int, Done]]:
@@ -63,12 +64,13 @@ def _work(documents: Sequence[Document | Finding | None], rules: Rules, translat
         if document is not None and not isinstance(document, Finding):
             for number, unit in enumerate(document.units):
                 asks += work.add((index, number), unit)
-    under_way = 0
-    while asks or under_way:
-        translating.submit(asks)
-        outcomes = translating.take(PATIENCE_SECONDS)
-        under_way += len(asks) - len(outcomes)
-        asks = [more for ask, outcome in outcomes for more in work.answer(ask, outcome)]
+    line = _Line(translating)
+    try:
+        while asks or line.under_way:
+            asks = [more for ask, outcome in line.ask(asks) for more in work.answer(ask, outcome)]
+    except Exception:
+        line.drain()
+        raise
     found: dict[int, dict[int, Done]] = {}
     for done in work.done():
         index, number = cast(tuple[int, int], done.key)
@@ -80,5 +82,40 @@ def _render(text: str | None, document: Document | Finding | None, units: dict[i
     if document is None or isinstance(document, Finding):
         return Translated(text, () if document is None else (document,))
     pieces: dict[int, Sequence[Piece]] = {number: done.pieces for number, done in units.items()}
-    findings = (*document.findings, *(finding for done in units.values() for finding in done.findings))
-    return Translated(document.render(pieces).decode(), findings)
+    try:
+        rendered = document.render(pieces).decode()
+    except Exception as error:  # as above
+        return Translated(text, (_fault(error),))
+    return Translated(rendered, (*document.findings, *(finding for done in units.values() for finding in done.findings)))
+
+
+def _fault(error: Exception) -> Finding:
+    return Finding(Kind.FORMAT, Severity.ERROR, "", problem_of(error))
+
+
+class _Line:
+    """To a translator, who is asked further things when these are done with."""
+
+    def __init__(self, translating: Translating) -> None:
+        self._translating = translating
+        self.under_way = 0
+
+    def ask(self, asks: Sequence[Ask]) -> Sequence[Outcome]:
+        """Outcomes of these or earlier ones. Raises BackendError."""
+        try:
+            self._translating.submit(asks)
+            self.under_way += len(asks)
+            outcomes = self._translating.take(PATIENCE_SECONDS)
+        except BackendError:
+            self.under_way = 0
+            raise
+        except Exception as error:  # which asks it still has is not known
+            self.under_way = 0
+            raise BackendError(problem_of(error)) from error
+        self.under_way -= len(outcomes)
+        return outcomes
+
+    def drain(self) -> None:
+        """Nothing of this is left for who comes next."""
+        while self.under_way:
+            self.ask(())

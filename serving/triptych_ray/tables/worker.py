@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from triptych_cli.backend import BackendError
 from triptych_cli.documents.embedded import EmbeddedTranslating
 from triptych_cli.repository import embedded_repository
 from triptych_documents.errors import DocumentError
@@ -18,6 +19,7 @@ from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.files import kind_of
 from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.parts import Parts
+from triptych_ray.tables.problems import problem_of
 from triptych_ray.tables.texts import Translated, translate_texts
 
 
@@ -29,7 +31,7 @@ class Worker:
         cpus: threads of the engine.
 
     Raises:
-        BackendError: the model cannot be loaded.
+        BackendError: the model cannot be loaded, or is not the one that the job is for.
     """
 
     def __init__(self, options: TableOptions, cpus: int) -> None:
@@ -39,6 +41,8 @@ class Worker:
         # Entered for as long as the process lives.
         self._translating = EmbeddedTranslating(request, request.models or embedded_repository(), cpus).__enter__()
         identity = self._translating.identity
+        if options.identity not in (None, identity):
+            raise BackendError(f"the model here is {identity.text}, where the job was started it is {options.identity.text}")
         source, target = identity.source_language, identity.target_language
         self._rules = replace(options.rules, source_language=source, target_language=target)
 
@@ -53,14 +57,23 @@ class Worker:
         return {"path": np.array([chunk.path for chunk in chunks]), "report": np.array(reports)}
 
     def _translate(self, chunk: Chunk) -> dict[str, Any]:
-        options, parts = self._options, Parts(self._options, chunk.path)
+        """Whatever is wrong costs the chunk's file alone, but for the engine."""
         try:
-            rows = kind_of(parts.source).read(chunk, options)
-            found = translate_texts(rows.texts, self._format, self._rules, self._translating)
-        except DocumentError as error:
+            return {"number": chunk.number, "rows": self._write(chunk)}
+        except BackendError:
+            raise
+        except DocumentError as error:  # which names the place
             return {"number": chunk.number, "error": str(error)}
+        except Exception as error:
+            return {"number": chunk.number, "error": f"{chunk.path}: chunk {chunk.number}: {problem_of(error)}"}
+
+    def _write(self, chunk: Chunk) -> int:
+        """How many rows there were."""
+        parts = Parts(self._options, chunk.path)
+        rows = kind_of(parts.source).read(chunk, self._options)
+        found = translate_texts(rows.texts, self._format, self._rules, self._translating)
         parts.write(chunk.number, lambda stream: rows.write([one.text for one in found], stream), _findings(chunk, found))
-        return {"number": chunk.number, "rows": len(found)}
+        return len(found)
 
 
 def _columns(batch: Mapping[str, Any]) -> tuple[Any, ...]:

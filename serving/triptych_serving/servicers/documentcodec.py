@@ -20,6 +20,9 @@ Request = translation_pb2.TranslateDocumentRequest
 Config = translation_pb2.DocumentConfig
 
 MAX_TERMS = 10_000  # of a glossary, and of what is kept
+MAX_KEYS = 200  # patterns of each of keys and skip_keys: all of them are looked at for every value
+MAX_STARS = 200  # in all of them
+MAX_KEY = 1_000  # characters of one
 # What a document has no use for, with what does no harm: it is split by its own rules, and has one translation.
 UNUSED = {"num_hypotheses": 1, "target_prefix": (), "return_scores": False, "return_alignment": False, "split_sentences": 0}
 LANGUAGES = {"source_language": SOURCE, "target_language": TARGET}
@@ -112,6 +115,8 @@ def _options(config: Config) -> DecodingOptions:
 
 def _reading(config: Config) -> ReadOptions:
     message = config.read_options
+    for name in ("keys", "skip_keys"):
+        _check_keys(f"config.read_options.{name}", getattr(message, name))
     return ReadOptions(
         encoding=message.encoding,
         columns=tuple(message.columns),
@@ -122,6 +127,16 @@ def _reading(config: Config) -> ReadOptions:
         retranslate=message.retranslate,
         mark_fuzzy=message.mark_fuzzy,
     )
+
+
+def _check_keys(field: str, patterns: Sequence[str]) -> None:
+    if len(patterns) > MAX_KEYS:
+        raise InvalidInputError(field, f"{len(patterns):,} patterns, at most {MAX_KEYS:,} are allowed")
+    for index, pattern in enumerate(patterns):
+        if len(pattern) > MAX_KEY:
+            raise InvalidInputError(f"{field}[{index}]", f"it has {len(pattern):,} characters, at most {MAX_KEY:,} are allowed")
+    if (stars := sum(pattern.count("*") for pattern in patterns)) > MAX_STARS:
+        raise InvalidInputError(field, f"{stars:,} times *, at most {MAX_STARS:,} are allowed in all of them")
 
 
 def _glossary(config: Config) -> tuple[Term, ...]:
@@ -144,4 +159,5 @@ def _check_texts(field: str, texts: Sequence[str], member: str = "") -> None:
 
 
 def _shown(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    whole = text.encode(errors="replace").decode()  # half a surrogate pair cannot be sent
+    return whole if len(whole) <= MAX_SHOWN else f"{whole[:MAX_SHOWN]}..."

@@ -4,7 +4,7 @@ import asyncio
 from asyncio import Future
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from triptych_documents.errors import DocumentError
@@ -83,6 +83,7 @@ class Run:
         document = await reading
         del data, reading  # as large as documents are
         use.stages["preprocess"] = began, monotonic()
+        known = len(document.findings)
         for finding in document.findings:
             yield finding
         async with aclosing(self._translate(document)) as news:
@@ -93,6 +94,8 @@ class Run:
         async for beat in _beats(writing, Progress(total, total)):
             yield beat
         content = await writing
+        for finding in document.findings[known:]:
+            yield finding
         use.stages["postprocess"] = began, monotonic()
         for start in range(0, len(content), self._chunk):
             yield content[start : start + self._chunk]
@@ -126,7 +129,7 @@ def _open(open_work: Callable[[Rules], Work], rules: Rules) -> Work:
 
 def _read(data: bytes, kind: Kind, options: ReadOptions) -> Document:
     with _as_invalid_input():
-        document = open_format(kind).read(data, options)
+        document = open_format(kind).read(data, replace(options, max_units=MAX_SEGMENTS))
     if (segments := len(document.units)) > MAX_SEGMENTS:
         raise InvalidInputError("document", f"{segments:,} segments, at most {MAX_SEGMENTS:,} are allowed; split the document")
     return document

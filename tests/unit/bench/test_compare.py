@@ -15,7 +15,7 @@ from triptych_bench.results import Report
 from triptych_cli.bench_compare import command
 
 from .reports.pages import LOADS, Page, charts
-from .reports.sample import closed, full, opened, report
+from .reports.sample import closed, full, opened, report, unanswered
 
 
 def compared(first: Report, *others: Report) -> Comparison:
@@ -50,6 +50,19 @@ def test_of_a_rate_that_was_tried_twice_the_last_counts() -> None:
     found = compared(report(opened(50.0, 0.01), opened(50.0, 0.02)), report(opened(50.0, 0.03)))
     assert len(found.matches) == 1
     assert metric(found, "p50 latency").first == pytest.approx(0.02)
+
+
+def test_a_run_without_answers_is_not_faster() -> None:
+    found = compared(report(closed(1, 100.0, 0.02)), report(unanswered(1)))
+    for name in ("mean latency", "p50 latency", "p99 latency"):
+        assert metric(found, name).others[0].value is None
+    assert "better" not in comparison.render(found)
+    assert "p99 latency" not in comparison_page.render(compared(report(unanswered(1)), report(unanswered(1))))
+
+
+def test_what_a_valid_run_has_against_it_is_said() -> None:
+    limited = closed(1, 100.0, 0.02, problem="the load generator was the limit")
+    assert "B, concurrency 1: the load generator was the limit" in compared(report(limited, limited), report(limited)).warnings
 
 
 def test_ratios_and_which_is_better() -> None:

@@ -1,12 +1,16 @@
 """From an order to a report."""
 
+import asyncio
+import os
+import signal
 from dataclasses import replace
 
 import pytest
 
+from triptych_bench.reports.remarks import remarks
 from triptych_bench.results import Report
 from triptych_bench.session import SCENARIOS, Order, batches_of, measure
-from triptych_bench.target import Sample, Target, TargetError
+from triptych_bench.target import OK, Answer, Counters, Outcome, Request, Sample, Target, TargetError
 
 from .fakes import WANTED, FakeTarget
 from .scenarios.test_bench import PLAN
@@ -84,6 +88,88 @@ def test_an_open_target_is_closed_whatever_happens() -> None:
     with pytest.raises(TargetError, match="no such file"):
         report_of(replace(ORDER, inputs=fails), target)
     assert target.close_calls == 1
+
+
+class Dying(FakeTarget):
+    """Is there no more as soon as two ask at once."""
+
+    async def send(self, request: Request) -> Outcome:
+        self._check()
+        return await super().send(request)
+
+    async def stats(self) -> Counters | None:
+        self._check()
+        return await super().stats()
+
+    async def describe(self) -> dict[str, str]:
+        self._check()
+        return await super().describe()
+
+    def _check(self) -> None:
+        if self.under_way or self.code != OK:
+            self.code = "UNAVAILABLE"
+            raise TargetError("connection refused")
+
+
+def test_a_server_that_dies_leaves_the_runs_until_then() -> None:
+    samples = [SAMPLES[0]]  # nothing is asked for the sake of quality
+    result = measure(replace(ORDER, concurrencies=(1, 2, 4), inputs=lambda _: samples), Dying, lambda _: None)
+    assert (result.failed, result.interrupted) == (True, False)
+    [run] = result.report.runs
+    assert (run.name, run.completed > 0, bool(run.quality)) == ("concurrency 1", True, True)
+    assert result.report.target == {"address": "nowhere", "model": "fake"}
+    assert result.notes == ("it ended early: connection refused",)
+    assert "it ended early: connection refused" in remarks(result.report)
+
+
+@pytest.mark.parametrize("found", [[], ["one text"], TargetError("not UTF-8")])
+def test_answers_that_cannot_be_judged_lose_no_run(found: list[str] | TargetError) -> None:
+    class Odd(FakeTarget):
+        def read(self, answer: Answer) -> list[str]:
+            if isinstance(found, TargetError):
+                raise found
+            return found
+
+    result = measure(replace(ORDER, batch=2), Odd, lambda _: None)
+    assert result.report.runs[0].completed
+    assert result.report.runs[0].quality is None
+    assert not result.failed
+    said = "not UTF-8" if isinstance(found, TargetError) else f"an answer to 2 inputs has {len(found)} that can be read"
+    assert said in result.notes[0]
+
+
+def test_inputs_that_fill_the_last_request_count_once() -> None:
+    whole, filled = report_of(ORDER), report_of(replace(ORDER, batch=2))
+    assert filled.inputs == whole.inputs
+    assert filled.runs[0].quality
+    assert filled.runs[0].quality.signature == "n:2"
+
+
+def test_ctrl_c_before_the_first_load_does_not_wait_for_the_server() -> None:
+    class Silent(FakeTarget):
+        async def open(self) -> None:
+            asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+
+    target = Silent()
+    with pytest.raises(KeyboardInterrupt):
+        report_of(ORDER, target)
+    assert target.close_calls == 1
+
+
+def test_ctrl_c_while_the_server_counts_keeps_the_run() -> None:
+    class Slow(FakeTarget):
+        async def stats(self) -> Counters | None:
+            if self.sent > 1:
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.sleep(60)
+            return await super().stats()
+
+    result = measure(replace(ORDER, concurrencies=(1, 2)), Slow, lambda _: None)
+    assert result.interrupted
+    [run] = result.report.runs
+    assert run.completed
+    assert (run.problem, run.counted) == ("", None)
 
 
 def test_inputs_that_had_no_turn_are_asked_for_the_sake_of_quality() -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 import click
 import pytest
 
+from triptych_bench.results import Report
 from triptych_bench.session import SCENARIOS
 from triptych_bench.tasks import TASKS
 from triptych_cli.bench import Tasks, command
+from triptych_cli.benchreport import Files, show
 from triptych_cli.flags.bench import OF_TASK, counts, duration, rates, shape
 from triptych_cli.flags.bench import SCENARIOS as CHOICES
 
@@ -71,6 +73,11 @@ WRONG = [
     (["--rate", "5"], "--rate is for --scenario server"),
     (["--scenario", "offline", "--concurrency", "4"], "--concurrency is for --scenario closed-loop"),
     (["--scenario", "offline", "--max-windows", "4"], "--max-windows is for --scenario closed-loop or single-stream"),
+    (["--scenario", "server", "--rate", "5", "--max-windows", "4"], "--max-windows is for --scenario closed-loop"),
+    (["--scenario", "server", "--rate", "5", "--resolution-percent", "1"], "--resolution-percent is for the search"),
+    (["--scenario", "offline", "--warm-up-secs", "1"], "--warm-up-secs is for --scenario closed-loop"),
+    (["--csv", "/no/where/report.csv"], "/no/where/report.csv: there is no folder /no/where"),
+    (["--html", "/"], "/: is a folder"),
     (["--references", "x"], "--references needs --input"),
     (["--server", "localhost:1", "--serve-flags", "--slots 4"], "--serve-flags is for a server that is started here"),
     (["--server", "localhost:1", "--models", "x"], "--models is for an engine in this process"),
@@ -84,6 +91,13 @@ def test_wrong_usage(run: Run, flags: list[str], problem: str) -> None:
     result = run("bench", "translate", *flags)
     assert result.code == 2
     assert problem in result.err.splitlines()[-1]
+
+
+def test_each_file_is_written_whatever_becomes_of_the_others(tmp_path: Path) -> None:
+    files = Files(json=tmp_path / "gone" / "a.json", csv=tmp_path / "a.csv", html=None)
+    with pytest.raises(click.ClickException, match=r"a\.json: No such file or directory"):
+        show(Report(), files, quiet=True)
+    assert (tmp_path / "a.csv").exists()
 
 
 def test_tensors_are_for_the_open_inference_protocol(run: Run) -> None:

@@ -233,6 +233,26 @@ def test_pairs_beside_each_document(run: Run, source: Path, tmp_path: Path) -> N
     assert rows == ["en\tde", "\t".join(PAIRS[7]), "\t".join(PAIRS[2])]
 
 
+def test_pairs_in_the_place_of_a_translation(run: Run, source: Path, tmp_path: Path) -> None:
+    write(source, {"a.txt.tsv": f"{SOURCES[0]}\n"})
+    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out", "--bilingual", "tsv")
+    assert result.code == 2
+    assert f"would both become {tmp_path / 'out' / 'a.txt.tsv'}" in result.error
+
+
+def test_a_link_to_nothing_costs_that_document_alone(run: Run, source: Path, tmp_path: Path) -> None:
+    (source / "c.txt").symlink_to(tmp_path / "nowhere")
+    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out")
+    assert (result.code, result.err) == (1, f"{source / 'c.txt'}: No such file or directory\n")
+    assert content(tmp_path / "out") == TRANSLATED
+
+
+def test_an_option_of_zero_is_another_translation(run: Run, source: Path, tmp_path: Path) -> None:
+    arguments = ("translate-docs", *Toy, source, "--out", tmp_path / "out")
+    done(run(*arguments))
+    assert "(6 translated, 0 remembered)" in done(run(*arguments, "--length-penalty", "0"))
+
+
 def test_a_sentence_that_the_model_cannot_take_whole(run: Run, tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a.txt": f"{SOURCES[0]}\n{LONG}.\n"})
     result = run("translate-docs", *Toy, source, "--out", tmp_path / "out")

@@ -16,7 +16,7 @@ PERCENTILE = "99"
 
 def overlay(names: Sequence[str], runs: Sequence[Sequence[Run]], styles: Sequence[str]) -> Figure | None:
     """A curve a report; None where none has two loads."""
-    sorted_runs = [sorted((run for run in some if PERCENTILE in run.latency.percentiles), key=facts.load) for some in runs]
+    sorted_runs = [sorted(filter(_drawn, some), key=facts.load) for some in runs]
     series = [one for one in zip(names, sorted_runs, styles, strict=True) if one[1]]
     if not any(len(some) > 1 for _, some, _ in series):
         return None
@@ -34,6 +34,11 @@ def overlay(names: Sequence[str], runs: Sequence[Sequence[Run]], styles: Sequenc
             for run in some
         ],
     )
+
+
+def _drawn(run: Run) -> bool:
+    """Whether anything was answered."""
+    return run.latency.count > 0 and PERCENTILE in run.latency.percentiles
 
 
 def _picture(series: Sequence[tuple[str, Sequence[Run], str]]) -> Markup:

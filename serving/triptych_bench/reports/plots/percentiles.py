@@ -50,7 +50,9 @@ def chart(series: Sequence[tuple[str, Distribution]], styles: Sequence[str]) -> 
 
 
 def curve(distribution: Distribution) -> Curve:
-    """Its points; the slowest of n requests, at fraction 1, which no such axis reaches, stands at 1 - 1/2n."""
+    """Its points; the slowest of n requests, at fraction 1, which no such axis reaches, stands at 1 - 1/2n. Of none, none."""
+    if not distribution.count:
+        return []
     points = distribution.curve or [(float(name) / 100, seconds) for name, seconds in distribution.percentiles.items()]
     last = 1 - 0.5 / max(distribution.count, 1)
     return sorted((min(fraction, last), seconds) for fraction, seconds in points)

@@ -18,7 +18,7 @@ SERIES = (("50", "p50", "circle"), ("90", "p90", "square"), ("99", "p99", "trian
 
 def tradeoff(runs: Sequence[Run]) -> Figure | None:
     """None where fewer than two loads were tried: there is nothing to trade."""
-    runs = sorted((run for run in runs if run.latency.percentiles), key=facts.load)
+    runs = sorted((run for run in runs if run.latency.count and run.latency.percentiles), key=facts.load)
     if len(runs) < 2:
         return None
     return Figure(

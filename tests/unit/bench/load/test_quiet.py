@@ -39,6 +39,46 @@ def test_ctrl_c_ends_a_sleep_once() -> None:
     asyncio.run(work())
 
 
+def test_who_listened_before_does_so_again() -> None:
+    def other(*_: object) -> None:
+        """A handler."""
+
+    async def work() -> None:
+        interrupt = Interrupt()
+        with interrupt.heard():
+            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(StoppedError):
+                await interrupt.sleep(60)
+            assert signal.getsignal(signal.SIGTERM) is other
+        assert signal.getsignal(signal.SIGTERM) is other
+
+    before = signal.signal(signal.SIGTERM, other)
+    try:
+        asyncio.run(work())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_ctrl_c_ends_work_that_has_no_end() -> None:
+    async def endless() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def work() -> None:
+        interrupt = Interrupt()
+        with interrupt.heard():
+            assert await interrupt.unless(asyncio.sleep(0, "done")) == "done"
+            asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGINT)
+            with pytest.raises(StoppedError):
+                await interrupt.unless(endless())
+
+    ended: list[bool] = []
+    asyncio.run(work())
+    assert ended == [True]
+
+
 def test_a_sleep_without_an_interrupt_ends_by_itself() -> None:
     async def work() -> None:
         interrupt = Interrupt()

@@ -74,6 +74,14 @@ def test_streams_have_time_to_first_token_and_between_tokens() -> None:
     assert run(CLOSED, record(1.0, 0.1)).first_token is None
 
 
+def test_time_between_tokens_is_of_one_text_in_pieces() -> None:
+    pieces = record(1.0, 1.0, tokens=5, token_times=(1.2, 1.3, 1.6))
+    assert run(CLOSED, pieces, size=2).inter_token is None  # pieces of two texts between each other
+    assert run(CLOSED, pieces, size=2).first_token
+    assert run(CLOSED, record(1.0, 1.0, tokens=5, token_times=(1.2,))).inter_token is None  # all at once
+    assert run(CLOSED, record(1.0, 1.0, tokens=1, token_times=(1.2, 1.3))).inter_token is None
+
+
 def test_a_generator_with_too_much_to_do_makes_a_run_invalid() -> None:
     busy = run(CLOSED, record(1.0, 0.1), cost=Cost(cores=1.2, loop_share=0.95))
     assert not busy.valid
@@ -105,7 +113,8 @@ def test_parts_of_servers_that_say_nothing_come_from_their_counters() -> None:
 def test_counted_stands_beside_what_was_seen() -> None:
     log = log_of(record(1.0, 0.2), record(1.0, 0.4), record(1.0, 0.1, ok=False))
     found = counted_of("ModelStatistics", {"requests": 3.0, "total": 0.3}, log)
-    assert (found.requests, found.expected) == (3, 2)
+    assert (found.requests, found.expected, found.cached) == (3, 2, None)
+    assert counted_of("ModelStatistics", {"requests": 3.0, "cached": 2.0}, log).cached == 2
     assert found.mean_seconds == pytest.approx(0.1)
     assert found.expected_seconds == pytest.approx(0.3)
 

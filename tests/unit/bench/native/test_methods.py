@@ -116,6 +116,11 @@ ANSWERS = {
 }
 
 
+def test_tokens_are_those_of_the_best_hypotheses() -> None:
+    texts = [{"hypotheses": [{"token_count": 5}, {"token_count": 7}]}, {"hypotheses": [{"token_count": 2}]}, {}]
+    assert METHODS["translate"].tokens(translation_pb2.TranslateResponse(translations=texts)) == 7
+
+
 @pytest.mark.parametrize("task", ANSWERS)
 def test_answers(task: str) -> None:
     message, outputs = ANSWERS[task]

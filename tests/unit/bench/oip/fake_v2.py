@@ -70,7 +70,7 @@ class FakeV2(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
         await self._extension(context)
         count = len(self.requests)
         times = {name: pb.StatisticDuration(count=count, ns=count * ns) for name, ns in TIMES.items()}
-        stats = pb.InferStatistics(fail=pb.StatisticDuration(count=3), **times)
+        stats = pb.InferStatistics(fail=pb.StatisticDuration(count=3), cache_hit=pb.StatisticDuration(count=2 * count), **times)
         return pb.ModelStatisticsResponse(
             model_stats=[pb.ModelStatistics(name=request.name, version="2", inference_stats=stats)]
         )

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from triptych.inference import open_inference_pb2 as pb
 from triptych_bench.oip import OipTarget
+from triptych_bench.oip.answers import tokens
 from triptych_bench.oip.inputdata import Given, read
 from triptych_bench.target import Sample, TargetError, Wanted
 from triptych_client.settings import Settings
@@ -187,6 +189,20 @@ def test_answers_are_read_as_references_are_written() -> None:
     assert best == ["1"]  # the largest is the class
 
 
+def test_a_model_that_does_not_batch_has_one_answer() -> None:
+    async def answer(target: OipTarget) -> list[str]:
+        outcome = await target.send(target.prepare([tensors(numbers=[1, 2, 9, 4])]))
+        return target.read(outcome.answer)
+
+    assert with_target(answer, model="single") == ["2"]  # its shape is [2, 2], these are not two inputs
+
+
+def test_tokens_are_those_of_the_best_hypotheses() -> None:
+    counts = pb.ModelInferResponse.InferOutputTensor(name="token_count", datatype="UINT32", shape=[2, 2])
+    raw = struct.pack("<4I", 5, 7, 2, 9)
+    assert tokens(pb.ModelInferResponse(outputs=[counts], raw_output_contents=[raw])) == 7
+
+
 def test_decoupled_models_are_asked_on_streams() -> None:
     async def ask(target: OipTarget) -> Any:
         outcome = await target.send(target.prepare([Sample("one two three")]))
@@ -266,6 +282,7 @@ def test_statistics_are_sums_in_seconds() -> None:
             "requests": 4,
             "failures": 3,
             "total": 0.04,
+            "cached": 8,
             "queue": 0.004,
             "preprocess": 0.008,
             "compute": 0.024,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from triptych_bench.measure.distribution import distribution as measured
 from triptych_bench.results import (
     Counted,
     Distribution,
@@ -80,6 +81,14 @@ def opened(rate: float, seconds: float, limit: float = 0.2, **more: Any) -> Run:
         latency_limit=limit,
         **settings,
     )
+
+
+def unanswered(concurrency: int) -> Run:
+    """A run of which nothing came back."""
+    run = closed(
+        concurrency, 0.0, 0.01, completed=0, failed={"UNAVAILABLE": 30}, valid=False, problem="no request was answered"
+    )
+    return replace(run, latency=measured([]), parts=Part(), moments=())
 
 
 def full() -> Run:

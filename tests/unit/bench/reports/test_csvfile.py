@@ -5,10 +5,12 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from triptych_bench.reports import csvfile
 from triptych_bench.results import Part, Run
 
-from .sample import closed, full, opened, report
+from .sample import closed, full, opened, report, unanswered
 
 HEADER = (
     "Inferences/Second,Client Send,Network+Server Send/Recv,Server Queue,Server Compute Input,Server Compute Infer,"
@@ -41,6 +43,11 @@ def test_what_was_not_measured_is_empty() -> None:
     assert row["Server Queue"] == row["Quality"] == row["p50 time to first token"] == ""
 
 
+def test_a_run_without_answers_has_no_latency() -> None:
+    [row] = rows(unanswered(1))
+    assert row["p50 latency"] == row["p99 latency"] == row["p99.9 latency"] == row["Avg latency"] == row["Max latency"] == ""
+
+
 def test_further_columns_follow() -> None:
     [row] = rows(full())
     assert row["p99.9 latency"] == "90000"
@@ -62,3 +69,10 @@ def test_files_end_with_a_newline(tmp_path: Path) -> None:
     csvfile.write(report(), path)
     assert path.read_bytes().endswith(b"\n")
     assert b"\r" not in path.read_bytes()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "nothing" / "report.csv"
+    with pytest.raises(FileNotFoundError) as error:
+        csvfile.write(report(), path)
+    assert error.value.filename == str(path)

@@ -11,7 +11,7 @@ from triptych_bench.reports import page
 from triptych_bench.results import Part, Report, Run
 
 from .pages import LOADS, Page, charts, hits
-from .sample import closed, full, opened, report
+from .sample import closed, full, opened, report, unanswered
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<b>"
 
@@ -185,3 +185,10 @@ def test_files_are_utf8(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     page.write(report(command="caf\xe9 \udcff"), path)
     assert "caf\xe9 ?" in path.read_text(encoding="utf-8")
+
+
+def test_a_run_without_answers_has_no_place_in_the_charts() -> None:
+    some = page.render(report(closed(1, 100.0, 0.01), closed(2, 180.0, 0.012), unanswered(4)))
+    drawn = {said.split("\n")[0] for chart in charts(some)[:2] for _, _, said in hits(chart)}
+    assert drawn == {"concurrency 1", "concurrency 2"}
+    assert charts(page.render(report(unanswered(4)))) == []

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from triptych_bench.reports import table, units
-from triptych_bench.results import Report
+from triptych_bench.results import Counted, Report
 
-from .sample import closed, full, opened, report
+from .sample import closed, full, opened, report, unanswered
 
 
 def test_the_headline_comes_first() -> None:
@@ -69,6 +69,20 @@ def test_a_search_is_not_warned_of_its_own_probes() -> None:
     assert "80 requests/s: invalid: over the latency limit" in table.render(report(probe))
     late = opened(60.0, 0.05, valid=False, problem="the generator was late")
     assert "60 requests/s: invalid: the generator was late" in table.render(report(found, late))
+
+
+def test_a_run_without_answers_has_no_latency() -> None:
+    text = table.render(report(unanswered(1)))
+    assert "p50" not in text
+    assert "p99" not in text
+    assert "no request was answered" in text
+
+
+def test_answers_from_a_cache_are_said_to_be_that() -> None:
+    counted = Counted(source="ModelStatistics", requests=7_000, expected=7_000, cached=6_948)
+    text = table.render(report(closed(1, 100.0, 0.01, counted=counted)))
+    assert "! concurrency 1: 6,948 of 7,000 answers came from the server's cache" in text
+    assert "cache" not in table.render(report(full()))
 
 
 def test_nothing_measured_is_said() -> None:

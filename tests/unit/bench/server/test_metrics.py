@@ -3,6 +3,7 @@
 import asyncio
 import http.server
 import os
+import socketserver
 import threading
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from triptych_bench.scenarios.counting import Counting
 from triptych_bench.server.process import ProcessMeter
 from triptych_bench.server.prometheus import MetricsMeter, counters_of, read_page
 from triptych_bench.server.watch import Look, Watch, around
-from triptych_bench.target import TargetError
+from triptych_bench.target import Counters, TargetError
 
 from ..fakes import FakeTarget
 
@@ -25,6 +26,7 @@ triptych_e2e_request_latency_seconds_count{method="triptych.v1.T/Translate",mode
 triptych_e2e_request_latency_seconds_sum{method="triptych.v1.T/Translate",model="en-de",version="1"} 2.5
 triptych_e2e_request_latency_seconds_count{method="triptych.v1.T/Translate",model="other",version="1"} 7
 triptych_request_queue_time_seconds_sum{model="en-de",version="1"} 0.5 1700000000000
+triptych_cache_hits_total{model="en-de",version="1"} 4
 triptych_request_prefill_time_seconds_sum{model="en-de",version="1"} 0.25
 triptych_request_decode_time_seconds_sum{model="en-de",version="1"} 1.25
 odd{label="with } and \" in it"} NaN
@@ -41,7 +43,8 @@ def test_a_page_is_read() -> None:
 
 def test_counters_are_of_the_model() -> None:
     counters = counters_of(read_page(PAGE), "en-de")
-    assert counters == {"requests": 10, "total": 2.5, "queue": 0.5, "preprocess": 0, "compute": 1.5, "postprocess": 0}
+    seconds = {"total": 2.5, "queue": 0.5, "preprocess": 0, "compute": 1.5, "postprocess": 0}
+    assert counters == {"requests": 10, "cached": 4, **seconds}
     everything = counters_of(read_page(PAGE), "")
     assert everything is not None
     assert everything["requests"] == 17
@@ -126,6 +129,33 @@ def test_a_page_is_fetched(url: str) -> None:
         asyncio.run(MetricsMeter(f"{url}/nothing").page())
     with pytest.raises(TargetError, match="must begin with http"):
         asyncio.run(MetricsMeter("file:///etc/passwd").page())
+
+
+class NoHttp(socketserver.BaseRequestHandler):
+    """As gRPC ports begin: with settings of HTTP/2."""
+
+    def handle(self) -> None:
+        self.request.recv(1_024)
+        self.request.sendall(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\r\n")
+
+
+def test_what_does_not_speak_http_is_one_error() -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), NoHttp) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        meter = MetricsMeter(f"http://127.0.0.1:{server.server_address[1]}/metrics")
+        with pytest.raises(TargetError, match="does not speak HTTP: BadStatusLine"):
+            asyncio.run(meter.page())
+        assert asyncio.run(meter.look()) is None
+        server.shutdown()
+
+
+class Gone(FakeTarget):
+    async def stats(self) -> Counters | None:
+        raise TargetError("connection refused")
+
+
+def test_a_server_that_is_there_no_more_has_counted_nothing() -> None:
+    assert asyncio.run(Counting(Gone(), None, "").ask()) is None
 
 
 def test_counting_prefers_the_page(url: str) -> None:

@@ -77,3 +77,24 @@ def test_a_translation_never_replaces_its_source(tmp_path: Path) -> None:
     write(tmp_path, {"in/a.txt": ""})
     with pytest.raises(click.UsageError, match="its own translation"):
         discover([tmp_path / "in" / "a.txt"], tmp_path / "in", Selection())
+
+
+def test_a_file_beside_a_translation_is_no_other_translation(tmp_path: Path) -> None:
+    write(tmp_path, {"in/a.md": "", "in/a.md.tsv": ""})
+    with pytest.raises(click.UsageError, match=r"would both become .*a\.md\.tsv"):
+        discover([tmp_path / "in"], tmp_path / "out", Selection(), beside=".tsv")
+    assert len(discover([tmp_path / "in"], tmp_path / "out", Selection(), beside=".xlf")) == 2
+
+
+def test_files_that_are_not_written_are_in_nobody_s_way(tmp_path: Path) -> None:
+    write(tmp_path, {"one/a.png": "", "two/a.png": ""})
+    folders = [tmp_path / "one", tmp_path / "two"]
+    assert [found.name for found in discover(folders, tmp_path / "out", Selection())] == ["a.png", "a.png"]
+    with pytest.raises(click.UsageError, match="would both become"):
+        discover(folders, tmp_path / "out", Selection(), takes_others=True)
+
+
+def test_a_link_to_nothing_has_no_size(tmp_path: Path) -> None:
+    write(tmp_path, {"in/a.txt": "abc"})
+    (tmp_path / "in" / "b.txt").symlink_to(tmp_path / "nowhere")
+    assert [found.size for found in discover([tmp_path / "in"], tmp_path / "out", Selection())] == [3, 0]

@@ -167,3 +167,25 @@ def test_a_server_that_is_not_there_at_the_start_is_an_error(start: Start) -> No
 
     with pytest.raises(BackendError, match="nobody there"):
         start(fail)
+
+
+def test_a_text_that_cannot_be_sent_is_refused_alone(start: Start) -> None:
+    def fail(texts: Sequence[str]) -> None:
+        for text in texts:
+            text.encode()
+
+    translating, _ = start(fail)
+    half = Ask("half a pair \ud800")
+    found = all_of(translating, [*ASKS, half])
+    assert isinstance(found.pop(half), Refusal)
+    assert found == ANSWERS
+
+
+def test_a_fault_of_ours_ends_the_job_with_its_name(start: Start) -> None:
+    def fail(texts: Sequence[str]) -> None:
+        if "text 7" in texts:
+            raise KeyError("nobody foresaw it")
+
+    translating, _ = start(fail)
+    with pytest.raises(BackendError, match="KeyError: 'nobody foresaw it'"):
+        all_of(translating, ASKS)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
+from triptych_documents.formats.csv import sniffed
 
 from .roundtrips import read, texts, translated, turned
 
@@ -73,4 +74,4 @@ def test_any_text_can_be_written(cells: list[str], quoted: bool) -> None:
     changed = translated("csv", f"{mark}a{mark},{mark}b{mark}\nc,d\n", *cells)
     assert list(csv.reader(io.StringIO(changed, newline=""))) == [cells[:2], [cells[2], "d"]]
     again = read("csv", changed) if all(cell.strip() for cell in cells) else None
-    assert again is None or texts(again)[:3] == cells or "," not in changed
+    assert again is None or texts(again)[:3] == cells or sniffed(changed) != ","  # of so few cells

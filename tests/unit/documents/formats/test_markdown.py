@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triptych_documents.findings import Severity
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.markdownblocks import parsed
 from triptych_documents.unit import Code, Piece, Role
@@ -263,6 +264,10 @@ def test_what_cannot_be_written_is_left_as_it_was() -> None:
     document = read("markdown", "Some **bold** text\n\nOther text\n")
     opened, closed = document.units[0].codes
     assert document.render({0: ("Nothing", opened, closed), 1: ("Anderes",)}) == b"Some **bold** text\n\nAnderes\n"
+    [finding] = document.findings
+    assert (finding.severity, finding.where) == (Severity.ERROR, "line 1")
+    assert document.render({}) == b"Some **bold** text\n\nOther text\n"
+    assert not document.findings
 
 
 def test_a_link_that_is_found_by_its_text_gets_a_label() -> None:

@@ -1,0 +1,50 @@
+"""How much a document may hold: what is read takes memory by its parts, of which a few bytes can make one."""
+
+from collections.abc import Sequence
+
+from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.format import ReadOptions
+from triptych_documents.unit import Unit
+
+MARKS = 4  # lines, tags or separators for each unit that there may be
+
+_LINE_ENDS = (b"\n", b"\r")
+
+
+class Bound:
+    """The most units, checked before a document is read and while it is.
+
+    Args:
+        options: say how many; where they do not, nothing is checked.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._most = options.max_units
+
+    def check(self, units: Sequence[Unit]) -> None:
+        """After each that is found.
+
+        Raises:
+            DamagedDocumentError: these are too many.
+        """
+        if self._most is not None and len(units) > self._most:
+            raise DamagedDocumentError(f"more than {self._most:,} segments, the most that are allowed; split the document")
+
+    def check_marks(self, data: bytes, *signs: bytes, each: int = MARKS) -> None:
+        """Before it is read: what there are as many of as of the things that a reader makes.
+
+        Args:
+            data: of the document.
+            signs: other than line ends.
+            each: as many as that for each unit.
+
+        Raises:
+            DamagedDocumentError: there are too many.
+        """
+        if self._most is None or len(data) <= self._most * each:
+            return
+        for group, what in ((_LINE_ENDS, "lines"), (signs, "times " + " or ".join(sign.decode() for sign in signs))):
+            count = sum(map(data.count, group))
+            if count > self._most * each:
+                problem = f"{count:,} {what}, at most {self._most * each:,} are allowed; split the document"
+                raise DamagedDocumentError(problem)

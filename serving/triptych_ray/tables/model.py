@@ -1,0 +1,72 @@
+"""Which model a job's engines will load, found without loading it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from triptych_cli.backend import BackendError, Request
+from triptych_cli.documents.embedded import identity_of
+from triptych_cli.documents.identity import Identity
+from triptych_cli.embedded import as_backend_errors
+from triptych_cli.repository import embedded_repository
+from triptych_serving.bundle import Bundle
+from triptych_serving.errors import BundleError
+from triptych_serving.languagepair import SOURCE, TARGET
+from triptych_serving.languages import UNDETERMINED, find_language
+from triptych_serving.manifest import TranslationManifest, read_manifest
+from triptych_serving.registry import chosen_models
+from triptych_serving.repository import Entry
+
+Model = tuple[Entry, TranslationManifest]
+
+
+def find_identity(request: Request) -> Identity:
+    """As an engine with this request will have it; only manifests are read.
+
+    Raises:
+        BackendError: the repository cannot be read, or not one model of it would do.
+    """
+    repository = request.models or embedded_repository()
+    with as_backend_errors():
+        entry, manifest = _find(repository, request)
+        precision = Bundle(entry.folder, manifest).precision(request.precision)
+        return identity_of(entry, precision, manifest, request)
+
+
+def _find(repository: Path, request: Request) -> Model:
+    there = list(_models(repository, request.model))
+    able = there if len(there) == 1 else [model for model in there if _translates(model[1], request)]
+    if request.source_language or request.target_language:  # a model that names it goes before one that takes any
+        able = [model for model in able if not _takes_any(model[1])] or able
+    if not able:
+        raise BackendError(f"{repository}: no model translates {request.model or 'these languages'}")
+    if len(able) > 1:
+        names = ", ".join(sorted(entry.name for entry, _ in able))
+        raise BackendError(f"{repository}: several models would do, name one of: {names}")
+    return able[0]
+
+
+def _models(repository: Path, name: str) -> Iterator[Model]:
+    """Those that translate, each in the version that is served."""
+    for folder in chosen_models(repository, name).values():
+        try:
+            manifest = read_manifest(folder.default.folder)
+        except BundleError:
+            if name:
+                raise
+            continue  # as where models are served: the others will do
+        if isinstance(manifest, TranslationManifest):
+            yield folder.default, manifest
+
+
+def _translates(manifest: TranslationManifest, request: Request) -> bool:
+    sides = (
+        (request.source_language, manifest.source_languages, SOURCE),
+        (request.target_language, manifest.target_languages, TARGET),
+    )
+    return all(not code or find_language(code, offered, field) is not None for code, offered, field in sides)
+
+
+def _takes_any(manifest: TranslationManifest) -> bool:
+    return UNDETERMINED in manifest.source_languages or UNDETERMINED in manifest.target_languages

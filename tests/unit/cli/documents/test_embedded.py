@@ -1,0 +1,75 @@
+"""Asks for an engine in this process: more of them than its queue takes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triptych_cli.backend import BackendError, Request
+from triptych_cli.documents import embedded
+from triptych_cli.documents.embedded import EmbeddedTranslating, EngineAsking
+from triptych_cli.documents.translating import Outcome
+from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_serving.engine import EngineOptions
+from triptych_serving.registry import load_registry
+from triptych_serving.scheduler import SchedulerLimits
+from triptych_serving.translator import Translator, TranslatorOptions
+
+from ....fixtures.toy import MODELS, SOURCES, TARGETS
+
+
+@pytest.fixture(scope="module")
+def translator() -> Iterator[Translator]:
+    """Whose queue takes one window."""
+    limits = SchedulerLimits(waiting_calls=embedded.WAITING_ROWS + 1)
+    registry = load_registry(MODELS, TranslatorOptions(engine=EngineOptions(slots=1, limits=limits)), "toy")
+    [found] = registry.translators
+    yield found
+    registry.close(drain=False)
+
+
+def outcomes_of(asking: EngineAsking, count: int) -> list[Outcome]:
+    found: list[Outcome] = []
+    while len(found) < count:
+        found += asking.take(5.0)
+    return found
+
+
+def test_what_is_more_than_the_queue_takes_waits(translator: Translator) -> None:
+    asking = EngineAsking(translator, Request(), running=1)
+    asks = [Ask(source) for source in SOURCES[:30]]
+    assert len(asks) > 3 * asking.window
+    asking.submit(asks)
+    found = outcomes_of(asking, len(asks))
+    assert len(found) == len(asks)
+    texts = {ask.text: outcome.text for ask, outcome in found if isinstance(outcome, Answer)}
+    assert texts == dict(zip(SOURCES[:30], TARGETS[:30], strict=True))
+    assert asking.take(0.0) == []
+
+
+def test_asks_of_both_kinds_and_refused_ones_have_their_turn(translator: Translator) -> None:
+    asking = EngineAsking(translator, Request(), running=1)
+    asks = [Ask(source, aligned=number % 2 == 0) for number, source in enumerate(SOURCES[:24])]
+    refused = [Ask(f"half a pair {number} \ud800") for number in range(12)]
+    asking.submit(asks + refused)
+    found = dict(outcomes_of(asking, len(asks) + len(refused)))
+    assert {ask for ask, outcome in found.items() if isinstance(outcome, Refusal)} == set(refused)
+    answers = {ask: outcome for ask, outcome in found.items() if isinstance(outcome, Answer)}
+    assert {ask for ask, answer in answers.items() if answer.alignment} == {ask for ask in asks if ask.aligned}
+
+
+def test_a_window_of_many_cpus_has_room_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[TranslatorOptions] = []
+
+    def open_(repository: Path, options: TranslatorOptions, *_: str) -> None:
+        opened.append(options)
+        raise BackendError("enough")
+
+    monkeypatch.setattr(embedded, "open_registry", open_)
+    with pytest.raises(BackendError, match="enough"):
+        EmbeddedTranslating(Request(), MODELS, workers=64).__enter__()
+    [options] = opened
+    window = 64 * options.engine.slots * (1 + embedded.WAITING_ROWS)
+    assert window > SchedulerLimits().waiting_calls
+    assert options.engine.limits.waiting_calls >= window
+    assert options.engine.limits.waiting_rows >= window

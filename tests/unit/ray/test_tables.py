@@ -1,0 +1,221 @@
+"""A job over tables without Ray and without a model: what fails, and what is kept, replaced and done again."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from triptych_cli.backend import BackendError, Request
+from triptych_cli.decoding import Decoding
+from triptych_cli.documents.translating import Outcome
+from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_documents.rules import Rules
+from triptych_documents.work import Work
+from triptych_ray.tables import job, parts, worker
+from triptych_ray.tables.chunk import Chunk
+from triptych_ray.tables.job import ClusterError, TableReport, run
+from triptych_ray.tables.model import find_identity
+from triptych_ray.tables.options import TableOptions
+from triptych_ray.tables.storage import Storage
+from triptych_ray.tables.worker import Worker
+
+from ...fixtures.toy import MODELS, copy_bundle, edit_manifest
+from ..cli.documents.fakes import Shouting
+
+TOY = Request(models=MODELS)
+
+
+class Engine(Shouting):
+    """As many as are loaded answer alike."""
+
+    def __init__(self, request: Request, repository: Path, cpus: int) -> None:
+        super().__init__(identity=find_identity(request), window=8, at_once=3)
+
+
+@pytest.fixture(autouse=True)
+def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    def translated(options: TableOptions, chunks: Sequence[Chunk]) -> Iterator[tuple[str, dict[str, Any]]]:
+        working = Worker(options, 1)
+        for chunk in chunks:
+            batch = {name: np.array([value]) for name, value in dataclasses.asdict(chunk).items()}
+            for row in [working(batch)]:
+                yield row["path"][0], json.loads(row["report"][0])
+
+    monkeypatch.setattr(worker, "EmbeddedTranslating", Engine)
+    monkeypatch.setattr(job, "_translated", translated)
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    return path
+
+
+def options(*paths: Path, **others: Any) -> TableOptions:
+    files = tuple((str(path), path.name) for path in paths)
+    values = {"rows": 2, "request": TOY, "rules": Rules(source_language="en"), "out": str(paths[0].parent / "out"), **others}
+    return TableOptions(files=files, **values)
+
+
+def output(path: Path) -> Path:
+    return path.parent / "out" / path.name
+
+
+def complete(report: TableReport) -> tuple[list[str], list[str], list[str]]:
+    """Names of files that were translated, were done before, and failed."""
+    named = report.files, report.skipped, report.failed
+    made, skipped, failed = ([Path(path).name for path in each] for each in named)
+    return made, skipped, failed
+
+
+def test_a_done_file_is_left_alone(lines: Path) -> None:
+    assert complete(run(options(lines))) == (["a.txt"], [], [])
+    assert output(lines).read_text(encoding="utf-8") == "ONE\nTWO\nTHREE\n"
+    written = output(lines).stat().st_mtime_ns
+    assert complete(run(options(lines))) == ([], ["a.txt"], [])
+    assert output(lines).stat().st_mtime_ns == written
+
+
+def test_the_last_job_is_what_counts(tmp_path: Path) -> None:
+    """Options A, B and A again: the output is A's in the end."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\n', encoding="utf-8")
+    contents = []
+    for name in ("a", "b", "a"):
+        assert complete(run(options(path, output_column=name)))[0] == ["a.jsonl"]
+        contents.append(output(path).read_text(encoding="utf-8"))
+    assert contents == ['{"text": "one", "a": "ONE"}\n', '{"text": "one", "b": "ONE"}\n', '{"text": "one", "a": "ONE"}\n']
+
+
+def test_a_foreign_file_stays(lines: Path) -> None:
+    output(lines).parent.mkdir()
+    output(lines).write_text("mine\n", encoding="utf-8")
+    report = run(options(lines))
+    assert report.failed == {str(lines): [f"{output(lines)}: {parts.NOT_OURS}"]}
+    assert output(lines).read_text(encoding="utf-8") == "mine\n"
+    assert complete(run(options(lines, overwrite=True)))[0] == ["a.txt"]
+    assert complete(run(options(lines)))[1] == ["a.txt"]  # `overwrite` makes no other job
+    output(lines).write_text("edited\n", encoding="utf-8")
+    assert "exists already" in run(options(lines)).failed[str(lines)][0]
+
+
+def test_a_file_that_comes_meanwhile_stays(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Shouting.take
+
+    def take(self: Shouting, patience_seconds: float) -> list[Outcome]:
+        output(lines).write_text("mine\n", encoding="utf-8")
+        return read(self, patience_seconds)
+
+    output(lines).parent.mkdir()
+    monkeypatch.setattr(Engine, "take", take)
+    assert "exists already" in run(options(lines)).failed[str(lines)][0]
+    assert output(lines).read_text(encoding="utf-8") == "mine\n"
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_driver_that_dies_while_it_puts_a_file_in_place(tmp_path: Path, moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Just before or after it is there: the next one knows what is its own."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\n', encoding="utf-8")
+    run(options(path, output_column="earlier"))
+    write = parts._write
+
+    def write_(file: Storage, told: Any) -> None:
+        if file.place.endswith(".done") and told["stamp"]:
+            raise KeyboardInterrupt
+        write(file, told)
+        if file.place.endswith(".done") and not moved:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "_write", write_)
+        with pytest.raises(KeyboardInterrupt):
+            run(options(path))
+    assert complete(run(options(path))) == (([], ["a.jsonl"], []) if moved else (["a.jsonl"], [], []))
+    assert output(path).read_text(encoding="utf-8") == '{"text": "one", "translation": "ONE"}\n'
+
+
+def test_half_a_surrogate_pair_is_written_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "half \\ud800"}\n{"text": "whole", "other": "\\udfff"}\n', encoding="utf-8")
+    report = run(options(path))
+    assert report.failed == {}
+    rows = [json.loads(line) for line in output(path).read_text(encoding="utf-8").splitlines()]
+    assert rows == [
+        {"text": "half \ud800", "translation": "half \ud800"},
+        {"text": "whole", "other": "\udfff", "translation": "WHOLE"},
+    ]
+    [finding] = report.findings[str(path)]
+    assert (finding["row"], finding["severity"]) == (0, "error")
+
+
+def test_an_error_nobody_foresaw_fails_its_file_alone(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And leaves the engine empty for the next chunk."""
+    other = lines.with_name("b.txt")
+    other.write_text("four\nfive\nsix\nseven\n", encoding="utf-8")
+    answer = Work.answer
+
+    def answer_(self: Work, ask: Ask, outcome: Answer | Refusal) -> list[Ask]:
+        if ask.text == "two":
+            raise KeyError(ask.text)
+        return answer(self, ask, outcome)
+
+    monkeypatch.setattr(Work, "answer", answer_)
+    report = run(options(lines, other, rows=10))
+    assert report.failed == {str(lines): [f"{lines}: chunk 0: KeyError: 'two'"]}
+    assert output(other).read_text(encoding="utf-8") == "FOUR\nFIVE\nSIX\nSEVEN\n"
+
+
+def test_an_engine_that_fails_ends_the_job(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(self: Shouting, patience_seconds: float) -> list[Outcome]:
+        raise BackendError("the engine is gone")
+
+    monkeypatch.setattr(Engine, "take", take)
+    with pytest.raises(BackendError, match="the engine is gone"):
+        run(options(lines))
+
+
+def test_another_model_is_another_job(lines: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    folder = copy_bundle(models)
+    request = Request(models=models)
+    assert complete(run(options(lines, request=request)))[0] == ["a.txt"]
+    assert complete(run(options(lines, request=TOY)))[1] == ["a.txt"], "where a model lies makes no difference"
+    edit_manifest(folder, lambda manifest: manifest.update(generation={**manifest["generation"]}))
+    assert complete(run(options(lines, request=request)))[0] == ["a.txt"]
+    copy_bundle(models, version=2)
+    assert complete(run(options(lines, request=request)))[0] == ["a.txt"]
+    decoding = Decoding(beam_size=3)
+    assert complete(run(options(lines, request=Request(models=models, decoding=decoding))))[0] == ["a.txt"]
+
+
+def test_a_node_with_another_model_ends_the_job(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_bundle(tmp_path / "models", version=2)
+    monkeypatch.setattr(worker, "EmbeddedTranslating", lambda _, *rest: Engine(Request(models=tmp_path / "models"), *rest))
+    with pytest.raises(BackendError, match=r"the model here is .*\"version\":\"2\".*where the job was started"):
+        run(options(lines))
+
+
+def test_models_that_are_not_here_are_an_error(lines: Path, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"the models must be readable where the job is started.*no such model repository"):
+        run(options(lines, request=Request(models=tmp_path / "none")))
+
+
+def test_the_model_is_found_as_engines_find_it(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    copy_bundle(models, "one")
+    copy_bundle(models, "two")
+    with pytest.raises(BackendError, match="several models would do, name one of: one, two"):
+        find_identity(Request(models=models))
+    assert find_identity(Request(models=models, model="two")).model == "two"
+    with pytest.raises(BackendError, match="precision 'fp8' is not in this bundle"):
+        find_identity(Request(models=models, model="two", precision="fp8"))
+    with pytest.raises(BackendError, match="'three' is not in"):
+        find_identity(Request(models=models, model="three"))
