@@ -36,14 +36,15 @@ def missing_numbers(source: str, target: str, languages: tuple[str, str]) -> tup
     wanted, found = Counter(numbers_of(source)), Counter(numbers_of(target))
     wanted, found = wanted - found, found - wanted
     lacking = list(wanted.elements())
-    beside = list(found.elements())
-    for number in tuple(beside):
-        value = _value(number, languages[1])
-        for candidate in lacking:
-            if value == _value(candidate, languages[0]):
-                lacking.remove(candidate)
-                beside.remove(number)
-                break
+    by_value: dict[Value, list[str]] = {}
+    for number in reversed(lacking):
+        by_value.setdefault(_value(number, languages[0]), []).append(number)
+    beside: list[str] = []
+    for number in found.elements():
+        if same := by_value.get(_value(number, languages[1])):
+            lacking.remove(same.pop())
+        else:
+            beside.append(number)
     return lacking, beside
 
 

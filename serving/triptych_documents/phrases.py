@@ -19,12 +19,11 @@ class Phrases(Generic[Entry]):
 
     def __init__(self, entries: Iterable[tuple[str, Entry]], *, any_case: bool) -> None:
         self._any_case = any_case
-        self._by_first: dict[str, list[tuple[str, Entry]]] = {}
+        self._by_first: dict[str, dict[int, dict[str, Entry]]] = {}  # by their first words, and by their lengths
         for phrase, entry in entries:
             if words := _TOKEN.search(key := self._key(phrase.strip())):
-                self._by_first.setdefault(words[0], []).append((key, entry))
-        for candidates in self._by_first.values():
-            candidates.sort(key=lambda candidate: -len(candidate[0]))
+                self._by_first.setdefault(words[0], {}).setdefault(len(key), {}).setdefault(key, entry)
+        self._by_first = {first: dict(sorted(same.items(), reverse=True)) for first, same in self._by_first.items()}
 
     def __bool__(self) -> bool:
         return bool(self._by_first)
@@ -35,10 +34,11 @@ class Phrases(Generic[Entry]):
         for token in _TOKEN.finditer(key) if self._by_first else ():
             if token.start() < end or (candidates := self._by_first.get(token[0])) is None:
                 continue
-            for phrase, entry in candidates:
-                stop = token.start() + len(phrase)
-                if key.startswith(phrase, token.start()) and not _inside_word(key, stop):
-                    yield token.start(), stop, entry
+            for length, phrases in candidates.items():
+                stop = token.start() + length
+                phrase = key[token.start() : stop]
+                if phrase in phrases and not _inside_word(key, stop):
+                    yield token.start(), stop, phrases[phrase]
                     end = stop
                     break
 

@@ -143,17 +143,13 @@ class Call(Generic[RowT]):
         self.arrived = 0.0
         self.foretold = 0.0  # seconds from there to the end, where the queue ventured a forecast
         self.error: ServingError | None = None
+        self.tokens = sum(row.size for row in self.rows)  # they keep their sizes
         self._left = len(self.rows)
 
     @property
     def over(self) -> bool:
         """Nothing more will be done for it."""
         return self.error is not None or self._left == 0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all rows."""
-        return sum(row.size for row in self.rows)
 
     def count_down(self) -> bool:
         """One row has its result. True with the last one of a call that has not failed: the listener is to be told."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 
 class Rules(StrEnum):
@@ -23,7 +24,7 @@ class EarlyStopping(StrEnum):
     NEVER = "never"  # nothing that runs could become better, however long it grew
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Search:
     """Options of one row; the defaults are greedy search."""
 
@@ -59,7 +60,7 @@ class Search:
             return True
         return any(len(run) > 1 for run in self.suppressed_tokens)  # single ones are banned once and for all
 
-    @property
+    @cached_property  # all rows of a request have one search, and each of them asks for this again and again
     def greedy(self) -> bool:
         """The arg-max alone is enough."""
         several = self.beam_size > 1 or self.num_hypotheses > 1

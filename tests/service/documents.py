@@ -76,8 +76,8 @@ DOCUMENTS: dict[str, Make] = {
     ),
     "json": text('{"a": "A;", "b": ["B;", 1.50]}\n'),
     "yaml": text('a: A;\nb: # a comment\n  - "B;"\n'),
-    "csv": text("first,second\nA;,B;\n"),
-    "tsv": text("first\tsecond\nA;\tB;\n"),
+    "csv": text("1,A;\n2,B;\n"),
+    "tsv": text("1\tA;\n2\tB;\n"),
 }
 
 

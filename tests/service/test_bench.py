@@ -125,11 +125,13 @@ def test_a_server_that_dies_leaves_what_was_measured(pairs: Path) -> None:
         assert process.stderr is not None
         while "concurrency 2" not in process.stderr.readline():
             assert process.poll() is None
-        server.signal(signal.SIGKILL)
+        server.signal()
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
-    runs = json.loads(output)["runs"]
-    assert runs[0]["completed"] > 0
+    report = json.loads(output)
+    assert report["runs"][0]["completed"] > 0
+    assert report["runs"][0]["quality"]
+    assert "it ended early: " in report["notes"][0]
 
 
 @pytest.mark.full

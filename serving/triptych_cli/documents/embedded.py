@@ -25,7 +25,7 @@ from triptych_serving.options import DecodingOptions
 from triptych_serving.processor import usable_cpus
 from triptych_serving.registry import Registry, Wish
 from triptych_serving.repository import Entry
-from triptych_serving.row import Call, Listener, Row
+from triptych_serving.row import Call, Finish, Listener, Row
 from triptych_serving.scheduler import SchedulerLimits
 from triptych_serving.translator import Translator, TranslatorOptions
 
@@ -140,11 +140,11 @@ class EngineAsking:
             self._submit(asks, asks[0].aligned)
 
     def _submit(self, asks: list[Ask], aligned: bool) -> None:
-        for ask, text in zip(asks, self._prepare(asks, aligned), strict=True):
-            asked = _Asked(ask, text, self)
-            with as_backend_errors():
-                self._translator.engine.submit(asked.call)
-            self._busy += 1
+        texts = self._prepare(asks, aligned)
+        with as_backend_errors():
+            for ask, text in zip(asks, texts, strict=True):
+                self._translator.engine.submit(_Asked(ask, text, self).call)
+                self._busy += 1
 
     def _prepare(self, asks: list[Ask], aligned: bool) -> Sequence[PreparedText]:
         """Asks that the model cannot take leave the list."""
@@ -162,10 +162,19 @@ class EngineAsking:
         return DecodingOptions(**decoding_values(self._decoding, asks, aligned), split_sentences=False)
 
     def _read(self, asked: "list[_Asked]") -> list[Outcome]:
-        if not asked:
-            return []
-        outputs = self._translator.outputs(Prepared(tuple(one.text for one in asked)))
-        return [(one.ask, _answer(output, one.ask.aligned)) for one, output in zip(asked, outputs, strict=True)]
+        aligned = [one for one in asked if one.ask.aligned]
+        outputs = self._translator.outputs(Prepared(tuple(one.text for one in aligned))) if aligned else ()
+        outcomes: list[Outcome] = [(one.ask, _answer(output)) for one, output in zip(aligned, outputs, strict=True)]
+        return outcomes + self._decode([one for one in asked if not one.ask.aligned])
+
+    def _decode(self, asked: "list[_Asked]") -> list[Outcome]:
+        """The best translation and nothing more. Each ask is one sentence."""
+        rows = [one.text.rows[0] for one in asked]
+        texts = self._translator.codec.decode([row.shown(row.hypotheses[0].tokens) for row in rows])
+        return [
+            (one.ask, Answer(text, None, row.hypotheses[0].finish is Finish.LENGTH))
+            for one, row, text in zip(asked, rows, texts, strict=True)
+        ]
 
     def ended(self, asked: "_Asked") -> None:
         """In a thread of the engine's."""
@@ -239,12 +248,11 @@ def identity_of(entry: Entry, precision: str, manifest: TranslationManifest, req
     )
 
 
-def _answer(output: Output, aligned: bool) -> Answer:
+def _answer(output: Output) -> Answer:
     best = output.hypotheses[0]
-    if not aligned or best.alignment is None:
-        return Answer(best.text, None, best.finish.value == "length")
-    alignment = Alignment(output.source_spans, best.spans, best.alignment.tolist())
-    return Answer(best.text, alignment, best.finish.value == "length")
+    weights = best.alignment
+    alignment = None if weights is None else Alignment(output.source_spans, best.spans, weights.tolist())
+    return Answer(best.text, alignment, best.finish is Finish.LENGTH)
 
 
 def _refusal(error: ServingError | None) -> Refusal:

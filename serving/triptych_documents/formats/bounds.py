@@ -30,21 +30,20 @@ class Bound:
         if self._most is not None and len(units) > self._most:
             raise DamagedDocumentError(f"more than {self._most:,} segments, the most that are allowed; split the document")
 
-    def check_marks(self, data: bytes, *signs: bytes, each: int = MARKS) -> None:
+    def check_marks(self, data: bytes, *signs: bytes, each: int = MARKS, lines: int = MARKS) -> None:
         """Before it is read: what there are as many of as of the things that a reader makes.
 
         Args:
             data: of the document.
             signs: other than line ends.
             each: as many as that for each unit.
+            lines: likewise of lines.
 
         Raises:
             DamagedDocumentError: there are too many.
         """
-        if self._most is None or len(data) <= self._most * each:
-            return
-        for group, what in ((_LINE_ENDS, "lines"), (signs, "times " + " or ".join(sign.decode() for sign in signs))):
-            count = sum(map(data.count, group))
-            if count > self._most * each:
-                problem = f"{count:,} {what}, at most {self._most * each:,} are allowed; split the document"
-                raise DamagedDocumentError(problem)
+        named = " or ".join(sign.decode() for sign in signs)
+        for what, group, allowed in (("lines", _LINE_ENDS, lines), (f"times {named}", signs, each)):
+            most = len(data) if self._most is None else self._most * allowed
+            if len(data) > most and (count := sum(map(data.count, group))) > most:
+                raise DamagedDocumentError(f"{count:,} {what}, at most {most:,} are allowed; split the document")

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from triptych_documents.errors import OptionError
 from triptych_documents.format import ReadOptions
 
-
 MAX_SHOWN = 100  # characters of a name, which every cell of its column would have
 
 
@@ -42,11 +41,11 @@ class Columns:
         """
         for number, column in self._chosen.items():
             if not 1 <= number <= self._count:
-                raise OptionError("columns", f"there is no column {column}; the table has {self._count}")
+                raise OptionError("columns", f"there is no column {column[:MAX_SHOWN]}; the table has {self._count}")
 
     def _numbers(self, column: str) -> list[int]:
         if column.isdecimal():
-            return [int(column)]
+            return [int(column[:MAX_SHOWN])]  # Python refuses to read numbers of thousands of digits
         found = [number for number, name in enumerate(self._names, 1) if name == column.strip()]
         if not found:
             raise OptionError("columns", f"there is no column {column!r}; the header has {', '.join(self._names) or 'none'}")

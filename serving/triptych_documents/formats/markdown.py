@@ -160,7 +160,7 @@ class Markdown:
 
     def read(self, data: bytes, options: ReadOptions) -> MarkdownDocument:
         """As Format says."""
-        Bound(options).check_marks(data, b"<", b"*", b"_", b"`", b"[", b"|", each=2)
+        Bound(options).check_marks(data, b"<", b"*", b"_", b"`", b"[", b"|", each=2, lines=2)
         return read(*decode(data, options.encoding))
 
 

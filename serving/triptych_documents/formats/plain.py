@@ -116,8 +116,12 @@ def _blocks(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
         yield block
 
 
+def _has_gap(body: str) -> bool:
+    return "\t" in body or "   " in body  # which is quicker than to search
+
+
 def _continues(block: list[_Line], line: _Line) -> bool:
-    if line.marker or _GAP.search(line.body) or _GAP.search(block[-1].body) or not any(map(str.isalnum, line.body)):
+    if line.marker or _has_gap(line.body) or _has_gap(block[-1].body) or not any(map(str.isalnum, line.body)):
         return False
     if len(block) > 1:
         return block[-1].quote == line.quote
@@ -134,7 +138,7 @@ def _places(text: str, block: list[_Line], as_told: bool | None) -> Iterator[tup
         return
     for line in block:
         at = 0
-        for gap in [*_GAP.finditer(line.body), None]:
+        for gap in [*(_GAP.finditer(line.body) if _has_gap(line.body) else ()), None]:
             end = gap.start() if gap else len(line.body)
             if line.body[at:end].strip(SPACE):
                 yield line.body[at:end], _Place((line.start + at, line.start + end))

@@ -20,6 +20,7 @@ Request = translation_pb2.TranslateDocumentRequest
 Config = translation_pb2.DocumentConfig
 
 MAX_TERMS = 10_000  # of a glossary, and of what is kept
+MAX_COLUMNS = 1_000  # each is looked for in the header
 MAX_KEYS = 200  # patterns of each of keys and skip_keys: all of them are looked at for every value
 MAX_STARS = 200  # in all of them
 MAX_KEY = 1_000  # characters of one
@@ -115,6 +116,9 @@ def _options(config: Config) -> DecodingOptions:
 
 def _reading(config: Config) -> ReadOptions:
     message = config.read_options
+    if (count := len(message.columns)) > MAX_COLUMNS:
+        problem = f"{count:,} columns, at most {MAX_COLUMNS:,} are allowed"
+        raise InvalidInputError("config.read_options.columns", problem)
     for name in ("keys", "skip_keys"):
         _check_keys(f"config.read_options.{name}", getattr(message, name))
     return ReadOptions(

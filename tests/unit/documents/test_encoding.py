@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding, decode, surrogate
 from triptych_documents.errors import DamagedDocumentError, DocumentError, OptionError
 
 
@@ -69,3 +69,8 @@ def test_every_text_comes_back(text: str, name: str) -> None:
     data = text.encode(name)
     found, encoding = decode(data, name)
     assert encoding.encode(found) == data
+
+
+def test_half_a_surrogate_pair_is_found() -> None:
+    assert surrogate("a\ud83db") == "\ud83d"
+    assert surrogate("a\U0001f600b") == surrogate("ascii") == ""

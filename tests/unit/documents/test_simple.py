@@ -13,9 +13,8 @@ from triptych_documents.rules import Rules, Term
 from triptych_documents.unit import Code, Role, Unit
 from triptych_documents.work import Pair
 
-from . import translators
 from .generated import WORDS
-from .translators import EVERY, Translate, swapping, translated, wild
+from .translators import EVERY, Reply, Translate, swapping, translated, wild
 
 SIGNS = ("", ".", "!", "? ", "。", "…", ",", " (", '." ', "  ", "\t", "\u00a0", "\u2028", "\u00ad", " 5", "{x}", ": ", "\x1c")
 RULES = (Rules(source_language="en"), Rules(source_language="en", max_characters=30), Rules(glossary=(Term("file", "Datei"),)))
@@ -56,12 +55,20 @@ def no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_they_take_no_steps() -> None:
     units = [Unit((text,), "here") for text in ("Open the file.", "Über uns", "Open the file.", "日本。", '"Really?"')]
     done = translated(units, swapping)
-    assert [one.pieces for one in done] == [("oPEN THE FILE.",), ("üBER UNS",), ("oPEN THE FILE.",), ("日本。",), ('"rEALLY?"',)]
+    assert [one.pieces for one in done] == [
+        ("oPEN THE FILE.",),
+        ("üBER UNS",),
+        ("oPEN THE FILE.",),
+        ("日本。",),
+        ('"rEALLY?"',),
+    ]
     assert done[0].pairs == (Pair("Open the file.", "oPEN THE FILE."),)
 
 
 @pytest.mark.usefixtures("no_steps")
-@pytest.mark.parametrize("text", ["5 files", "Hello {name}", "One. Two.", "One  two", " one", "one\n", "cafe\u0301", "a\tb", "日。本"])
+@pytest.mark.parametrize(
+    "text", ["5 files", "Hello {name}", "One. Two.", "One  two", " one", "one\n", "cafe\u0301", "a\tb", "日。本"]
+)
 def test_others_do(text: str) -> None:
     with pytest.raises(AssertionError, match="steps were taken"):
         translated([Unit((text,), "here")], swapping)
@@ -75,8 +82,17 @@ def test_a_translation_that_must_be_looked_at_takes_steps(reply: str) -> None:
 
 
 def test_a_unit_that_waits_for_the_same_as_one_with_steps_hears_of_it() -> None:
-    units = [Unit(("One. Two.",), "a"), Unit(("Two.",), "b"), Unit((Code("<b>", Role.OPEN, 1), "One.", Code("</b>", Role.CLOSE, 1)), "c")]
-    asked: list[Ask] = []
-    done = translated(units, lambda ask: (asked.append(ask), translators.swapping(ask))[1])
+    units = [
+        Unit(("One. Two.",), "a"),
+        Unit(("Two.",), "b"),
+        Unit((Code("<b>", Role.OPEN, 1), "One.", Code("</b>", Role.CLOSE, 1)), "c"),
+    ]
+    asked: list[str] = []
+
+    def ask_once(ask: Ask) -> Reply:
+        asked.append(ask.text)
+        return swapping(ask)
+
+    done = translated(units, ask_once)
     assert [one.pieces[0] for one in done[:2]] == ["oNE. tWO.", "tWO."]
-    assert sorted(ask.text for ask in asked) == ["One.", "Two."]
+    assert sorted(asked) == ["One.", "Two."]

@@ -322,3 +322,16 @@ def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.M
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert taken < 1 << 20
+
+
+def test_half_a_surrogate_pair_stays_and_holds_up_nothing() -> None:
+    """No model, and no file, could have it."""
+    broken = [Unit(("One \ud83d two. Three.",), "line 1"), Unit(("a", Code("<c>", Role.ALONE, 1, "\ud83d")), "line 2")]
+    first, second, third = translated([*broken, Unit(("Four",), "line 3")], swapping, Rules())
+    assert [first.pieces, second.pieces] == [unit.pieces for unit in broken]
+    for one in (first, second):
+        assert [(found.kind, found.severity, found.where) for found in one.findings] == [
+            (Kind.REFUSED, Severity.ERROR, one.unit.where)
+        ]
+        assert "U+D83D" in one.findings[0].message
+    assert third.pieces != ("Four",)

@@ -11,7 +11,7 @@ from triptych_documents.findings import Kind as FindingKind
 from triptych_documents.format import KINDS, Kind
 from triptych_documents.rules import Term
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.servicers.documentcodec import MAX_SHOWN, MAX_TERMS, finding_to, invalid_document, order_from
+from triptych_serving.servicers.documentcodec import MAX_KEYS, MAX_SHOWN, MAX_TERMS, finding_to, invalid_document, order_from
 from triptych_serving.servicers.documentnews import news_to
 from triptych_serving.servicers.documentrun import Progress, Summary
 from triptych_serving.servicers.rpc import Use
@@ -91,6 +91,10 @@ def test_what_the_document_is(members: dict[str, str], name: str) -> None:
         ),
         ({"glossary": [TermMessage(source="a")]}, "config.glossary[0].target", "empty"),
         ({"keep": ["a", ""]}, "config.keep[1]", "empty"),
+        ({"read_options": Reading(columns=["1"] * 1_001)}, "config.read_options.columns", "1,001 columns, at most 1,000"),
+        ({"read_options": Reading(keys=["a"] * (MAX_KEYS + 1))}, "config.read_options.keys", "201 patterns, at most 200"),
+        ({"read_options": Reading(skip_keys=["**.a"] * 101)}, "config.read_options.skip_keys", "202 times *, at most 200"),
+        ({"read_options": Reading(keys=["a", "b" * 1_001])}, "config.read_options.keys[1]", "1,001 characters, at most 1,000"),
         ({"keep": ["a"] * (MAX_TERMS + 1)}, "config.keep", "10,001 entries, at most 10,000"),
     ],
 )
@@ -126,6 +130,10 @@ def test_every_finding_has_its_place_on_the_wire(kind: FindingKind, severity: Se
     assert translation_pb2.FindingKind.Name(message.kind) == f"FINDING_KIND_{kind.name}"
     assert translation_pb2.FindingSeverity.Name(message.severity) == f"FINDING_SEVERITY_{severity.name}"
     assert (message.where, len(message.message)) == ("line 3", MAX_SHOWN + 3)
+
+
+def test_a_finding_says_half_a_surrogate_pair_some_other_way() -> None:
+    assert finding_to(Finding(FindingKind.REFUSED, Severity.ERROR, "a\ud83d", "b")).where == "a?"
 
 
 def test_all_kinds_of_news() -> None:

@@ -39,6 +39,7 @@ class Lines:
 
     def read(self, data: bytes, options: Any) -> "Lines":
         self.before_read()
+        self.max_units = options.max_units
         self.languages += [options.source_language, options.target_language]
         self.units = [Unit((line,), f"line {index}") for index, line in enumerate(data.decode().splitlines())]
         return self
@@ -87,6 +88,7 @@ def test_all_that_there_is_to_say(lines: Lines, threads: DocumentThreads) -> Non
     assert (summary.segments, summary.sentences, summary.total_bytes) == (2, 0, 8)
     assert {"preprocess", "postprocess"} <= summary.use.stages.keys()
     assert lines.languages == ["en", "de"]
+    assert lines.max_units == documentrun.MAX_SEGMENTS
 
 
 def test_who_reads_and_writes_for_long_gives_signs_of_life(

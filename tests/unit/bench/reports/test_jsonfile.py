@@ -27,7 +27,9 @@ def run_with(**members: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "one", [report(), report(opened(50.0, 0.1), opened(60.0, 0.09)), Report()], ids=["sweep", "server", "empty"]
+    "one",
+    [report(), report(opened(50.0, 0.1), opened(60.0, 0.09), notes=("it ended early: gone",)), Report()],
+    ids=["sweep", "server", "empty"],
 )
 def test_a_report_comes_back(one: Report, tmp_path: Path) -> None:
     path = tmp_path / "report.json"

@@ -348,3 +348,19 @@ def test_time_grows_with_length_alone(part: str) -> None:
 
     short, long = min(seconds(2_000) for _ in range(3)), min(seconds(32_000) for _ in range(2))
     assert long < 80 * max(short, 0.001)  # 16 times as much; of a square: 256
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "written"),
+    [
+        ("<p>a</p>", "{n, plural, one {# Datei}}", "{n, plural, one {# Datei}}"),
+        ("<p>a</p>", "{{x}} {# {% {", "&#123;{x}} &#123;# &#123;% &#123;"),
+        ("<p>a</p>{{y}}", "{# {{ {", "{# &#123;{ &#123;"),
+        ("<p>a</p>{% y %}", "{# {{ {% {", "&#123;# &#123;{ &#123;% &#123;"),
+        ("<p>a</p>#}", "{# {", "&#123;# &#123;"),
+    ],
+)
+def test_braces_are_written_as_they_are_unless_they_would_be_templating(page: str, text: str, written: str) -> None:
+    changed = translated("html", page, text)
+    assert changed == page.replace("<p>a", f"<p>{written}")
+    assert texts(read("html", changed))[0] == text

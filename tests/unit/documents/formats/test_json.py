@@ -87,3 +87,10 @@ def test_depth_is_limited() -> None:
 def test_any_text_can_be_written(text: str) -> None:
     changed = translated("json", '{"a": "one text", "b": ["other text"]}', text, options=ALL)
     assert json.loads(changed) == {"a": text, "b": ["other text"]}
+
+
+def test_half_a_surrogate_pair_keeps_its_bytes() -> None:
+    source = '{"a\\ud83d": "Broken \\ud83d text", "b": "Whole text"}'
+    document = read("json", source)
+    assert [unit.where for unit in document.units] == ["a?", "b"]
+    assert document.render({0: document.units[0].pieces, 1: ("Ganz",)}).decode() == source.replace("Whole text", "Ganz")

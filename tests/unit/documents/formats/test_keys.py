@@ -2,7 +2,9 @@
 
 import pytest
 
-from triptych_documents.formats.keys import is_text
+from triptych_documents.errors import OptionError
+from triptych_documents.format import ReadOptions
+from triptych_documents.formats.keys import MAX_SHOWN, Choice, is_text
 
 
 @pytest.mark.parametrize(
@@ -57,3 +59,61 @@ def test_text(text: str) -> None:
 )
 def test_no_text(text: str) -> None:
     assert not is_text(text)
+
+
+def taken(pattern: str, *path: str) -> bool:
+    trail = Choice(ReadOptions(keys=(pattern,))).root
+    for name in path:
+        trail = trail.within(name)
+    return trail.takes("x")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("a.b", "a b"),
+        ("a", "a b c"),
+        ("**", ""),
+        ("**", "a"),
+        ("**.b", "b"),
+        ("**.b", "a a b c"),
+        ("a.**.b", "a b"),
+        ("a.**.**.b", "a x y b"),
+        ("**.a.**.a.b", "a b a x a b"),
+        ("*", "a"),
+        ("a*c*", "abcd"),
+        ("a*c*", "ac"),
+        ("*ab*ab", "aabab"),
+        (r"a\.b.*", "a.b x"),
+    ],
+)
+def test_a_pattern_chooses(pattern: str, path: str) -> None:
+    assert taken(pattern, *path.split())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [("a.b", "a"), ("a.b", "a c"), ("**.b", "a"), ("*.b", "b"), ("*", ""), ("a*a", "a"), ("*ab*ab", "aab"), ("a.b", "a.b")],
+)
+def test_a_pattern_does_not_choose(pattern: str, path: str) -> None:
+    assert not taken(pattern, *path.split())
+
+
+def test_no_pattern_takes_long() -> None:
+    assert not taken("**." * 100 + "zz", *"x" * 500)
+    assert not taken("**.x." * 100 + "zz", *"x" * 500)
+    assert not taken("*a" * 100 + "b", "a" * 10_000)
+
+
+def test_long_paths_are_shown_from_their_end() -> None:
+    """Each of the values below a long name would say it."""
+    trail = Choice(ReadOptions()).root.within("n" * 1_000_000).within("a.b")
+    assert trail.shown() == "..." + "n" * (MAX_SHOWN - len(r".a\.b")) + r".a\.b"
+    for _ in range(10_000):
+        trail = trail.within("0")
+    assert len(trail.shown()) == MAX_SHOWN + 3
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(OptionError, match="has an empty name"):
+        Choice(ReadOptions(skip_keys=("a..b",)))

@@ -216,7 +216,11 @@ class TestStrings:
         assert f'msgid "A"\nmsgstr "{words}"\n' in given_(kept, words)
 
     @settings(max_examples=30, deadline=None)
-    @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('\n\t\\"nt'), min_size=1))
+    @given(
+        st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('\n\t\\"nt'), min_size=1).filter(
+            lambda text: text != "A"
+        )
+    )
     def test_any_text_is_written_so_that_it_reads_the_same(self, text: str) -> None:
         changed = given_(HEADER + 'msgid "A"\nmsgstr ""\n\nmsgid "End"\nmsgstr "Ende"\n', text)
         again = read("po", changed.replace('msgid "A"', 'msgid "B"'), ReadOptions(retranslate=True))

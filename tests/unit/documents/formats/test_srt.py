@@ -71,6 +71,14 @@ def test_more_than_two_lines_only_where_two_cannot_hold_the_text() -> None:
     ]
 
 
+def test_placeholders_stay_on_one_line() -> None:
+    film = "1\n00:00:01,000 --> 00:00:02,000\nOne\n"
+    for text in ("word " * 7 + "{{ user name }} more words", "{ a b } " * 12, "word } " * 12):
+        changed = translated("srt", film, text)
+        assert all(line.count("{") == line.count("}") or "{" not in text for line in changed.splitlines())
+        assert changed.count("\n") > film.count("\n")
+
+
 def test_what_would_be_a_tag_or_a_dash_is_still_text() -> None:
     film = "1\n00:00:01,000 --> 00:00:02,000\nOne\n"
     for text in (

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError
-from triptych_documents.formats.xmlspans import Kind, closings, tokens
+from triptych_documents.formats.xmlspans import MAX_DEFAULTS, Kind, closings, tokens
 from triptych_documents.formats.xmltext import (
     attribute_spans,
     decoded,
@@ -150,3 +150,15 @@ def test_attributes_of_a_tag_are_replaced_added_and_taken_away() -> None:
     assert with_attribute("<a>", "d", "e") == '<a d="e">'
     assert without_attribute(tag, "b") == '<a q:c="" />'
     assert without_attribute(tag, "z") == tag
+
+
+def test_declared_values_are_not_copied_to_elements() -> None:
+    """Each element would have them all."""
+    document = '<!DOCTYPE a [<!ATTLIST b c "default" d CDATA #IMPLIED>]><a><b/><b d="own"/></a>'.replace(' c "', ' c CDATA "')
+    assert [dict(token.attributes) for token in tokens(document) if token.name == "b"] == [{}, {"d": "own"}]
+
+
+def test_a_document_that_declares_many_values_is_refused() -> None:
+    declared = "".join(f'<!ATTLIST a x{number} CDATA "y">' for number in range(MAX_DEFAULTS + 1))
+    with pytest.raises(DamagedDocumentError, match=f"line 1: declares more than {MAX_DEFAULTS} default values"):
+        tokens(f"<!DOCTYPE a [{declared}]><a/>")
