@@ -132,7 +132,7 @@ def write_po(segments: Sequence[Segment], path: Path) -> None:
         flags = ["python-format"] if "%" in message else []
         entry = polib.POEntry(msgid=message, msgstr="", occurrences=[("window.ui", str(index))], flags=flags)
         if index % 10 == 9:
-            entry.msgid_plural, entry.msgstr_plural = message + " (all)", {0: "", 1: ""}
+            entry.msgid_plural, entry.msgstr_plural = "Many: " + message, {0: "", 1: ""}
         catalogue.append(entry)
     catalogue.save(str(path))
 

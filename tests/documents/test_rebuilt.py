@@ -19,20 +19,11 @@ FILES = [Path(name) for name in os.environ.get("TRIPTYCH_SEGMENTS", "").split(":
 
 
 def translate(documents: Path, out: Path) -> dict[str, object]:
-    """By the command line; what its report says."""
+    """By the command line; what its report says. A small model has no answer to some segments: 1 is a good end, too."""
     report = out.parent / "report.json"
-    command = [
-        sys.executable,
-        "-m",
-        "triptych_cli",
-        "translate-docs",
-        str(documents),
-        "--out",
-        str(out),
-        "--report",
-        str(report),
-    ]
-    subprocess.run([*command, "--model", "en-de"], check=True, timeout=600)
+    command = [sys.executable, "-m", "triptych_cli", "translate-docs", str(documents), "--model", "en-de"]
+    done = subprocess.run([*command, "--out", str(out), "--report", str(report)], check=False, timeout=900)
+    assert done.returncode in (0, 1)
     told: dict[str, object] = json.loads(report.read_text("utf-8"))
     return told
 
@@ -41,7 +32,8 @@ def check(pairs: Path, folder: Path, count: int) -> None:
     """Translate all four kinds and compare."""
     before, after = folder / "in", folder / "out"
     paths = list(rebuild(pairs, before, count))
-    translate(before, after)
+    report = translate(before, after)
+    assert (report["complete"], report["documents"]) == (True, {"translated": len(paths)})
     for path in paths:
         translated = after / path.name
         assert shape_of(translated) == shape_of(path), path.name
