@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 STEPS = (1, 2, 2.5, 5, 10)
+ROUNDING = 1e-12  # of a power of ten
 MANY = 40.0  # a range of this factor is drawn on a logarithmic axis
 
 
@@ -101,10 +102,10 @@ def _step(high: float, most: int) -> float:
 def _below(value: float) -> float:
     """The largest of 1, 2 and 5 times a power of ten that is no larger."""
     power = 10.0 ** math.floor(math.log10(value))
-    return max(digit * power for digit in (1, 2, 5) if digit * power <= value * 1.001)
+    return max(digit * power for digit in (1, 2, 5) if digit * power <= value * (1 + ROUNDING))
 
 
 def _above(value: float) -> float:
     """The smallest that is no smaller."""
     power = 10.0 ** math.floor(math.log10(value))
-    return min(digit * power for digit in (1, 2, 5, 10) if digit * power >= value * 0.999)
+    return min(digit * power for digit in (1, 2, 5, 10) if digit * power >= value * (1 - ROUNDING))

@@ -1,7 +1,7 @@
 """Axes."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triptych_bench.reports.charts.scale import Linear, Log, Tail, decades, ending, fitting, from_zero
@@ -18,6 +18,7 @@ def test_linear_axes_begin_at_zero_and_end_above_all(values: list[float]) -> Non
     assert scale(0) == 0
 
 
+@example([1.0, 2.001953125])
 @given(st.lists(sizes, min_size=1))
 def test_logarithmic_axes_hold_all(values: list[float]) -> None:
     scale = decades(values)
