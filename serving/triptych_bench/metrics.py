@@ -60,7 +60,7 @@ def direction(name: str) -> tuple[str, int]:
 def _percentile(of: Callable[[Run], Distribution | None], name: str) -> Callable[[Run], float | None]:
     def value(run: Run) -> float | None:
         distribution = of(run)
-        return distribution.percentiles.get(name) if distribution and distribution.count else None
+        return distribution.percentile(name) if distribution else None
 
     return value
 

@@ -14,6 +14,10 @@ class Distribution:
     percentiles: dict[str, float]  # "50", "90", "95", "99", "99.9"
     curve: tuple[tuple[float, float], ...] = ()  # (fraction, seconds): at most 200 points, dense towards 1
 
+    def percentile(self, name: str) -> float | None:
+        """None where nothing was measured, which is not 0."""
+        return self.percentiles.get(name) if self.count else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:

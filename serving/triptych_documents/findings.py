@@ -33,3 +33,7 @@ class Finding:
     severity: Severity
     where: str  # as Unit.where
     message: str
+
+    def values(self) -> dict[str, str]:
+        """For JSON."""
+        return {"kind": self.kind.value, "severity": self.severity.value, "where": self.where, "message": self.message}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from triptych_serving.languages import UNDETERMINED, choose_language
+from triptych_serving.languages import UNDETERMINED, choose_language, find_language
 from triptych_serving.manifest import Framing, TranslationManifest
 
 SOURCE, TARGET = "source_language_code", "target_language_code"  # fields of a request
@@ -14,6 +14,21 @@ class LanguagePair:
 
     language: str  # of the texts, for who splits them
     framing: Framing
+
+
+def has_pair(manifest: TranslationManifest, source: str, target: str) -> bool:
+    """Whether the model has what a request's codes mean; empty ones mean anything.
+
+    Raises:
+        InvalidInputError: a code is malformed; names its field.
+    """
+    sides = (source, manifest.source_languages, SOURCE), (target, manifest.target_languages, TARGET)
+    return all(not code or find_language(code, offered, field) is not None for code, offered, field in sides)
+
+
+def takes_any(manifest: TranslationManifest) -> bool:
+    """Whether the model names no language, on one side at least."""
+    return UNDETERMINED in manifest.source_languages or UNDETERMINED in manifest.target_languages
 
 
 def resolve_pair(manifest: TranslationManifest, source: str, target: str) -> LanguagePair:

@@ -10,8 +10,8 @@ from triptych_serving.capability import VERBS, unsupported
 from triptych_serving.encoder import DEFAULTS, EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, ServingError, UnavailableError
 from triptych_serving.imagemodel import ImageModel
-from triptych_serving.languagepair import SOURCE, TARGET, resolve_pair
-from triptych_serving.languages import UNDETERMINED, describe_side, find_language
+from triptych_serving.languagepair import has_pair, resolve_pair, takes_any
+from triptych_serving.languages import describe_side
 from triptych_serving.loading import Loader
 from triptych_serving.manifest import IMAGE_CLASSIFICATION, TRANSLATION
 from triptych_serving.model import Model
@@ -67,6 +67,11 @@ class Wish:
     source_language: str = ""
     target_language: str = ""
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target."""
+        return self.source_language, self.target_language
+
 
 class Registry:
     """All versions of all models of one repository, as they are at one moment: by name, then version."""
@@ -99,14 +104,14 @@ class Registry:
             InvalidInputError: a language code is malformed, or missing where the model has several, or several models would do.
         """
         named = self._able(wish, TRANSLATION)
-        candidates = [model for model in named if isinstance(model, Translator) and _translates(model, wish)]
+        candidates = [model for model in named if isinstance(model, Translator) and has_pair(model.manifest, *wish.languages)]
         if not candidates:
             wanted = f"{wish.source_language or 'any language'} to {wish.target_language or 'any language'}"
             raise NotFoundError(f"no model translates {wanted}; there are: {self._pairs()}")
         if wish.source_language or wish.target_language:  # a model that names it goes before one that takes any
-            candidates = [model for model in candidates if not _takes_any(model)] or candidates
+            candidates = [model for model in candidates if not takes_any(model.manifest)] or candidates
         translator = _only(candidates)
-        resolve_pair(translator.manifest, wish.source_language, wish.target_language)
+        resolve_pair(translator.manifest, *wish.languages)
         return translator
 
     def find_text(self, wish: Wish, capability: str) -> TextModel:
@@ -272,18 +277,3 @@ def _only(candidates: Sequence[Found]) -> Found:
         names = ", ".join(sorted(model.name for model in candidates))
         raise InvalidInputError("model", f"several models would do, name one of: {names}")
     return candidates[0]
-
-
-def _translates(translator: Translator, wish: Wish) -> bool:
-    manifest = translator.manifest
-    sides = (
-        (wish.source_language, manifest.source_languages, SOURCE),
-        (wish.target_language, manifest.target_languages, TARGET),
-    )
-    return all(not code or find_language(code, offered, field) is not None for code, offered, field in sides)
-
-
-def _takes_any(translator: Translator) -> bool:
-    """It names no language."""
-    manifest = translator.manifest
-    return UNDETERMINED in manifest.source_languages or UNDETERMINED in manifest.target_languages

@@ -4,7 +4,6 @@ Requests are serialized once and sent as bytes, and of an answer only timing and
 generator competes with the server that it measures.
 """
 
-import math
 import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -14,7 +13,9 @@ from grpc import aio
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import model_pb2
+from triptych_bench.failure import failed, reason
 from triptych_bench.native.methods import METHODS, STREAM_PATH, best_tokens, stream_event, stream_request
+from triptych_bench.oip.counters import counters
 from triptych_bench.target import OK, Answer, Counters, Outcome, Request, Sample, ServerTimes, TargetError, Wanted
 from triptych_bench.tasks import TASKS
 from triptych_client.call import Call
@@ -24,7 +25,6 @@ from triptych_client.settings import Settings
 PREFIX = "/triptych.v1."
 STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
 PAIR_LABELS = {"next", "not_next"}  # of models that take pairs
-STAGES = {"queue": "queue", "preprocess": "compute_input", "compute": "compute_infer", "postprocess": "compute_output"}
 
 
 class NativeTarget:
@@ -61,7 +61,7 @@ class NativeTarget:
         except aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
                 return ()
-            raise TargetError(f"{self._settings.address}: {_reason(error)}") from error
+            raise TargetError(f"{self._settings.address}: {reason(error)}") from error
 
     @property
     def takes_pairs(self) -> bool:
@@ -97,7 +97,7 @@ class NativeTarget:
             began = clock()
             answer = await call
         except aio.AioRpcError as error:
-            return _failure(error, sent)
+            return failed(error, sent)
         came = clock()
         message = self._parse(answer)
         self._served = (message.model, message.model_version)
@@ -127,7 +127,7 @@ class NativeTarget:
                     server = _times(event.summary.timing)
                 reading += clock() - came
         except aio.AioRpcError as error:
-            return _failure(error, sent)
+            return failed(error, sent)
         answer = [results[index] for index in sorted(results)]
         return Outcome(OK, sent, clock(), began - sent, reading, server, tokens, tuple(times), answer)
 
@@ -142,29 +142,8 @@ class NativeTarget:
             answer = await self._statistics(request.SerializeToString(), timeout=timeout, metadata=self._metadata)
         except aio.AioRpcError:
             return None
-        found = [model.inference_stats for model in pb.ModelStatisticsResponse.FromString(answer).model_stats]
-        seconds = {name: math.fsum(getattr(stats, field).ns for stats in found) / 1e9 for name, field in STAGES.items()}
-        return {
-            "requests": float(sum(stats.success.count for stats in found)),
-            "failures": float(sum(stats.fail.count for stats in found)),
-            "total": math.fsum(stats.success.ns for stats in found) / 1e9,
-            "cached": float(sum(stats.cache_hit.count for stats in found)),
-            **seconds,
-        }
+        return counters(pb.ModelStatisticsResponse.FromString(answer).model_stats)
 
 
 def _times(timing: Any) -> ServerTimes:
     return ServerTimes(timing.queue_seconds, timing.preprocess_seconds, timing.inference_seconds, timing.postprocess_seconds)
-
-
-def _failure(error: aio.AioRpcError, sent: float) -> Outcome:
-    return Outcome(error.code().name, sent, time.perf_counter(), message=_details(error))
-
-
-def _details(error: aio.AioRpcError) -> str:
-    return " ".join((error.details() or "no details").split())
-
-
-def _reason(error: aio.AioRpcError) -> str:
-    code: grpc.StatusCode = error.code()
-    return f"{code.name}: {_details(error)}"

@@ -9,6 +9,7 @@ from typing import Any
 from grpc import StatusCode, aio
 
 from triptych.inference import open_inference_pb2 as pb
+from triptych_bench.failure import failed, reason
 from triptych_bench.oip import answers, own
 from triptych_bench.oip.counters import counters
 from triptych_bench.oip.datatypes import ElementError, made_up
@@ -86,7 +87,7 @@ class OipTarget:
             began = clock()
             answer = await call
         except aio.AioRpcError as error:
-            return Outcome(error.code().name, sent, clock(), message=_details(error))
+            return failed(error, sent)
         came = clock()
         message = pb.ModelInferResponse.FromString(answer)
         self._version = message.model_version
@@ -116,7 +117,7 @@ class OipTarget:
                     parts.append(part)
                 reading += clock() - came
         except aio.AioRpcError as error:
-            return Outcome(error.code().name, sent, clock(), message=_details(error))
+            return failed(error, sent)
         return Outcome(OK, sent, clock(), began - sent, reading, None, tokens, tuple(times), tuple(parts))
 
     def _read_part(self, message: pb.ModelInferResponse, came: float, times: list[float]) -> tuple[bool, int]:
@@ -186,7 +187,7 @@ class OipTarget:
         try:
             return await self._call(method, request, response)
         except aio.AioRpcError as error:
-            raise TargetError(f"{self._settings.address}: {method}: {error.code().name}: {_details(error)}") from error
+            raise TargetError(f"{self._settings.address}: {method}: {reason(error)}") from error
 
     async def _optional(self, method: str, request: Any, response: Any) -> Any:
         """None where the server does not have the method, which an extension of the protocol brings."""
@@ -195,7 +196,7 @@ class OipTarget:
         except aio.AioRpcError as error:
             if error.code() in ABSENT:
                 return None
-            raise TargetError(f"{self._settings.address}: {method}: {error.code().name}: {_details(error)}") from error
+            raise TargetError(f"{self._settings.address}: {method}: {reason(error)}") from error
 
     async def _call(self, method: str, request: Any, response: Any) -> Any:
         channel: Any = self._connection.channel
@@ -212,7 +213,3 @@ def _code(message: str) -> str:
     """The status before a colon, as Triptych has it; others write a sentence."""
     name = message.partition(":")[0]
     return name if name in StatusCode.__members__ else REFUSED
-
-
-def _details(error: aio.AioRpcError) -> str:
-    return " ".join((error.details() or "no details").split())

@@ -45,7 +45,7 @@ def _micros(seconds: float | None) -> int | None:
 
 
 def _percentile(distribution: Distribution | None, name: str) -> int | None:
-    return _micros(distribution.percentiles.get(name)) if distribution and distribution.count else None
+    return _micros(distribution.percentile(name)) if distribution else None
 
 
 def _cell(value: Cell) -> str | int:

@@ -45,7 +45,7 @@ def _name(run: Run) -> str:
 
 
 def _percentile(distribution: Distribution | None, name: str) -> str:
-    return units.millis(distribution.percentiles.get(name)) if distribution and distribution.count else units.NONE
+    return units.millis(distribution.percentile(name)) if distribution else units.NONE
 
 
 def _failed(run: Run) -> str:

@@ -1,6 +1,5 @@
 """`--engine ray`: tables of texts on a cluster."""
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -13,7 +12,7 @@ from click.core import ParameterSource
 from triptych_cli.backend import Request
 from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.progress import Progress
-from triptych_cli.documents.writing import write_whole
+from triptych_cli.documents.writing import write_json
 from triptych_cli.failure import needs, one_line
 from triptych_client.version import __version__
 from triptych_documents.rules import Rules
@@ -28,7 +27,6 @@ LOCAL, RAY = "local", "ray"
 # Flags of jobs in this process.
 ONLY_LOCAL = {"server", "memories", "journal", "bilingual", "copy_others", "fail_fast", "dry_run", "concurrency"}
 ONLY_LOCAL |= {"server_wait_secs", "encoding", "header", "keys", "skip_keys", "wrapped", "retranslate", "mark_fuzzy"}
-ENDINGS = (".parquet", ".jsonl", ".ndjson", ".txt", ".text")
 SHOWN = 20  # findings on the terminal
 
 
@@ -69,7 +67,14 @@ class Texts:
 
 
 def tables_of(found: Sequence[Found], named: Sequence[Path]) -> list[Found]:
-    """The tables among files of folders; files that were named are all taken for tables."""
+    """The tables among files of folders; files that were named are all taken for tables.
+
+    Raises:
+        click.ClickException: Ray is not installed.
+    """
+    needs("ray.data", "ray")
+    from triptych_ray.tables.files import ENDINGS
+
     return [each for each in found if each.source in named or each.source.suffix.lower() in ENDINGS]
 
 
@@ -89,7 +94,6 @@ def run_tables(found: Sequence[Found], out: Path, request: Request, texts: Texts
         DocumentError: the job cannot be done at all.
         ClusterError: the cluster failed.
     """
-    needs("ray.data", "ray")
     from triptych_ray.tables.job import run
 
     options = _table_options(found, out, request, texts, cluster, running.overwrite)
@@ -146,8 +150,7 @@ def _tell(report: "TableReport", path: Path | None) -> int:
     errors = [(file, finding) for file, finding in findings if finding["severity"] == "error"]
     if path:
         told = {"version": 1, "tool": f"triptych {__version__}", "complete": not report.failed, **asdict(report)}
-        # Half a surrogate pair is written as JSON's escape.
-        write_whole(path, json.dumps(told, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n")
+        write_json(path, told)
     for file, problems in report.failed.items():
         click.echo(f"{file}: {problems[0]}", err=True)
     for file, finding in errors[:SHOWN]:

@@ -13,9 +13,10 @@ from triptych_cli.documents.decoding import decoding_values, given
 from triptych_cli.documents.identity import Identity, digest
 from triptych_cli.documents.translating import Outcome
 from triptych_cli.embedded import as_backend_errors, open_registry
-from triptych_documents.asking import Alignment, Answer, Ask, Refusal
+from triptych_documents.asking import Answer, Ask, Refusal
 from triptych_serving.admission import QueueLimits, with_queue
-from triptych_serving.assembling import Output, Prepared, PreparedText
+from triptych_serving.answering import answer_of
+from triptych_serving.assembling import Prepared, PreparedText
 from triptych_serving.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, ServingError, UnavailableError
 from triptych_serving.languagepair import SOURCE, TARGET
@@ -164,7 +165,7 @@ class EngineAsking:
     def _read(self, asked: "list[_Asked]") -> list[Outcome]:
         aligned = [one for one in asked if one.ask.aligned]
         outputs = self._translator.outputs(Prepared(tuple(one.text for one in aligned))) if aligned else ()
-        outcomes: list[Outcome] = [(one.ask, _answer(output)) for one, output in zip(aligned, outputs, strict=True)]
+        outcomes: list[Outcome] = [(one.ask, answer_of(output)) for one, output in zip(aligned, outputs, strict=True)]
         return outcomes + self._decode([one for one in asked if not one.ask.aligned])
 
     def _decode(self, asked: "list[_Asked]") -> list[Outcome]:
@@ -246,13 +247,6 @@ def identity_of(entry: Entry, precision: str, manifest: TranslationManifest, req
         target,
         given(request.decoding),
     )
-
-
-def _answer(output: Output) -> Answer:
-    best = output.hypotheses[0]
-    weights = best.alignment
-    alignment = None if weights is None else Alignment(output.source_spans, best.spans, weights.tolist())
-    return Answer(best.text, alignment, best.finish is Finish.LENGTH)
 
 
 def _refusal(error: ServingError | None) -> Refusal:

@@ -1,6 +1,5 @@
 """What a job says of itself: a file for programs, a few lines for people."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from triptych_cli.documents.counting import Planned
 from triptych_cli.documents.job import Outcome
 from triptych_cli.documents.summary import State
-from triptych_cli.documents.writing import write_whole
+from triptych_cli.documents.writing import write_json
 from triptych_client.version import __version__
 from triptych_documents.findings import Severity
 
@@ -23,7 +22,7 @@ def write_report(path: Path, outcome: Outcome) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    write_whole(path, [json.dumps(report(outcome), ensure_ascii=False, indent=2).encode(errors="backslashreplace"), b"\n"])
+    write_json(path, report(outcome))
 
 
 def write_plan(path: Path, planned: Planned) -> None:
@@ -32,8 +31,7 @@ def write_plan(path: Path, planned: Planned) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    values = {"version": VERSION, "tool": f"triptych {__version__}", "dry_run": vars(planned)}
-    write_whole(path, [json.dumps(values, indent=2).encode(), b"\n"])
+    write_json(path, {"version": VERSION, "tool": f"triptych {__version__}", "dry_run": vars(planned)})
 
 
 def report(outcome: Outcome) -> dict[str, Any]:

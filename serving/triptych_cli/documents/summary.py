@@ -40,11 +40,7 @@ class Summary:
 
     def values(self) -> dict[str, Any]:
         """For JSON."""
-        findings = [
-            {"kind": each.kind.value, "severity": each.severity.value, "where": each.where, "message": each.message}
-            for each in self.findings
-        ]
-        return {**vars(self), "state": self.state.value, "findings": findings}
+        return {**vars(self), "state": self.state.value, "findings": [finding.values() for finding in self.findings]}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Summary":

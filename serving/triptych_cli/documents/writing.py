@@ -1,6 +1,7 @@
 """Files that appear whole or not at all."""
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -31,6 +32,15 @@ def write_whole(path: Path, content: bytes | Iterable[bytes], ready: Callable[[s
         os.fsync(file.fileno())
     ready(hashed.hexdigest())
     unfinished.replace(path)
+
+
+def write_json(path: Path, values: object) -> None:
+    """For people and programs; half a surrogate pair is written as JSON's escape.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_whole(path, json.dumps(values, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n")
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:

@@ -53,8 +53,7 @@ def kind_of(file: Storage) -> Kind:
     for endings, kind in KINDS.items():
         if file.name.lower().endswith(endings):
             return kind
-    known = ", ".join(ending for endings in KINDS for ending in endings)
-    raise UnknownFormatError(f"{file.place}: not a table of texts; known endings: {known}")
+    raise UnknownFormatError(f"{file.place}: not a table of texts; known endings: {', '.join(ENDINGS)}")
 
 
 @dataclass(frozen=True)
@@ -233,3 +232,4 @@ KINDS: dict[tuple[str, ...], Kind] = {
     (".jsonl", ".ndjson"): Objects(),
     (".txt", ".text"): Lines(),
 }
+ENDINGS = tuple(ending for endings in KINDS for ending in endings)

@@ -75,7 +75,6 @@ class _Waiting:
         self._options = options
         self._counts: dict[str, int] = {}  # chunks of each file
         self._left: dict[str, set[int]] = {}
-        self._sizes: dict[tuple[str, int], int] = {}
         self._total = 0
 
     def add(self, path: str, report: TableReport) -> None:

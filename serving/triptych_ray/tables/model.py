@@ -12,8 +12,7 @@ from triptych_cli.embedded import as_backend_errors
 from triptych_cli.repository import embedded_repository
 from triptych_serving.bundle import Bundle
 from triptych_serving.errors import BundleError
-from triptych_serving.languagepair import SOURCE, TARGET
-from triptych_serving.languages import UNDETERMINED, find_language
+from triptych_serving.languagepair import has_pair, takes_any
 from triptych_serving.manifest import TranslationManifest, read_manifest
 from triptych_serving.registry import chosen_models
 from triptych_serving.repository import Entry
@@ -36,9 +35,13 @@ def find_identity(request: Request) -> Identity:
 
 def _find(repository: Path, request: Request) -> Model:
     there = list(_models(repository, request.model))
-    able = there if len(there) == 1 else [model for model in there if _translates(model[1], request)]
+    able = (
+        there
+        if len(there) == 1
+        else [model for model in there if has_pair(model[1], request.source_language, request.target_language)]
+    )
     if request.source_language or request.target_language:  # a model that names it goes before one that takes any
-        able = [model for model in able if not _takes_any(model[1])] or able
+        able = [model for model in able if not takes_any(model[1])] or able
     if not able:
         raise BackendError(f"{repository}: no model translates {request.model or 'these languages'}")
     if len(able) > 1:
@@ -58,15 +61,3 @@ def _models(repository: Path, name: str) -> Iterator[Model]:
             continue  # as where models are served: the others will do
         if isinstance(manifest, TranslationManifest):
             yield folder.default, manifest
-
-
-def _translates(manifest: TranslationManifest, request: Request) -> bool:
-    sides = (
-        (request.source_language, manifest.source_languages, SOURCE),
-        (request.target_language, manifest.target_languages, TARGET),
-    )
-    return all(not code or find_language(code, offered, field) is not None for code, offered, field in sides)
-
-
-def _takes_any(manifest: TranslationManifest) -> bool:
-    return UNDETERMINED in manifest.source_languages or UNDETERMINED in manifest.target_languages

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 
 from triptych_cli.backend import Request
 from triptych_cli.documents.identity import Identity
@@ -56,10 +58,15 @@ class TableOptions:
         if self.column == self.output_column:
             raise ValueError(f"output_column is {self.column!r}, which is the column that is translated")
 
-    @property
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """Of each input's output."""
+        return dict(self.files)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Equal for jobs that make the same of a file: their parts may be mixed."""
-        told = asdict(self)
+        told = asdict(replace(self, files=()))  # there may be many
         for name in ("files", "out", "workers", "cpus", "address", "overwrite"):
             del told[name]
         if self.identity is not None:  # it says more than the request does

@@ -57,7 +57,7 @@ class Parts:
     @property
     def output(self) -> Storage:
         """The output file."""
-        return self._out / dict(self._options.files)[self._path]
+        return self._out / self._options.names[self._path]
 
     @property
     def is_done(self) -> bool:
@@ -129,7 +129,7 @@ class Parts:
     @property
     def _done(self) -> Storage:
         """One for each output, whatever made it: the last one counts."""
-        return self._out / FOLDER / f"{_short(dict(self._options.files)[self._path])}.done"
+        return self._out / FOLDER / f"{_short(self._options.names[self._path])}.done"
 
 
 def _short(text: str) -> str:

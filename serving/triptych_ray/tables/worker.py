@@ -82,14 +82,5 @@ def _columns(batch: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _findings(chunk: Chunk, found: list[Translated]) -> list[dict[str, Any]]:
     return [
-        {
-            "chunk": chunk.number,
-            "row": row,
-            "where": finding.where,
-            "kind": finding.kind.value,
-            "severity": finding.severity.value,
-            "message": finding.message,
-        }
-        for row, one in enumerate(found)
-        for finding in one.findings
+        {"chunk": chunk.number, "row": row, **finding.values()} for row, one in enumerate(found) for finding in one.findings
     ]

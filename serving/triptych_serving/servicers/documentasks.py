@@ -5,13 +5,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from triptych_documents.asking import Alignment, Answer, Ask, Refusal
+from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_serving.answering import answer_of
 from triptych_serving.assembling import Output
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError
 from triptych_serving.languagepair import SOURCE, TARGET
 from triptych_serving.languages import choose_language, standard_tag
 from triptych_serving.options import DecodingOptions
-from triptych_serving.row import Finish
 from triptych_serving.servicers.documentcodec import Order, in_config
 from triptych_serving.servicers.rpc import Context, Use
 from triptych_serving.servicers.translations import Texts, TranslationCalls
@@ -74,7 +74,7 @@ class Asker:
             outputs = await self._outputs(asks)
         except (InvalidInputError, EngineError) as error:
             return await self._without(asks, error)
-        return [_answer(output) for output in outputs]
+        return [answer_of(output) for output in outputs]
 
     async def _without(self, asks: Sequence[Ask], error: InvalidInputError | EngineError) -> list[Answer | Refusal]:
         """Those of all but the one that is at fault; where nobody knows which, each is asked alone."""
@@ -118,11 +118,3 @@ class Asker:
             mine["inference"] = min(began, stages["prefill"][0]), max(ended, stages["decode"][1])
         if "queue" in stages:
             mine["queue"] = max(mine.get("queue", (0.0, 0.0)), stages["queue"], key=lambda stage: stage[1] - stage[0])
-
-
-def _answer(output: Output) -> Answer:
-    best = output.hypotheses[0]
-    alignment = None
-    if best.alignment is not None:
-        alignment = Alignment(output.source_spans, best.spans, best.alignment.tolist())
-    return Answer(best.text, alignment, best.finish is Finish.LENGTH)
