@@ -1,22 +1,23 @@
 """Calls that failed, as the load generator sees them."""
 
 import time
-
-from grpc import aio
+from typing import Any, TypeAlias
 
 from triptych_bench.target import Outcome
 
+RpcError: TypeAlias = Any  # grpc's, of blocking calls or of asyncio's: both tell their status
 
-def failed(error: aio.AioRpcError, sent: float) -> Outcome:
+
+def failed(error: RpcError, sent: float) -> Outcome:
     """A request that was sent at that moment and ended just now."""
     return Outcome(error.code().name, sent, time.perf_counter(), message=details(error))
 
 
-def reason(error: aio.AioRpcError) -> str:
+def reason(error: RpcError) -> str:
     """Status and message, on one line."""
     return f"{error.code().name}: {details(error)}"
 
 
-def details(error: aio.AioRpcError) -> str:
+def details(error: RpcError) -> str:
     """What the server says of it, on one line."""
     return " ".join((error.details() or "no details").split())

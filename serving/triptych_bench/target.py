@@ -44,7 +44,7 @@ class Outcome:
     code: str  # gRPC status by name: "OK", "RESOURCE_EXHAUSTED", ...
     sent: float  # the moment when the generator began to send
     received: float  # the moment when the whole answer was there, read as far as is needed here
-    client_send: float = 0.0  # how long sending kept the generator busy
+    client_send: float | None = None  # how long sending kept the generator busy, where that can be told
     client_receive: float = 0.0  # how long reading the answer kept it busy
     server: ServerTimes | None = None
     tokens: int = 0  # of the answer
@@ -67,6 +67,18 @@ class Wanted:
     stream: bool = False  # pieces as they are made
     options: Mapping[str, Any] = field(default_factory=dict)  # of the task, such as beam_size, top_k, target_language
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of tensors, where the model leaves them open
+
+
+class Caller(Protocol):
+    """A connection of its own for a thread that sends again and again."""
+
+    def send(self, request: Request) -> Outcome:
+        """Send and wait; what fails is an outcome too."""
+        ...
+
+    def close(self) -> None:
+        """Cancels what is under way. From any thread."""
+        ...
 
 
 class Target(Protocol):
@@ -102,6 +114,10 @@ class Target(Protocol):
 
     async def send(self, request: Request) -> Outcome:
         """Send and wait; what fails is an outcome too."""
+        ...
+
+    def caller(self) -> Caller | None:
+        """For requests from a thread; None where only `send` can do them. After `open`."""
         ...
 
     def read(self, answer: Answer) -> list[str]:

@@ -17,7 +17,7 @@ class Record(NamedTuple):
     received: float
     ok: bool
     code: str
-    client_send: float
+    client_send: float | None
     client_receive: float
     server: ServerTimes | None
     tokens: int

@@ -21,13 +21,14 @@ def parts_of(records: Sequence[Record], counted: Mapping[str, float] | None = No
     server = {stage: _mean_of(records, stage) for stage in STAGES}
     if all(value is None for value in server.values()) and counted and counted.get("requests"):
         server = {stage: counted[stage] / counted["requests"] if stage in counted else None for stage in STAGES}
-    send = _mean(records, lambda record: record.client_send)
+    sends = [record.client_send for record in records if record.client_send is not None]
+    send = math.fsum(sends) / len(sends) if sends else None
     receive = _mean(records, lambda record: record.client_receive)
     whole = _mean(records, lambda record: record.received - record.sent)
     known = [value for value in server.values() if value is not None]
     return Part(
         client_send=send,
-        network=max(0.0, whole - send - receive - math.fsum(known)),
+        network=max(0.0, whole - (send or 0.0) - receive - math.fsum(known)),
         server_queue=server["queue"],
         server_preprocess=server["preprocess"],
         server_compute=server["compute"],

@@ -13,10 +13,11 @@ from grpc import aio
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import model_pb2
+from triptych_bench.caller import UnaryCaller
 from triptych_bench.failure import failed, reason
 from triptych_bench.native.methods import METHODS, STREAM_PATH, best_tokens, stream_event, stream_request
 from triptych_bench.oip.counters import counters
-from triptych_bench.target import OK, Answer, Counters, Outcome, Request, Sample, ServerTimes, TargetError, Wanted
+from triptych_bench.target import OK, Answer, Caller, Counters, Outcome, Request, Sample, ServerTimes, TargetError, Wanted
 from triptych_bench.tasks import TASKS
 from triptych_client.call import Call
 from triptych_client.connection import AsyncConnection
@@ -98,12 +99,20 @@ class NativeTarget:
             answer = await call
         except aio.AioRpcError as error:
             return failed(error, sent)
-        came = clock()
+        return self._read(answer, sent, began - sent)
+
+    def caller(self) -> Caller | None:
+        if self._wanted.stream:
+            return None
+        return UnaryCaller(self._settings, PREFIX + self._method.path, self._metadata, self._read)
+
+    def _read(self, answer: bytes, sent: float, client_send: float | None = None) -> Outcome:
+        came = time.perf_counter()
         message = self._parse(answer)
         self._served = (message.model, message.model_version)
         tokens, server = self._tokens(message), _times(message.timing)
-        now = clock()
-        return Outcome(OK, sent, now, began - sent, now - came, server, tokens, (), answer)
+        now = time.perf_counter()
+        return Outcome(OK, sent, now, client_send, now - came, server, tokens, (), answer)
 
     async def _send_stream(self, request: Request) -> Outcome:
         clock = time.perf_counter

@@ -9,6 +9,7 @@ from typing import Any
 from grpc import StatusCode, aio
 
 from triptych.inference import open_inference_pb2 as pb
+from triptych_bench.caller import UnaryCaller
 from triptych_bench.failure import failed, reason
 from triptych_bench.oip import answers, own
 from triptych_bench.oip.counters import counters
@@ -16,7 +17,7 @@ from triptych_bench.oip.datatypes import ElementError, made_up
 from triptych_bench.oip.inputdata import Given
 from triptych_bench.oip.model import ModelFacts, facts_of, sizes
 from triptych_bench.oip.requests import Requests
-from triptych_bench.target import OK, Answer, Counters, Outcome, Request, Sample, TargetError, Wanted
+from triptych_bench.target import OK, Answer, Caller, Counters, Outcome, Request, Sample, TargetError, Wanted
 from triptych_client.call import Call
 from triptych_client.connection import AsyncConnection
 from triptych_client.settings import Settings
@@ -88,12 +89,20 @@ class OipTarget:
             answer = await call
         except aio.AioRpcError as error:
             return failed(error, sent)
-        came = clock()
+        return self._read_one(answer, sent, began - sent)
+
+    def caller(self) -> Caller | None:
+        if self._streams:
+            return None
+        return UnaryCaller(self._settings, f"{SERVICE}ModelInfer", self._metadata, self._read_one)
+
+    def _read_one(self, answer: bytes, sent: float, client_send: float | None = None) -> Outcome:
+        came = time.perf_counter()
         message = pb.ModelInferResponse.FromString(answer)
         self._version = message.model_version
         tokens = answers.tokens(message) if self._own else 0
-        now = clock()
-        return Outcome(OK, sent, now, began - sent, now - came, None, tokens, (), (answer,))
+        now = time.perf_counter()
+        return Outcome(OK, sent, now, client_send, now - came, None, tokens, (), (answer,))
 
     async def _send_stream(self, request: Request) -> Outcome:
         """One stream a request: closed on this side at once, it ends with the last response."""

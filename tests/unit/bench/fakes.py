@@ -1,13 +1,14 @@
 """A server that is none, and requests as they might have been."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from triptych_bench.load.feed import Batch
 from triptych_bench.load.log import Log, Record
-from triptych_bench.target import OK, Answer, Counters, Outcome, Request, Sample, ServerTimes, Wanted
+from triptych_bench.target import OK, Answer, Caller, Counters, Outcome, Request, Sample, ServerTimes, Wanted
 
 
 class FakeTarget:
@@ -60,11 +61,55 @@ class FakeTarget:
         message = "" if self.code == OK else "no"
         return Outcome(self.code, sent, time.perf_counter(), server=server, tokens=3, answer=request, message=message)
 
+    def caller(self) -> Caller | None:
+        return None
+
     def read(self, answer: Answer) -> list[str]:
         return [str(part).upper() for part in answer]
 
     async def stats(self) -> Counters | None:
         return {"requests": float(self.sent), "total": self.sent * self.seconds}
+
+
+class FakeCaller:
+    """Blocks as long as the target takes for an answer, or until it is closed."""
+
+    def __init__(self, target: "ThreadedTarget") -> None:
+        self._target = target
+        self.closed = threading.Event()
+
+    def send(self, request: Request) -> Outcome:
+        target, sent = self._target, time.perf_counter()
+        with target.lock:
+            target.sent += 1
+            target.under_way += 1
+            target.most = max(target.most, target.under_way)
+        try:
+            stopped = self.closed.wait(target.seconds)
+        finally:
+            with target.lock:
+                target.under_way -= 1
+        code = "CANCELLED" if stopped else target.code
+        return Outcome(code, sent, time.perf_counter(), answer=request, message="" if code == OK else "no")
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class ThreadedTarget(FakeTarget):
+    """The same for loops of threads; whoever asks its event loop is wrong."""
+
+    def __init__(self, seconds: float = 0.001, code: str = OK) -> None:
+        super().__init__(seconds, code)
+        self.lock = threading.Lock()
+        self.callers: list[FakeCaller] = []
+
+    async def send(self, request: Request) -> Outcome:
+        raise AssertionError("not from a thread")
+
+    def caller(self) -> Caller:
+        self.callers.append(FakeCaller(self))
+        return self.callers[-1]
 
 
 def batches(count: int = 4, size: int = 1) -> list[Batch]:

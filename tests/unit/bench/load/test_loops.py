@@ -8,10 +8,10 @@ import pytest
 
 from triptych_bench.load.feed import Feed
 from triptych_bench.load.log import Log
-from triptych_bench.load.loops import Loop
+from triptych_bench.load.loops import MOST_THREADS, Loop
 from triptych_bench.target import Outcome, Request
 
-from ..fakes import FakeTarget, batches
+from ..fakes import FakeCaller, FakeTarget, ThreadedTarget, batches
 
 
 def loop_of(target: FakeTarget) -> tuple[Loop, Log]:
@@ -114,5 +114,91 @@ def test_a_fault_of_the_target_is_not_swallowed() -> None:
         await until(lambda: not loop.busy)
         with pytest.raises(ZeroDivisionError):
             loop.check()
+
+    asyncio.run(check())
+
+
+def test_a_few_callers_are_threads_with_connections_of_their_own() -> None:
+    async def check() -> None:
+        target = ThreadedTarget()
+        loop, log = loop_of(target)
+        loop.close(5)
+        await until(lambda: len(log.records) >= 50)
+        await loop.stop()
+        assert target.most == len(target.callers) == 5
+        assert target.under_way == 0
+        assert len(log.records) == target.sent
+        assert set(log.answers) == {0, 1, 2, 3}
+        assert all(caller.closed.is_set() for caller in target.callers)
+
+    asyncio.run(check())
+
+
+def test_threads_end_after_so_many_requests() -> None:
+    async def check() -> None:
+        target = ThreadedTarget()
+        loop, log = loop_of(target)
+        loop.close(4, 101)
+        await until(lambda: not loop.busy)
+        assert len(log.records) == target.sent == 101
+
+    asyncio.run(check())
+
+
+def test_threads_that_nobody_waits_for_are_cut_off() -> None:
+    async def check() -> None:
+        target = ThreadedTarget(seconds=3_600)
+        loop, log = loop_of(target)
+        loop.close(3)
+        await until(lambda: target.under_way == 3)
+        await loop.stop(drain=False)
+        assert target.under_way == 0
+        assert not log.records
+
+    asyncio.run(check())
+
+
+def test_threads_do_not_storm_a_server_that_refuses() -> None:
+    async def check() -> None:
+        target = ThreadedTarget(seconds=0, code="UNAVAILABLE")
+        loop, log = loop_of(target)
+        loop.close(2)
+        await asyncio.sleep(0.1)
+        await loop.stop()
+        assert 2 <= len(log.records) < 20
+        assert log.messages == {"UNAVAILABLE": "no"}
+
+    asyncio.run(check())
+
+
+def test_a_fault_in_a_thread_is_not_swallowed() -> None:
+    class Broken(FakeCaller):
+        def send(self, request: Request) -> Outcome:
+            raise ZeroDivisionError
+
+    class BrokenTarget(ThreadedTarget):
+        def caller(self) -> FakeCaller:
+            return Broken(self)
+
+    async def check() -> None:
+        loop, _ = loop_of(BrokenTarget())
+        loop.close(1)
+        await until(lambda: not loop.busy)
+        with pytest.raises(ZeroDivisionError):
+            loop.check()
+
+    asyncio.run(check())
+
+
+def test_many_callers_share_an_event_loop() -> None:
+    class Target(FakeTarget):
+        def caller(self) -> FakeCaller:
+            raise AssertionError("too many for threads")
+
+    async def check() -> None:
+        loop, log = loop_of(Target())
+        loop.close(MOST_THREADS + 1)
+        await until(lambda: len(log.records) >= 50)
+        await loop.stop()
 
     asyncio.run(check())
