@@ -42,6 +42,7 @@ class Log:
         self.answers: dict[int, Answer] = {}
         self.messages: dict[str, str] = {}  # by code, the first
         self.dues: list[float] = []  # of open loops, ascending
+        self.thread_seconds: dict[int, float] = {}  # CPU, of each thread that sends
         self._keeps = keeps
 
     def begin(self, due: float) -> None:
@@ -70,6 +71,11 @@ class Log:
             self.messages.setdefault(outcome.code, outcome.message)
         elif self._keeps and batch not in self.answers:
             self.answers[batch] = outcome.answer
+
+    @property
+    def sending_seconds(self) -> float:
+        """CPU of all threads that send beside the event loop."""
+        return sum(list(self.thread_seconds.values()))  # a copy: they go on meanwhile
 
     @property
     def hopeless(self) -> str:

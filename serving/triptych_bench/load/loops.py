@@ -110,6 +110,7 @@ class Loop:
                 if self._abandoned:
                     return
                 self._log.end(batch, None, outcome)
+                self._log.thread_seconds[threading.get_ident()] = time.thread_time()
                 if not outcome.ok:
                     time.sleep(FAILED_SECONDS)
         finally:

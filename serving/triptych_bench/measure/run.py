@@ -143,8 +143,8 @@ def _failures(failed: Mapping[str, int], requests: int, log: Log) -> list[str]:
 def _own_faults(cost: Cost, generator: Generator, latency: Distribution) -> list[str]:
     """Where it is the generator that was measured."""
     problems = []
-    if cost.loop_share > BUSY:
-        problems.append(f"{GENERATOR} was busy for {cost.loop_share:.0%} of the time: the server may do more than this")
+    if cost.sending_share > BUSY:
+        problems.append(f"{GENERATOR} was busy for {cost.sending_share:.0%} of the time: the server may do more than this")
     late = max(LATE_SECONDS, LATE_SHARE * latency.percentiles["99"])
     if generator.lag is not None and generator.lag > late:
         problems.append(f"{LATE} 1 % of the requests {1_000 * generator.lag:.1f} ms late or more")

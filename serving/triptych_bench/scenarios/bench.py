@@ -125,14 +125,14 @@ class Bench:
                     await self._tick(trial)
             except StoppedError:
                 trial.interrupted = True
-            trial.clocks.append(Moment.now())
+            trial.clocks.append(Moment.now(trial.log.sending_seconds))
             span = Span(span.start, min(span.end, trial.clocks[-1].wall))
         return self._run(load, batches, trial, span, steady=arrived.complete and arrived.keeps_up(span, self.plan.tolerance))
 
     async def at_once(self, load: Load, batches: Sequence[Batch], requests: int) -> Run:
         """So many requests, at most `load.concurrency` of them with the server; all count, from the first to the last."""
         async with self._trial(batches) as trial:
-            trial.clocks.append(Moment.now())
+            trial.clocks.append(Moment.now(trial.log.sending_seconds))
             trial.loop.close(load.concurrency or 1, requests)
             start = trial.clocks[-1].wall
             try:
@@ -140,7 +140,7 @@ class Bench:
                     await self._tick(trial)
             except StoppedError:
                 trial.interrupted = True
-            trial.clocks.append(Moment.now())
+            trial.clocks.append(Moment.now(trial.log.sending_seconds))
             last = max((record.received for record in trial.log.records), default=trial.clocks[-1].wall)
         # The end of a span is not in it.
         return self._run(load, batches, trial, Span(start, last + 1e-9), steady=not trial.interrupted)
@@ -192,7 +192,7 @@ class Bench:
         latest = end + FIRST_ANSWERS_SECONDS
         while (now := time.perf_counter()) < end or (len(trial.log.records) < answers and now < latest):
             await self._tick(trial)
-        trial.clocks.append(Moment.now())
+        trial.clocks.append(Moment.now(trial.log.sending_seconds))
 
     async def _window(self, trial: Trial) -> Window:
         """The plan's time, and longer where it brings few answers, but not for ever."""
@@ -202,7 +202,7 @@ class Bench:
         while len(log.records) - already < self.plan.least_answers and time.perf_counter() < latest:
             await self._tick(trial)
         trial.loop.check()
-        trial.clocks.append(Moment.now())
+        trial.clocks.append(Moment.now(trial.log.sending_seconds))
         return Window.of(log.records[already:], Span(start, trial.clocks[-1].wall))
 
     async def _tick(self, trial: Trial) -> None:
@@ -213,7 +213,7 @@ class Bench:
 
     def _span(self, trial: Trial, windows: Sequence[Window]) -> Span:
         """The last three windows; of an interrupted run all of them, with the one that was cut short."""
-        trial.clocks.append(Moment.now())
+        trial.clocks.append(Moment.now(trial.log.sending_seconds))
         now = trial.clocks[-1].wall
         if not trial.interrupted:
             return Span(windows[-WINDOWS:][0].span.start, windows[-1].span.end)

@@ -5,8 +5,10 @@ what sites put into Markdown: shortcodes, attribute lists, alerts and the boxes 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import Any
 
+from markdown_it import MarkdownIt
 from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
@@ -15,6 +17,7 @@ from triptych_documents.formats.codes import Part, Tag
 from triptych_documents.unit import Role
 
 _PLACE = "place"  # in a token's meta
+_INERT = re.compile(r"[^\n\\`*_\[\]!<&~${]+")  # no rule looks twice at such a text, as most are
 _SITE = re.compile(r"\{%[^\n]{0,1000}?%\}|\{\{[<%][^\n]{0,1000}?[>%]\}\}|\{[#.:][^{}\n]{0,1000}\}|\[\^[^\]\[\s]{1,200}\]")
 _FIRST = re.compile(r"\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)")
 _ELEMENT = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>", re.DOTALL)
@@ -34,6 +37,13 @@ class PlacedInline(ParserInline):
         super().__init__()
         self.ruler, self.ruler2 = inline.ruler, inline.ruler2
         self.ruler.before("escape", "site", _site)
+
+    def parse(self, src: str, md: MarkdownIt, env: MutableMapping[str, Any], outTokens: list[Token]) -> list[Token]:  # noqa: N803
+        """All of a content; its tokens are appended."""
+        if not _INERT.fullmatch(src):
+            return super().parse(src, md, env, outTokens)
+        outTokens.append(Token("text", "", 0, content=src, meta={_PLACE: (0, len(src))}))
+        return outTokens
 
     def tokenize(self, state: StateInline) -> None:
         """Between state.pos and state.posMax."""

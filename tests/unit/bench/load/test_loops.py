@@ -130,6 +130,8 @@ def test_a_few_callers_are_threads_with_connections_of_their_own() -> None:
         assert len(log.records) == target.sent
         assert set(log.answers) == {0, 1, 2, 3}
         assert all(caller.closed.is_set() for caller in target.callers)
+        assert len(log.thread_seconds) == 5
+        assert 0 < log.sending_seconds < 5
 
     asyncio.run(check())
 

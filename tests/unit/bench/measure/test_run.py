@@ -17,7 +17,7 @@ from ..fakes import batches, log_of, record
 
 OPEN = Load(name="10 requests/s", scenario="server", rate=10.0)
 CLOSED = Load(name="concurrency 1", scenario="closed-loop", concurrency=1)
-IDLE = Cost(cores=0.1, loop_share=0.1)
+IDLE = Cost(cores=0.1, sending_share=0.1)
 
 
 def run(load: Load, *records: Record, limit: float | None = None, cost: Cost = IDLE, size: int = 1, **members: Any) -> Run:
@@ -83,7 +83,7 @@ def test_time_between_tokens_is_of_one_text_in_pieces() -> None:
 
 
 def test_a_generator_with_too_much_to_do_makes_a_run_invalid() -> None:
-    busy = run(CLOSED, record(1.0, 0.1), cost=Cost(cores=1.2, loop_share=0.95))
+    busy = run(CLOSED, record(1.0, 0.1), cost=Cost(cores=1.2, sending_share=0.95))
     assert not busy.valid
     assert "the load generator was busy for 95% of the time" in busy.problem
     assert busy.generator

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.parser_inline import ParserInline
+from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from triptych_documents.findings import Severity
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.markdownblocks import parsed
+from triptych_documents.formats.markdowntokens import PlacedInline
 from triptych_documents.unit import Code, Piece, Role
 
 from .roundtrips import read, shown, texts, translated, turned
@@ -343,3 +347,29 @@ def test_front_matter_is_what_is_between_two_lines_of_marks(mark: str) -> None:
 def test_where_is_the_line() -> None:
     assert [unit.where for unit in read("markdown", "# a\n\nb\nc\n\n- d\n").units] == ["line 1", "line 3", "line 6"]
     assert texts(read("markdown", "")) == []
+
+
+SIGNS = [
+    "a",
+    "b",
+    "é",
+    "\u00a0",
+    "  ",
+    "\t",
+    "\r",
+    "\0",
+    *".,:;'\"()-=+#|>@/^%}1",
+    "www.a.org",
+    "http://a.b/c",
+    "[ ] ",
+    "*",
+    "&",
+]
+
+
+@given(st.lists(st.sampled_from(SIGNS), min_size=1).map("".join))
+def test_a_text_that_is_not_looked_at_reads_as_one_that_is(content: str) -> None:
+    parser = MarkdownIt("commonmark", {"html": True}).enable("strikethrough").use(dollarmath_plugin)
+    inline = PlacedInline(parser.inline)
+    found, careful = inline.parse(content, parser, {}, []), ParserInline.parse(inline, content, parser, {}, [])
+    assert found == careful
