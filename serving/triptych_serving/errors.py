@@ -14,6 +14,8 @@ ServingError
 ├── PermissionDeniedError    PERMISSION_DENIED    who asks may not do that
 ├── SecurityError            FAILED_PRECONDITION  security as it is configured cannot be had: a certificate, a key file, a flag
 ├── PortError                UNAVAILABLE          the server cannot listen on its address
+├── DeviceError              FAILED_PRECONDITION  a device that was asked for cannot be had, or not for this
+│   └── DeviceMemoryError    RESOURCE_EXHAUSTED   it has no room for what was asked of it
 └── BundleError              FAILED_PRECONDITION  a bundle is missing, damaged or of a format this release does not read
     └── RepositoryError      NOT_FOUND            a model repository cannot be read
 """
@@ -95,6 +97,18 @@ class SecurityError(ServingError):
 
 class PortError(ServingError):
     status = "UNAVAILABLE"
+
+
+class DeviceError(ServingError):
+    """The message says what is missing, and how to get it or what there is instead."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class DeviceMemoryError(DeviceError):
+    """The message has all numbers, and says what to lower."""
+
+    status = "RESOURCE_EXHAUSTED"
 
 
 class BundleError(ServingError):

@@ -38,6 +38,10 @@ def test_onnxruntime_is_known_to_one_module() -> None:
     assert importers("onnxruntime") == {"triptych_serving/session.py"}
 
 
+def test_cudas_bindings_are_known_to_one_module() -> None:
+    assert importers("cuda") == {"triptych_serving/memory/cudart.py"}
+
+
 @pytest.mark.parametrize("package", ["grpc", "grpc_health", "grpc_reflection"])
 def test_grpc_is_known_to_server_servicers_and_client(package: str) -> None:
     allowed = ("triptych_serving/server.py", "triptych_serving/servicers/", "triptych_client/", "triptych_bench/")

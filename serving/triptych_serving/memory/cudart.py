@@ -1,0 +1,77 @@
+"""The CUDA runtime: the only module that knows its bindings."""
+
+from functools import cache
+from typing import Any
+
+from triptych_serving.errors import DeviceError, DeviceMemoryError, EngineError
+
+INSTALL = 'pip uninstall onnxruntime; pip install "triptych[cuda]"'  # the two runtimes are one module
+NO_MEMORY = "cudaErrorMemoryAllocation"
+NO_DRIVER = "cudaErrorInsufficientDriver"  # its words speak of an old one even where there is none, as in many containers
+DRIVER = "no NVIDIA driver is visible here, or it is older than CUDA 13 needs"
+NO_DEVICE = (
+    "cudaErrorNoDevice",
+    "cudaErrorInvalidDevice",
+    "cudaErrorInitializationError",
+    "cudaErrorSystemDriverMismatch",
+)
+NOT_READY = "cudaErrorNotReady"
+
+
+@cache
+def load_runtime() -> Any:
+    """The bindings' module.
+
+    Raises:
+        DeviceError: it is not installed.
+    """
+    try:
+        from cuda.bindings import runtime  # noqa: PLC0415
+    except (ImportError, RuntimeError) as error:  # the second: a library that it loads is missing
+        raise DeviceError(f"the CUDA bindings cannot be imported ({error}): {INSTALL}") from error
+    return runtime
+
+
+class Cuda:
+    """Calls functions of the runtime and raises their errors.
+
+    Args:
+        runtime: `cuda.bindings.runtime`, whose functions return their error first.
+    """
+
+    def __init__(self, runtime: Any) -> None:
+        self.runtime = runtime
+
+    def call(self, name: str, *arguments: object) -> Any:
+        """What the function gives: nothing, a value, or a tuple of them.
+
+        Raises:
+            DeviceError: there is no GPU, or no driver that this runtime can use; says which.
+            DeviceMemoryError: no memory is left.
+            EngineError: any other error, by CUDA's own name and words.
+        """
+        error, *values = getattr(self.runtime, name)(*arguments)
+        if error:
+            raise self._failure(name, error)
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def ready(self, event: object) -> bool:
+        """All work before the event is done.
+
+        Raises:
+            EngineError: the work failed.
+        """
+        [error] = self.runtime.cudaEventQuery(event)
+        if error and error.name != NOT_READY:
+            raise self._failure("cudaEventQuery", error)
+        return not error
+
+    def _failure(self, name: str, error: Any) -> Exception:
+        self.runtime.cudaGetLastError()  # else the next call to look for one finds it
+        _, words = self.runtime.cudaGetErrorString(error)
+        message = f"{name}: {words.decode()} ({error.name})"
+        if error.name == NO_DRIVER:
+            return DeviceError(f"{DRIVER}; {message}")
+        if error.name in NO_DEVICE:
+            return DeviceError(message)
+        return DeviceMemoryError(message) if error.name == NO_MEMORY else EngineError(message)
