@@ -56,10 +56,16 @@ def _loop(**defaults: Any) -> Callable[[Function], Function]:
         for decorator in (
             _option("--seed", default=1),
             _option("--devices", default="auto", help="How many; several run under `torchrun`."),
-            _option("--precision", type=click.Choice(["auto", "fp32", "bf16"]), default="auto", help="auto: bf16 on a GPU."),
+            _option("--compile/--no-compile", default=False, help="torch.compile, layer by layer; worth it on a GPU."),
+            _option(
+                "--precision", type=click.Choice(["auto", "fp32", "bf16", "fp16"]), default="auto", help="auto: bf16 on a GPU."
+            ),
+            _option("--initial", default="", help="Checkpoint folder to begin with: its weights, its vocabulary."),
             _option("--save-steps", default=500, help="Steps between two saved states."),
+            _option("--keep", default=0, help="Newest checkpoints that stay on the disk; 0: all."),
+            _option("--validate-every", default=1, help="Epochs from one validation and checkpoint to the next."),
             _option("--ema-decay", default=known["ema_decay"], help="Moving average that becomes the model; 0 is off."),
-            _option("--average", default=known["average"], help="Epochs at the end whose weights are averaged."),
+            _option("--average", default=known["average"], help="Checkpoints at the end whose weights are averaged."),
             _option("--label-smoothing", default=known["label_smoothing"]),
             _option("--clip-norm", default=1.0, help="Largest gradient norm; 0 is off."),
             _option("--weight-decay", default=known["weight_decay"]),
@@ -68,6 +74,12 @@ def _loop(**defaults: Any) -> Callable[[Function], Function]:
             _option("--learning-rate", default=known["learning_rate"], help="Peak rate."),
             _option("--optimizer", type=click.Choice(["adam", "muon"]), default=known["optimizer"]),
             _option("--accumulate", default=1, help="Batches an optimizer step."),
+            _option("--pause-minutes", default=0.0, help="Save the state and stop this run, to be resumed; 0: never."),
+            _option(
+                "--max-minutes",
+                default=0.0,
+                help="End after so long, all runs and their validations counted; the schedule ends then too. 0: no limit.",
+            ),
             _option("--max-steps", default=0, help="End after so many optimizer steps; 0: after the epochs."),
             _option("--epochs", default=known["epochs"]),
         ):
@@ -78,9 +90,12 @@ def _loop(**defaults: Any) -> Callable[[Function], Function]:
 
 
 @command.command(name="translation")
-@_files("source<TAB>target file (.gz and .xz too), or SOURCE::TARGET. Repeatable.", "Validation pairs, as --train. Repeatable.")
-@_option("--source-language", required=True, help="BCP 47 code, such as en.")
-@_option("--target-language", required=True, help="BCP 47 code, such as de.")
+@_files(
+    "source<TAB>target file (.gz and .xz too), or SOURCE::TARGET; en:de=FILE for one model of several directions. Repeatable.",
+    "Validation pairs, as --train. Repeatable.",
+)
+@_option("--source-language", default="", help="BCP 47 code, such as en; not with en:de=FILE.")
+@_option("--target-language", default="", help="BCP 47 code, such as de; not with en:de=FILE.")
 @_option("--vocabulary-size", default=8000, help="Pieces of the shared BPE vocabulary.")
 @_option("--max-length", default=200, help="Longest training side, in tokens; longer pairs are left out.")
 @_option("--model-dim", default=512)
@@ -201,6 +216,7 @@ _finetuning(
 @_option("--randaugment-magnitude", default=0.3, help="0 to 1.")
 @_option("--flip/--no-flip", default=True, help="Half of the images, left to right.")
 @_option("--translate", default=0.125, help="Largest shift, as a share of the image.")
+@_option("--erase", default=0.0, help="Share of the images that lose a box.")
 @_option("--mixup", default=0.0, help="Alpha; 0 is off.")
 @_option("--cutmix", default=0.0, help="Alpha; 0 is off.")
 @_option("--cache-gib", default=4.0, help="Memory for decoded images.")
@@ -230,6 +246,6 @@ def _run(train: Callable[[], Path]) -> None:
     from triptych_training.errors import TrainingError
 
     with one_line(TrainingError, ValueError):
-        folder = train()
+        result = train()
     if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":  # one of several processes speaks for all
-        click.echo(folder)
+        click.echo(result)

@@ -56,6 +56,7 @@ def autocontrast(x: Tensor, strength: Tensor) -> Tensor:  # noqa: ARG001 - all o
 
 COLOURS: tuple[Colour, ...] = (brightness, contrast, saturation, sharpness, posterize, solarize, autocontrast)
 SHAPES = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
+ERASED, ERASED_ASPECT = (0.02, 1 / 3), 3.3  # shares of an image; sides' ratio, either way
 MAX_ANGLE, MAX_SHEAR, MAX_SHIFT = math.radians(30), 0.3, 0.45  # at magnitude 1; shifts as a share of the image
 
 
@@ -87,12 +88,23 @@ def augment(images: Tensor, operations: int, magnitude: float, flip: bool, trans
 
 
 def _colour(images: Tensor, drawn: Tensor, strength: Tensor) -> Tensor:
+    if images.is_cuda:
+        return _colour_all(images, drawn, strength)
     images = images.clone()
     for number, operation in enumerate(COLOURS):
         chosen = (drawn == number).nonzero()[:, 0]
         if len(chosen):
             images[chosen] = operation(images[chosen], strength[chosen].view(-1, 1, 1, 1)).clamp(0, 1)
     return images
+
+
+def _colour_all(images: Tensor, drawn: Tensor, strength: Tensor) -> Tensor:
+    """The same without picking images out, for which a GPU has to be waited for: all of them go through every operation."""
+    changed = images
+    for number, operation in enumerate(COLOURS):
+        candidate = operation(images, strength.view(-1, 1, 1, 1)).clamp(0, 1)
+        changed = torch.where((drawn == number).view(-1, 1, 1, 1), candidate, changed)
+    return changed
 
 
 def _base_maps(count: int, device: torch.device, flip: bool, translate: float) -> Tensor:
@@ -114,6 +126,29 @@ def _shape_maps(drawn: Tensor, strength: Tensor) -> Tensor:
     maps[:, 0, 2] = 2 * MAX_SHIFT * kind["translate_x"]
     maps[:, 1, 2] = 2 * MAX_SHIFT * kind["translate_y"]
     return maps
+
+
+def erase(images: Tensor, probability: float) -> Tensor:
+    """Put noise into a box of some of the images (random erasing; Zhong et al. 2020); chance comes from torch's generator.
+
+    Args:
+        images: `[B, C, H, W]`, with mean 0 and variance 1.
+        probability: of each image to lose a box, of 2 % to a third of it.
+    """
+    if not probability:
+        return images
+    count, device = len(images), images.device
+    height, width = images.shape[2:]
+    area = ERASED[0] + (ERASED[1] - ERASED[0]) * torch.rand(count, device=device)
+    aspect = torch.exp(math.log(ERASED_ASPECT) * (2 * torch.rand(count, device=device) - 1))
+    rows, columns = (height * (area * aspect).sqrt()).clamp(1, height), (width * (area / aspect).sqrt()).clamp(1, width)
+    top, left = (height - rows) * torch.rand(count, device=device), (width - columns) * torch.rand(count, device=device)
+    y, x = torch.arange(height, device=device) + 0.5, torch.arange(width, device=device) + 0.5  # the pixels' middles
+    inside = (y >= top[:, None]) & (y < (top + rows)[:, None])
+    across = (x >= left[:, None]) & (x < (left + columns)[:, None])
+    chosen = (torch.rand(count, device=device) < probability)[:, None, None]
+    box = (inside[:, :, None] & across[:, None, :] & chosen)[:, None]
+    return torch.where(box, torch.randn_like(images), images)
 
 
 def mix(images: Tensor, mixup: float, cutmix: float) -> tuple[Tensor, Tensor, float]:

@@ -29,6 +29,12 @@ class MovingAverage:
         weights = self._weights()
         torch._foreach_lerp_(list(self._mean.values()), [weights[name] for name in self._mean], 1 - decay)
 
+    def reset(self) -> None:
+        """Begin anew from the weights as they are."""
+        self._steps = 0
+        for name, tensor in self._weights().items():
+            self._mean[name].copy_(tensor)
+
     @contextmanager
     def swapped(self) -> Iterator[None]:
         """The model has the mean's weights within."""

@@ -4,10 +4,13 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Ids = list[int]
+Sizes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -37,18 +40,23 @@ class Batch:
 
 def plan_batches(examples: Sequence[Example], batch_tokens: int, seed: int, epoch: int) -> list[list[int]]:
     """Group indices so that rows x longest side stays within `batch_tokens`; a new order every epoch, the same for a seed."""
-    sizes = [(example.size(), len(example.source)) for example in examples]
-    return plan_sizes(sizes, batch_tokens, f"{seed}/{epoch}")
+    return plan_sizes(example_sizes(examples), batch_tokens, f"{seed}/{epoch}")
 
 
-def plan_sizes(sizes: Sequence[tuple[int, ...]], batch_tokens: int, seed: str) -> list[list[int]]:
-    """The same for rows of which only the sizes are known; the first of each counts, the others bring like rows together."""
+def example_sizes(examples: Sequence[Example]) -> Sizes:
+    """`[N, 2]`, as `plan_sizes` takes them."""
+    return np.array([(example.size(), len(example.source)) for example in examples], np.int64).reshape(-1, 2)
+
+
+def plan_sizes(sizes: Sizes, batch_tokens: int, seed: str) -> list[list[int]]:
+    """The same for rows of which only the sizes `[N, K]` are known; the first counts, the others bring like rows together."""
     rng = random.Random(seed)
-    order = sorted(range(len(sizes)), key=lambda i: (*sizes[i], rng.random()))
+    by_lot = np.random.default_rng(rng.getrandbits(64)).random(len(sizes))
+    order = np.lexsort((by_lot, *sizes.T[::-1]))
     batches: list[list[int]] = []
-    for index in order:
+    for index, size in zip(order.tolist(), sizes[order, 0].tolist(), strict=True):
         # Sorted by size: the newest example is the longest of its batch.
-        if not batches or (len(batches[-1]) + 1) * sizes[index][0] > batch_tokens:
+        if not batches or (len(batches[-1]) + 1) * size > batch_tokens:
             batches.append([])
         batches[-1].append(index)
     rng.shuffle(batches)

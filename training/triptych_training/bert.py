@@ -90,7 +90,11 @@ class BertEmbedding(nn.Module):
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` ids and segment numbers -> `[B, T, E]`."""
-        total = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
+        return self.at(ids, segments, self.positions.weight[: ids.shape[1]])
+
+    def at(self, ids: Tensor, segments: Tensor, positions: Tensor) -> Tensor:
+        """The same with the position vectors, broadcastable to `[B, T, E]`."""
+        total = self.tokens(ids) + positions
         if self.segments is not None:
             total = total + (self.segments(segments) if self.segments.num_embeddings > 1 else self.segments.weight[0])
         y: Tensor = self.dropout(self.norm(total))

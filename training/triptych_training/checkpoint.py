@@ -13,9 +13,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from triptych_training.batches import Ids
 from triptych_training.config import CONFIG, attempt, make_member, need_files, read_config, write_config
 from triptych_training.corpus import Pair, read_pairs
-from triptych_training.errors import CheckpointError
+from triptych_training.errors import CheckpointError, RecipeError
+from triptych_training.languages import Languages
 from triptych_training.tokenizer import load_tokenizer, save_tokenizer, vocabulary_faults
 from triptych_training.transformer import Transformer, TransformerConfig
 from triptych_training.weights import WEIGHTS, assign_weights, read_weights, save_weights, weight_faults
@@ -26,7 +28,10 @@ SAMPLES = "samples.tsv"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained translation model with all that belongs to it."""
+    """A trained translation model with all that belongs to it.
+
+    Of a model of several directions, `languages` has them all, and the two members name the first one, that of the samples.
+    """
 
     model: Transformer
     tokenizer: Tokenizer
@@ -34,6 +39,21 @@ class Checkpoint:
     target_language: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     samples: Sequence[Pair] = ()
+    languages: Languages = field(default_factory=Languages)
+
+    def prefix(self, target_language: str = "") -> Ids:
+        """What stands in front of a source that is to be translated to a language; "": the only one.
+
+        Raises:
+            RecipeError: the model does not translate to it, or to several and none is named.
+        """
+        offered = self.languages.targets or (self.target_language,)
+        if not target_language and len(offered) > 1:
+            raise RecipeError(f"target_language: the model has several, name one of {', '.join(offered)}")
+        code = target_language or self.target_language
+        if code not in offered:
+            raise RecipeError(f"target_language: {code!r} is none of the model's: {', '.join(offered)}")
+        return [self.languages.targets[code]] if self.languages.targets else []
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
@@ -45,6 +65,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         "target_language": checkpoint.target_language,
         "provenance": dict(checkpoint.provenance),
     }
+    if checkpoint.languages.targets:
+        members["languages"] = checkpoint.languages.as_member()
     write_config(folder / CONFIG, ARCHITECTURE, members)
     save_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     if checkpoint.samples:
@@ -66,6 +88,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     weights = attempt(faults, lambda: read_weights(folder / WEIGHTS))
     tokenizer = attempt(faults, lambda: load_tokenizer(folder / "tokenizer.json"))
     samples = attempt(faults, lambda: _read_samples(folder / SAMPLES))
+    spoken = attempt(faults, lambda: _read_languages(config, folder / CONFIG)) if config else None
     if model and weights is not None:
         faults += weight_faults(model, weights, folder / WEIGHTS)
     if model and tokenizer:
@@ -73,12 +96,19 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     if faults or config is None or model is None or weights is None or tokenizer is None:
         raise CheckpointError("; ".join(faults))
     assign_weights(model, weights)
-    languages = config["source_language"], config["target_language"]
-    return Checkpoint(model.eval(), tokenizer, *languages, config.get("provenance", {}), samples or ())
+    first = config["source_language"], config["target_language"]
+    provenance = config.get("provenance", {})
+    return Checkpoint(model.eval(), tokenizer, *first, provenance, samples or (), spoken or Languages())
 
 
 def _read_samples(path: Path) -> list[Pair]:
     return read_pairs([str(path)]) if path.exists() else []
+
+
+def _read_languages(config: Mapping[str, Any], path: Path) -> Languages:
+    if "languages" not in config:
+        return Languages()
+    return make_member(path, "languages", lambda: Languages.parse(config["languages"]))
 
 
 def _make_model(config: Mapping[str, Any], path: Path) -> Transformer:

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_training.augmentation import augment, mix
+from triptych_training.augmentation import augment, erase, mix
 from triptych_training.encoder_checkpoint import ImagePreprocessing, VitCheckpoint, save_vit_checkpoint
 from triptych_training.fabric import make_fabric
 from triptych_training.pictures import PictureStore, hold_out, read_folders
@@ -81,9 +81,10 @@ class ImageLoss(nn.Module):
     def forward(self, pixels: Tensor, labels: Tensor) -> Tensor:
         """uint8 `[B, H, W, 3]` and `[B]` -> scalar."""
         recipe = self.recipe
-        images = _unit(pixels)
-        images = augment(images, recipe.randaugment_operations, recipe.randaugment_magnitude, recipe.flip, recipe.translate)
-        images, partners, own = mix(_standard(images), recipe.mixup, recipe.cutmix)
+        with torch.autocast(pixels.device.type, enabled=False):  # places in half precision would be beside the pixels
+            images = _unit(pixels)
+            images = augment(images, recipe.randaugment_operations, recipe.randaugment_magnitude, recipe.flip, recipe.translate)
+            images, partners, own = mix(erase(_standard(images), recipe.erase), recipe.mixup, recipe.cutmix)
         logits = self.model(images).float()
         loss = own * self._entropy(logits, labels)
         return loss + (1 - own) * self._entropy(logits, labels[partners]) if own < 1 else loss

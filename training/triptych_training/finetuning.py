@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from tokenizers import Tokenizer
@@ -122,7 +123,8 @@ class FinetuningTask:
         save_bert_checkpoint(BertCheckpoint(self.model, self.tokenizer, self.head.labels, provenance, samples, pairs), folder)
 
     def _plan(self, examples: Sequence[LabelledExample], seed: str) -> list[list[int]]:
-        return plan_sizes([(len(example.ids),) for example in examples], self.recipe.batch_tokens, seed)
+        sizes = np.array([len(example.ids) for example in examples], np.int64)[:, None]
+        return plan_sizes(sizes, self.recipe.batch_tokens, seed)
 
     def _collate(self, examples: Sequence[LabelledExample]) -> tuple[Tensor, ...]:
         ids = pad([example.ids for example in examples], self.model.config.pad_id)

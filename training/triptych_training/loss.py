@@ -14,8 +14,14 @@ class SequenceLoss(nn.Module):
         self.model = model
         self.smoothing = smoothing
 
-    def forward(self, source: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-        """`[B, S]`, `[B, T]`, `[B, T]` -> scalar."""
-        real = labels != self.model.config.pad_id
-        logits = self.model.projection(self.model.hidden(source, inputs)[real])  # [tokens, V]
-        return functional.cross_entropy(logits.float(), labels[real], label_smoothing=self.smoothing, reduction="sum")
+    def forward(self, source: Tensor, inputs: Tensor, labels: Tensor, places: Tensor | None = None) -> Tensor:
+        """`[B, S]`, `[B, T]`, `[B, T]` -> scalar.
+
+        `places` `[tokens]` are those of the labels that are not padding, counted row by row. Where they are not given they are
+        looked for, for which a GPU has to be waited for.
+        """
+        labels = labels.flatten()
+        if places is None:
+            places = (labels != self.model.config.pad_id).nonzero()[:, 0]
+        logits = self.model.projection(self.model.hidden(source, inputs).flatten(0, 1)[places])  # [tokens, V]
+        return functional.cross_entropy(logits.float(), labels[places], label_smoothing=self.smoothing, reduction="sum")

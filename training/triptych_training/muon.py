@@ -62,20 +62,25 @@ class Muon(Optimizer):
     @torch.no_grad()
     def _update(self) -> None:
         for group in self.param_groups:
-            directions = {p: self._direction(p, group["momentum"]) for p in group["params"] if p.grad is not None}
+            directions = self._directions(group["params"], group["momentum"])
+            if not directions:
+                continue
             updates = self._orthogonal(directions, group["iterations"])
-            for parameter, update in updates.items():
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                parameter.add_(update, alpha=-group["lr"])
+            parameters = list(updates)
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(parameters, list(updates.values()), alpha=-group["lr"])
 
-    def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
-        gradient = parameter.grad
-        assert gradient is not None
-        state = self.state[parameter]
-        if "momentum" not in state:
-            state["momentum"] = torch.zeros_like(parameter)
-        state["momentum"].lerp_(gradient, 1 - momentum)
-        return gradient.lerp(state["momentum"], momentum)
+    def _directions(self, parameters: Iterable[Tensor], momentum: float) -> dict[Tensor, Tensor]:
+        """Where momentum leads, all at once: on a GPU every call costs, however small its tensors are."""
+        moving = {parameter: parameter.grad for parameter in parameters if parameter.grad is not None}
+        if not moving:
+            return {}
+        for parameter in moving:
+            if "momentum" not in self.state[parameter]:
+                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        gradients, means = list(moving.values()), [self.state[parameter]["momentum"] for parameter in moving]
+        torch._foreach_lerp_(means, gradients, 1 - momentum)
+        return dict(zip(moving, torch._foreach_lerp(gradients, means, momentum), strict=True))
 
     def _orthogonal(self, directions: dict[Tensor, Tensor], iterations: int) -> dict[Tensor, Tensor]:
         """Orthogonalise all matrices of one shape in one batched call."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from triptych_training.transformer import DecoderLayer
 
 OPTIMIZERS = ("adam", "muon")
 SCHEDULES = ("inverse-sqrt", "linear", "cosine")
+ENDING = ("linear", "cosine")  # those that come down to zero
 
 
 def make_optimizers(model: nn.Module, kind: str, learning_rate: float, weight_decay: float, fused: bool) -> list[Optimizer]:
@@ -53,25 +55,38 @@ def _fused(model: nn.Module) -> dict[Tensor, int]:
     return fused
 
 
-def make_schedule(kind: str, warmup: int, total: int) -> Callable[[int], float]:
-    """The factor on the peak learning rate at a step, counted from 0.
+class Schedule(Protocol):
+    """The factor on the peak learning rate."""
 
-    `inverse-sqrt` rises linearly for `warmup` steps and falls with 1/sqrt(step) (Vaswani et al. 2017, equation 3);
-    `linear` and `cosine` fall to zero at step `total`.
+    def __call__(self, step: int, gone: float = 0.0) -> float:
+        """At `step`, counted from 0, with the share `gone` of the training's time behind it (0 where it has no limit)."""
+        ...
+
+
+def make_schedule(kind: str, warmup: int, total: int) -> Schedule:
+    """A rise over `warmup` steps, then a fall.
+
+    `inverse-sqrt` rises linearly and falls with 1/sqrt(step) (Vaswani et al. 2017, equation 3); `linear` and `cosine` fall
+    to zero at step `total`, or when the time is gone if that comes first.
 
     Raises:
         RecipeError: `kind` is unknown.
     """
-    falls: dict[str, Callable[[int], float]] = {
-        "inverse-sqrt": lambda step: math.sqrt(max(warmup, 1) / (step + 1)),
-        "linear": lambda step: 1 - _progress(step, warmup, total),
-        "cosine": lambda step: 0.5 * (1 + math.cos(math.pi * _progress(step, warmup, total))),
+    falls: dict[str, Callable[[int, float], float]] = {
+        "inverse-sqrt": lambda step, _: math.sqrt(max(warmup, 1) / (step + 1)),
+        "linear": lambda _, progress: 1 - progress,
+        "cosine": lambda _, progress: 0.5 * (1 + math.cos(math.pi * progress)),
     }
     if kind not in falls:
         raise RecipeError(f"schedule: {kind!r} is unknown; choose one of {', '.join(falls)}")
-    fall = falls[kind]
-    return lambda step: (step + 1) / warmup if step < warmup else fall(step)
+
+    def factor(step: int, gone: float = 0.0) -> float:
+        fall = falls[kind](step, _progress(step, warmup, total, gone))
+        return min((step + 1) / warmup, fall) if step < warmup else fall
+
+    return factor
 
 
-def _progress(step: int, warmup: int, total: int) -> float:
-    return min(1.0, (step - warmup) / max(1, total - warmup))
+def _progress(step: int, warmup: int, total: int, gone: float) -> float:
+    """0 to 1; steps count from the end of the warm-up."""
+    return min(1.0, max(0.0, gone, (step - warmup) / max(1, total - warmup)))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ from triptych_training.runfolder import RunFolder
 from triptych_training.segments import (
     SPECIAL_PAIR,
     SPECIAL_SINGLE,
+    Rows,
     Segments,
     SpecialIds,
     cut_chunks,
-    make_row,
+    make_rows,
     paired_segments,
     whole_segments,
 )
@@ -44,7 +46,7 @@ SPECIAL_IDS = {"pad_id": PAD, "cls_id": CLS, "sep_id": SEP, "mask_id": MASK}  # 
 VALID_SHARE = 0.15  # of the validation set's tokens, whatever a recipe masks in training
 SAMPLE_TEXTS = 300  # validation texts that the final checkpoint carries
 
-Draw = Callable[[int], np.random.Generator]  # where a row's masks come from
+Mask = Callable[[Rows], NDArray[np.int64]]  # hides tokens in place; their places in the flattened rows
 
 
 def pretrain(recipe: PretrainingRecipe, shape: BertConfig, out: Path, resume: bool = False) -> Path:
@@ -103,14 +105,25 @@ class PretrainingLoss(nn.Module):
         """`[B, T]`, `[B, T]`, `[M]` flat places, their `[M]` tokens and `[B]` 0 or 1 (-1: a row without B) -> scalar."""
         tokens, next_sentence = self.model(ids, segments, places)
         loss = functional.cross_entropy(tokens.float(), labels, label_smoothing=self.smoothing, reduction="sum")
-        if next_sentence is None or not bool((follows >= 0).any()):
+        if next_sentence is None:
             return loss
-        return loss + len(labels) * functional.cross_entropy(next_sentence.float(), follows, ignore_index=-1)
+        total = functional.cross_entropy(next_sentence.float(), follows, ignore_index=-1, reduction="sum")
+        return loss + len(labels) * total / (follows >= 0).sum().clamp(min=1)
 
 
 def draw_valid(row: int) -> np.random.Generator:
     """Where the masks of a validation row come from: the same ones for every model, in whatever batches."""
     return np.random.default_rng((VALID_SEED, row))
+
+
+def _mask_valid(masker: Masker, indices: Sequence[int], rows: Rows) -> NDArray[np.int64]:
+    """Row by row, each with its own draws."""
+    longest = rows.ids.shape[1]
+    places = [
+        row * longest + masker.mask(rows.ids[row], np.flatnonzero(rows.text[row]), draw_valid(index))
+        for row, index in enumerate(indices)
+    ]
+    return np.concatenate(places)
 
 
 class PretrainingTask:
@@ -133,14 +146,16 @@ class PretrainingTask:
 
     def plan(self, epoch: int) -> list[list[int]]:
         self._rows = self._segments(self._chunks, 1_000_003 * self.recipe.seed + epoch)
-        return plan_sizes([(int(size),) for size in self._rows.sizes], self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
+        return plan_sizes(self._rows.sizes[:, None], self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
 
     def weight(self, indices: Sequence[int]) -> int:
         return sum(self.masker.count(int(size)) for size in self._rows.text_sizes[list(indices)])
 
     def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
         rng = np.random.default_rng(seed)
-        return self._collate(self.corpus.train, self._rows, indices, self.masker, lambda _: rng)
+        return self._collate(
+            self.corpus.train, self._rows, indices, lambda rows: self.masker.mask_rows(rows.ids, rows.text, rng)
+        )
 
     def validate(self) -> Mapping[str, float]:
         """Masked tokens in unbroken text: loss (nats), perplexity, accuracy; next sentences: accuracy."""
@@ -165,31 +180,21 @@ class PretrainingTask:
             return paired_segments(chunks, self._max_text, seed)
         return whole_segments(chunks)
 
-    def _collate(
-        self, documents: Documents, rows: Segments, indices: Sequence[int], masker: Masker, draw: Draw
-    ) -> tuple[Tensor, ...]:
-        config = self.model.config
-        special = SpecialIds(config.cls_id, config.sep_id)
-        longest = int(rows.sizes[list(indices)].max())
-        ids = np.full((len(indices), longest), config.pad_id, np.int64)
-        segments, original = np.zeros_like(ids), np.zeros_like(ids)
-        places = []
-        for row, index in enumerate(indices):
-            tokens, parts, text = make_row(documents, rows.spans[index], special)
-            original[row, : len(tokens)] = ids[row, : len(tokens)] = tokens
-            segments[row, : len(tokens)] = parts
-            places.append(row * longest + masker.mask(ids[row], text, draw(index)))
-        flat = np.concatenate(places)
-        pairs = rows.spans[list(indices), 3] > 0
-        follows = np.where(pairs, rows.follows[list(indices)], -1).astype(np.int64)
-        arrays = (ids, segments, flat, original.reshape(-1)[flat], follows)
+    def _collate(self, documents: Documents, rows: Segments, indices: Sequence[int], mask: Mask) -> tuple[Tensor, ...]:
+        config, chosen = self.model.config, list(indices)
+        made = make_rows(documents, rows.spans[chosen], SpecialIds(config.cls_id, config.sep_id), config.pad_id)
+        original = made.ids.reshape(-1).copy()
+        places = mask(made)
+        follows = np.where(rows.spans[chosen, 3] > 0, rows.follows[chosen], -1).astype(np.int64)
+        arrays = (made.ids, made.segments, places, original[places], follows)
         return tuple(torch.from_numpy(array) for array in arrays)
 
     def _batches(self, documents: Documents, rows: Segments) -> Iterator[tuple[Tensor, ...]]:
         masker = replace(self.masker, share=VALID_SHARE)
         device = next(self.model.parameters()).device
-        for indices in plan_sizes([(int(size),) for size in rows.sizes], self.recipe.batch_tokens, str(VALID_SEED)):
-            yield tuple(t.to(device) for t in self._collate(documents, rows, indices, masker, draw_valid))
+        for indices in plan_sizes(rows.sizes[:, None], self.recipe.batch_tokens, str(VALID_SEED)):
+            mask = partial(_mask_valid, masker, indices)
+            yield tuple(t.to(device) for t in self._collate(documents, rows, indices, mask))
 
     @torch.inference_mode()
     def _masked_metrics(self, documents: Documents, rows: Segments) -> dict[str, float]:
@@ -222,8 +227,8 @@ def _tokenizer(fabric: Fabric, recipe: PretrainingRecipe, folder: RunFolder) -> 
 
 
 def _learn(recipe: PretrainingRecipe) -> Tokenizer:
-    if recipe.tokenizer:
-        return load_tokenizer(Path(recipe.tokenizer))
+    if recipe.tokenizer or recipe.initial:
+        return load_tokenizer(Path(recipe.tokenizer or Path(recipe.initial) / "tokenizer.json"))
     beginning = islice(read_documents(recipe.train), TOKENIZER_DOCUMENTS)
     return train_wordpiece((text for document in beginning for text in document), recipe.vocabulary_size, recipe.lowercase)
 

@@ -1,5 +1,6 @@
 """What a person sees of a running training: a bar on a terminal, a line now and then in a log file."""
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -39,13 +40,13 @@ class TrainingProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bar.stop()
 
-    def update(self, epoch: int, step: int, loss: float, speed: float) -> None:
-        """Show the state after optimizer step `step`."""
+    def update(self, epoch: int, step: int, loss: float, speed: float, limit: float = math.inf) -> None:
+        """Show the state after optimizer step `step`; the training ends within `limit` seconds."""
         self._bar.update(self._task, completed=step, epoch=epoch, loss=loss, speed=speed)
         now = time.monotonic()
         if not self._console.is_terminal and now - self._logged >= LOG_SECONDS:
             self._logged = now
-            left = (now - self._started) / max(1, step - self._start_step) * (self._total - step)
+            left = min(limit, (now - self._started) / max(1, step - self._start_step) * (self._total - step))
             self.say(
                 f"epoch {epoch} step {step}/{self._total} loss {loss:.3f} {speed:,.0f} {self._unit}/s {left / 60:.0f} min left"
             )

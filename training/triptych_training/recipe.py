@@ -4,9 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from triptych_training.errors import RecipeError
-from triptych_training.optimizer import OPTIMIZERS, SCHEDULES
+from triptych_training.languages import DirectedFile, Direction, directed_files
+from triptych_training.optimizer import ENDING, OPTIMIZERS, SCHEDULES
 
-PRECISIONS = ("auto", "fp32", "bf16")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 HEADS = ("text-classification", "token-classification", "question-answering")
 
 
@@ -20,6 +21,11 @@ class Recipe:
 
     epochs: int = 20
     max_steps: int = 0  # optimizer steps after which training ends, whatever the epochs; 0: no limit
+    max_minutes: float = 0.0  # after which it ends likewise, all runs and their validations counted; 0: no limit
+    pause_minutes: float = 0.0  # after which a run saves its state and stops, to be resumed; 0: never
+    validate_every: int = 1  # epochs from one validation and checkpoint to the next; the last epoch has both
+    keep: int = 0  # newest checkpoints that stay on the disk; 0: all
+    initial: str = ""  # checkpoint folder whose weights and vocabulary the training begins with
     accumulate: int = 1  # batches an optimizer step
     optimizer: str = "adam"
     learning_rate: float = 1e-3  # peak
@@ -32,13 +38,14 @@ class Recipe:
     ema_decay: float = 0.0  # of the moving average that is the model instead, where above 0
     save_steps: int = 500
     precision: str = "auto"  # bf16 on a GPU, fp32 on a CPU
+    compile: bool = False  # the layers, by torch.compile
     devices: str = "auto"
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "accumulate", "average", "save_steps"):
+        for name in ("epochs", "accumulate", "average", "save_steps", "validate_every"):
             at_least(name, getattr(self, name), 1)
-        for name in ("max_steps", "warmup_steps", "weight_decay", "clip_norm", "seed"):
+        for name in ("max_steps", "max_minutes", "pause_minutes", "keep", "warmup_steps", "weight_decay", "clip_norm", "seed"):
             at_least(name, getattr(self, name), 0)
         if not self.learning_rate > 0:
             raise RecipeError(f"learning_rate: {self.learning_rate} is not above 0")
@@ -47,16 +54,28 @@ class Recipe:
         one_of("optimizer", self.optimizer, OPTIMIZERS)
         one_of("schedule", self.schedule, SCHEDULES)
         one_of("precision", self.precision, PRECISIONS)
+        if self.max_minutes and self.schedule not in ENDING:
+            raise RecipeError(f"max_minutes: the schedule {self.schedule} does not end; choose one of {', '.join(ENDING)}")
+        if 0 < self.keep < self.averaged:
+            raise RecipeError(f"keep: {self.keep} is below average {self.averaged}")
+
+    @property
+    def averaged(self) -> int:
+        """Checkpoints whose mean is the result; a moving average is one already."""
+        return 1 if self.ema_decay else self.average
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationRecipe(Recipe):
-    """How a translation model is trained; lengths and budgets are in tokens."""
+    """How a translation model is trained; lengths and budgets are in tokens.
+
+    A model of several directions has no single source and target language; its files say theirs (`en:de=FILE`).
+    """
 
     train: tuple[str, ...]
     valid: tuple[str, ...]
-    source_language: str
-    target_language: str
+    source_language: str = ""
+    target_language: str = ""
     vocabulary_size: int = 8_000
     max_length: int = 200  # longer pairs are left out of training, and counted
     batch_tokens: int = 4_000  # rows x longest side of one batch
@@ -67,6 +86,27 @@ class TranslationRecipe(Recipe):
         at_least("max_length", self.max_length, 1)
         at_least("vocabulary_size", self.vocabulary_size, 260)  # 256 bytes and the special tokens
         need_files(self.train, self.valid)
+        known = {file.direction for file in self.train_files}
+        if unknown := [":".join(file.direction) for file in self.valid_files if file.direction not in known]:
+            raise RecipeError(f"valid: there is no training file for {', '.join(unknown)}")
+        if self.valid_files[0].direction != self.train_files[0].direction:
+            raise RecipeError(f"valid: a file is needed for the first direction, {':'.join(self.train_files[0].direction)}")
+
+    @property
+    def train_files(self) -> list[DirectedFile]:
+        """`train` with languages."""
+        return directed_files(self.train, (self.source_language, self.target_language))
+
+    @property
+    def valid_files(self) -> list[DirectedFile]:
+        """`valid` likewise, those of the first training file's direction first."""
+        files = directed_files(self.valid, (self.source_language, self.target_language))
+        return sorted(files, key=lambda file: file.direction != self.train_files[0].direction)
+
+    @property
+    def directions(self) -> list[Direction]:
+        """All that are trained."""
+        return list(dict.fromkeys(file.direction for file in self.train_files))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +175,7 @@ class ImageRecipe(Recipe):
     randaugment_magnitude: float = 0.3  # 0 to 1
     flip: bool = True  # half of the images, left to right
     translate: float = 0.125  # at most this share of the image, either way
+    erase: float = 0.0  # of the images lose a box (Zhong et al. 2020)
     mixup: float = 0.0  # alpha of the Beta distribution (Zhang et al. 2018); 0 is off
     cutmix: float = 0.0  # the same (Yun et al. 2019)
     cache_gib: float = 4.0  # memory for decoded images
@@ -145,7 +186,7 @@ class ImageRecipe(Recipe):
         for name in ("hold_out", "randaugment_operations", "mixup", "cutmix", "cache_gib"):
             at_least(name, getattr(self, name), 0)
         at_least("batch_images", self.batch_images, 1)
-        for name in ("randaugment_magnitude", "translate"):
+        for name in ("randaugment_magnitude", "translate", "erase"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RecipeError(f"{name}: {getattr(self, name)} is outside [0, 1]")
         if not self.train:

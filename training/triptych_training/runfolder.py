@@ -11,6 +11,8 @@ model/                    the result: a checkpoint folder, averaged over the las
 """
 
 import json
+import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,10 +22,14 @@ import torch
 
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.recipe import Recipe
+from triptych_training.weights import WEIGHTS
 
 # A resumed training may go on for longer, elsewhere, or report otherwise; anything else would make it another training.
 # What an optimizer step is, accumulate x processes, must stay the same; the trainer sees to it.
-CHANGEABLE = {"epochs", "max_steps", "average", "save_steps", "devices", "accumulate", "precision", "valid"}
+CHANGEABLE = {
+    *("epochs", "max_steps", "max_minutes", "pause_minutes", "average", "validate_every", "keep", "save_steps"),
+    *("devices", "accumulate", "precision", "compile", "valid"),
+}
 ARCHITECTURES = ("transformer", "bert", "vit")
 
 
@@ -52,6 +58,7 @@ class RunFolder:
         self.model = root / "model"
         if self.state.exists() and not resume:
             raise RecipeError(f"out: {root} holds a training already; pass --resume to go on with it, or name another folder")
+        self.opened = time.monotonic()  # when this run began, seconds
         self._resume = resume
         self._settings = _settings(recipe, architecture, shape)
         if self.options.exists() and resume:
@@ -68,6 +75,16 @@ class RunFolder:
     def epoch(self, number: int) -> Path:
         """The checkpoint folder of epoch `number`, counted from 1."""
         return self.root / "checkpoints" / f"epoch-{number:04d}"
+
+    def saved(self) -> list[int]:
+        """The epochs that have a whole checkpoint, ascending."""
+        folders = (self.root / "checkpoints").glob(f"epoch-*/{WEIGHTS}")
+        return sorted(int(path.parent.name.removeprefix("epoch-")) for path in folders)
+
+    def prune(self, keep: int) -> None:
+        """Remove all checkpoints but the newest `keep`; 0: none."""
+        for number in self.saved()[:-keep] if keep else ():
+            shutil.rmtree(self.epoch(number))
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl."""

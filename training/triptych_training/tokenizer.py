@@ -4,7 +4,7 @@ Byte-level pieces reach every Unicode text, so nothing is ever unknown and decod
 by one, which lets a small model copy numbers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -18,8 +18,11 @@ SPECIAL_TOKENS = [PAD, BOS, EOS, UNKNOWN]  # ids 0, 1, 2, 3
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
-    """Learn a vocabulary of at most `vocabulary_size` pieces; encoding appends `</s>`."""
+def train_tokenizer(texts: Iterable[str], vocabulary_size: int, languages: Sequence[str] = ()) -> Tokenizer:
+    """Learn a vocabulary of at most `vocabulary_size` pieces; encoding appends `</s>`.
+
+    `languages` are further special tokens, behind the others: no text is ever one of them.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -29,7 +32,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=2,
-        special_tokens=SPECIAL_TOKENS,
+        special_tokens=[*SPECIAL_TOKENS, *languages],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

@@ -1,7 +1,7 @@
 """The translation task: sentence pairs in, an encoder-decoder out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +9,30 @@ from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from triptych_training.batches import Example, collate, plan_batches
+from triptych_training.batches import Example, collate, example_sizes, plan_sizes
 from triptych_training.checkpoint import Checkpoint, save_checkpoint
 from triptych_training.corpus import Pair, read_pairs
 from triptych_training.errors import RecipeError
 from triptych_training.fabric import make_fabric
+from triptych_training.languages import DirectedFile, Direction, Languages, find_languages, language_token
 from triptych_training.loss import SequenceLoss
 from triptych_training.recipe import TranslationRecipe
 from triptych_training.runfolder import RunFolder
 from triptych_training.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from triptych_training.trainer import Trainer
 from triptych_training.transformer import Transformer, TransformerConfig
-from triptych_training.validation import validate
+from triptych_training.validation import Validation, validate
 
 SAMPLE_PAIRS = 500  # validation pairs that the final checkpoint carries
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """A pair as it was written, and as ids."""
+
+    direction: Direction
+    pair: Pair
+    example: Example
 
 
 @dataclass(frozen=True)
@@ -30,8 +40,12 @@ class Corpus:
     """Sentence pairs and their ids."""
 
     train: Sequence[Example]
-    valid: Sequence[Example]
-    valid_pairs: Sequence[Pair]
+    valid: Sequence[EncodedPair]
+    languages: Languages = field(default_factory=Languages)  # of a model of several directions
+
+    def valid_of(self, direction: Direction) -> list[EncodedPair]:
+        """Those of one direction."""
+        return [each for each in self.valid if each.direction == direction]
 
 
 def train_translation(recipe: TranslationRecipe, shape: TransformerConfig, out: Path, resume: bool = False) -> Path:
@@ -61,6 +75,7 @@ class TranslationTask:
 
     def __init__(self, recipe: TranslationRecipe, shape: TransformerConfig, tokenizer: Tokenizer, corpus: Corpus) -> None:
         self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
+        self._sizes = example_sizes(corpus.train)
         self.model = Transformer(shape)
         self.loss = SequenceLoss(self.model, recipe.label_smoothing)
 
@@ -68,7 +83,7 @@ class TranslationTask:
         return f"{len(self.corpus.train):,} pairs"
 
     def plan(self, epoch: int) -> list[list[int]]:
-        return plan_batches(self.corpus.train, self.recipe.batch_tokens, self.recipe.seed, epoch)
+        return plan_sizes(self._sizes, self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
 
     def weight(self, indices: Sequence[int]) -> int:
         return sum(len(self.corpus.train[i].target) for i in indices)
@@ -76,46 +91,76 @@ class TranslationTask:
     def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
         config = self.model.config
         batch = collate([self.corpus.train[i] for i in indices], config.pad_id, config.bos_id)
-        return batch.source, batch.inputs, batch.labels
+        places = (batch.labels != config.pad_id).flatten().nonzero()[:, 0]
+        return batch.source, batch.inputs, batch.labels, places
 
     def validate(self) -> Mapping[str, float]:
-        corpus = self.corpus
-        return asdict(validate(self.model, self.tokenizer, corpus.valid_pairs, corpus.valid, self.recipe.batch_tokens))
+        """Loss and BLEU; of several directions each one's BLEU, and their mean."""
+        directions = self.recipe.directions
+        parts = {direction: self.corpus.valid_of(direction) for direction in directions}
+        found = {direction: self._validate(part) for direction, part in parts.items() if part}
+        if len(directions) == 1:
+            return asdict(found[directions[0]])
+        tokens = {d: sum(len(each.example.target) for each in part) for d, part in parts.items()}
+        loss = sum(each.loss * tokens[d] for d, each in found.items()) / sum(tokens.values())
+        scores = {f"bleu_{source}_{target}": each.bleu for (source, target), each in found.items()}
+        return {"loss": loss, "bleu": sum(scores.values()) / len(scores), **scores}
+
+    def _validate(self, valid: Sequence[EncodedPair]) -> Validation:
+        pairs, examples = [each.pair for each in valid], [each.example for each in valid]
+        return validate(self.model, self.tokenizer, pairs, examples, self.recipe.batch_tokens)
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
-        languages = self.recipe.source_language, self.recipe.target_language
-        samples = self.corpus.valid_pairs[:SAMPLE_PAIRS] if final else ()
+        first = self.recipe.directions[0]
+        samples = [each.pair for each in self.corpus.valid_of(first)][:SAMPLE_PAIRS] if final else ()
         provenance = {**provenance, "training_pairs": len(self.corpus.train)}
-        save_checkpoint(Checkpoint(self.model, self.tokenizer, *languages, provenance, samples), folder)
+        languages = self.corpus.languages
+        save_checkpoint(Checkpoint(self.model, self.tokenizer, *first, provenance, samples, languages), folder)
 
 
 def _prepare(
     fabric: Fabric, recipe: TranslationRecipe, shape: TransformerConfig, folder: RunFolder
 ) -> tuple[Tokenizer, Corpus]:
-    pairs, valid_pairs = read_pairs(recipe.train), read_pairs(recipe.valid)
+    pairs, valid_pairs = _read(recipe.train_files), _read(recipe.valid_files)
     if fabric.is_global_zero:
         folder.begin()
         if not folder.tokenizer.exists():
-            learned = train_tokenizer((text for pair in pairs for text in pair), recipe.vocabulary_size)
-            save_tokenizer(learned, folder.tokenizer)
+            save_tokenizer(_learn(recipe, [pair for _, pair in pairs]), folder.tokenizer)
     fabric.barrier()
     tokenizer = load_tokenizer(folder.tokenizer)
+    languages = find_languages(recipe.directions, tokenizer)
     limit = min(recipe.max_length, shape.max_positions, recipe.batch_tokens)
-    train = [example for example in encode_pairs(tokenizer, pairs) if example.size() <= limit]
+    train = [each.example for each in _encode(tokenizer, languages, pairs) if each.example.size() <= limit]
     if not train:
         raise RecipeError(f"max_length: no training pair has at most {limit} tokens")
-    known = zip(valid_pairs, encode_pairs(tokenizer, valid_pairs), strict=True)
-    valid = [(pair, example) for pair, example in known if example.size() <= shape.max_positions]
-    if not valid:
+    valid = [each for each in _encode(tokenizer, languages, valid_pairs) if each.example.size() <= shape.max_positions]
+    if not any(each.direction == recipe.directions[0] for each in valid):
         raise RecipeError(f"max_positions: no validation pair has at most {shape.max_positions} tokens")
     if fabric.is_global_zero and not folder.metrics.exists():
         folder.note("pairs_left_out", len(pairs) - len(train), limit)
         folder.note("valid_pairs_left_out", len(valid_pairs) - len(valid), shape.max_positions)
-    return tokenizer, Corpus(train, [example for _, example in valid], [pair for pair, _ in valid])
+    return tokenizer, Corpus(train, valid, languages)
 
 
-def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[Example]:
-    """Ids of both sides, EOS last."""
-    sources = tokenizer.encode_batch([source for source, _ in pairs])
-    targets = tokenizer.encode_batch([target for _, target in pairs])
-    return [Example(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
+def _read(files: Sequence[DirectedFile]) -> list[tuple[Direction, Pair]]:
+    return [(file.direction, pair) for file in files for pair in read_pairs([file.path])]
+
+
+def _learn(recipe: TranslationRecipe, pairs: Sequence[Pair]) -> Tokenizer:
+    """The vocabulary of a training that begins."""
+    if recipe.initial:
+        return load_tokenizer(Path(recipe.initial) / "tokenizer.json")
+    targets = dict.fromkeys(target for _, target in recipe.directions) if len(recipe.directions) > 1 else ()
+    texts = (text for pair in pairs for text in pair)
+    return train_tokenizer(texts, recipe.vocabulary_size, [language_token(code) for code in targets])
+
+
+def _encode(tokenizer: Tokenizer, languages: Languages, pairs: Sequence[tuple[Direction, Pair]]) -> list[EncodedPair]:
+    """Ids of both sides, EOS last; where there are several directions, the target's token in front of the source."""
+    sources = tokenizer.encode_batch([source for _, (source, _) in pairs])
+    targets = tokenizer.encode_batch([target for _, (_, target) in pairs])
+    encoded = []
+    for (direction, pair), source, target in zip(pairs, sources, targets, strict=True):
+        prefix = [languages.targets[direction[1]]] if languages.targets else []
+        encoded.append(EncodedPair(direction, pair, Example([*prefix, *source.ids], target.ids)))
+    return encoded

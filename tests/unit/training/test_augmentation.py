@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from triptych_training import augmentation
-from triptych_training.augmentation import COLOURS, Colour, augment, mix
+from triptych_training.augmentation import COLOURS, Colour, augment, erase, mix
 
 
 def make(count: int = 6, height: int = 10, width: int = 10) -> Tensor:
@@ -144,3 +144,33 @@ def test_with_both_on_one_is_drawn_for_a_batch() -> None:
     torch.manual_seed(1)
     pasted = [bool((mix(images, 1.0, 1.0)[0] % 1 == 0).all()) for _ in range(40)]
     assert 8 < sum(pasted) < 32
+
+
+def test_all_operations_at_once_change_images_as_one_by_one() -> None:
+    images = make(40)
+    drawn, signs = torch.arange(40) % (len(COLOURS) + 2), strength(0.6, 40).view(-1) * (1 - 2 * (torch.arange(40) % 2))
+    expected = augmentation._colour(images, drawn, signs)
+    torch.testing.assert_close(augmentation._colour_all(images, drawn, signs), expected)
+    assert not torch.equal(expected, images)
+
+
+def test_erasing_puts_noise_into_a_box_of_some_images() -> None:
+    torch.manual_seed(1)
+    images = torch.full((400, 3, 32, 32), 9.0)
+    changed = erase(images, 0.25)
+    lost = (changed != 9.0).all(1)
+    assert torch.equal(lost, (changed != 9.0).any(1))  # of every channel the same box
+    hit = lost.any(2).any(1)
+    assert 60 < int(hit.sum()) < 140
+    for box in lost[hit]:
+        rows, columns = box.any(1).nonzero(), box.any(0).nonzero()
+        height, width = int(rows[-1] - rows[0]) + 1, int(columns[-1] - columns[0]) + 1
+        assert int(box.sum()) == height * width
+        assert 0.01 < height * width / 32**2 < 0.4
+    noise = changed[lost[:, None].expand_as(changed)]
+    assert abs(float(noise.mean())) < 0.05
+    assert float(noise.std()) == pytest.approx(1, abs=0.05)
+
+
+def test_nothing_is_erased_when_it_is_off() -> None:
+    assert torch.equal(erase(make(), 0.0), make())

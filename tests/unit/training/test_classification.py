@@ -149,3 +149,22 @@ def test_the_loss_is_a_sum_of_images_weighed_by_their_shares(tmp_path: Path, mon
     monkeypatch.setattr("triptych_training.classification.mix", lambda images, mixup, cutmix: (images, partners, 0.75))
     expected = -(0.75 * logs[rows, labels] + 0.25 * logs[rows, labels[partners]]).sum()
     torch.testing.assert_close(loss(pixels, labels), expected)
+
+
+def test_images_are_augmented_in_full_precision(tmp_path: Path) -> None:
+    """Autocast has 8 bits for a place on a picture."""
+    seen: list[torch.Tensor] = []
+
+    class Watch(Vit):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            seen.append(images)
+            return super().forward(images)
+
+    loss = ImageLoss(Watch(replace(SHAPE, classes=3)), make_recipe(tmp_path, erase=0.5, randaugment_operations=2))
+    pixels, labels = torch.randint(256, (12, 8, 8, 3), dtype=torch.uint8), torch.zeros(12, dtype=torch.long)
+    for enabled in (True, False):
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss(pixels, labels)
+    assert seen[0].dtype == torch.float32
+    assert torch.equal(seen[0], seen[1])

@@ -51,3 +51,29 @@ def test_every_call_masks_anew() -> None:
     rng = np.random.default_rng(1)
     first, second = (MASKER.mask(np.arange(10, 110), np.arange(100), rng).tolist() for _ in range(2))
     assert first != second
+
+
+def test_rows_masked_at_once_have_the_right_number_of_masks_each_and_only_in_text() -> None:
+    text = np.zeros((60, 40), bool)
+    for row, size in enumerate(range(1, 61)):
+        text[row, 2 : 2 + size] = True
+    ids = np.arange(100, 100 + text.size).reshape(text.shape)
+    places = MASKER.mask_rows(ids, text, np.random.default_rng(1))
+    assert places.tolist() == sorted(set(places.tolist()))
+    assert text.reshape(-1)[places].all()
+    counts = np.bincount(places // 40, minlength=60)
+    assert counts.tolist() == [MASKER.count(size) for size in text.sum(1).tolist()]
+    rest = np.setdiff1d(np.arange(text.size), places)
+    assert ids.reshape(-1)[rest].tolist() == (100 + rest).tolist()
+
+
+def test_rows_masked_at_once_are_hidden_as_one_by_one() -> None:
+    ids, text = np.full((400, 100), 7), np.ones((400, 100), bool)
+    places = Masker(0.5, MASK, FIRST, SIZE).mask_rows(ids, text, np.random.default_rng(1))
+    shown = ids.reshape(-1)[places]
+    assert len(places) == 20_000
+    assert np.mean(shown == MASK) == pytest.approx(0.8, abs=0.02)
+    assert np.mean(shown == 7) == pytest.approx(0.1, abs=0.02)
+    columns = np.bincount(places % 100, minlength=100)
+    assert columns.min() > 150  # every place is as likely
+    assert columns.max() < 250

@@ -16,6 +16,8 @@ LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--npro
 COMMAND = ["-m", "triptych_cli", "train", "translation", "--source-language", "en", "--target-language", "xx"]
 TINY = "--model-dim 16 --heads 2 --feedforward-dim 24 --encoder-layers 1 --decoder-layers 1 --max-positions 32 --dropout 0"
 BRIEF = "--vocabulary-size 290 --batch-tokens 18 --epochs 2 --optimizer muon --warmup-steps 4 --precision fp32"
+# A limit that is never reached, but the processes must agree on how far away it is.
+TIMED = "--schedule linear --max-minutes 600"
 
 
 def train(launcher: list[str], folder: Path, out: str, *options: str) -> str:
@@ -48,7 +50,7 @@ def test_two_processes_take_the_steps_of_one_that_accumulates(tmp_path: Path, de
 
 
 def test_two_processes_go_on_where_one_stopped(tmp_path: Path) -> None:
-    train([sys.executable], tmp_path, "run", "--accumulate", "2", "--devices", "1")
-    train(LAUNCH, tmp_path, "run", "--devices", "2", "--resume", "--epochs", "3")
+    train([sys.executable], tmp_path, "run", "--accumulate", "2", "--devices", "1", *TIMED.split())
+    train(LAUNCH, tmp_path, "run", "--devices", "2", "--resume", "--epochs", "3", *TIMED.split())
     assert (tmp_path / "run/checkpoints/epoch-0003/model.safetensors").exists()
     assert len(PAIRS) == json.loads((tmp_path / "run/model/config.json").read_text())["provenance"]["training_pairs"]

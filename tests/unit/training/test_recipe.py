@@ -41,7 +41,7 @@ def test_the_defaults_are_a_recipe() -> None:
         ({"label_smoothing": 1.0}, "label_smoothing: 1.0 is outside [0, 1)"),
         ({"optimizer": "sgd"}, "optimizer: 'sgd' is unknown; choose one of adam, muon"),
         ({"schedule": "step"}, "schedule: 'step' is unknown; choose one of inverse-sqrt, linear, cosine"),
-        ({"precision": "fp16"}, "precision: 'fp16' is unknown; choose one of auto, fp32, bf16"),
+        ({"precision": "fp8"}, "precision: 'fp8' is unknown; choose one of auto, fp32, bf16, fp16"),
         ({"valid": ()}, "train and valid: both need at least one file"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_training.documents import Documents
-from triptych_training.segments import Segments, SpecialIds, cut_chunks, make_row, paired_segments, whole_segments
+from triptych_training.segments import (
+    Segments,
+    SpecialIds,
+    cut_chunks,
+    make_row,
+    make_rows,
+    paired_segments,
+    whole_segments,
+)
 
 # Tokens of each sentence of each document; some sentences have none.
 SIZES = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=8), min_size=1, max_size=8)
@@ -120,3 +128,17 @@ def test_the_longer_side_is_cut_first() -> None:
 def test_a_row_is_framed_by_special_tokens(span: list[int], ids: list[int], segments: list[int], text: list[int]) -> None:
     made = make_row(make_documents([[10]]), np.array(span), SpecialIds(cls=90, sep=91))
     assert [part.tolist() for part in made] == [ids, segments, text]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_made_at_once_are_those_made_one_by_one(seed: int) -> None:
+    documents, special = make_documents([[3, 4, 1], [7, 2], [5], [1, 1, 1, 9]]), SpecialIds(cls=90, sep=91)
+    rows = paired_segments(cut_chunks(documents, 12), 12, seed)
+    made = make_rows(documents, rows.spans, special, pad_id=95)
+    assert made.ids.shape[1] == rows.sizes.max()
+    for row, span in enumerate(rows.spans):
+        ids, segments, text = make_row(documents, span, special)
+        padding = made.ids.shape[1] - len(ids)
+        assert made.ids[row].tolist() == [*ids, *[95] * padding]
+        assert made.segments[row].tolist() == [*segments, *[0] * padding]
+        assert np.flatnonzero(made.text[row]).tolist() == text.tolist()

@@ -175,7 +175,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
 
 def step(trainer: Trainer, batches: list[list[int]]) -> float:
     """The loss of one optimizer step over these pairs."""
-    return trainer._step(trainer._share(batches, trainer.position.step))
+    return float(trainer._step(trainer._share(batches, trainer.position.step)))
 
 
 def test_accumulated_batches_have_the_gradient_of_one_batch(trainer: Trainer) -> None:
