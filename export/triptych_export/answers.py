@@ -10,36 +10,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych_export.bundle_files import HALF_PRECISION
 from triptych_export.errors import ParityError
 
 Floats = NDArray[np.floating[Any]]
 Answer = Mapping[str, Floats]
 
 BATCHES = (1, 3, 16)
-QUANTIZED_BATCH = 16  # at once of the quantized variant, which takes one activation scale for all
+QUANTIZED_BATCH = 16  # at once of variants with fewer bits; int8 takes one activation scale for all
 TOP = 5
 TOLERANCE = 1e-3  # of hidden states and logits, times their largest magnitude where that is above 1
 PROBABILITY_TOLERANCE = 1e-4
+LEAST_AGREEMENT = 95.0  # percent of what fp16 chooses; weights drawn by lot are harder than trained ones, and are above it
+LEAST_COSINE = 0.999  # of fp16's hidden states, on average
+NEAR = 0.9  # of the best choice's probability: rounding may turn the two round
 PROBABILITIES = ("probabilities", "next_sentence")
 LOGITS = ("log_probabilities", "start", "end")
 CHOICES = (*PROBABILITIES, *LOGITS)
 POOLED = ("mean", "cls")
 
 
-def report_answers(expected: Sequence[Answer], answer: Callable[[str, int], Sequence[Answer]]) -> dict[str, Any]:
-    """The parity report of an encoder: fp32 checked, int8 compared.
+def report_answers(
+    expected: Sequence[Answer], answer: Callable[[str, int], Sequence[Answer]], extras: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The parity report of an encoder: fp32 checked, int8 and others compared, fp16 against floors.
 
     Args:
         expected: PyTorch's answers, each computed alone.
         answer: the bundle's answers in a precision, so many at once.
+        extras: precisions beside the usual ones.
 
     Raises:
-        ParityError: fp32 answers differently.
+        ParityError: fp32 answers differently, or fp16 more so than rounding explains.
     """
-    return {
-        "fp32": check_answers(expected, lambda size: answer("fp32", size)),
-        "int8": compare_answers(expected, answer("int8", QUANTIZED_BATCH)),
-    }
+    report: dict[str, Any] = {"fp32": check_answers(expected, lambda size: answer("fp32", size))}
+    for name in ("int8", *extras):
+        compare = check_half if name == HALF_PRECISION else compare_answers
+        report[name] = compare(expected, answer(name, QUANTIZED_BATCH))
+    return report
 
 
 def check_answers(expected: Sequence[Answer], run: Callable[[int], Sequence[Answer]]) -> dict[str, Any]:
@@ -68,7 +76,7 @@ def check_answers(expected: Sequence[Answer], run: Callable[[int], Sequence[Answ
 
 
 def compare_answers(expected: Sequence[Answer], answers: Sequence[Answer]) -> dict[str, float]:
-    """How near a quantized variant is: same best choice in percent, mean change of the best choice's probability, cosines."""
+    """How near a variant with fewer bits is: same best choice in percent, mean change of its probability, cosines."""
     both = list(zip(expected, answers, strict=True))
     pairs = [pair for want, got in both for pair in zip(decisions(want), decisions(got), strict=True)]
     same = [want.argmax() == got.argmax() for want, got in pairs]
@@ -81,6 +89,34 @@ def compare_answers(expected: Sequence[Answer], answers: Sequence[Answer]) -> di
         cosines = [_cosine(want[name], got[name]) for want, got in both if name in want]
         if cosines:
             report[f"{name}_cosine"] = round(float(np.mean(cosines)), 5)
+    return report
+
+
+def check_half(expected: Sequence[Answer], answers: Sequence[Answer]) -> dict[str, float]:
+    """`compare_answers` of fp16, which is not held to equality, but to floors far below what rounding costs.
+
+    Raises:
+        ParityError: a number is not finite, or too few answers are near PyTorch's.
+    """
+    for index, answer in enumerate(answers):
+        for name, values in answer.items():
+            if not np.isfinite(values).all():
+                raise ParityError(f"fp16: sample {index}, {name}: there are numbers that are not finite")
+    report = compare_answers(expected, answers)
+    for name in POOLED:
+        cosine = report.get(f"{name}_cosine", 1.0)
+        if cosine < LEAST_COSINE:
+            raise ParityError(f"fp16: {name}: the mean cosine with PyTorch's is {cosine}, the least is {LEAST_COSINE}")
+    near = [
+        want[got.argmax()] >= NEAR * want.max()
+        for both in zip(expected, answers, strict=True)
+        for want, got in zip(*map(decisions, both), strict=True)
+    ]
+    if 100 * sum(near) < LEAST_AGREEMENT * len(near):
+        raise ParityError(
+            f"fp16: {sum(near)} of {len(near)} best choices are PyTorch's, or nearly as likely to it; "
+            f"at least {LEAST_AGREEMENT:g} % must be"
+        )
     return report
 
 

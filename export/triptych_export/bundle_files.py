@@ -14,12 +14,14 @@ from triptych_export.graph import Graph
 from triptych_export.quantization import quantize
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle import sha256
-from triptych_serving.manifest import FILE_NAME
+from triptych_serving.manifest import FILE_NAME, FP16
 from triptych_serving.manifest.base import Graphs
 from triptych_serving.session import Session
 
 PRECISIONS = ("fp32", "int8")
+HALF_PRECISION = FP16  # for CUDA; traced by itself
 STABLE_PRECISION = "int8-stable"  # of translation models: batch-invariant
+EXTRAS = (HALF_PRECISION, STABLE_PRECISION)  # written where they are asked for
 WEIGHT_BITS = 7  # of int8, see `quantize`: the fast kernels of every processor, 1.3 times as fast as 8 exact bits without VNNI
 
 
@@ -45,11 +47,12 @@ def _convert(graph: Graph, precision: str) -> Graph:
     return graph.copy()
 
 
-def write_encoder(graph: Graph, folder: Path) -> None:
-    """The one graph of an encoder model in every precision."""
-    for precision in PRECISIONS:
+def write_encoder(graph: Graph, folder: Path, half: Graph | None = None) -> None:
+    """The one graph of an encoder model in every precision; `half` is that of float16, where it is asked for."""
+    graphs = dict.fromkeys(PRECISIONS, graph) | ({HALF_PRECISION: half} if half else {})
+    for precision, traced in graphs.items():
         weights = WeightsFile(folder / f"weights.{precision}.bin")
-        write_graph(graph, folder / f"graph.{precision}.onnx", weights, precision)
+        write_graph(traced, folder / f"graph.{precision}.onnx", weights, precision)
 
 
 def graphs_member(kinds: Sequence[str], precision: str) -> dict[str, Any]:
@@ -58,14 +61,14 @@ def graphs_member(kinds: Sequence[str], precision: str) -> dict[str, Any]:
     return {**{kind: f"{kind}.{precision}.onnx" for kind in kinds}, **exact}
 
 
-def encoder_precisions() -> dict[str, dict[str, Any]]:
+def encoder_precisions(extras: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """The manifest's member `precisions` for what `write_encoder` wrote."""
-    return {precision: graphs_member(("graph",), precision) for precision in PRECISIONS}
+    return {precision: graphs_member(("graph",), precision) for precision in (*PRECISIONS, *extras)}
 
 
 def open_encoder(folder: Path, precision: str) -> Session:
-    """What `write_encoder` wrote, as serving opens it."""
-    graph = encoder_precisions()[precision]
+    """What `write_encoder` wrote, as serving opens it on the CPU."""
+    graph = graphs_member(("graph",), precision)
     return Session(folder / graph["graph"], saturation_free=graph.get("saturation_free", False))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from triptych_serving.manifest import Manifest
+from triptych_serving.manifest import Manifest, runs_on
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,12 @@ def write_card(name: str, description: Description, manifest: Manifest, checkpoi
 
 
 def _model(description: Description, manifest: Manifest) -> dict[str, object]:
+    for_cuda = [precision for precision in manifest.precisions if "cuda" in runs_on(precision)]
     return {
         "architecture": manifest.family,
         **description.rows,
         "precisions": ", ".join(manifest.precisions),
+        **({"for GPUs (CUDA)": ", ".join(for_cuda)} if for_cuda else {}),
         **{key: value for key, value in manifest.provenance.items() if not isinstance(value, dict)},
     }
 

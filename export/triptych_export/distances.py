@@ -31,5 +31,6 @@ class DistanceBias(nn.Module):
 
     def _look_up(self, distances: Tensor) -> Tensor:
         """`[N, M]` -> `[H, N, M]`."""
-        places = distances.clamp(self.first, self.last) - self.first
+        within = distances.float().clamp(self.first, self.last)  # as floats: CUDA has no kernel that clamps whole numbers
+        places = within.to(distances.dtype) - self.first
         return functional.embedding(places, self.table).permute(2, 0, 1)

@@ -17,9 +17,9 @@ from triptych_export.card import write_card
 from triptych_export.errors import SourceError
 from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
-from triptych_export.tracing import OPSET
+from triptych_export.tracing import HALF_OPSET, OPSET
 from triptych_serving.bundle import open_bundle, sha256
-from triptych_serving.manifest import FILE_NAME, read_manifest
+from triptych_serving.manifest import FILE_NAME, FP16, read_manifest
 from triptych_serving.session import RUNTIME_VERSION
 
 __all__ = ["ExportOptions", "export"]
@@ -46,7 +46,7 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
         family.write(full, say)
         parity, metrics = family.measure(full, say)
         training = _without_folders(family.provenance)
-        provenance = _provenance(opened.weights, training)
+        provenance = _provenance(opened.weights, training, options.shipped)
         _ship(full, shipped, options, {"parity": parity, "metrics": metrics, "provenance": provenance})
         card = write_card(target.parent.name, family.describe(), read_manifest(shipped), training, options.notes)
         (shipped / "MODEL_CARD.md").write_text(card, encoding="utf-8")
@@ -81,7 +81,7 @@ def _target(name: str, options: ExportOptions) -> Path:
     return model / str(version)
 
 
-def _provenance(weights: Sequence[Path], training: dict[str, Any]) -> dict[str, Any]:
+def _provenance(weights: Sequence[Path], training: dict[str, Any], shipped: Sequence[str]) -> dict[str, Any]:
     return {
         "checkpoint_sha256": ", ".join(map(sha256, weights)),
         "exporter": f"triptych {__version__}",
@@ -89,6 +89,7 @@ def _provenance(weights: Sequence[Path], training: dict[str, Any]) -> dict[str, 
         "onnx": onnx.__version__,
         "onnxruntime": RUNTIME_VERSION,
         "opset": OPSET,
+        **({"opset_fp16": HALF_OPSET} if FP16 in shipped else {}),
         "training": training,
     }
 
@@ -113,5 +114,5 @@ def _ship(full: Path, shipped: Path, options: ExportOptions, facts: dict[str, An
     for name in manifest["files"].keys() - (set().union(*needed.values()) - wanted):
         shutil.move(full / name, shipped / name)
     manifest["precisions"] = {p: manifest["precisions"][p] for p in options.shipped}
-    manifest["default_precision"] = options.shipped[0]
+    manifest["default_precision"] = options.default
     write_manifest(shipped, {**manifest, **facts})

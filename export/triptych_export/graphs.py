@@ -7,6 +7,7 @@ rows, `S` source positions, `T` cache positions, `H` heads of `D`, `L` decoder l
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,6 +33,9 @@ from triptych_training.transformer import DecoderLayer, Transformer
 
 NEVER = -1e9  # logit of a token that is not to be given
 BLOCK = 64  # columns of a shortlist come in such blocks
+
+# Queries `[B, 1, H*D]`, memory, and whether the weights are asked for -> context `[B, 1, H*D]`, weights `[B, H, 1, S]` or None.
+SourceAttention = Callable[[Tensor, KeyValues, bool], tuple[Tensor, Tensor | None]]
 
 VECTORS = ("tokens", "positions", "last", "forced")
 EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
@@ -125,7 +129,7 @@ class CachedDecoder(nn.Module):
         vectors = None if table is None else functional.embedding(positions[:, None], table.weight)
         x = self.decoder.embedding.at(newest, vectors)  # [B, 1, E]
         bias = None if self.relative is None else self.relative.at(positions, self.target_capacity)
-        nothing = x[:, :0]
+        attend = self.source_attention(x, last)
         present: list[Tensor] = []
         attention = None
         for index, layer in enumerate(self.decoder.layers):
@@ -137,13 +141,23 @@ class CachedDecoder(nn.Module):
             context, key, value = cached_attention(packed, own, positions, self.heads, bias)
             x = layer.attention_residual.leave(x, layer.attention.output(context))
             query = layer.cross_attention.query(layer.cross_attention_residual.enter(x))
-            if nothing.shape[-1] != query.shape[-1]:
-                nothing = query[:, :0]
-            context, attention = memory_attention(query, nothing, other, last, self.heads, weights)
+            context, attention = attend(query, other, weights)
             x = layer.cross_attention_residual.leave(x, layer.cross_attention.output(context))
             x = layer.feedforward_residual.leave(x, layer.feedforward(layer.feedforward_residual.enter(x)))
             present += [key, value]
         return self.decoder.finish(x), present, attention
+
+    def source_attention(self, x: Tensor, last: Tensor) -> SourceAttention:
+        """How this step looks at the source; `last` is the third of the vectors."""
+        nothing = x[:, :0]
+
+        def attend(query: Tensor, memory: KeyValues, weights: bool) -> tuple[Tensor, Tensor | None]:
+            nonlocal nothing
+            if nothing.shape[-1] != query.shape[-1]:
+                nothing = query[:, :0]
+            return memory_attention(query, nothing, memory, last, self.heads, weights)
+
+        return attend
 
 
 class StepGraph(nn.Module):
@@ -155,7 +169,7 @@ class StepGraph(nn.Module):
     def __init__(self, model: Transformer, decoding: Decoding) -> None:
         super().__init__()
         self.decoder = CachedDecoder(model, decoding, weights=False)
-        self.projection = _suppress(model.projection, decoding.suppressed)
+        self.projection = suppress(model.projection, decoding.suppressed)
         self.columns = block_width(model.projection.out_features)
 
     def forward(self, vectors: list[Tensor], cache: list[Tensor], memory: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -215,7 +229,7 @@ class SearchGraph(nn.Module):
         *places, forced = vectors
         hidden, present, attention = self.decoder(places, cache, memory)
         assert attention is not None
-        log_probabilities = _edited(self.projection(hidden.squeeze(1)), edits, self.decoding)
+        log_probabilities = _edited(self.projection(hidden.squeeze(1)).float(), edits, self.decoding)
         best, best_tokens, of_forced = _rank(log_probabilities, candidates, forced)
         return best, best_tokens, of_forced, attention.squeeze(2).mean(1), log_probabilities, present
 
@@ -318,7 +332,7 @@ class ScoreGraph(nn.Module):
         bias = None if self.relative is None else self.relative(torch.arange(inputs.shape[1]))
         for layer in self.layers:
             x = layer(x, memory, mask, bias)
-        logits = self.projection(self.decoder.finish(x).flatten(0, 1))  # [B*T, V]
+        logits = self.projection(self.decoder.finish(x).flatten(0, 1)).float()  # [B*T, V]
         log_probabilities = torch.log_softmax(logits, dim=-1).gather(1, targets[:, 1:].reshape(-1, 1))
         return log_probabilities.view(targets.shape[0], -1)
 
@@ -416,12 +430,12 @@ def _rank(log_probabilities: Tensor, candidates: Tensor, forced: Tensor) -> tupl
 
 
 @torch.no_grad()
-def _suppress(projection: nn.Linear, tokens: tuple[int, ...]) -> nn.Linear:
+def suppress(projection: nn.Linear, tokens: tuple[int, ...], never: float = NEVER) -> nn.Linear:
     """The same weights, with a bias that keeps some tokens from ever being the best."""
     if not tokens:
         return projection
     bias = torch.zeros(projection.out_features) if projection.bias is None else projection.bias.detach().clone()
-    bias[list(tokens)] = NEVER
+    bias[list(tokens)] = never
     result = nn.Linear(projection.in_features, projection.out_features, device="meta")
     result.weight, result.bias = projection.weight, nn.Parameter(bias, requires_grad=False)
     return result

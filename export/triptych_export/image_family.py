@@ -1,20 +1,29 @@
 """Image classifiers as bundles."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from triptych_export.answers import report_answers
-from triptych_export.bundle_files import PRECISIONS, encoder_precisions, open_encoder, write_encoder, write_manifest
+from triptych_export.bundle_files import (
+    HALF_PRECISION,
+    PRECISIONS,
+    encoder_precisions,
+    open_encoder,
+    write_encoder,
+    write_manifest,
+)
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
 from triptych_export.generated_images import Pixels, generate_images
-from triptych_export.image_graphs import image_graph
+from triptych_export.image_graphs import half_image_graph, image_graph
 from triptych_export.parity_image import answer_images_in_session, answer_images_in_torch
+from triptych_export.ranges import within_half
 from triptych_export.samples import spread
-from triptych_export.tracing import trace_image
+from triptych_export.tracing import trace_half_image, trace_image
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images import decode_image
 from triptych_serving.imagespec import ImageSpec
@@ -28,12 +37,13 @@ PARITY_IMAGES = 300
 GENERATED_IMAGES = 40  # where there are no others
 
 
-def open_image_family(folder: Path, valid: Sequence[str] = ()) -> "ImageFamily":
+def open_image_family(folder: Path, valid: Sequence[str] = (), extras: Sequence[str] = ()) -> "ImageFamily":
     """A checkpoint folder that a training of ours wrote.
 
     Args:
         folder: the checkpoint.
         valid: image files for parity; empty: the sample in the folder.
+        extras: precisions to write beside the usual ones.
 
     Raises:
         SourceError: there are no images or they cannot be read, or the preprocessing does not fit the model.
@@ -42,7 +52,7 @@ def open_image_family(folder: Path, valid: Sequence[str] = ()) -> "ImageFamily":
     checkpoint = load_vit_checkpoint(folder)
     if not valid and not checkpoint.samples:
         raise SourceError(f"{folder}: holds no images for the parity check; name image files with --valid")
-    return ImageFamily(checkpoint, valid)
+    return ImageFamily(checkpoint, valid, extras)
 
 
 class ImageFamily:
@@ -51,13 +61,15 @@ class ImageFamily:
     Args:
         checkpoint: the model with all that belongs to it.
         images: image files for parity; empty: the checkpoint's samples, or generated images where it has none.
+        extras: precisions to write beside the usual ones.
 
     Raises:
         SourceError: images cannot be read, or the preprocessing does not fit the model.
     """
 
-    def __init__(self, checkpoint: ImageCheckpoint, images: Sequence[str] = ()) -> None:
+    def __init__(self, checkpoint: ImageCheckpoint, images: Sequence[str] = (), extras: Sequence[str] = ()) -> None:
         self.checkpoint = checkpoint
+        self.extras = extras
         self.spec = _spec(checkpoint)
         files = {path: _read(path) for path in images} or {f"sample {i}": d for i, d in enumerate(checkpoint.samples)}
         chosen = spread(list(files.items()), PARITY_IMAGES)
@@ -83,33 +95,37 @@ class ImageFamily:
         return Description("Labels images.", rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        write_image(self.checkpoint, folder, say)
+        write_image(self.checkpoint, folder, say, self.extras)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         model, image = self.checkpoint.model, self.checkpoint.image
         classes = model.config.classes
         say("answering in PyTorch")
-        expected = [answer_images_in_torch(model, pixels, image.mean, image.std) for pixels in self.images]
+        with within_half(model) if HALF_PRECISION in self.extras else nullcontext():
+            expected = [answer_images_in_torch(model, pixels, image.mean, image.std) for pixels in self.images]
         say("comparing the bundle with PyTorch")
-        sessions = {precision: open_encoder(folder, precision) for precision in PRECISIONS}
+        sessions = {precision: open_encoder(folder, precision) for precision in (*PRECISIONS, *self.extras)}
         parity = report_answers(
             expected,
             lambda precision, size: answer_images_in_session(sessions[precision], self.images, size, classes),
+            self.extras,
         )
         return parity, dict(self.provenance.get("metrics", {}))
 
 
-def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say) -> None:
+def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:
     """The graph in every precision, the labels and a first manifest."""
     folder.mkdir()
     say("tracing the graph")
     image = checkpoint.image
-    write_encoder(trace_image(image_graph(checkpoint.model, image.mean, image.std)), folder)
+    arguments = checkpoint.model, image.mean, image.std
+    half = trace_half_image(half_image_graph(*arguments)) if HALF_PRECISION in extras else None
+    write_encoder(trace_image(image_graph(*arguments)), folder, half)
     (folder / LABELS_FILE).write_text("".join(f"{_line(label)}\n" for label in checkpoint.labels), encoding="utf-8")
-    write_manifest(folder, image_manifest(checkpoint))
+    write_manifest(folder, image_manifest(checkpoint, extras))
 
 
-def image_manifest(checkpoint: ImageCheckpoint) -> dict[str, Any]:
+def image_manifest(checkpoint: ImageCheckpoint, extras: Sequence[str] = ()) -> dict[str, Any]:
     """All that the checkpoint says."""
     image = asdict(checkpoint.image)
     return {
@@ -118,7 +134,7 @@ def image_manifest(checkpoint: ImageCheckpoint) -> dict[str, Any]:
         "family": checkpoint.family,
         "label_count": len(checkpoint.labels),
         "image": {**image, "mean": list(checkpoint.image.mean), "std": list(checkpoint.image.std)},
-        "precisions": encoder_precisions(),
+        "precisions": encoder_precisions(extras),
         "default_precision": "fp32",
         "provenance": {},
         "metrics": {},

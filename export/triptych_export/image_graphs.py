@@ -2,6 +2,7 @@
 
 Inputs: `pixels` `[B, height, width, 3]` uint8 RGB, `k` `[1]` int64. Outputs: `scores` `[B, k]`, descending, and `labels`
 `[B, k]`.
+Layers may be in float16, for CUDA; the classifier and what it reads are float32.
 Normalisation, `(pixel / 255 - mean) / std`, is part of the weights as far as it can be.
 
 Shapes: `B` images, `P` patches, `S` leading tokens, `E` model dimensions, `C` classes.
@@ -12,6 +13,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from triptych_export.fused_layer import FirstPositionLayer, FusedLayer
 from triptych_export.image_stems import PatchStem, PixelStem
@@ -71,15 +73,32 @@ class VitGraph(ImageGraph):
 
     def logits(self, pixels: Tensor) -> Tensor:
         """-> `[B, C]`."""
-        patches = self.stem(pixels) + self.rest
-        x = torch.cat((self.first.expand(pixels.shape[0], -1, -1), patches), dim=1)  # [B, S + P, E]
+        x = self.join(self.stem(pixels))
         for layer in self.layers:
             x = layer(x, None)
         states = self.norm(self.last(x))
         if self.last.positions > 1:
             states = states.reshape(-1, self.last.positions * states.shape[-1])  # side by side
-        y: Tensor = self.classifier(states)
+        y: Tensor = self.classifier(states.float())
         return y
+
+    def join(self, patches: Tensor) -> Tensor:
+        """Vectors of patches `[B, P, E]` -> the layers' input `[B, S + P, E]`."""
+        return torch.cat((self.first.expand(patches.shape[0], -1, -1), patches + self.rest), dim=1)
+
+
+class PaddedVitGraph(VitGraph):
+    """The same without a number that a host would have to take from a shape: such a graph can be captured on a GPU."""
+
+    def __init__(self, model: Vit, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(model, mean, std)
+        tokens = model.config.tokens
+        rest = self.rest.detach().expand(model.config.patches, -1)
+        self.places = nn.Parameter(torch.cat((self.first.detach().reshape(tokens, -1), rest)))  # [S + P, E]
+        self.tokens = tokens
+
+    def join(self, patches: Tensor) -> Tensor:
+        return functional.pad(patches, (0, 0, self.tokens, 0)) + self.places
 
 
 class SwinGraph(ImageGraph):
@@ -104,13 +123,18 @@ class SwinGraph(ImageGraph):
             x = x + self.positions
         for part in self.body:
             x = part(x)
-        y: Tensor = self.classifier(self.norm(x).mean(1))
+        y: Tensor = self.classifier(self.norm(x).float().mean(1))
         return y
 
 
 def image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float]) -> ImageGraph:
     """The graph that serves a model."""
     return VitGraph(model, mean, std) if isinstance(model, Vit) else SwinGraph(model, mean, std)
+
+
+def half_image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float]) -> ImageGraph:
+    """The one to be traced in float16, for CUDA."""
+    return PaddedVitGraph(model, mean, std) if isinstance(model, Vit) else SwinGraph(model, mean, std)
 
 
 def _mean_classifier(model: Vit) -> nn.Linear:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 BYTE = 255.0
+SHRINKING = 256  # of pixels in float16, a power of two: exact, and weights as much larger keep all their bits
 
 
 class PatchStem(nn.Module):
@@ -24,6 +25,7 @@ class PatchStem(nn.Module):
     def __init__(self, convolution: nn.Conv2d, image: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         self.height, self.width = convolution.kernel_size[0], convolution.kernel_size[1]
+        self.unit = 1.0  # of a pixel's byte
         self.missing = (0, 0, 0, -image[1] % self.width, 0, -image[0] % self.height)
         kernel = convolution.weight.detach().double()  # [E, 3, height, width]
         centre, scale = channels(mean, torch.float64), channels(std, torch.float64)
@@ -37,12 +39,16 @@ class PatchStem(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """`[B, image height, image width, 3]` uint8 -> `[B, P, E]`."""
-        if any(self.missing):
-            pixels = functional.pad(pixels, self.missing)
+        if any(self.missing):  # CUDA pads no bytes
+            pixels = functional.pad(pixels if self.unit == 1.0 else pixels.to(self.weight.dtype), self.missing)
         rows, columns = pixels.shape[1] // self.height, pixels.shape[2] // self.width
         strips = pixels.reshape(-1, rows, self.height, columns, self.width * 3)
         patches = strips.transpose(2, 3).flatten(3).flatten(1, 2)  # bytes: a quarter of what floats would move
-        return torch.matmul(patches.float(), self.weight)
+        return torch.matmul(_in_units(patches.to(self.weight.dtype), self.unit), self.weight)
+
+    def shrink_pixels(self) -> None:
+        """Work on pixels of 0 to almost 1."""
+        self.weight, self.unit = nn.Parameter(self.weight.detach() * SHRINKING), 1 / SHRINKING
 
 
 class PixelStem(nn.Module):
@@ -53,6 +59,7 @@ class PixelStem(nn.Module):
     def __init__(self, stem: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         assert isinstance(stem, nn.Sequential)
+        self.unit = 1.0  # of a pixel's byte
         self.body = nn.Sequential(*_without_norms(stem))
         first, last = self.body[0], stem[-3]
         assert isinstance(first, nn.Conv2d)
@@ -63,9 +70,20 @@ class PixelStem(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """`[B, height, width, 3]` uint8 -> `[B, P, E]`."""
-        maps = self.body(pixels.permute(0, 3, 1, 2).float() - self.get_buffer("mean"))
+        mean = self.get_buffer("mean")
+        maps = self.body(_in_units(pixels.permute(0, 3, 1, 2).to(mean.dtype) - mean, self.unit))
         patches: Tensor = maps.flatten(2).transpose(1, 2)
         return patches
+
+    def shrink_pixels(self) -> None:
+        """Work on pixels of -1 to 1."""
+        first = self.body[0]
+        assert isinstance(first, nn.Conv2d)
+        first.weight, self.unit = nn.Parameter(first.weight.detach() * SHRINKING), 1 / SHRINKING
+
+
+def _in_units(pixels: Tensor, unit: float) -> Tensor:
+    return pixels if unit == 1.0 else pixels * unit
 
 
 def channels(values: Sequence[float], dtype: torch.dtype) -> Tensor:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from triptych_export.bundle_files import STABLE_PRECISION
 from triptych_export.errors import SourceError
 from triptych_export.family import Family
 from triptych_export.huggingface import registry
@@ -48,27 +49,29 @@ def open_checkpoint(name: str, options: ExportOptions) -> Opened:
         return Opened(_translation(loaded, options), _weight_files(folder.path))
     _refuse_translation_options(folder, options)
     family = (
-        TextFamily(loaded, read_samples(options.valid))
+        TextFamily(loaded, read_samples(options.valid), options.extras)
         if isinstance(loaded, BertCheckpoint)
-        else ImageFamily(loaded, options.valid)
+        else ImageFamily(loaded, options.valid, options.extras)
     )
     return Opened(family, _weight_files(folder.path))
 
 
 def _open_ours(folder: Path, architecture: str, options: ExportOptions) -> Family:
     if architecture == TRANSFORMER:
-        return open_translation_family(folder, options.valid, options.shortlist, options.stable)
+        return open_translation_family(folder, options.valid, options.shortlist, options.extras)
     _refuse_translation_options(Folder(folder), options)
-    return open_text_family(folder, options.valid) if architecture == BERT else open_image_family(folder, options.valid)
+    open_family = open_text_family if architecture == BERT else open_image_family
+    return open_family(folder, options.valid, options.extras)
 
 
 def _translation(source: TranslationSource, options: ExportOptions) -> TranslationFamily:
     pairs, lexicon = read_pairs(options.valid), read_pairs(options.shortlist)
-    return TranslationFamily(source, pairs, lexicon, options.stable)
+    return TranslationFamily(source, pairs, lexicon, options.extras)
 
 
 def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
-    for name, wanted in (("shortlist", options.shortlist), ("precision int8-stable", options.stable)):
+    stable = STABLE_PRECISION in options.shipped
+    for name, wanted in (("shortlist", options.shortlist), (f"precision {STABLE_PRECISION}", stable)):
         if wanted:
             kind = folder.config.get("architecture") or folder.model_type
             raise SourceError(f"{name}: only translation models have one; {folder.path} is a {kind}")

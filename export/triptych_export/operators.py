@@ -17,7 +17,7 @@ AFTER_SOFTMAX = 2  # of GroupQueryAttention's qk_output
 
 @dataclass(frozen=True)
 class KeyValues:
-    """What is attended to: both `[B, H, capacity, D]`."""
+    """What is attended to: both `[B, H, capacity, D]`, or in graphs for CUDA `[B, 1, capacity, H*D]` of a source."""
 
     key: Tensor
     value: Tensor
@@ -91,6 +91,33 @@ def memory_attention(
         version=1,
     )
     return context, attention
+
+
+def padded_attention(query: Tensor, memory: KeyValues, lengths: Tensor, heads: int) -> Tensor:
+    """Cross-attention of one token a row over the encoder's keys and values, each row with its own source length; for CUDA.
+
+    ONNX's own Attention with `nonpad_kv_seqlen` (opset 24). On `[B, S, H*D]` keys CUDA goes through cuDNN or FlashAttention as
+    they lie: no mask tensor, which would rule those out, no copy into another layout, no length that the host must know, so
+    that the step can be captured. GroupQueryAttention without new keys would need the heads apart and prepares its lengths too.
+
+    Args:
+        query: `[B, 1, H*D]`, carrying the 1/sqrt(D).
+        memory: of the source, `[B, 1, S, H*D]` each.
+        lengths: `[B]` int64, at least 1; finite numbers behind them mean nothing and change nothing.
+        heads: H.
+
+    Returns:
+        Context `[B, 1, H*D]`.
+    """
+    context: Tensor = torch.onnx.ops.symbolic(
+        "Attention",
+        (query, memory.key.squeeze(1), memory.value.squeeze(1), None, None, None, lengths),
+        attrs={"q_num_heads": heads, "kv_num_heads": heads, "scale": 1.0},
+        dtype=query.dtype,
+        shape=query.shape,
+        version=24,
+    )
+    return context
 
 
 def fused_attention(

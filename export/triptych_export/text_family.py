@@ -1,11 +1,13 @@
 """Checkpoints of the BERT family as bundles: fill-mask, text and token classification, question answering, embedding."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from triptych_export.answers import report_answers
 from triptych_export.bundle_files import (
+    HALF_PRECISION,
     PRECISIONS,
     encoder_precisions,
     open_encoder,
@@ -17,9 +19,10 @@ from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
 from triptych_export.parity_text import absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
+from triptych_export.ranges import within_half
 from triptych_export.samples import spread
-from triptych_export.text_graphs import text_graph
-from triptych_export.tracing import trace_text
+from triptych_export.text_graphs import half_text_graph, text_graph
+from triptych_export.tracing import trace_half_text, trace_text
 from triptych_serving.manifest import (
     FILL_MASK,
     FORMAT,
@@ -55,12 +58,13 @@ SENTENCES = {
 }
 
 
-def open_text_family(folder: Path, valid: Sequence[str] = ()) -> "TextFamily":
+def open_text_family(folder: Path, valid: Sequence[str] = (), extras: Sequence[str] = ()) -> "TextFamily":
     """A checkpoint folder that a training of ours wrote.
 
     Args:
         folder: the checkpoint.
         valid: files of texts for parity, as `read_samples` takes them; empty: the sample in the folder.
+        extras: precisions to write beside the usual ones.
 
     Raises:
         SourceError: there are no texts, or a file of them cannot be read.
@@ -70,7 +74,7 @@ def open_text_family(folder: Path, valid: Sequence[str] = ()) -> "TextFamily":
     samples = read_samples(valid) or list(checkpoint.samples)
     if not samples:
         raise SourceError(f"{folder}: holds no texts for the parity check; name a file of texts with --valid")
-    return TextFamily(checkpoint, samples)
+    return TextFamily(checkpoint, samples, extras)
 
 
 class TextFamily:
@@ -79,11 +83,13 @@ class TextFamily:
     Args:
         checkpoint: its model is in evaluation mode on the CPU.
         samples: texts, or pairs of texts, for parity; empty: tokens drawn by lot.
+        extras: precisions to write beside the usual ones.
     """
 
-    def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = ()) -> None:
+    def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), extras: Sequence[str] = ()) -> None:
         self.checkpoint = checkpoint
         self.samples = list(samples)
+        self.extras = extras
 
     @property
     def default_name(self) -> str:
@@ -105,7 +111,7 @@ class TextFamily:
         return Description(SENTENCES[self.default_name], rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        write_text(self.checkpoint, folder, say)
+        write_text(self.checkpoint, folder, say, self.extras)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
@@ -115,26 +121,28 @@ class TextFamily:
         else:
             rows = random_rows(tokenizer, model, _takes_pairs(self.checkpoint))
         say("answering in PyTorch")
-        expected = [answer_in_torch(model, row) for row in rows]
+        with within_half(model.bert) if HALF_PRECISION in self.extras else nullcontext():
+            expected = [answer_in_torch(model, row) for row in rows]
         say("comparing the bundle with PyTorch")
-        sessions = {precision: open_encoder(folder, precision) for precision in PRECISIONS}
+        sessions = {precision: open_encoder(folder, precision) for precision in (*PRECISIONS, *self.extras)}
         parity = report_answers(
-            expected, lambda precision, size: answer_in_session(sessions[precision], rows, size, pad, absent)
+            expected, lambda precision, size: answer_in_session(sessions[precision], rows, size, pad, absent), self.extras
         )
         return parity, dict(self.provenance.get("metrics", {}))
 
 
-def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say) -> None:
+def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:
     """The graph in every precision, tokenizer and a first manifest."""
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
-    write_encoder(trace_text(text_graph(checkpoint.model, absent)), folder)
+    half = trace_half_text(half_text_graph(checkpoint.model, absent)) if HALF_PRECISION in extras else None
+    write_encoder(trace_text(text_graph(checkpoint.model, absent)), folder, half)
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
-    write_manifest(folder, text_manifest(checkpoint))
+    write_manifest(folder, text_manifest(checkpoint, extras))
 
 
-def text_manifest(checkpoint: BertCheckpoint) -> dict[str, Any]:
+def text_manifest(checkpoint: BertCheckpoint, extras: Sequence[str] = ()) -> dict[str, Any]:
     """All that the checkpoint says."""
     model = checkpoint.model
     config, task = model.config, TASKS[type(model)]
@@ -145,7 +153,7 @@ def text_manifest(checkpoint: BertCheckpoint) -> dict[str, Any]:
         "tokens": {"pad": config.pad_id, "cls": config.cls_id, "sep": config.sep_id, "mask": config.mask_id},
         "limits": {"max_tokens": config.max_positions},
         "hidden_size": config.model_dim,
-        "precisions": encoder_precisions(),
+        "precisions": encoder_precisions(extras),
         "default_precision": "fp32",
         "provenance": {},
         "metrics": {},

@@ -2,6 +2,7 @@
 
 Inputs of all: `ids` and `segments` `[B, T]` int32, `lengths` `[B]` int32; what lies beyond a row's length is padding and never
 matters. Outputs of all: `mean` and `cls` `[B, E]`, the last hidden states' mean over the row's tokens and that of token 0.
+Layers may be in float16, for CUDA; what stands behind them, and all outputs, are float32.
 
 Shapes: `B` rows, `T` positions, `E` model dimensions, `M` masks of all rows, `V` tokens, `C` classes.
 """
@@ -11,6 +12,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from triptych_export.fused_layer import FusedLayer
 from triptych_export.operators import top_k
@@ -25,7 +27,7 @@ from triptych_training.bert import (
     BertModel,
 )
 from triptych_training.blocks import EncoderLayer
-from triptych_training.modernbert import ModernBert, ModernBertLayer, window_mask
+from triptych_training.modernbert import ModernBert, ModernBertLayer
 
 NEVER = float("-inf")
 
@@ -38,13 +40,26 @@ class BertStates(nn.Module):
         self.embedding, self.norm = bert.embedding, bert.norm
         self.layers = nn.ModuleList(FusedLayer(layer) for layer in bert.layers if isinstance(layer, EncoderLayer))
 
-    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> Tensor:
-        """`[B, T, E]`."""
-        x = self.embedding(ids, segments)
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
+        """`[B, T, E]`; `numbers` are the positions' own, `[1, T]`."""
+        x = self.embed(ids, segments, numbers)
         for layer in self.layers:
             x = layer(x, lengths)
         hidden: Tensor = self.norm(x)
         return hidden
+
+    def embed(self, ids: Tensor, segments: Tensor, numbers: Tensor) -> Tensor:
+        """The layers' input `[B, T, E]`."""
+        x: Tensor = self.embedding(ids, segments)
+        return x
+
+
+class CountedBertStates(BertStates):
+    """The same with position vectors gathered by number: how many there are, no host has to tell."""
+
+    def embed(self, ids: Tensor, segments: Tensor, numbers: Tensor) -> Tensor:
+        x: Tensor = self.embedding.at(ids, segments, functional.embedding(numbers, self.embedding.positions.weight))
+        return x
 
 
 class ModernBertStates(nn.Module):
@@ -56,11 +71,11 @@ class ModernBertStates(nn.Module):
         self.embedding, self.norm = bert.embedding, bert.norm
         self.layers = nn.ModuleList(RotaryLayer(layer) for layer in bert.layers if isinstance(layer, ModernBertLayer))
 
-    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> Tensor:
-        """`[B, T, E]`."""
-        near = window_mask(ids.shape[1], self.config.window)
-        bias = torch.zeros((), dtype=torch.float32).masked_fill(~near, NEVER)[None, None]
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
+        """`[B, T, E]`; `numbers` are the positions' own, `[1, T]`."""
+        near = (numbers[0, :, None] - numbers).abs() <= self.config.window  # [T, T]
         x = self.embedding(ids, segments)
+        bias = torch.zeros((), dtype=x.dtype).masked_fill(~near, NEVER)[None, None]
         for index, layer in enumerate(self.layers):
             x = layer(x, lengths, None if index in self.config.global_layers else bias)
         hidden: Tensor = self.norm(x)
@@ -75,11 +90,31 @@ class TextEncoder(nn.Module):
         self.states = BertStates(bert) if isinstance(bert, Bert) else ModernBertStates(bert)
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Hidden states `[B, T, E]`, their mean and the first one, `[B, E]` each."""
-        hidden = self.states(ids, segments, lengths)
-        shares = inside(ids, lengths).float() / lengths[:, None]  # [B, T]
-        mean = torch.bmm(shares[:, None], hidden).squeeze(1)
-        return hidden, mean, hidden[:, 0]
+        """Hidden states `[B, T, E]`, in the layers' own type, their mean and the first one, float32 `[B, E]` each."""
+        hidden = self.states(ids, segments, lengths, self.numbers(ids))
+        shares = self.inside(ids, lengths).float() / lengths[:, None]  # [B, T]
+        mean = torch.bmm(shares[:, None], hidden.float()).squeeze(1)
+        return hidden, mean, hidden[:, 0].float()
+
+    def inside(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """`[B, T]` bool, False on padding."""
+        return self.numbers(ids) < lengths[:, None]
+
+    def numbers(self, ids: Tensor) -> Tensor:
+        """Of the positions, `[1, T]` int32."""
+        return torch.arange(ids.shape[1], dtype=torch.int32)[None]
+
+
+class CountedTextEncoder(TextEncoder):
+    """The same without a number that a host would have to take from a shape: such a graph can be captured on a GPU."""
+
+    def __init__(self, bert: Bert | ModernBert) -> None:
+        super().__init__(bert)
+        if isinstance(bert, Bert):
+            self.states = CountedBertStates(bert)
+
+    def numbers(self, ids: Tensor) -> Tensor:
+        return (ids[:1] * 0 + 1).cumsum(1, dtype=torch.int32) - 1
 
 
 class TextGraph(nn.Module):
@@ -126,7 +161,7 @@ class FillMaskGraph(TextGraph):
         return mean, cls, *self._fill(hidden, places, k)
 
     def _fill(self, hidden: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logits = self.head(torch.index_select(hidden.flatten(0, 1), 0, places))
+        logits = self.head(torch.index_select(hidden.flatten(0, 1), 0, places).float())
         # One vectorised pass serves both: ReduceLogSumExp alone takes five times as long.
         log_probabilities = torch.log_softmax(logits, dim=-1)
         best, tokens = top_k(log_probabilities if self.penalty is None else log_probabilities + self.penalty, k)
@@ -180,7 +215,7 @@ class TokenClassificationGraph(TextGraph):
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """-> `[B, T, C]`."""
         hidden, mean, cls = self.encoder(ids, segments, lengths)
-        return mean, cls, torch.softmax(self.classifier(self.head(hidden)), dim=-1)
+        return mean, cls, torch.softmax(self.classifier(self.head(hidden.float())), dim=-1)
 
 
 class QuestionAnsweringGraph(TextGraph):
@@ -195,8 +230,8 @@ class QuestionAnsweringGraph(TextGraph):
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """-> `[B, T]` each, -inf on padding."""
         hidden, mean, cls = self.encoder(ids, segments, lengths)
-        start, end = self.span(self.head(hidden)).unbind(-1)
-        padding = ~inside(ids, lengths)
+        start, end = self.span(self.head(hidden.float())).unbind(-1)
+        padding = ~self.encoder.inside(ids, lengths)
         return mean, cls, start.masked_fill(padding, NEVER), end.masked_fill(padding, NEVER)
 
 
@@ -217,6 +252,8 @@ def text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
             return QuestionAnsweringGraph(model)
 
 
-def inside(ids: Tensor, lengths: Tensor) -> Tensor:
-    """`[B, T]` bool, False on padding."""
-    return torch.arange(ids.shape[1], dtype=torch.int32) < lengths[:, None]
+def half_text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
+    """The one to be traced in float16, for CUDA."""
+    graph = text_graph(model, absent)
+    graph.encoder = CountedTextEncoder(model.bert)
+    return graph

@@ -9,8 +9,8 @@ import torch
 from sacrebleu.metrics.bleu import BLEU
 
 from triptych_export.bundle_files import (
+    HALF_PRECISION,
     PRECISIONS,
-    STABLE_PRECISION,
     graphs_member,
     write_graph,
     write_manifest,
@@ -20,10 +20,12 @@ from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.family import Report, Say
 from triptych_export.folding import fold_scales, fuse_norms, head_dim
+from triptych_export.forcing import ForcedDecoder, check_agreement, forced_agreement
 from triptych_export.framing import LanguagePair, draw_sentences
 from triptych_export.graph import Graph
 from triptych_export.graphs import Decoding
 from triptych_export.parity import Sample, affordable, agreement, check_parity, decode, make_framed_sample, make_sample
+from triptych_export.ranges import within_half
 from triptych_export.samples import spread
 from triptych_export.shortlist import (
     SHORT_FILES,
@@ -34,30 +36,45 @@ from triptych_export.shortlist import (
     write_short_graphs,
     write_shortlist,
 )
-from triptych_export.tracing import trace_encoder, trace_score, trace_search, trace_step
+from triptych_export.tracing import (
+    trace_encoder,
+    trace_half_encoder,
+    trace_half_score,
+    trace_half_search,
+    trace_half_step,
+    trace_score,
+    trace_search,
+    trace_step,
+)
 from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle import Bundle, open_bundle
 from triptych_serving.constraints import single_tokens
 from triptych_serving.heap import trim_heap
 from triptych_serving.languages import UNDETERMINED
-from triptych_serving.manifest import FORMAT, TRANSLATION
+from triptych_serving.manifest import FORMAT, TRANSLATION, TranslationManifest
 from triptych_serving.shortlist import read_shortlist
 from triptych_training.checkpoint import ARCHITECTURE, load_checkpoint
 from triptych_training.corpus import Pair, read_pairs
 from triptych_training.transformer import Transformer
 
 KINDS = ("encoder", "step", "search", "score")
+Trace = Callable[[Transformer, Decoding], Graph]
+TRACES: Mapping[str, Trace] = dict(zip(KINDS, (trace_encoder, trace_step, trace_search, trace_score), strict=True))
+HALF_TRACES: Mapping[str, Trace] = dict(
+    zip(KINDS, (trace_half_encoder, trace_half_step, trace_half_search, trace_half_score), strict=True)
+)
 TARGET_TOKENIZER = "target_tokenizer.json"
 PARITY_SENTENCES = 300
 DRAWN_SENTENCES, FEWEST_SENTENCES = 200, 32  # of a small and of a large model that comes without any
 DRAWN_LENGTH = 64  # tokens of their translations
 DRAWN_WORK = 20_000_000_000  # parameters times sentences: some minutes
 QUALITY_SLOTS = 16
+RANGE_SENTENCES = 100  # that activations are looked at in
 
 
 def open_translation_family(
-    folder: Path, valid: Sequence[str], lexicon: Sequence[str] = (), stable: bool = False
+    folder: Path, valid: Sequence[str], lexicon: Sequence[str] = (), extras: Sequence[str] = ()
 ) -> "TranslationFamily":
     """A checkpoint folder that a training of ours wrote.
 
@@ -65,7 +82,7 @@ def open_translation_family(
         folder: the checkpoint.
         valid: files of sentence pairs for parity and BLEU; empty: the sample in the folder.
         lexicon: files of sentence pairs that a shortlist is learnt from; empty: there is none.
-        stable: write int8-stable too.
+        extras: precisions to write beside the usual ones.
 
     Raises:
         SourceError: there are no sentences.
@@ -75,7 +92,7 @@ def open_translation_family(
     pairs = read_pairs(valid) if valid else list(source.samples)
     if not pairs:
         raise SourceError(f"{folder}: holds no sentences for the parity check; name a file of pairs with --valid")
-    return TranslationFamily(source, pairs, read_pairs(lexicon), stable)
+    return TranslationFamily(source, pairs, read_pairs(lexicon), extras)
 
 
 class TranslationFamily:
@@ -86,7 +103,7 @@ class TranslationFamily:
         pairs: sentence pairs for parity and BLEU, of the model's first languages; empty: sentences are drawn by lot, and there
             is no BLEU.
         lexicon_pairs: what a shortlist is learnt from; empty: there is none.
-        stable: write int8-stable too.
+        extras: precisions to write beside the usual ones.
 
     Raises:
         SourceError: there can be no shortlist.
@@ -97,13 +114,13 @@ class TranslationFamily:
         source: TranslationSource,
         pairs: Sequence[Pair] = (),
         lexicon_pairs: Sequence[Pair] = (),
-        stable: bool = False,
+        extras: Sequence[str] = (),
     ) -> None:
         self.source = source
         self.pairs = pairs
         self.lexicon_pairs = lexicon_pairs
         self.languages = LanguagePair.first(source)
-        self.precisions = (*PRECISIONS, STABLE_PRECISION) if stable else PRECISIONS
+        self.precisions = (*PRECISIONS, *extras)
         if lexicon_pairs:
             check_shortlist(source)
 
@@ -132,11 +149,15 @@ class TranslationFamily:
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Parity of fp32, agreement of the other precisions; BLEU of all where there are references.
 
-        The model's weights are gone then: those of the bundle take their place in memory.
+        fp16's agreement is also told token by token, and checked. The model's weights are gone then: those of the bundle take
+        their place in memory.
         """
         sources, references = self._known_pairs()
         say("decoding in PyTorch")
         sample = self._sample(sources)
+        if HALF_PRECISION in self.precisions:
+            say("looking for numbers that float16 cannot hold")
+            self._check_range(sample)
         self._release()
         say("comparing the bundle with PyTorch, token by token")
         parity: Report = {"fp32": check_parity(folder, "fp32", sample)}
@@ -146,6 +167,8 @@ class TranslationFamily:
                 bundle, precision, sample.sources, sample.max_length, affordable(bundle, QUALITY_SLOTS), sample.prefixes
             )
             parity[precision] = agreement(sample.expected, outputs)
+            if precision == HALF_PRECISION:
+                parity[precision] |= self._force(bundle, sample)
         metrics: Report = {}
         if references:
             say("measuring BLEU")
@@ -154,6 +177,23 @@ class TranslationFamily:
             shortlist = read_shortlist(bundle.path(SHORT_FILES["shortlist"]), self.source.model.config.vocabulary_size)
             metrics |= coverage(shortlist, sample.sources, sample.expected)
         return parity, metrics
+
+    @torch.inference_mode()
+    def _check_range(self, sample: Sample) -> None:
+        """Raises RangeError."""
+        model = self.source.model
+        with within_half(model):
+            for source, answer in spread(list(zip(sample.sources, sample.expected, strict=True)), RANGE_SENTENCES):
+                model(torch.tensor([source]), torch.tensor([[model.config.bos_id, *answer]]))
+
+    @staticmethod
+    def _force(bundle: Bundle, sample: Sample) -> Report:
+        """Token by token, behind PyTorch's own; raises ParityError where too few are the same."""
+        decoder = ForcedDecoder(bundle, HALF_PRECISION, affordable(bundle, QUALITY_SLOTS))
+        found = decoder.follow(sample.sources, sample.expected)
+        report = forced_agreement(found, sample, bundle.manifest_of(TranslationManifest).tokens.end)
+        check_agreement(report)
+        return report
 
     def _release(self) -> None:
         """Give the weights back; who still holds them, as the tracer's library its last graph, is left with nothing."""
@@ -206,8 +246,11 @@ def write_translation(
     folder.mkdir()
     say("tracing the graphs")
     weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in precisions}
-    for kind, trace in _traces(source).items():
-        _write_kind(kind, trace(), folder, weights)  # no graph is kept while the next one is traced
+    half = {precision: file for precision, file in weights.items() if precision == HALF_PRECISION}
+    whole = {precision: file for precision, file in weights.items() if precision not in half}
+    for traces, files in ((TRACES, whole), (HALF_TRACES, half)):
+        if files:
+            _write_kinds(source, traces, folder, files)
     if lexicon_pairs:
         write_short_graphs(source, _decoding(source), folder, weights["int8"])
         say(f"learning the shortlist from {len(lexicon_pairs):,} pairs")
@@ -249,8 +292,17 @@ def translation_manifest(
     }
 
 
+def _write_kinds(
+    source: TranslationSource, traces: Mapping[str, Trace], folder: Path, weights: Mapping[str, WeightsFile]
+) -> None:
+    """Every graph in some precisions; none is kept while the next one is traced."""
+    folded, plain, decoding = fuse_norms(fold_scales(source.model)), fuse_norms(source.model), _decoding(source)
+    for kind, trace in traces.items():
+        _write_kind(kind, trace(plain if kind == "score" else folded, decoding), folder, weights)
+
+
 def _write_kind(kind: str, graph: Graph, folder: Path, weights: Mapping[str, WeightsFile]) -> None:
-    """One graph in every precision."""
+    """One graph in some precisions."""
     for precision, file in weights.items():
         write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision)
 
@@ -258,17 +310,6 @@ def _write_kind(kind: str, graph: Graph, folder: Path, weights: Mapping[str, Wei
 def suppressed_tokens(source: TranslationSource) -> tuple[int, ...]:
     """Tokens that no translation has."""
     return tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
-
-
-def _traces(source: TranslationSource) -> Mapping[str, Callable[[], Graph]]:
-    """By kind; each is traced when the one before is written."""
-    folded, plain, decoding = fuse_norms(fold_scales(source.model)), fuse_norms(source.model), _decoding(source)
-    return {
-        "encoder": lambda: trace_encoder(folded, decoding),
-        "step": lambda: trace_step(folded, decoding),
-        "search": lambda: trace_search(folded, decoding),
-        "score": lambda: trace_score(plain, decoding),
-    }
 
 
 def _decoding(source: TranslationSource) -> Decoding:

@@ -37,12 +37,14 @@ class TranslationSource:
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "TranslationSource":
         """A checkpoint that was trained here."""
-        limit = checkpoint.model.config.max_positions
+        limit, languages = checkpoint.model.config.max_positions, checkpoint.languages
+        sources = languages.sources or (checkpoint.source_language,)
+        targets = {code: TargetFrame(before=(token,)) for code, token in languages.targets.items()}
         return cls(
             checkpoint.model,
             checkpoint.tokenizer,
-            {checkpoint.source_language: SourceFrame()},
-            {checkpoint.target_language: TargetFrame()},
+            {code: SourceFrame() for code in sources},
+            targets or {checkpoint.target_language: TargetFrame()},
             limit,
             limit,
             provenance=checkpoint.provenance,

@@ -10,10 +10,11 @@ from torch import nn
 
 from triptych_export.answers import check_answers, compare_answers
 from triptych_export.bundle_files import write_encoder
+from triptych_export.cuda_kernels import unfit_nodes
 from triptych_export.generated_images import Pixels
-from triptych_export.image_graphs import image_graph
+from triptych_export.image_graphs import half_image_graph, image_graph
 from triptych_export.parity_image import answer_images_in_session, answer_images_in_torch
-from triptych_export.tracing import trace_image
+from triptych_export.tracing import trace_half_image, trace_image
 from triptych_serving.session import Session
 from triptych_training.swin import Swin, SwinConfig
 from triptych_training.vit import Vit, VitConfig
@@ -51,7 +52,8 @@ def make_model(shape: VitConfig | SwinConfig) -> Model:
 @pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     model, folder = make_model(request.param), tmp_path_factory.mktemp("graph")
-    write_encoder(trace_image(image_graph(model, MEAN, STD)), folder)
+    half = trace_half_image(half_image_graph(model, MEAN, STD))
+    write_encoder(trace_image(image_graph(model, MEAN, STD)), folder, half)
     return model, folder
 
 
@@ -94,6 +96,20 @@ def test_int8_is_near_and_needs_no_slow_kernels(exported: Exported, images: list
     report = compare_answers(expected, fast)
     assert report["top_1_agreement_percent"] > 60
     assert report["mean_probability_difference"] < 0.1
+
+
+def test_fp16_is_nearer_and_names_the_same_labels(exported: Exported, images: list[Pixels]) -> None:
+    model, folder = exported
+    expected = [answer_images_in_torch(model, image, MEAN, STD) for image in images]
+    session = Session(folder / "graph.fp16.onnx")
+    report = compare_answers(expected, answer_images_in_session(session, images, 16, CLASSES))
+    assert report["top_1_agreement_percent"] > 94
+    assert report["mean_probability_difference"] < 0.005
+
+
+def test_fp16_can_be_captured_on_a_gpu(exported: Exported) -> None:
+    """Every node has a kernel on CUDA, and none waits for a number that the host takes from a shape."""
+    assert unfit_nodes(onnx.load(exported[1] / "graph.fp16.onnx", load_external_data=False), ("k",)) == []
 
 
 def test_patches_are_multiplied_as_bytes(exported: Exported) -> None:

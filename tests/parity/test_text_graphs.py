@@ -2,19 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from triptych_export.answers import check_answers, compare_answers
 from triptych_export.bundle_files import write_encoder
+from triptych_export.cuda_kernels import unfit_nodes
 from triptych_export.errors import ParityError
 from triptych_export.parity_text import TextRow, answer_in_session, answer_in_torch
-from triptych_export.text_graphs import text_graph
-from triptych_export.tracing import trace_text
+from triptych_export.text_graphs import half_text_graph, text_graph
+from triptych_export.tracing import trace_half_text, trace_text
+from triptych_serving.padding import stack_rows
 from triptych_serving.session import Session
 from triptych_training.bert import (
     BertConfig,
@@ -53,7 +57,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     model = request.param()
     enlarge(model)
     folder = tmp_path_factory.mktemp("graph")
-    write_encoder(trace_text(text_graph(model)), folder)
+    write_encoder(trace_text(text_graph(model)), folder, trace_half_text(half_text_graph(model)))
     return model, folder
 
 
@@ -107,6 +111,36 @@ def test_int8_is_near_and_needs_no_slow_kernels(exported: Exported, rows: list[T
     report = compare_answers(expected, fast)
     assert report["mean_cosine"] > 0.97
     assert report["top_1_agreement_percent"] > 60
+
+
+def test_fp16_is_nearer_and_names_the_same_tokens(exported: Exported, rows: list[TextRow]) -> None:
+    model, folder = exported
+    expected = [answer_in_torch(model, row) for row in rows]
+    session = Session(folder / "graph.fp16.onnx")
+    report = compare_answers(expected, answer_in_session(session, rows, 16, pad=0))
+    assert report["mean_cosine"] > 0.9999
+    assert report["top_1_agreement_percent"] > 98
+    assert report["mean_probability_difference"] < 0.005
+    outputs = session.run(given(rows[1:3], session))
+    assert {values.dtype for values in outputs} <= {np.dtype(np.float32), np.dtype(np.int64)}
+
+
+def test_fp16_can_be_captured_on_a_gpu(exported: Exported) -> None:
+    """Every node has a kernel on CUDA, and none waits for a number that the host takes from a shape."""
+    assert unfit_nodes(onnx.load(exported[1] / "graph.fp16.onnx", load_external_data=False), ("k",)) == []
+
+
+def given(rows: list[TextRow], session: Session) -> dict[str, NDArray[Any]]:
+    """Inputs of some rows, of which the first tokens are masks."""
+    length = max(len(row.ids) for row in rows)
+    inputs = {
+        "ids": stack_rows([row.ids for row in rows], 0, np.int32),
+        "segments": stack_rows([row.segments for row in rows], 0, np.int32),
+        "lengths": np.array([len(row.ids) for row in rows], np.int32),
+        "places": np.arange(len(rows)) * length,
+        "k": np.array([3]),
+    }
+    return {name: inputs[name] for name in session.inputs}
 
 
 def test_no_projection_but_the_narrow_ones_stays_in_float(exported: Exported) -> None:

@@ -4,9 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
+from triptych_export.cuda_kernels import unfit_nodes
+from triptych_export.forcing import ForcedDecoder, forced_agreement
+from triptych_export.parity import Sample
 from triptych_export.translation_family import write_translation
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle import Bundle, open_bundle
@@ -116,7 +120,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     languages = {"en": SourceFrame()}, {"de": TargetFrame()}
     source = TranslationSource(model, toy.tokenizer, *languages, max_source=30, max_target=36, generation=generation)
     folder = tmp_path_factory.mktemp("variant") / "bundle"
-    write_translation(source, folder, lambda line: None)
+    write_translation(source, folder, lambda line: None, precisions=("fp32", "int8", "fp16"))
     return model, open_bundle(folder)
 
 
@@ -155,6 +159,22 @@ def test_int8_runs(exported: tuple[Transformer, Bundle], sources: list[list[int]
     answers = decode(bundle, "int8", sources, 5)
     assert all(0 <= token < model.config.vocabulary_size for answer in answers for token in answer)
     assert len({tuple(answer) for answer in answers}) >= 10
+
+
+def test_fp16_gives_the_token_behind_pytorch_s_own(exported: tuple[Transformer, Bundle], sources: list[list[int]]) -> None:
+    """Large random weights: one token in fifty may be another."""
+    model, bundle = exported
+    answers = greedy(model, sources, LENGTH, suppressed=SUPPRESSED)
+    report = forced_agreement(
+        ForcedDecoder(bundle, "fp16", 7).follow(sources, answers), Sample(sources, answers, LENGTH), model.config.eos_id
+    )
+    assert report["forced_tokens"] > len(sources)
+    assert report["forced_token_agreement_percent"] > 98
+
+
+@pytest.mark.parametrize("kind", ["step", "search"])
+def test_fp16_has_a_kernel_for_every_node_on_cuda(exported: tuple[Transformer, Bundle], kind: str) -> None:
+    assert unfit_nodes(onnx.load(exported[1].path(f"{kind}.fp16.onnx"), load_external_data=False), ("candidates",)) == []
 
 
 def test_scores_are_those_of_pytorch(exported: tuple[Transformer, Bundle], sources: list[list[int]]) -> None:

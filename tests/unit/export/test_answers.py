@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from triptych_export.answers import Answer, check_answers, compare_answers, decisions
+from triptych_export.answers import Answer, check_answers, check_half, compare_answers, decisions, report_answers
 from triptych_export.errors import ParityError
 
 NAN = float("nan")
@@ -88,3 +88,45 @@ def test_a_quantized_variant_is_described() -> None:
 
 def test_nothing_to_choose_is_said() -> None:
     assert compare_answers([answer(cls=[1, 1])], [answer(cls=[1, 1])]) == {"decisions": 0, "cls_cosine": 1.0}
+
+
+FEW = [answer(probabilities=[0.2, 0.8], mean=[1, 0], cls=[0, 1])] * 20
+
+
+@pytest.mark.parametrize(
+    ("got", "message"),
+    [
+        (answer(probabilities=[NAN, NAN], mean=[1, 0], cls=[0, 1]), "fp16: sample 19, probabilities: there are numbers that"),
+        (
+            answer(probabilities=[0.2, 0.8], mean=[1, 0], cls=[0, np.inf]),
+            "fp16: sample 19, cls: there are numbers that are not",
+        ),
+        (answer(probabilities=[0.2, 0.8], mean=[1, 0.3], cls=[0, 1]), "fp16: mean: the mean cosine with PyTorch's is 0.997"),
+    ],
+    ids=["not a number", "infinite", "another direction"],
+)
+def test_one_wrong_answer_in_fp16_is_refused(got: Answer, message: str) -> None:
+    with pytest.raises(ParityError, match=message):
+        check_half(FEW, [*FEW[1:], got])
+
+
+def test_fp16_may_choose_otherwise_once_in_twenty_times_or_where_pytorch_hardly_prefers_one() -> None:
+    other, near = answer(probabilities=[0.8, 0.2]), answer(probabilities=[0.49, 0.51])
+    expected = [answer(probabilities=[0.2, 0.8])] * 18 + [near] * 2
+    turned = [answer(probabilities=[0.51, 0.49])] * 2
+    report = check_half(expected, [other, *expected[1:18], *turned])
+    assert report == compare_answers(expected, [other, *expected[1:18], *turned])
+    assert report["top_1_agreement_percent"] == 85
+    with pytest.raises(
+        ParityError, match="fp16: 18 of 20 best choices are PyTorch's, or nearly as likely to it; at least 95 %"
+    ):
+        check_half(expected, [other, other, *expected[2:18], *turned])
+
+
+def test_an_encoder_s_report_holds_fp16_to_floors_and_int8_to_none() -> None:
+    wrong = [answer(probabilities=[0.8, 0.2], mean=[0, 1], cls=[1, 0])] * 20
+    given = {"fp32": FEW, "int8": wrong, "fp16": FEW}
+    report = report_answers(FEW, lambda precision, _size: given[precision], ("fp16",))
+    assert [report[name]["top_1_agreement_percent"] for name in ("int8", "fp16")] == [0, 100]
+    with pytest.raises(ParityError, match="fp16: mean"):
+        report_answers(FEW, lambda precision, _size: (given | {"fp16": wrong})[precision], ("fp16",))

@@ -1,5 +1,7 @@
 """The model card."""
 
+from dataclasses import replace
+
 from triptych_export.card import Description, write_card
 from triptych_serving.manifest import read_manifest
 
@@ -32,3 +34,10 @@ def test_what_is_not_known_is_said() -> None:
 def test_no_value_breaks_the_table() -> None:
     card = write_card("toy", DESCRIPTION, MANIFEST, {"comment": "a|b\nc"}, "")
     assert "| comment | a\\|b c |" in card
+
+
+def test_what_is_for_gpus_is_named() -> None:
+    precisions = {**MANIFEST.precisions, "fp16": MANIFEST.precisions["fp32"]}
+    card = write_card("toy", DESCRIPTION, replace(MANIFEST, precisions=precisions), {}, "")
+    assert "| precisions | fp32, int8, fp16 |\n| for GPUs (CUDA) | fp16 |" in card
+    assert "CUDA" not in write_card("toy", DESCRIPTION, MANIFEST, {}, "")

@@ -162,10 +162,22 @@ def test_an_existing_version_is_refused(tmp_path: Path) -> None:
     assert message == f"version: {tmp_path / 'toy' / '3'} exists already; choose another number or remove it"
 
 
-@pytest.mark.parametrize(("precisions", "named"), [(("fp16",), "fp16"), (("fp32", "int4"), "int4"), ((), "none")])
+@pytest.mark.parametrize(("precisions", "named"), [(("bf16",), "bf16"), (("fp32", "int4"), "int4"), ((), "none")])
 def test_an_unknown_precision_is_refused(tmp_path: Path, precisions: tuple[str, ...], named: str) -> None:
     message = refuse(ExportOptions(tmp_path, precisions=precisions))
-    assert message == f"precision: {named} is unknown; choose from fp32, int8, int8-stable"
+    assert message == f"precision: {named} is unknown; choose from fp32, int8, fp16, int8-stable"
+
+
+@pytest.mark.parametrize(
+    ("precisions", "default"), [(("fp16", "int8", "fp32"), "int8"), (("fp32", "fp16"), "fp32"), (("fp16",), "fp16")]
+)
+def test_the_default_is_for_every_processor_where_there_is_such_a_one(precisions: tuple[str, ...], default: str) -> None:
+    assert ExportOptions(Path("models"), precisions=precisions).default == default
+
+
+def test_what_is_written_where_it_is_asked_for_alone() -> None:
+    assert ExportOptions(Path("models")).extras == ()
+    assert ExportOptions(Path("models"), precisions=("int8-stable", "fp16", "fp32")).extras == ("fp16", "int8-stable")
 
 
 def test_a_shortlist_needs_pairs_to_learn_from(tmp_path: Path) -> None:

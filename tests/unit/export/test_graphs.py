@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from triptych_export.graphs import Decoding, _edited, _suppress, block_width, two_stage_argmax
+from triptych_export.graphs import Decoding, _edited, block_width, suppress, two_stage_argmax
 
 
 @st.composite
@@ -42,13 +42,13 @@ def test_some_vocabularies_fall_into_no_blocks(size: int) -> None:
 @torch.inference_mode()
 def test_suppressed_tokens_are_never_the_best_and_weights_are_shared(bias: bool) -> None:
     projection = nn.Linear(8, 40, bias=bias)
-    suppressed = _suppress(projection, (0, 7, 39))
+    suppressed = suppress(projection, (0, 7, 39))
     hidden = torch.randn(200, 8) * 100
     logits = projection(hidden)
     logits[:, [0, 7, 39]] = -torch.inf
     assert torch.equal(suppressed(hidden).argmax(-1), logits.argmax(-1))
     assert suppressed.weight is projection.weight
-    assert _suppress(projection, ()) is projection
+    assert suppress(projection, ()) is projection
 
 
 def edits(*values: tuple[int, float, float]) -> list[Tensor]:
