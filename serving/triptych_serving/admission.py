@@ -128,11 +128,14 @@ class Admission:
 
     def is_dead(self, call: Call[Any], now: float) -> bool:
         """Nobody waits for its result any more; a call whose deadline has passed fails here."""
-        if not call.over and call.deadline is not None and call.deadline <= now:
-            self.counters.expired += 1
-            call.fail(DeadlineError("the deadline passed before the answer was ready"))
-            self._learn(call, in_time=False)
-        return call.over
+        if call.over:
+            return True
+        if call.deadline is None or call.deadline > now:
+            return False
+        self.counters.expired += 1
+        call.fail(DeadlineError("the deadline passed before the answer was ready"))
+        self._learn(call, in_time=False)
+        return True
 
     def cancel(self, call: Call[Any], now: float) -> None:
         """Its caller went away; at its deadline it often does so a moment before the engine sees the time."""

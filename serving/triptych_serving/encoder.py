@@ -1,10 +1,13 @@
 """How models that run once are loaded, and what one request asks of them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Generic, TypeVar
 
+from triptych_serving.admission import QueueLimits
 from triptych_serving.batching import BatchLimits
+from triptych_serving.device import CPU, Device
+from triptych_serving.memory.budget import Budgets
 from triptych_serving.oneshot import OneShotOptions
 from triptych_serving.row import Item
 
@@ -12,6 +15,13 @@ Result = TypeVar("Result")
 
 MOST_THREADS = 4  # beyond, more threads in one run are worth less than more runs
 SMALL_BYTES = 32 << 20  # of weights; sharing the operators of a smaller model among threads costs more than it brings
+OVERLAP = 2  # batches on their way at once on each GPU: one runs, one waits on the device
+
+# Of batches on a GPU, where a limit is not chosen. A GPU runs a BERT-base of a few thousand tokens in little more than the time
+# of one; so much is worth a batch of its own behind the one that runs, and much more would only make it late.
+GPU_BATCHES = BatchLimits(batch_tokens=16_384, batch_rows=256, saturating_tokens=4_096, padding=1 / 8)
+CPU_BATCHES = BatchLimits()
+QUEUE_LIMITS = {each.name for each in fields(QueueLimits)}
 
 
 @dataclass(frozen=True)
@@ -26,12 +36,27 @@ class EncoderOptions:
     threads: int | None = None  # inside one run of the graph; None: as many as suit the model
     runs: int | None = None  # batches that run at once; None: as the CPUs allow
     limits: BatchLimits = field(default_factory=BatchLimits)
+    devices: tuple[Device, ...] = (CPU,)  # or GPUs, never both: batches go to whichever is free
+    budgets: Budgets | None = None  # of the GPUs' memory; None: nothing is counted
 
     def engine(self, weight_bytes: int, cpus: int) -> tuple[int, OneShotOptions]:
         """Threads inside one run, and the engine's options, for a model of this size."""
         wanted = 1 if weight_bytes < SMALL_BYTES else min(MOST_THREADS, cpus)
         threads = self.threads or max(1, min(wanted, cpus // (self.runs or 1)))
         return threads, OneShotOptions(self.runs or max(1, cpus // threads), self.limits)
+
+    def device_engine(self) -> OneShotOptions:
+        """The engine's options for graphs that are bound to memory of the devices: a run on each."""
+        return OneShotOptions(len(self.devices), self.device_limits, OVERLAP)
+
+    @property
+    def device_limits(self) -> BatchLimits:
+        """Of batches there; those that were chosen stay."""
+        if CPU in self.devices:
+            return self.limits
+        batch = [each.name for each in fields(BatchLimits) if each.name not in QUEUE_LIMITS]
+        usual = {name for name in batch if getattr(self.limits, name) == getattr(CPU_BATCHES, name)}
+        return replace(self.limits, **{name: getattr(GPU_BATCHES, name) for name in usual})
 
 
 DEFAULTS = EncoderOptions()
@@ -40,6 +65,12 @@ DEFAULTS = EncoderOptions()
 def describe_runs(precision: str, threads: int, runs: int, weight_bytes: int) -> str:
     """What a model of this family takes of the machine, for the log."""
     return f"CPU, {precision}, runs: {runs}, threads in a run: {threads}, weights of {weight_bytes / 1e6:,.0f} MB"
+
+
+def describe_devices(precision: str, devices: Sequence[Device], weight_bytes: int) -> str:
+    """The same for a model that is bound to memory of devices."""
+    names = "CPU" if CPU in devices else ", ".join(map(str, devices))
+    return f"{names}, {precision}, weights of {weight_bytes / 1e6:,.0f} MB"
 
 
 @dataclass(frozen=True)

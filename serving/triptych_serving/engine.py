@@ -7,19 +7,24 @@ Between two steps a worker asks the scheduler who leaves and who joins.
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from triptych_serving.admission import Counters
+from triptych_serving.device import CPU, Device
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
 from triptych_serving.lane import Lane
+from triptych_serving.memory.budget import Budgets
 from triptych_serving.row import Call, Row
 from triptych_serving.scheduler import Job, Kind, Plan, Scheduler, SchedulerLimits
 from triptych_serving.tally import Steps
 
 logger = logging.getLogger(__name__)
 
+GPU_LIMITS: Mapping[str, int] = {"prefill_tokens": 4_096, "refill_rows": 64}  # of SchedulerLimits
 BUSY_SHARE = 4  # while fewer slots than one in so many are taken, nobody is refused for the time that an answer takes
 
 
@@ -27,27 +32,71 @@ BUSY_SHARE = 4  # while fewer slots than one in so many are taken, nobody is ref
 class EngineOptions:
     """How an engine is built."""
 
-    workers: int = 1  # threads that step; one a CPU is fastest
+    workers: int = 1  # threads that step; one a CPU is fastest. A GPU has one, whatever it says here
     slots: int = 32  # texts that one worker decodes greedily at once; it has twice as many places for beams and samples
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
+    devices: tuple[Device, ...] = (CPU,)  # or GPUs, each with the whole model
+    budgets: Budgets | None = None  # of the GPUs' memory; None: nothing is counted
+
+    @property
+    def threads(self) -> int:
+        """That step."""
+        return len(self.devices) if self.on_gpus else self.workers
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether GPUs step."""
+        return self.devices != (CPU,)
+
+
+def with_gpu_limits(options: EngineOptions) -> EngineOptions:
+    """Where GPUs step, their numbers for what the limits leave open.
+
+    A run of the encoder takes a GPU as long as several steps, and hardly longer for many rows than for a few.
+    """
+    if not options.on_gpus:
+        return options
+    limits: dict[str, Any] = {name: value for name, value in GPU_LIMITS.items() if getattr(options.limits, name) is None}
+    return replace(options, limits=replace(options.limits, **limits))
 
 
 class Worker:
-    """One thread's lanes. A lane is made when it is first needed.
+    """One thread's lanes. A lane is made when it is first needed, in that thread: what a GPU captures belongs to it.
 
     Args:
-        make_lane: builds a lane.
+        make_lane: builds a lane of a kind for the worker of a number.
+        number: of this one.
     """
 
-    def __init__(self, make_lane: Callable[[Kind], Lane]) -> None:
+    def __init__(self, make_lane: Callable[[Kind, int], Lane], number: int) -> None:
         self._make_lane = make_lane
+        self._number = number
         self.lanes: dict[Kind, Lane] = {}
         self.steps = Steps()
+        self.ready = threading.Event()  # the lanes of the start are made, or cannot be
+        self.error: BaseException | None = None  # why they cannot
+
+    def get_ready(self, kinds: Iterable[Kind]) -> bool:
+        """Make lanes. False if that failed; `error` says why."""
+        try:
+            for kind in kinds:
+                self.lane(kind)
+        except BaseException as error:  # whatever it is, whoever starts the engine hears of it
+            self.error = error
+            return False
+        finally:
+            self.ready.set()
+        return True
+
+    def take_error(self) -> BaseException | None:
+        """`error`, which the worker then forgets."""
+        error, self.error = self.error, None
+        return error
 
     def lane(self, kind: Kind) -> Lane:
         """Made and warmed up if it is not there yet."""
         if kind not in self.lanes:
-            lane = self._make_lane(kind)
+            lane = self._make_lane(kind, self._number)
             lane.warm_up()
             self.lanes[kind] = lane
         return self.lanes[kind]
@@ -72,7 +121,15 @@ class Worker:
         self._make_lane = _no_lane
 
 
-def _no_lane(_: Kind) -> Lane:
+def _clear_frames(error: BaseException) -> None:
+    """Whoever keeps an error shall not keep the lanes and sessions that the functions in its traceback had."""
+    found = [error]
+    for each in found:
+        traceback.clear_frames(each.__traceback__)
+        found += [other for other in (each.__cause__, each.__context__) if other is not None and other not in found]
+
+
+def _no_lane(_kind: Kind, _number: int) -> Lane:
     raise UnavailableError("the model is shutting down")
 
 
@@ -80,7 +137,7 @@ class Engine:
     """Takes calls from any thread.
 
     Args:
-        make_lane: builds one worker's lane of a kind.
+        make_lane: builds a lane of a kind for the worker of a number, in its thread.
         options: workers and limits.
         clock: monotonic seconds.
         first: the kind of lane that is made at the start.
@@ -88,16 +145,16 @@ class Engine:
 
     def __init__(
         self,
-        make_lane: Callable[[Kind], Lane],
+        make_lane: Callable[[Kind, int], Lane],
         options: EngineOptions,
         clock: Callable[[], float] = time.monotonic,
         first: Kind = Kind.GREEDY,
     ) -> None:
         self._clock = clock
-        self._first = first
+        self._kinds: tuple[Kind, ...] = (first,)
         self._slots = options.slots
-        self._workers = [Worker(make_lane) for _ in range(options.workers)]
-        busy = max(1, options.workers * options.slots // BUSY_SHARE)
+        self._workers = [Worker(make_lane, number) for number in range(options.threads)]
+        busy = max(1, options.threads * options.slots // BUSY_SHARE)
         self._make_scheduler = partial(Scheduler, options.limits, self._running, busy)
         self._scheduler = self._make_scheduler()
         self._changed = threading.Condition()
@@ -125,12 +182,22 @@ class Engine:
         return Steps.total(worker.steps for worker in self._workers)
 
     def start(self, kinds: Iterable[Kind] = ()) -> None:
-        """Warm up and start the workers, with lanes of these kinds beside the first one."""
-        for worker in self._workers:
-            for kind in (self._first, *kinds):
-                worker.lane(kind)
+        """Start the workers, and wait until each has made and warmed up its lanes, of these kinds beside the first one.
+
+        Raises:
+            Exception: what kept a worker from making a lane. The engine is closed then.
+        """
+        self._kinds = (*self._kinds, *kinds)
         for thread in self._threads:
             thread.start()
+        for worker in self._workers:
+            worker.ready.wait()
+        if any(worker.error is not None for worker in self._workers):
+            self.close(drain=False)
+            errors = [error for worker in self._workers if (error := worker.take_error()) is not None]
+            for error in errors:
+                _clear_frames(error)
+            raise errors[0]
 
     def forget(self) -> None:
         """Calls so far were no real ones: they count neither in the counters nor in forecasts. None may be left."""
@@ -191,6 +258,8 @@ class Engine:
         return sum(len(worker.jobs(kind)) for worker in self._workers)
 
     def _work(self, worker: Worker) -> None:
+        if not worker.get_ready(self._kinds):
+            return
         while self._change_rows(worker):
             for lane in worker.lanes.values():
                 if lane.jobs:
@@ -228,6 +297,7 @@ class Engine:
             return worker.lane(kind)
         except Exception as error:  # whatever it is, the server must live on
             logger.error("a lane for %s cannot be made: %s", kind.value, error, exc_info=error)
+            _clear_frames(error)
             cause = error if isinstance(error, ServingError) else EngineError.of(error)
             with self._changed:
                 for job in plan.join:
@@ -275,7 +345,7 @@ class Engine:
         """Tell the listeners what the step brought."""
         now = self._clock()
         with self._changed:
-            for job in (*ended, *lane.jobs):
+            for job in (*ended, *lane.news):
                 row = job.row
                 if not row.first_token:
                     row.first_token = now

@@ -5,8 +5,9 @@ its length, so that a file of gigabytes costs as little as its structure.
 """
 
 import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from triptych_serving.errors import BundleError
 
@@ -25,10 +26,11 @@ GRAPH_SUFFIX = ".onnx"
 KEY, VALUE = 1, 2  # of an entry
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 DEEPEST = 100  # messages within messages, as protobuf's own readers have it
-LOCATION = b"location"
+LOCATION, LENGTH = b"location", b"length"
 
 Span = tuple[int, int]
 Buffer = mmap.mmap | bytes
+Value = TypeVar("Value")
 
 
 def external_files(path: Path) -> set[str]:
@@ -37,28 +39,42 @@ def external_files(path: Path) -> set[str]:
     Raises:
         BundleError: the file is no graph.
     """
+    return set(_read(path, LOCATION, bytes.decode))
+
+
+def external_bytes(path: Path) -> int:
+    """Of the tensors that are not in the graph's own file.
+
+    Raises:
+        BundleError: the file is no graph.
+    """
+    return sum(_read(path, LENGTH, int))
+
+
+def _read(path: Path, key: bytes, convert: Callable[[bytes], Value]) -> list[Value]:
+    """The values of all entries of this key."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return {name.decode() for name in _locations(content, (0, len(content)), "model", 0)}
+            return [convert(value) for value in _values(content, (0, len(content)), key)]
     except (ValueError, OSError) as error:  # an empty file cannot be mapped
         raise BundleError(path, [f"not a graph: {error}"]) from error
 
 
-def _locations(content: Buffer, span: Span, kind: str, depth: int) -> Iterator[bytes]:
+def _values(content: Buffer, span: Span, key: bytes, kind: str = "model", depth: int = 0) -> Iterator[bytes]:
     if depth > DEEPEST:
         raise ValueError(f"messages are nested more than {DEEPEST} deep")
     for number, field in _fields(content, span):
         inner = FIELDS[kind].get(number)
         if inner == "entry":
-            yield from _location(content, field)
+            yield from _value(content, field, key)
         elif inner is not None:
-            yield from _locations(content, field, inner, depth + 1)
+            yield from _values(content, field, key, inner, depth + 1)
 
 
-def _location(content: Buffer, span: Span) -> Iterator[bytes]:
-    """The value of an entry, if that is a location; of fields that occur twice the last counts."""
+def _value(content: Buffer, span: Span, key: bytes) -> Iterator[bytes]:
+    """The value of an entry, if its key is this one; of fields that occur twice the last counts."""
     entry = {number: content[start:end] for number, (start, end) in _fields(content, span)}
-    if entry.get(KEY) == LOCATION:
+    if entry.get(KEY) == key:
         yield entry.get(VALUE, b"")
 
 

@@ -1,29 +1,33 @@
 """A model of the ViT family ready to serve: decoding in threads, the graph behind one engine."""
 
+import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from triptych_serving.bundle import Bundle, read_labels
 from triptych_serving.capability import capabilities_of, describe
 from triptych_serving.decodequeue import DecodeQueue
-from triptych_serving.encoder import DEFAULTS, EncoderOptions, describe_runs
+from triptych_serving.device import Device
+from triptych_serving.deviceimages import DeviceImageRunner, image_plan
+from triptych_serving.encoder import DEFAULTS, EncoderOptions
+from triptych_serving.encoderengine import EncoderGraph, start_encoder
 from triptych_serving.gate import Gate
 from triptych_serving.imagejob import ImageJob, ImageParts, ImageRequest
 from triptych_serving.imagerunner import ImageRunner
 from triptych_serving.manifest import ImageManifest
 from triptych_serving.manifest.image import LABELS_FILE
-from triptych_serving.oneshot import OneShotEngine
 from triptych_serving.processor import usable_cpus
 from triptych_serving.results import ClassifiedImage
-from triptych_serving.session import Session
 from triptych_serving.texttask import check_range
 
 DEFAULT_TOP_K = 5
 IN_FLIGHT = 64  # images of one request that are decoded or run; the others wait as files and leave room for other requests
 DECODED_BYTES = 512 << 20  # of all images that wait
 PIXELS_PER_TOKEN = 256  # patches of 16 x 16 pixels: what batches are measured in
+# A hidden state of n numbers takes weights of 12 * n * n in each layer, 2 bytes each, and nobody makes fewer than 4 layers.
+LEAST_BYTES_PER_SQUARE = 4 * 12 * 2
 
 
 class ImageModel:
@@ -31,6 +35,8 @@ class ImageModel:
 
     Raises:
         BundleError: the bundle lacks the precision, or a file cannot be loaded.
+        DeviceError: a device cannot be used, or has no room.
+        EngineError: the runtime failed.
     """
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
@@ -39,16 +45,14 @@ class ImageModel:
         self.precision = bundle.precision(options.precision)
         self.labels = read_labels(bundle.path(LABELS_FILE))
         self.capabilities = capabilities_of(self.manifest)
-        graph, spec = self.manifest.precisions[self.precision], self.manifest.image
+        spec = self.manifest.image
         pixels = spec.height * spec.width
-        self.weight_bytes = bundle.weight_bytes(self.precision)
-        threads, engine = options.engine(self.weight_bytes, usable_cpus())
-        session = Session(bundle.path(graph.graph), threads, graph.saturation_free)
-        self.engine = OneShotEngine(ImageRunner(session, spec), engine)
-        self.engine.start()
-        self.engines = (self.engine,)
-        self._takes = describe_runs(self.precision, threads, engine.runs, self.weight_bytes)
         row_size = max(1, pixels // PIXELS_PER_TOKEN)
+        self.weight_bytes = bundle.weight_bytes(self.precision)
+        self.devices = options.devices
+        self._work = start_encoder(self._graph(bundle, row_size), options)
+        self.engine = self._work.engine
+        self.engines = (self.engine,)
         line = DecodeQueue(self.engine, row_size, time.monotonic)
         most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
         self.gate = Gate(most, line, options.limits)
@@ -96,6 +100,11 @@ class ImageModel:
         k = min(check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1), len(self.labels))
         return ImageJob(ImageRequest(data, k, field, deadline), self._parts, self._pool)
 
+    @property
+    def reserved(self) -> Mapping[Device, int]:
+        """Bytes that are set aside on each GPU."""
+        return self._work.reserved
+
     def load(self) -> tuple[int, int]:
         """Images that run; those that wait, to be decoded or to run."""
         running, waiting = self.engine.load()
@@ -104,7 +113,7 @@ class ImageModel:
     def describe(self) -> str:
         """For the log."""
         size = f"{self.manifest.image.width} x {self.manifest.image.height} pixels"
-        return f"{describe(self.capabilities)} into {len(self.labels):,} labels, {self._takes}, {size}"
+        return f"{describe(self.capabilities)} into {len(self.labels):,} labels, {self._work.takes}, {size}"
 
     def close(self, drain: bool = True) -> None:
         """Stop: with `drain`, after everything accepted is answered; else at once, failing what is left. Idempotent."""
@@ -112,4 +121,17 @@ class ImageModel:
         if drain:
             self.gate.wait()
         self._pool.shutdown(wait=drain, cancel_futures=not drain)
-        self.engine.close(drain)
+        self._work.close(drain)
+
+    def _graph(self, bundle: Bundle, row_size: int) -> EncoderGraph:
+        spec, labels = self.manifest.image, self.manifest.label_count
+        return EncoderGraph(
+            f"model {self.name} version {self.version}",
+            bundle,
+            self.precision,
+            self.manifest.precisions[self.precision],
+            math.isqrt(self.weight_bytes // LEAST_BYTES_PER_SQUARE),
+            lambda session: ImageRunner(session, spec),
+            lambda limits, session: image_plan(limits, row_size, labels, session),
+            DeviceImageRunner,
+        )

@@ -50,7 +50,11 @@ class ImageRunner:
 
     def finish(self, items: Sequence[Item], outputs: list[Array]) -> None:
         """Give each image its own."""
-        scores, labels = outputs
-        for index, item in enumerate(items):
-            k = item.payload.k
-            item.result = (scores[index, :k].copy(), labels[index, :k].copy())
+        hand_out(items, *outputs)
+
+
+def hand_out(items: Sequence[Item], scores: Array, labels: Array) -> None:
+    """Give each image its own copies of `[images, k]`, where k may be more than it wants."""
+    for index, item in enumerate(items):
+        k = item.payload.k
+        item.result = (scores[index, :k].copy(), labels[index, :k].copy())

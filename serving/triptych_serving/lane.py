@@ -7,15 +7,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych_serving.caches import Bound, HostCaches
 from triptych_serving.columns import Columns
 from triptych_serving.manifest import TranslationManifest
 from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.scheduler import Job
 from triptych_serving.session import Session
-from triptych_serving.slots import FREE, Bound, Slots
+from triptych_serving.slots import FREE, Slots
 
-PADDING_FACTOR = 1.15  # rows are encoded together while padding stays below this factor, or
-PADDING_TOKENS = 4  # below so many tokens: what it costs to read the encoder's weights once more
+PADDING_TOKENS = (
+    4  # that rows which are encoded together are padded with at least: to read the encoder's weights anew costs more
+)
 
 
 class Lane(Protocol):
@@ -24,6 +26,10 @@ class Lane(Protocol):
     @property
     def jobs(self) -> Sequence[Job]:
         """Those that run."""
+
+    @property
+    def news(self) -> Sequence[Job]:
+        """Of those that run, at least all that the last step brought a first token, or one more for a stream."""
 
     @property
     def free(self) -> int:
@@ -60,11 +66,15 @@ class GreedyLane:
     def __init__(
         self, encoder: Session, step: Session, manifest: TranslationManifest, slots: int, columns: Columns | None = None
     ) -> None:
-        self._slots = Slots(encoder, step, manifest, slots)
+        self._slots = Slots(HostCaches(encoder, step, manifest, slots), manifest)
         self._columns = columns
         self._end = manifest.tokens.end
         self.jobs: list[Job] = []
         self._prefixed = 0  # rows with a prefix
+
+    @property
+    def news(self) -> Sequence[Job]:
+        return self.jobs
 
     @property
     def free(self) -> int:
@@ -83,7 +93,7 @@ class GreedyLane:
     def join(self, jobs: Sequence[Job]) -> None:
         if self._columns is not None:
             self._columns.admit(shortlists(jobs), shortlists(self.jobs))
-        for group in by_length(jobs):
+        for group in by_length(jobs, self._slots.caches.padding):
             self._slots.encode([job.row.source for job in group])
             self.jobs.extend(group)
         self._prefixed += sum(bool(job.row.prefix) for job in jobs)
@@ -135,15 +145,15 @@ def shortlists(jobs: Sequence[Job]) -> list[NDArray[np.int64]]:
     return [job.row.shortlist for job in jobs if job.row.shortlist is not None]
 
 
-def by_length(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Groups of like source length, longest first."""
+def by_length(jobs: Sequence[Job], padding: float) -> list[list[Job]]:
+    """Groups of like source length, longest first; `padding` as Caches has it."""
     groups: list[list[Job]] = []
     tokens = 0
     for job in sorted(jobs, key=lambda job: -len(job.row.source)):
         length = len(job.row.source)
         longest = len(groups[-1][0].row.source) if groups else 0
         padded = longest * (len(groups[-1]) + 1) if groups else math.inf
-        if padded <= max(PADDING_FACTOR * (tokens + length), tokens + length + PADDING_TOKENS):
+        if padded <= max(padding * (tokens + length), tokens + length + PADDING_TOKENS):
             groups[-1].append(job)
             tokens += length
         else:
@@ -152,15 +162,19 @@ def by_length(jobs: Sequence[Job]) -> list[list[Job]]:
     return groups
 
 
+def conclude(row: Row, finish: Finish) -> None:
+    """A row has all its tokens."""
+    row.hypotheses = (Hypothesis(tuple(row.tokens), finish),)
+    row.finish = finish
+
+
 def _advance(row: Row, token: int, end: int) -> bool:
     """Take a row's next token; True if that was its last."""
     if token == end:
-        finish = Finish.STOP
-    else:
-        row.tokens.append(token)
-        if len(row.tokens) < row.max_tokens:
-            return False
-        finish = Finish.LENGTH
-    row.hypotheses = (Hypothesis(tuple(row.tokens), finish),)
-    row.finish = finish
+        conclude(row, Finish.STOP)
+        return True
+    row.tokens.append(token)
+    if len(row.tokens) < row.max_tokens:
+        return False
+    conclude(row, Finish.LENGTH)
     return True

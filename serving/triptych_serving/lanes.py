@@ -1,24 +1,33 @@
-"""The lanes of one model: sessions are loaded once, when a row first needs them, and shared by all workers."""
+"""The lanes of one model: sessions are loaded once, when a row first needs them, and shared by all workers of a place."""
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from triptych_serving.bundle import Bundle
+from triptych_serving.caches import Caches, HostCaches
 from triptych_serving.columns import Columns, Projection
 from triptych_serving.constraints import Vocabulary, single_tokens
+from triptych_serving.devicecaches import DeviceCaches, lengths_of, memory_shape
+from triptych_serving.devicelane import DeviceGreedyLane
+from triptych_serving.deviceslots import DeviceSlots
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.lane import GreedyLane, Lane
 from triptych_serving.manifest import TranslationManifest
+from triptych_serving.memory import Memory
+from triptych_serving.mirroredcaches import MirroredCaches
+from triptych_serving.prefill import Prefill
 from triptych_serving.row import Row
 from triptych_serving.scheduler import Kind
 from triptych_serving.searchlane import MAX_CANDIDATES, SearchLane
 from triptych_serving.searchslots import SearchSlots
-from triptych_serving.session import Session
+from triptych_serving.session import Place, Session
 from triptych_serving.shortlist import Shortlist, read_shortlist
 from triptych_serving.tokenizing import read_tokenizer
 
 SEARCHES = (Kind.SEARCH, Kind.SHORT_SEARCH)
+SHORT = (Kind.SHORT_GREEDY, Kind.SHORT_SEARCH)
 SEARCH_SLOTS = 2  # times those of greedy lanes: a text takes several, and few texts at once are encoded in small batches
 
 
@@ -29,23 +38,31 @@ class Lanes:
         bundle: where the graphs are.
         precision: which of them.
         slots: of each greedy lane.
+        places: where graphs of 16 bits run; they then have the devices' lanes. Empty: on the CPU, over arrays of the host.
 
     Raises:
         BundleError: a graph cannot be loaded.
+        DeviceError: a device has no room, or cannot be used.
     """
 
-    def __init__(self, bundle: Bundle, precision: str, slots: int) -> None:
+    def __init__(self, bundle: Bundle, precision: str, slots: int, places: Sequence[Place] = ()) -> None:
         self._bundle = bundle
         self._manifest = bundle.manifest_of(TranslationManifest)
         self._graphs = self._manifest.precisions[precision]
         self._slots = slots
+        self._places: tuple[Place | None, ...] = tuple(places) or (None,)
         self._lock = threading.RLock()
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[tuple[str, int], Session] = {}  # by file name, and number of the place
+        self._prefills: dict[int, Prefill] = {}  # by worker
         short = bool(self._graphs.shortlist)
         self.usual = Kind.SHORT_GREEDY if short else Kind.GREEDY  # what a row without options needs
         self._shortlist = self._read_shortlist() if short else None
-        self._session(self._graphs.encoder)
-        self._session(self._graph(self.usual))
+        try:
+            self._load(self._graphs.encoder)
+            self._load(self._graph(self.usual))
+        except BaseException:
+            self.close()  # whoever looks at the error shall not keep what was loaded
+            raise
 
     def assign(self, rows: Sequence[Row]) -> None:
         """Find out which tokens each row may need."""
@@ -55,8 +72,9 @@ class Lanes:
 
     def is_open_for(self, rows: Sequence[Row]) -> bool:
         """What the rows' lanes need is loaded."""
-        kinds = {Kind.of(row) for row in rows}
-        return all(self._graph(kind) in self._sessions for kind in kinds) and not any(row.search.suppressed for row in rows)
+        last = len(self._places) - 1  # which is loaded last
+        loaded = all((self._graph(kind), last) in self._sessions for kind in {Kind.of(row) for row in rows})
+        return loaded and not any(row.search.suppressed for row in rows)
 
     def open_for(self, rows: Sequence[Row]) -> None:
         """Load what the rows' lanes need, so that the engine's threads find it: some 0.1 s when the first such row comes.
@@ -93,18 +111,51 @@ class Lanes:
         with self._lock:
             if kind in SEARCHES:
                 _ = self._vocabulary
-            self._session(self._graph(kind))
+            self._load(self._graph(kind))
 
-    def make(self, kind: Kind) -> Lane:
-        """One worker's lane."""
+    def make(self, kind: Kind, worker: int = 0) -> Lane:
+        """One worker's lane, over graphs that are loaded.
+
+        Args:
+            kind: of the lane.
+            worker: its number; workers take the places in turn.
+
+        Raises:
+            DeviceMemoryError: the device has no room.
+        """
         with self._lock:
-            encoder, step = self._session(self._graphs.encoder), self._session(self._graph(kind))
-            tokens = self._manifest.tokens
-            columns = Columns(self._projection, tokens.end) if kind in (Kind.SHORT_GREEDY, Kind.SHORT_SEARCH) else None
+            number = worker % len(self._places)
+            place = self._places[number]
+            encoder, step = self._session(self._graphs.encoder, number), self._session(self._graph(kind), number)
+            if place is not None:
+                return self._make_on(place.memory, kind, worker, encoder, step)
+            columns = Columns(self._projection, self._manifest.tokens.end) if kind in SHORT else None
             if kind in SEARCHES:
-                slots = SearchSlots(encoder, step, self._manifest, SEARCH_SLOTS * self._slots, columns)
-                return SearchLane(slots, tokens, self._vocabulary)
+                caches = HostCaches(encoder, step, self._manifest, SEARCH_SLOTS * self._slots)
+                return self._search_lane(caches, step, columns)
             return GreedyLane(encoder, step, self._manifest, self._slots, columns)
+
+    def close(self) -> None:
+        """Give up the graphs, and with them their memory. No lane may be used after it, nor made."""
+        with self._lock:
+            self._sessions.clear()
+            self._prefills.clear()
+
+    def _make_on(self, memory: Memory, kind: Kind, worker: int, encoder: Session, step: Session) -> Lane:
+        manifest = self._manifest
+        if worker not in self._prefills:  # one for all lanes of a thread
+            shape = memory_shape(step, manifest.decoder)
+            self._prefills[worker] = Prefill(encoder, lengths_of(manifest.limits)[1], shape, memory)
+        count = SEARCH_SLOTS * self._slots if kind in SEARCHES else self._slots
+        caches = DeviceCaches(self._prefills[worker], step, manifest, count, memory)
+        if kind in SEARCHES:
+            return self._search_lane(MirroredCaches(caches, step, memory), step)
+        return DeviceGreedyLane(DeviceSlots(caches, step, manifest.tokens.start, memory), manifest.tokens, memory)
+
+    def _search_lane(self, caches: Caches, step: Session, columns: Columns | None = None) -> SearchLane:
+        width = step.output_width("log_probabilities") if columns is None else 0
+        slots = SearchSlots(caches, self._manifest, width, columns)
+        return SearchLane(slots, self._manifest.tokens, self._vocabulary)
 
     def _read_shortlist(self) -> Shortlist:
         banned = single_tokens(self._manifest.generation.suppressed_tokens)
@@ -127,12 +178,20 @@ class Lanes:
             Kind.SHORT_SEARCH: graphs.short_search,
         }[kind]
 
-    def _session(self, graph: str) -> Session:
+    def _load(self, graph: str) -> None:
+        """At every place."""
+        for number in range(len(self._places)):
+            self._session(graph, number)
+
+    def _session(self, graph: str, number: int) -> Session:
         with self._lock:
-            if graph not in self._sessions:
+            if (graph, number) not in self._sessions:
+                place = self._places[number]
+                if place is not None:
+                    place = replace(place, captures=graph == self._graphs.step)  # the others' shapes are too many
                 path = self._bundle.path(graph)
-                self._sessions[graph] = Session(path, saturation_free=self._graphs.saturation_free)
-            return self._sessions[graph]
+                self._sessions[graph, number] = Session(path, saturation_free=self._graphs.saturation_free, place=place)
+            return self._sessions[graph, number]
 
 
 def _needs_all_tokens(row: Row) -> bool:

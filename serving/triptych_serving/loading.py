@@ -1,14 +1,16 @@
 """From a bundle to the model of its task."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from triptych_serving.bundle import open_bundle
+from triptych_serving.bundle import Bundle, open_bundle
 from triptych_serving.encoder import EncoderOptions
 from triptych_serving.errors import BundleError
 from triptych_serving.imagemodel import ImageModel
 from triptych_serving.manifest import ImageManifest, TextManifest
+from triptych_serving.memory.budget import Budgets
 from triptych_serving.model import Model
+from triptych_serving.placement import CPU_ALONE, Hardware, Placement, place
 from triptych_serving.repository import Entry
 from triptych_serving.textmodel import TextModel
 from triptych_serving.translator import Translator, TranslatorOptions
@@ -24,6 +26,8 @@ class Loader:
     translator: TranslatorOptions  # its precision counts for every task
     encoders: EncoderOptions
     warm_up: WarmUp = WarmUp.NONE
+    hardware: Hardware = CPU_ALONE  # what models may run on
+    budgets: Budgets = field(default_factory=Budgets)  # memory of the GPUs, which all models share
 
     def attempt(self, entry: Entry) -> tuple[Model | None, str]:
         """The model, or why it cannot be loaded: whatever goes wrong, the other models must be served."""
@@ -41,7 +45,7 @@ class Loader:
 
     def _load(self, entry: Entry) -> Model:
         translator = replace(self.translator, eager=self.translator.eager or self.warm_up is WarmUp.ALL)
-        model = load_model(entry, translator, self.encoders)
+        model = load_model(entry, translator, self.encoders, self.hardware, self.budgets)
         try:
             warm(model, self.warm_up)
         except BaseException:
@@ -50,16 +54,44 @@ class Loader:
         return model
 
 
-def load_model(entry: Entry, options: TranslatorOptions, encoders: EncoderOptions) -> Model:
+def load_model(
+    entry: Entry,
+    options: TranslatorOptions,
+    encoders: EncoderOptions,
+    hardware: Hardware = CPU_ALONE,
+    budgets: Budgets | None = None,
+) -> Model:
     """Check the bundle, load its graphs, start its engine. A precision named in `options` counts for every task.
 
+    Args:
+        entry: which bundle.
+        options: how translation models are loaded; their devices are chosen here.
+        encoders: how models of the other tasks are loaded; likewise.
+        hardware: what the model may run on.
+        budgets: memory of the GPUs; None: nothing is counted.
+
     Raises:
-        BundleError: anything is missing, damaged, or not what the runtime can load.
+        BundleError: anything is missing, damaged, not what the runtime can load, or not for the devices.
+        DeviceError: a device failed, or has no room.
     """
     bundle = open_bundle(entry.folder)
-    encoders = replace(encoders, precision=encoders.precision or options.precision)
-    if isinstance(bundle.manifest, TextManifest):
-        return TextModel(entry.name, entry.version, bundle, encoders)
-    if isinstance(bundle.manifest, ImageManifest):
-        return ImageModel(entry.name, entry.version, bundle, encoders)
-    return Translator(entry.name, entry.version, bundle, options)
+    about = entry.name, entry.version, bundle
+    if isinstance(bundle.manifest, TextManifest | ImageManifest):
+        placement = _place(entry, bundle, encoders.precision or options.precision, hardware)
+        encoders = replace(encoders, precision=placement.precision)
+        if placement.on_gpu:
+            encoders = replace(encoders, devices=placement.devices, budgets=budgets)
+        return TextModel(*about, encoders) if isinstance(bundle.manifest, TextManifest) else ImageModel(*about, encoders)
+    placement = _place(entry, bundle, options.precision, hardware)
+    options = replace(options, precision=placement.precision)
+    if placement.on_gpu:
+        engine = replace(options.engine, slots=hardware.slots, devices=placement.devices, budgets=budgets)
+        options = replace(options, engine=engine)
+    return Translator(*about, options)
+
+
+def _place(entry: Entry, bundle: Bundle, precision: str | None, hardware: Hardware) -> Placement:
+    placement = place(bundle, precision, hardware)
+    if placement.remark:
+        logger.info("model %s version %d runs on the CPU: %s", entry.name, entry.version, placement.remark)
+    return placement

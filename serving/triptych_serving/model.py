@@ -1,9 +1,10 @@
 """What every loaded model is, whatever its task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from triptych_serving.admission import Counters
+from triptych_serving.device import Device
 from triptych_serving.manifest import Manifest
 from triptych_serving.tally import Steps
 
@@ -41,6 +42,14 @@ class Model(Protocol):
 
     @property
     def precision(self) -> str: ...
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Where it runs: the CPU, or GPUs."""
+
+    @property
+    def reserved(self) -> Mapping[Device, int]:
+        """Bytes that are kept for it on each GPU."""
 
     @property
     def manifest(self) -> Manifest: ...

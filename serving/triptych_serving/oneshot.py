@@ -39,6 +39,14 @@ class WarmRunner(Protocol):
         """Run once or twice, before any `prepare`."""
 
 
+@runtime_checkable
+class HoldingRunner(Protocol):
+    """A runner whose batches hold memory that is used again."""
+
+    def release(self, batch: Any) -> None:
+        """The batch is done with: its results are written, or nobody waits for it, or it failed."""
+
+
 class _Released:
     """Stands for the runner of a closed engine: whoever still knows the engine shall not keep the model's memory."""
 
@@ -57,15 +65,24 @@ class OneShotOptions:
     """How a one-shot engine is built.
 
     Raises:
-        ValueError: there are no runs, so nothing would ever be answered.
+        ValueError: there are no runs, or no batch fits into one, so nothing would ever be answered.
     """
 
     runs: int = 1  # batches that run at once
     limits: BatchLimits = field(default_factory=BatchLimits)
+    # Batches that one run may have on their way: a device is handed the next one before it is done with the last. A second
+    # one is only begun if it is worth it by itself.
+    overlap: int = 1
 
     def __post_init__(self) -> None:
-        if self.runs < 1:
-            raise ValueError(f"runs is {self.runs}, it must be at least 1")
+        for name in ("runs", "overlap"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, it must be at least 1")
+
+    @property
+    def threads(self) -> int:
+        """One more than batches on their way: it prepares the next one, or writes the results of the last."""
+        return self.runs * self.overlap + 1
 
 
 class OneShotEngine:
@@ -79,18 +96,18 @@ class OneShotEngine:
 
     def __init__(self, runner: Runner, options: OneShotOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner: Runner = runner
+        self._holding = runner if isinstance(runner, HoldingRunner) else None
         self._runs = options.runs
         self._clock = clock
         self._limits = options.limits
         self._former = BatchFormer(options.limits)
         self._changed = threading.Condition()
-        self._slots = threading.Semaphore(options.runs)
+        self._slots = threading.Semaphore(options.runs * options.overlap)
         self._planned = 0  # batches that run or wait for it
         self._items = 0  # in all batches
         self._stopping = False  # end when there is nothing more to do
         self._aborting = False  # end now
-        # One more than runs: it prepares the next batch, or writes the results of the last.
-        self._steps = [Steps() for _ in range(options.runs + 1)]
+        self._steps = [Steps() for _ in range(options.threads)]
         self._threads = [
             threading.Thread(target=self._work, args=(steps,), name=f"triptych-oneshot-{index}", daemon=True)
             for index, steps in enumerate(self._steps)
@@ -185,7 +202,7 @@ class OneShotEngine:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
-        self._runner = _Released()
+        self._runner, self._holding = _Released(), None
 
     def _work(self, steps: Steps) -> None:
         while tickets := self._next_batch():
@@ -211,7 +228,7 @@ class OneShotEngine:
         return self._former.ready(idle=self._planned < self._runs)
 
     def _serve(self, tickets: tuple[Ticket, ...], steps: Steps) -> None:
-        items, planned = [ticket.item for ticket in tickets], self._clock()
+        items, planned, batch = [ticket.item for ticket in tickets], self._clock(), None
         try:
             try:
                 batch = self._runner.prepare(items)
@@ -228,6 +245,9 @@ class OneShotEngine:
             self._recover(tickets, error)
         else:
             self._report(tickets, planned)
+        finally:
+            if self._holding is not None and batch is not None:
+                self._holding.release(batch)
 
     def _begin(self, tickets: tuple[Ticket, ...]) -> bool:
         """A run is free. False if nobody waits for the batch any more."""

@@ -14,7 +14,9 @@ from triptych_serving.languagepair import has_pair, resolve_pair, takes_any
 from triptych_serving.languages import describe_side
 from triptych_serving.loading import Loader
 from triptych_serving.manifest import IMAGE_CLASSIFICATION, TRANSLATION
+from triptych_serving.memory.budget import Budgets
 from triptych_serving.model import Model
+from triptych_serving.placement import CPU_ALONE, Hardware
 from triptych_serving.policy import STABLE
 from triptych_serving.repository import EMPTY, Entry, Folder, list_models
 from triptych_serving.textmodel import TextModel
@@ -207,7 +209,13 @@ class Registry:
         return ", ".join(sorted(set(pairs))) or "none"
 
 
-def load_registry(root: Path, options: TranslatorOptions, only: str = "", encoders: EncoderOptions = DEFAULTS) -> Registry:
+def load_registry(
+    root: Path,
+    options: TranslatorOptions,
+    only: str = "",
+    encoders: EncoderOptions = DEFAULTS,
+    hardware: Hardware = CPU_ALONE,
+) -> Registry:
     """Load one version of every model, or of the one named `only`: the stable one, else the newest.
 
     A model that cannot be loaded does not stop the others.
@@ -217,13 +225,14 @@ def load_registry(root: Path, options: TranslatorOptions, only: str = "", encode
         options: how translation models are loaded; its precision counts for every model.
         only: a model's name, or empty.
         encoders: how models of the other tasks are loaded.
+        hardware: what models may run on.
 
     Raises:
         RepositoryError: the repository is missing or empty.
         NotFoundError: `only` names no model.
     """
     folders = chosen_models(root, only)
-    loader = Loader(options, encoders)
+    loader = Loader(options, encoders, hardware=hardware, budgets=Budgets(hardware.memory_limit))
     return Registry([_load(folder, loader) for folder in folders.values()])
 
 

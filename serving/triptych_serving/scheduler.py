@@ -31,13 +31,16 @@ class Kind(Enum):
         return cls.SHORT_GREEDY if row.search.greedy else cls.SHORT_SEARCH
 
 
+PREFILL_TOKENS, REFILL_ROWS = 512, 8  # where the limits leave them open: what suits a CPU
+
+
 @dataclass(frozen=True)
 class SchedulerLimits(QueueLimits):
-    """Bounds of the queue and of one admission."""
+    """Bounds of the queue and of one admission. None: what suits the device."""
 
-    prefill_tokens: int = 512  # padded source tokens encoded between two steps, while other rows wait for the next one
+    prefill_tokens: int | None = None  # padded source tokens encoded between two steps, while other rows wait for the next one
     gather_seconds: float = 0.004  # beside a busy lane's rows, a few that wait are given so long to become `refill_rows`
-    refill_rows: int = 8  # with a long queue, so many rows (a quarter of the slots at most) join at once: encoding one is dear
+    refill_rows: int | None = None  # with a long queue, so many (a quarter of the slots at most) join at once: encoding is dear
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Scheduler:
 
     def __init__(self, limits: SchedulerLimits, running: Callable[[Kind], int] = lambda _: 0, busy: int = 1) -> None:
         self._limits = limits
+        self._prefill_tokens = PREFILL_TOKENS if limits.prefill_tokens is None else limits.prefill_tokens
+        self._refill_rows = REFILL_ROWS if limits.refill_rows is None else limits.refill_rows
         self._running = running
         self._busy = busy
         self._admission = Admission(limits)
@@ -196,13 +201,13 @@ class Scheduler:
         if first is None:
             return []
         width = first.search.slots
-        refill = min(self._limits.refill_rows, turns.rows, max(1, (running + free // width) // 4))
+        refill = min(self._refill_rows, turns.rows, max(1, (running + free // width) // 4))
         if running and free < refill * width:
             return []
-        if running >= self._limits.refill_rows and self._may_gather(turns, now):
+        if running >= self._refill_rows and self._may_gather(turns, now):
             return []
         share = turns.rows if running else math.ceil(turns.rows / max(1, idle_workers))
-        budget = self._limits.prefill_tokens if running else math.inf
+        budget = self._prefill_tokens if running else math.inf
         return self._take(turns, share, free, budget, now)
 
     def _take(self, turns: Turns, rows: int, slots: int, tokens: float, now: float) -> list[Job]:
@@ -222,7 +227,7 @@ class Scheduler:
     def _may_gather(self, turns: Turns, now: float) -> bool:
         """Few rows wait, and not for long."""
         first = turns.peek()
-        few = turns.rows < self._limits.refill_rows
+        few = turns.rows < self._refill_rows
         return few and first is not None and now - first[0].arrived < self._limits.gather_seconds
 
     def _first(self, turns: Turns, now: float) -> Row | None:

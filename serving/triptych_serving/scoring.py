@@ -13,6 +13,7 @@ from triptych_serving.oneshot import OneShotEngine, OneShotOptions
 from triptych_serving.padding import stack_rows
 from triptych_serving.row import Item
 from triptych_serving.session import Array, Session
+from triptych_serving.sessionpool import SessionPool
 from triptych_serving.text import TextCodec
 from triptych_serving.textinput import PartNames
 
@@ -46,11 +47,11 @@ class ScoreRunner:
     """Runs pairs of whatever lengths together.
 
     Args:
-        session: graph `source [B, S], lengths [B], targets [B, 1 + T] -> log_probabilities [B, T]`.
+        session: graph `source [B, S], lengths [B], targets [B, 1 + T] -> log_probabilities [B, T]`, or several of it.
         tokens: ids of the special tokens.
     """
 
-    def __init__(self, session: Session, tokens: SpecialTokens) -> None:
+    def __init__(self, session: Session | SessionPool, tokens: SpecialTokens) -> None:
         self._session = session
         self._tokens = tokens
 
@@ -85,7 +86,7 @@ class Scorer:
     """Scores pairs; its engine runs from the moment that it is made. Thread-safe.
 
     Args:
-        session: the score graph.
+        session: the score graph, as for ScoreRunner.
         codec: the model's tokenizer.
         tokens: ids of the special tokens.
         runs: batches that run at once.
@@ -93,7 +94,12 @@ class Scorer:
     """
 
     def __init__(
-        self, session: Session, codec: TextCodec, tokens: SpecialTokens, runs: int, limits: BatchLimits = DEFAULT_LIMITS
+        self,
+        session: Session | SessionPool,
+        codec: TextCodec,
+        tokens: SpecialTokens,
+        runs: int,
+        limits: BatchLimits = DEFAULT_LIMITS,
     ) -> None:
         self._codec = codec
         most = max(1, LOGIT_BYTES // (4 * codec.vocabulary))

@@ -43,6 +43,10 @@ class SearchLane:
         return [group.job for group in self._groups]
 
     @property
+    def news(self) -> Sequence[Job]:
+        return self.jobs
+
+    @property
     def free(self) -> int:
         return self._slots.count - sum(group.width for group in self._groups)
 
@@ -59,7 +63,7 @@ class SearchLane:
     def join(self, jobs: Sequence[Job]) -> None:
         if self._slots.columns is not None:
             self._slots.columns.admit(shortlists(jobs), shortlists(self.jobs))
-        for similar in by_length(jobs):
+        for similar in by_length(jobs, self._slots.caches.padding):
             slots = self._slots.encode([job.row.source for job in similar])
             for job, slot in zip(similar, slots, strict=True):
                 group = Group(job, slot, self._constraints(job.row))
@@ -141,6 +145,7 @@ class SearchLane:
     def _follow_prefix(self, group: Group, token: int) -> Choice:
         """The prefix says what comes next; it counts in no score, as in CTranslate2."""
         [slot] = group.slots
+        self._slots.caches.fetch(self._slots.forced_log_probabilities)
         group.prefix_log_probability += float(self._slots.forced_log_probabilities[slot, 0])
         continuation = Continuation(slot, token, 0.0)
         return Choice([continuation] if group.at_limit else [], [continuation])
@@ -164,6 +169,7 @@ class SearchLane:
         if 0 < group.candidates <= MAX_CANDIDATES:
             log_probabilities, tokens = slots.best["top_log_probabilities"][slot], slots.best["top_tokens"][slot]
         else:
+            slots.caches.fetch(slots.log_probabilities)
             log_probabilities, tokens = slots.log_probabilities[slot], None
         place = sampler.choose(log_probabilities, search.temperature, search.sampling_topk, search.sampling_topp)
         token = place if tokens is None else int(tokens[place])

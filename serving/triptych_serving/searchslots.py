@@ -4,36 +4,42 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from triptych_serving.caches import Bound, Caches
 from triptych_serving.columns import SMALLEST, Columns
 from triptych_serving.constraints import Edits, ban, merge, single_tokens
 from triptych_serving.group import Continuation
 from triptych_serving.manifest import TranslationManifest
-from triptych_serving.session import Array, Session
-from triptych_serving.slots import Bound, Slots
+from triptych_serving.session import Array
+from triptych_serving.slots import Slots
 
 EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
 
 
 class SearchSlots(Slots):
-    """Arguments as Slots; `step` is the search graph.
+    """Over the search graph.
 
     Args:
+        caches: as for Slots.
+        manifest: as for Slots.
+        vocabulary_size: tokens that the graph's `log_probabilities` are of; of a short graph, which has none, it is not asked.
         columns: of the output projection, if the graph is a short one.
     """
 
     def __init__(
-        self, encoder: Session, step: Session, manifest: TranslationManifest, count: int, columns: Columns | None = None
+        self, caches: Caches, manifest: TranslationManifest, vocabulary_size: int, columns: Columns | None = None
     ) -> None:
-        super().__init__(encoder, step, manifest, count)
+        super().__init__(caches, manifest)
+        count = self.count
         self.columns = columns
         targets, sources = manifest.limits.max_target_tokens, max(2, manifest.limits.max_source_tokens)
-        self.vocabulary_size = step.output_width("log_probabilities") if columns is None else SMALLEST
+        self.vocabulary_size = vocabulary_size if columns is None else SMALLEST
         self.so_far = np.zeros(count, np.float64)  # log-probability of each hypothesis
         self.history = np.zeros((count, targets), np.int64)
         self.attended = np.zeros((count, targets, sources), np.float32)  # by target token, for those who ask
-        self.forced_log_probabilities = np.zeros((count, 1), np.float32)
+        # Of the step, once they are fetched:
+        self.forced_log_probabilities = caches.array((count, 1), np.float32)
         self.log_probabilities = np.zeros((count, self.vocabulary_size), np.float32)  # only of all columns
-        self.attention = np.zeros((count, sources), np.float32)  # of the step
+        self.attention = caches.array((count, sources), np.float32)
         self.best: Mapping[str, Array] = {}  # of the step: `top_log_probabilities` and `top_tokens` `[count, candidates]`
         self._best: dict[int, Mapping[str, Array]] = {}
         self._edits: dict[int, Mapping[str, Array]] = {}
@@ -54,8 +60,8 @@ class SearchSlots(Slots):
         if candidates not in self._best:
             shape = (self.count, candidates)
             self._best[candidates] = {
-                "top_log_probabilities": np.zeros(shape, np.float32),
-                "top_tokens": np.zeros(shape, np.int64),
+                "top_log_probabilities": self.caches.array(shape, np.float32),
+                "top_tokens": self.caches.array(shape, np.int64),
             }
         self.best = self._best[candidates]
         columns = self.columns.size if self.columns else 0
@@ -77,6 +83,7 @@ class SearchSlots(Slots):
 
     def attend(self, slots: Sequence[int], length: int) -> None:
         """Remember the step's attention of hypotheses of `length` tokens."""
+        self.caches.fetch(self.attention)
         self.attended[slots, length] = self.attention[slots]
 
     def duplicate(self, source: int) -> int:
@@ -97,7 +104,7 @@ class SearchSlots(Slots):
         length = int(self.positions[source])
         parted = int((self.history[source, :length] != self.history[target, :length]).argmax())
         # Position 0 holds the start token, so equal tokens fill one position more.
-        self.cache[:, target, :, parted + 1 : length + 1] = self.cache[:, source, :, parted + 1 : length + 1]
+        self.caches.copy(source, target, slice(parted + 1, length + 1))
         self.history[target, parted:length] = self.history[source, parted:length]
         if attends:
             self.attended[target, parted : length + 1] = self.attended[source, parted : length + 1]
@@ -124,10 +131,11 @@ class SearchSlots(Slots):
         return width
 
     def _arrays(self, candidates: int, edits: int) -> Bound:
-        inputs = {**(self._edits[edits] if edits else self._no_edits), "candidates": np.array([candidates])}
-        outputs = {**self.best, "forced_log_probabilities": self.forced_log_probabilities, "attention": self.attention}
+        constants = {"candidates": np.array([candidates]), **({} if edits else self._no_edits)}
+        inputs = dict(self._edits[edits]) if edits else {}
+        rare = {"forced_log_probabilities": self.forced_log_probabilities, "attention": self.attention}
         if self.columns is None:
-            outputs["log_probabilities"] = self.log_probabilities
+            rare["log_probabilities"] = self.log_probabilities
         else:
             inputs |= self.columns.inputs
-        return Bound(inputs, outputs)
+        return Bound(inputs, self.best, constants, rare)

@@ -22,9 +22,11 @@ from triptych_serving.lifecycle import LifecycleOptions
 from triptych_serving.limits import LimitOptions
 from triptych_serving.loading import Loader
 from triptych_serving.manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.memory.budget import Budgets
 from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.observability.sources import Sources
+from triptych_serving.placement import CPU_ALONE, Hardware
 from triptych_serving.processor import usable_cpus
 from triptych_serving.registry import Registry
 from triptych_serving.repeats import RepeatOptions, Repeats
@@ -62,6 +64,7 @@ class ServerOptions:
     reflection: bool = True
     translator: TranslatorOptions = field(default_factory=TranslatorOptions)  # its precision counts for every model
     encoders: EncoderOptions = field(default_factory=EncoderOptions)  # models of the other tasks
+    hardware: Hardware = CPU_ALONE  # what models may run on
     limits: LimitOptions = field(default_factory=LimitOptions)  # those of queues go before the engines' own
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
     repeats: RepeatOptions = field(default_factory=RepeatOptions)
@@ -74,7 +77,7 @@ class ServerOptions:
         queue, engine = self.limits.queue, self.translator.engine
         translator = replace(self.translator, engine=replace(engine, limits=with_queue(engine.limits, queue)))
         encoders = replace(self.encoders, limits=with_queue(self.encoders.limits, queue))
-        return Loader(translator, encoders, self.repository.warm_up)
+        return Loader(translator, encoders, self.repository.warm_up, self.hardware, Budgets(self.hardware.memory_limit))
 
 
 class Server:
@@ -105,7 +108,8 @@ class Server:
         self._statistics = Statistics(self.repeats.is_on)
         self._sizes = MessageLimit(options.limits.message_bytes)
         self._calls, self._leases = ActiveCalls(), Leases()
-        self.manager = ModelManager(options.repository, options.loader, self._leases.idle)
+        self._loader = options.loader
+        self.manager = ModelManager(options.repository, self._loader, self._leases.idle)
         self.manager.on_change += [self._show_health, lambda: self.repeats.retain(self.manager.registry.ready)]
         self.observability = Observability(options.observability, self._sources())
         self._server = self._make_server(RpcInterceptor(self._surroundings()))
@@ -209,7 +213,13 @@ class Server:
 
     def _sources(self) -> Sources:
         methods = methods_of((*services.ALL, HEALTH))
-        return Sources(lambda: self.manager.registry, lambda: self._health.ready, methods, self.repeats.counters)
+        return Sources(
+            lambda: self.manager.registry,
+            lambda: self._health.ready,
+            methods,
+            self.repeats.counters,
+            lambda: self._loader.budgets.made,
+        )
 
     def _surroundings(self) -> Surroundings:
         return Surroundings(
@@ -257,6 +267,8 @@ async def serve(options: ServerOptions) -> None:
         # asyncio's own handlers are lost when the loop's pipe is full; these are called by the interpreter.
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(_on_signal, server))
     logger.info("%s", options.security.describe())
+    for line in options.hardware.describe():
+        logger.info("%s", line)
     await _start(server)
     gc.collect()
     gc.freeze()  # what is there now stays: to look through it again and again cost 12 % of the requests a second

@@ -1,21 +1,21 @@
 """A model of the BERT family ready to serve: a bundle's tokenizer and graph behind one engine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from triptych_serving.bertcodec import BertCodec
 from triptych_serving.bundle import Bundle
 from triptych_serving.capability import EMBEDDING, capabilities_of, describe, unsupported
+from triptych_serving.device import Device
+from triptych_serving.devicetext import DeviceTextRunner, text_plan
 from triptych_serving.embedding import prepare_embed
-from triptych_serving.encoder import DEFAULTS, EncoderOptions, Work, describe_runs
+from triptych_serving.encoder import DEFAULTS, EncoderOptions, Work
+from triptych_serving.encoderengine import EncoderGraph, start_encoder
 from triptych_serving.fillmask import prepare_fill_mask
 from triptych_serving.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, TextManifest
-from triptych_serving.oneshot import OneShotEngine
 from triptych_serving.pace import Coming
-from triptych_serving.processor import usable_cpus
 from triptych_serving.questionanswering import prepare_answer
 from triptych_serving.results import AnsweredQuestion, ClassifiedText, FilledText, LabelledText, TextEmbedding
-from triptych_serving.session import Session
 from triptych_serving.textclassification import NEXT_SENTENCE_LABELS, TextOrPair, prepare_classify
 from triptych_serving.textrunner import TextRunner
 from triptych_serving.tokenclassification import prepare_classify_tokens
@@ -32,6 +32,8 @@ class TextModel:
 
     Raises:
         BundleError: the bundle lacks the precision, or a file cannot be loaded.
+        DeviceError: a device cannot be used, or has no room.
+        EngineError: the runtime failed.
     """
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
@@ -40,17 +42,13 @@ class TextModel:
         self.precision = bundle.precision(options.precision)
         self.labels = NEXT_SENTENCE_LABELS if self.manifest.next_sentence else self.manifest.labels
         self.capabilities = capabilities_of(self.manifest)
-        graph = self.manifest.precisions[self.precision]
-        tokens = self.manifest.tokens
-        self.codec = BertCodec(bundle.path("tokenizer.json"), tokens, self.manifest.limits.max_tokens)
+        self.codec = BertCodec(bundle.path("tokenizer.json"), self.manifest.tokens, self.manifest.limits.max_tokens)
         self.weight_bytes = bundle.weight_bytes(self.precision)
-        threads, engine = options.engine(self.weight_bytes, usable_cpus())
-        session = Session(bundle.path(graph.graph), threads, graph.saturation_free)
-        self.engine = OneShotEngine(TextRunner(session, tokens, self.codec.vocabulary), engine)
-        self.engine.start()
+        self.devices = options.devices
+        self._work = start_encoder(self._graph(bundle), options)
+        self.engine = self._work.engine
         self.engines = (self.engine,)
         self.coming = Coming()
-        self._takes = describe_runs(self.precision, threads, engine.runs, self.weight_bytes)
 
     def prepare_fill_mask(
         self, texts: Sequence[str], top_k: int | None = None, targets: Sequence[str] = ()
@@ -157,17 +155,35 @@ class TextModel:
         run_rows(self.engine, work.items, work.field)
         return work.read()
 
+    @property
+    def reserved(self) -> Mapping[Device, int]:
+        """Bytes that are set aside on each GPU."""
+        return self._work.reserved
+
     def load(self) -> tuple[int, int]:
         """Texts that run, texts that wait."""
         return self.engine.load()
 
     def describe(self) -> str:
         """For the log."""
-        return f"{describe(self.capabilities)}, {self._takes}, at most {self.manifest.limits.max_tokens:,} tokens"
+        return f"{describe(self.capabilities)}, {self._work.takes}, at most {self.manifest.limits.max_tokens:,} tokens"
 
     def close(self, drain: bool = True) -> None:
         """Stop the engine."""
-        self.engine.close(drain)
+        self._work.close(drain)
+
+    def _graph(self, bundle: Bundle) -> EncoderGraph:
+        tokens, vocabulary, most = self.manifest.tokens, self.codec.vocabulary, self.manifest.limits.max_tokens
+        return EncoderGraph(
+            f"model {self.name} version {self.version}",
+            bundle,
+            self.precision,
+            self.manifest.precisions[self.precision],
+            self.manifest.hidden_size,
+            lambda session: TextRunner(session, tokens, vocabulary),
+            lambda limits, session: text_plan(limits, most, vocabulary, session),
+            lambda fleet: DeviceTextRunner(fleet, tokens.pad),
+        )
 
     def _require(self, capability: str) -> None:
         if capability not in self.capabilities:

@@ -1,6 +1,6 @@
 """Batches of texts through a graph of the BERT family."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +74,7 @@ class TextRunner:
             inputs["places"] = np.concatenate([row.places + index * ids.shape[1] for index, row in enumerate(rows)])
             most = max((row.k for row in rows if SCORES in row.outputs), default=1)
             inputs["k"] = np.array([min(self._vocabulary, most)], np.int64)
-        return TextBatch(inputs, tuple(dict.fromkeys(name for row in rows for name in row.outputs)))
+        return TextBatch(inputs, wanted_outputs(rows))
 
     def run(self, batch: TextBatch) -> dict[str, Array]:
         """The batch's outputs by name."""
@@ -82,12 +82,22 @@ class TextRunner:
 
     def finish(self, items: Sequence[Item], outputs: dict[str, Array]) -> None:
         """Give each row its own copies."""
-        first_mask = 0
-        for index, item in enumerate(items):
-            row: TextRow = item.payload
-            masks = slice(first_mask, first_mask + len(row.places))
-            first_mask = masks.stop
-            item.result = {name: _part(name, outputs[name], index, masks, row) for name in row.outputs}
+        hand_out(items, outputs)
+
+
+def wanted_outputs(rows: Sequence[TextRow]) -> tuple[str, ...]:
+    """Those that any row wants, each once."""
+    return tuple(dict.fromkeys(name for row in rows for name in row.outputs))
+
+
+def hand_out(items: Sequence[Item], outputs: Mapping[str, Array]) -> None:
+    """Give each row its own copies of a batch's outputs, which may have more rows, masks and positions than the items."""
+    first_mask = 0
+    for index, item in enumerate(items):
+        row: TextRow = item.payload
+        masks = slice(first_mask, first_mask + len(row.places))
+        first_mask = masks.stop
+        item.result = {name: _part(name, outputs[name], index, masks, row) for name in row.outputs}
 
 
 def _part(name: str, output: Array, index: int, masks: slice, row: TextRow) -> Array:

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triptych_serving.admission import with_queue
@@ -10,21 +10,25 @@ from triptych_serving.assembling import GrowingText, Output, Prepared, assemble
 from triptych_serving.batching import BatchLimits
 from triptych_serving.bundle import Bundle
 from triptych_serving.capability import capabilities_of
+from triptych_serving.device import Device
 from triptych_serving.encoder import Work
-from triptych_serving.engine import Engine, EngineOptions
-from triptych_serving.errors import UnavailableError, UnsupportedError
+from triptych_serving.engine import Engine, EngineOptions, with_gpu_limits
+from triptych_serving.errors import DeviceError, UnavailableError, UnsupportedError
 from triptych_serving.lanes import Lanes
 from triptych_serving.languagepair import resolve_pair
 from triptych_serving.languages import describe_side
-from triptych_serving.manifest import TranslationManifest
+from triptych_serving.manifest import FP16, TranslationManifest, runs_on
+from triptych_serving.memoryplan import memory_plan
 from triptych_serving.model import Watched
 from triptych_serving.options import DecodingOptions
+from triptych_serving.places import Places
 from triptych_serving.preparing import DEFAULTS, Preparer
 from triptych_serving.processor import usable_cpus
 from triptych_serving.row import Call, Listener, Row
 from triptych_serving.scoring import Score, Scorer
 from triptych_serving.search import Search
 from triptych_serving.session import Session
+from triptych_serving.sessionpool import SessionPool
 from triptych_serving.text import TextCodec
 from triptych_serving.waiting import run_rows
 
@@ -43,6 +47,7 @@ class Translator:
 
     Raises:
         BundleError: the bundle lacks the precision, or a file cannot be loaded.
+        DeviceError: the precision does not run on the devices, or a device cannot be used or has no room.
     """
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: TranslatorOptions) -> None:
@@ -59,9 +64,14 @@ class Translator:
         self._scorer: Scorer | None = None
         self._loading = threading.Lock()
         self._closed = False
-        self.lanes = Lanes(bundle, self.precision, options.engine.slots)
-        self.engine = Engine(self.lanes.make, options.engine, first=self.lanes.usual)
-        self.engine.start(self.lanes.open_all() if options.eager else ())
+        self.devices = options.engine.devices
+        self._places = self._open_places()
+        try:
+            self.lanes = Lanes(bundle, self.precision, options.engine.slots, self._places.all if self.precision == FP16 else ())
+            self.engine = self._start()
+        except BaseException:
+            self._places.close()
+            raise
         self.weight_bytes = bundle.weight_bytes(self.precision)
 
     def prepare(
@@ -213,7 +223,12 @@ class Translator:
     def rows(self) -> int:
         """That are decoded at a time."""
         engine = self._options.engine
-        return engine.workers * engine.slots
+        return engine.threads * engine.slots
+
+    @property
+    def reserved(self) -> Mapping[Device, int]:
+        """Bytes of each GPU's memory."""
+        return self._places.reserved
 
     @property
     def scorer(self) -> Scorer:
@@ -256,27 +271,57 @@ class Translator:
         """For the log."""
         pair = f"{describe_side(self.manifest.source_languages)} to {describe_side(self.manifest.target_languages)}"
         engine = self._options.engine
+        where = ", ".join(map(str, self.devices)) if engine.on_gpus else "CPU"
         return (
-            f"{pair}, CPU, {self.precision}, threads: {engine.workers}, rows of each: {engine.slots}, "
+            f"{pair}, {where}, {self.precision}, threads: {engine.threads}, rows of each: {engine.slots}, "
             f"weights of {self.weight_bytes / 1e6:,.0f} MB, caches of up to {self.engine.bytes / 1e6:,.0f} MB"
         )
 
     def close(self, drain: bool = True) -> None:
-        """Stop the engines."""
+        """Stop the engines, and give back what they had of the devices."""
         self.engine.close(drain)
         with self._loading:
             self._closed = True
             if self._scorer is not None:
                 self._scorer.engine.close(drain)
+            self.lanes.close()
+            self._places.close()
+
+    def _start(self) -> Engine:
+        options = self._options
+        engine = Engine(self.lanes.make, with_gpu_limits(options.engine), first=self.lanes.usual)
+        try:
+            engine.start(self.lanes.open_all() if options.eager else ())
+        except BaseException:
+            engine.close(drain=False)
+            self.lanes.close()
+            raise
+        return engine
+
+    def _open_places(self) -> Places:
+        engine = self._options.engine
+        foreign = [device for device in self.devices if device.kind not in runs_on(self.precision)]
+        if foreign:
+            raise DeviceError(f"precision {self.precision} runs on the CPU only, not on {', '.join(map(str, foreign))}")
+        plan: Mapping[str, int] = {}
+        if engine.on_gpus:
+            plan = memory_plan(self._bundle, self.precision, engine.slots, self.codec.vocabulary)
+        return Places(self.devices, engine.budgets, f"model {self.name} version {self.version}", plan)
 
     def _load_scorer(self) -> Scorer:
         graphs = self.manifest.precisions[self.precision]
         if not graphs.score:
             raise UnsupportedError(f"the bundle of model {self.name!r} cannot score translations; export the checkpoint again")
-        session = Session(self._bundle.path(graphs.score), saturation_free=graphs.saturation_free)
         engine = self._options.engine
         limits = with_queue(BatchLimits(), engine.limits)
-        return Scorer(session, self.codec, self.manifest.tokens, engine.workers, limits)
+        return Scorer(self._score_sessions(), self.codec, self.manifest.tokens, engine.threads, limits)
+
+    def _score_sessions(self) -> Session | SessionPool:
+        graphs = self.manifest.precisions[self.precision]
+        path = self._bundle.path(graphs.score)
+        if not self._options.engine.on_gpus:  # any number of threads run one session
+            return Session(path, saturation_free=graphs.saturation_free)
+        return SessionPool([Session(path, place=self._places.open(device)) for device in self.devices])
 
 
 class _Messenger(Listener):

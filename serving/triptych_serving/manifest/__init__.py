@@ -9,6 +9,7 @@ family                the architecture's name, such as "triptych-transformer", "
 precisions            name -> the graphs' file names, {graph} (translation: {encoder, step, search, score} and, with a
                       shortlist, four more: see TranslationGraphs); `saturation_free` (optional): the integer weights have
                       7 bits, their products fit the fast kernels of every processor
+                      "fp16" has graphs for CUDA, see triptych_export: other inputs, other shapes of memory
 default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
 provenance, metrics, parity    for people and tools; not needed to serve
@@ -20,6 +21,7 @@ from triptych_serving.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Gra
 from triptych_serving.manifest.frames import BARE, Frames, Framing, SourceFrame, TargetFrame
 from triptych_serving.manifest.generation import Generation
 from triptych_serving.manifest.image import IMAGE_CLASSIFICATION, ImageManifest
+from triptych_serving.manifest.precision import FP16, runs_on
 from triptych_serving.manifest.reader import TASKS, read_manifest
 from triptych_serving.manifest.text import (
     FILL_MASK,
@@ -46,6 +48,7 @@ __all__ = [
     "FILE_NAME",
     "FILL_MASK",
     "FORMAT",
+    "FP16",
     "IMAGE_CLASSIFICATION",
     "OLDEST_FORMAT",
     "QUESTION_ANSWERING",
@@ -74,4 +77,5 @@ __all__ = [
     "TranslationGraphs",
     "TranslationManifest",
     "read_manifest",
+    "runs_on",
 ]

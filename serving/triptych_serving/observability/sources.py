@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from triptych_serving.answercache import CacheCounters
 
 if TYPE_CHECKING:
+    from triptych_serving.device import Device
+    from triptych_serving.memory.budget import Budget
     from triptych_serving.model import Model
     from triptych_serving.registry import Registry
 
@@ -21,6 +23,7 @@ class Sources:
     ready: Callable[[], bool]  # whether the server takes requests
     methods: Iterable[str] = ()  # full names, "package.Service/Method", that metrics show from the start
     cache: CacheCounters = field(default_factory=CacheCounters)  # of answers
+    budgets: Callable[[], Mapping[Device, Budget]] = dict  # memory of the GPUs
 
     def models(self) -> list[Model]:
         """Those that can serve."""

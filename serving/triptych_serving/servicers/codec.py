@@ -150,6 +150,7 @@ def model_to(loaded: Loaded) -> model_pb2.Model:
     message.task = manifest.task
     message.precision = model.precision
     message.available_precisions.extend(manifest.precisions)
+    message.devices.extend(map(str, model.devices))
     message.labels.extend(model.labels)
     message.services.extend(services_of(model.capabilities))
     if isinstance(manifest, TranslationManifest):

@@ -43,6 +43,10 @@ class StubLane:
         self._gate = gate
 
     @property
+    def news(self) -> Sequence[Job]:
+        return self.jobs
+
+    @property
     def free(self) -> int:
         return self.slots - len(self.jobs)
 

@@ -1,7 +1,9 @@
 """The engine: threads, failures, cancellation, shutdown."""
 
+import gc
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 import pytest
 
 from triptych_serving.bundle import Bundle
-from triptych_serving.engine import Engine, EngineOptions
+from triptych_serving.device import Device
+from triptych_serving.engine import Engine, EngineOptions, with_gpu_limits
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
 from triptych_serving.row import Finish, Row
-from triptych_serving.scheduler import Kind
+from triptych_serving.scheduler import Kind, SchedulerLimits
 from triptych_serving.search import Search
 from triptych_serving.text import TextCodec
 from triptych_serving.translator import Translator, TranslatorOptions
@@ -27,7 +30,7 @@ ENDLESS = 1_000_000  # tokens
 
 @contextmanager
 def engine_with(make_lane: Callable[[], Any], workers: int = 1, clock: Callable[[], float] | None = None) -> Iterator[Engine]:
-    engine = Engine(lambda kind: make_lane(), EngineOptions(workers), **({"clock": clock} if clock else {}))
+    engine = Engine(lambda kind, worker: make_lane(), EngineOptions(workers), **({"clock": clock} if clock else {}))
     engine.start()
     try:
         yield engine
@@ -316,7 +319,7 @@ def test_a_stream_that_is_left_gives_up_its_slot(bundle: Bundle) -> None:
 def test_a_lane_that_cannot_be_made_fails_its_rows_and_no_others() -> None:
     lanes = {Kind.GREEDY: StubLane()}
 
-    def make(kind: Kind) -> Any:
+    def make(kind: Kind, worker: int) -> Any:
         if kind not in lanes:
             raise MemoryError("no room")
         return lanes[kind]
@@ -335,3 +338,116 @@ def test_a_lane_that_cannot_be_made_fails_its_rows_and_no_others() -> None:
         assert engine.load() == (0, 0)
     finally:
         engine.close(drain=False)
+
+
+def test_lanes_are_made_and_warmed_up_in_the_threads_of_their_workers() -> None:
+    made: dict[int, set[int]] = {}
+
+    class Warm(StubLane):
+        def __init__(self, worker: int) -> None:
+            super().__init__()
+            made[worker] = {threading.get_ident()}
+            self._worker = worker
+
+        def warm_up(self) -> None:
+            made[self._worker].add(threading.get_ident())
+
+    engine = Engine(lambda kind, worker: Warm(worker), EngineOptions(workers=3))
+    engine.start()
+    engine.close()
+    assert sorted(made) == [0, 1, 2]
+    assert all(len(threads) == 1 for threads in made.values())
+    assert len(set.union(*made.values()) - {threading.get_ident()}) == 3
+
+
+def test_an_engine_of_which_one_worker_cannot_make_its_lane_does_not_start() -> None:
+    before = threading.active_count()
+
+    def make(kind: Kind, worker: int) -> StubLane:
+        if worker == 1:
+            raise MemoryError("no room on the second device")
+        return StubLane()
+
+    engine = Engine(make, EngineOptions(workers=2))
+    with pytest.raises(MemoryError, match="no room on the second device"):
+        engine.start()
+    assert threading.active_count() == before
+    with pytest.raises(UnavailableError):
+        engine.submit(make_call())
+
+
+def test_nothing_of_a_lane_that_fails_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though somebody keeps the error, or what it came of, and nobody collects garbage."""
+    alive: weakref.WeakSet[StubLane] = weakref.WeakSet()
+
+    class Failing(StubLane):
+        def __init__(self) -> None:
+            super().__init__()
+            alive.add(self)
+
+        def warm_up(self) -> None:
+            try:
+                self.step_without_kernels()
+            except MemoryError as error:
+                raise EngineError("cannot step") from error
+
+        def step_without_kernels(self) -> None:
+            raise MemoryError("no room")
+
+    def make(kind: Kind, worker: int) -> StubLane:
+        return StubLane() if kind is Kind.GREEDY else Failing()
+
+    searched = make_call()
+    searched.rows[0].search = Search(beam_size=2)
+    gc.disable()
+    try:
+        with pytest.raises(EngineError, match="cannot step") as kept:
+            Engine(lambda kind, worker: Failing(), EngineOptions(workers=2)).start()
+        assert isinstance(kept.value.__cause__, MemoryError)
+        assert not alive
+        engine = Engine(make, EngineOptions())
+        engine.start()
+        engine.submit(searched)
+        searched.wait()
+        engine.close()
+        assert isinstance(searched.error, EngineError)
+        assert not alive
+    finally:
+        gc.enable()
+
+
+def test_a_gpu_steps_with_its_own_limits_where_none_are_chosen() -> None:
+    gpus = (Device("cuda"),)
+    usual = with_gpu_limits(EngineOptions(devices=gpus)).limits
+    assert (usual.prefill_tokens, usual.refill_rows) == (4_096, 64)
+    for chosen in (SchedulerLimits(prefill_tokens=512, refill_rows=8), SchedulerLimits(prefill_tokens=7, refill_rows=9)):
+        assert with_gpu_limits(EngineOptions(limits=chosen, devices=gpus)).limits == chosen
+    assert with_gpu_limits(EngineOptions()) == EngineOptions()
+
+
+def test_a_gpu_has_one_worker() -> None:
+    gpus = Device("cuda", 0), Device("cuda", 1)
+    assert EngineOptions(workers=7, devices=gpus).threads == 2
+    assert EngineOptions(workers=7).threads == 7
+
+
+def test_a_row_that_has_said_nothing_yet_has_no_first_token() -> None:
+    """A lane whose steps are heard of later."""
+
+    class Late(StubLane):
+        @property
+        def news(self) -> list[Any]:
+            return self.jobs if self.steps > 2 else []
+
+    gate = Gate()
+    lane = Late(gate=gate)
+    call = make_call(max_tokens=9, streams=True)
+    with engine_with(factory(lane)) as engine:
+        engine.submit(call)
+        gate.allow(2)
+        eventually(lambda: lane.steps == 2)
+        assert call.rows[0].first_token == 0
+        gate.open()
+        call.wait()
+    assert call.rows[0].first_token > 0
+    assert call.listener.tokens == [3, 4, 5, 6, 7, 8, 9]

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from triptych_serving.bundle import open_bundle
 from triptych_serving.errors import BundleError
-from triptych_serving.externaldata import external_files
+from triptych_serving.externaldata import external_bytes, external_files
 from triptych_serving.session import Session
 
 from ...fixtures.encoders import sign, write_text_bundle
@@ -217,3 +217,16 @@ def test_names_in_the_manifest_stay_in_the_folder(bundle: Path, name: str) -> No
     digest = '{"sha256": "0", "bytes": 16}'
     path.write_text(path.read_text().replace('"files": {', f'"files": {{"{name}": {digest}, ', 1))
     assert "is not a plain file name" in (faults := faults_of(bundle)) or "not a plain file" in faults
+
+
+@pytest.mark.parametrize("place", sorted(hidden_everywhere("w.bin")))
+def test_weights_outside_the_graph_are_counted(tmp_path: Path, place: str) -> None:
+    tensors = 2 if place == "branch" else 1
+    assert external_bytes(save(hidden_everywhere("w.bin")[place], tmp_path / "graph.onnx")) == tensors * VALUES.nbytes
+
+
+def test_a_length_that_is_no_number_is_named(tmp_path: Path) -> None:
+    tensor = outside("w.bin")
+    tensor.external_data[2].value = "long"
+    with pytest.raises(BundleError, match=r"graph\.onnx: not a graph: .*long"):
+        external_bytes(save(model_of(graph_with(tensor)), tmp_path / "graph.onnx"))

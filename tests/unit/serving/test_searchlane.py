@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_serving.bundle import open_bundle
+from triptych_serving.caches import HostCaches
 from triptych_serving.lanes import SEARCH_SLOTS, Lanes
 from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.scheduler import Job, Kind
@@ -143,8 +144,10 @@ def test_the_model_knows_its_sentences_by_beams(codec: TextCodec) -> None:
 
 def test_garbage_in_unused_memory_is_never_read(codec: TextCodec) -> None:
     lane = new_lane()
-    lane._slots.cache.fill(np.nan)
-    lane._slots.memory.fill(np.nan)
+    caches = lane._slots.caches
+    assert isinstance(caches, HostCaches)
+    caches.cache.fill(np.nan)
+    caches.memory.fill(np.nan)
     jobs = [job(source, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
     run(lane, *jobs)
     assert codec.decode([job.row.tokens for job in jobs]) == TARGETS[:3]

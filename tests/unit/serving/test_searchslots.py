@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from triptych_serving.bundle import Bundle
+from triptych_serving.caches import HostCaches
 from triptych_serving.columns import Columns, Projection
 from triptych_serving.constraints import BAN, ban
 from triptych_serving.manifest import Limits, TranslationManifest
@@ -23,9 +24,6 @@ class Recording:
 
     def __init__(self) -> None:
         self.inputs: Mapping[str, Array] = {}
-
-    def output_width(self, name: str) -> int:
-        return VOCABULARY
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> "Recording":
         self.inputs = inputs
@@ -45,7 +43,8 @@ def make(bundle: Bundle, step: Recording, columns: Columns | None = None) -> Sea
     manifest = bundle.manifest_of(TranslationManifest)
     generation = replace(manifest.generation, suppressed_tokens=((0,), (5,), (9,), (3, 4)))
     manifest = replace(manifest, decoder=SHAPE, limits=Limits(8, 8), generation=generation)
-    slots = SearchSlots(TableEncoder(), step, manifest, 3, columns)  # type: ignore[arg-type]
+    caches = HostCaches(TableEncoder(), step, manifest, 3)  # type: ignore[arg-type]
+    slots = SearchSlots(caches, manifest, VOCABULARY, columns)
     slots.encode([[7, END], [8, END]])
     return slots
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych_serving.caches import HostCaches
 from triptych_serving.manifest import DecoderShape, Limits, TranslationManifest
 from triptych_serving.searchslots import SearchSlots
 from triptych_serving.session import Array
@@ -45,10 +46,6 @@ class TableStep:
     def __init__(self) -> None:
         self.edits = 0  # of the last run, for each row
 
-    def output_width(self, name: str) -> int:
-        assert name == "log_probabilities"
-        return VOCABULARY
-
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> "TableRun":
         return TableRun(self, inputs, outputs)
 
@@ -72,13 +69,16 @@ class TableRun:
             outputs["top_tokens"][row], outputs["top_log_probabilities"][row] = best, scores[best]
             outputs["log_probabilities"][row] = scores
             outputs["forced_log_probabilities"][row] = scores[inputs["forced"][row]]
-            outputs["attention"][row] = 0
+            outputs["attention"][row] = np.arange(outputs["attention"].shape[1]) == sum(_ids(cache[: position + 1])) % len(
+                source
+            )
 
 
 def make_slots(manifest: TranslationManifest, step: TableStep, count: int) -> SearchSlots:
     """Slots over the tables; `manifest` says special tokens and generation."""
     manifest = replace(manifest, decoder=SHAPE, limits=Limits(LIMIT, LIMIT))
-    return SearchSlots(TableEncoder(), step, manifest, count)  # type: ignore[arg-type]
+    caches = HostCaches(TableEncoder(), step, manifest, count)  # type: ignore[arg-type]
+    return SearchSlots(caches, manifest, VOCABULARY)
 
 
 def _edit(logits: Floats, tokens: NDArray[Any], factors: NDArray[Any], offsets: NDArray[Any]) -> Floats:

@@ -62,6 +62,7 @@ def _dims(output: Output) -> tuple[int, ...]:
 def _parameters(model: Model) -> dict[str, str]:
     names, manifest = names_of(model), model.manifest
     parameters = {"task": names[0], "tasks": ",".join(names), "precision": model.precision, "family": manifest.family}
+    parameters["devices"] = ",".join(map(str, model.devices))
     for name in names:
         kinds = TASKS[name].parameters
         parameters[f"parameters.{name}"] = "; ".join(f"{option}: {kind.text}" for option, kind in kinds.items())

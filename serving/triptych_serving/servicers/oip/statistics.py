@@ -5,6 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from triptych.inference import open_inference_pb2 as pb
+from triptych_serving.device import CPU
 from triptych_serving.model import Model
 from triptych_serving.servicers.rpc import Rpc, Use
 
@@ -87,7 +88,7 @@ class Statistics:
             inference_count=tally.inferences,
             execution_count=sum(engine.steps.seconds.count for engine in model.engines),
             inference_stats=pb.InferStatistics(**{name: one.message() for name, one in tally.durations.items()}),
-            memory_usage=[_memory(model)],
+            memory_usage=_memory(model),
         )
 
 
@@ -97,6 +98,8 @@ def _seconds(use: Use) -> float:
     return max((end for _, end in stages), default=0.0) - min((start for start, _ in stages), default=0.0)
 
 
-def _memory(model: Model) -> pb.MemoryUsage:
+def _memory(model: Model) -> list[pb.MemoryUsage]:
     """Weights and caches."""
-    return pb.MemoryUsage(type="CPU", byte_size=model.weight_bytes + sum(engine.bytes for engine in model.engines))
+    if CPU in model.devices:
+        return [pb.MemoryUsage(type="CPU", byte_size=model.weight_bytes + sum(engine.bytes for engine in model.engines))]
+    return [pb.MemoryUsage(type="GPU", id=gpu.index, byte_size=size) for gpu, size in model.reserved.items()]

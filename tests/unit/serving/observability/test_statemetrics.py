@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from triptych_client.version import __version__
 from triptych_serving.answercache import CacheCounters
+from triptych_serving.device import CPU, Device
+from triptych_serving.memory.budget import Budget
 from triptych_serving.observability.sources import Sources
 from triptych_serving.observability.statemetrics import StateCollector
 from triptych_serving.registry import Loaded, Registry, State
@@ -26,6 +28,8 @@ class StubModel:
     precision: str = "int8"
     weight_bytes: int = 77
     manifest: Task = field(default_factory=Task)
+    devices: tuple[Device, ...] = (CPU,)
+    reserved: dict[Device, int] = field(default_factory=dict)
 
 
 TOY = {"model": "toy", "version": "1"}
@@ -54,10 +58,35 @@ def test_whether_a_version_serves(state: State, value: float | None) -> None:
 
 def test_what_a_model_is() -> None:
     registry = registry_of()
-    about = {**TOY, "task": "translation", "precision": "int8"}
+    about = {**TOY, "task": "translation", "precision": "int8", "device": "cpu"}
     assert registry.get_sample_value("triptych_model_info", about) == 1
     assert registry.get_sample_value("triptych_model_weights_bytes", TOY) == 77
     assert registry_of(State.FAILED).get_sample_value("triptych_model_weights_bytes", TOY) is None
+
+
+def test_memory_of_gpus() -> None:
+    first, second = Device("cuda"), Device("cuda", 1)
+    model = StubModel(precision="fp16", devices=(first, second), reserved={first: 30, second: 40})
+    budgets = {first: Budget(first, 100), second: Budget(second, 200), CPU: Budget(CPU)}
+    budgets[first].reserve("model toy version 1", {"weights": 10, "caches": 20})
+    registry = CollectorRegistry()
+    loaded = Loaded(Entry("toy", 1, Path("toy/1")), State.READY, model)
+    registry.register(StateCollector(Sources(lambda: Registry([loaded]), lambda: True, budgets=lambda: budgets)))
+    about = {**TOY, "task": "translation", "precision": "fp16", "device": "cuda:0,cuda:1"}
+    assert registry.get_sample_value("triptych_model_info", about) == 1
+    for device, limit, reserved, own in (("cuda:0", 100, 30, 30), ("cuda:1", 200, 0, 40)):
+        assert registry.get_sample_value("triptych_gpu_memory_limit_bytes", {"device": device}) == limit
+        assert registry.get_sample_value("triptych_gpu_memory_reserved_bytes", {"device": device}) == reserved
+        assert registry.get_sample_value("triptych_model_gpu_memory_bytes", {**TOY, "device": device}) == own
+    for name in ("limit", "reserved"):
+        assert registry.get_sample_value(f"triptych_gpu_memory_{name}_bytes", {"device": "cpu"}) is None
+
+
+def test_without_gpus_nothing_is_said_of_them() -> None:
+    registry = registry_of()
+    samples = [sample.name for family in registry.collect() for sample in family.samples]
+    assert samples
+    assert not [name for name in samples if "gpu" in name]
 
 
 def test_what_the_server_is() -> None:

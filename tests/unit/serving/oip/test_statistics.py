@@ -1,9 +1,12 @@
 """What is counted of uses."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from triptych_serving.device import CPU, Device
 from triptych_serving.servicers.oip.statistics import Statistics
 from triptych_serving.servicers.rpc import Use
 from triptych_serving.tally import Steps
@@ -22,6 +25,8 @@ class StubEngine:
 class StubModel:
     name, version, weight_bytes = "toy", 1, 500
     engines = (StubEngine(), StubEngine())
+    devices: tuple[Device, ...] = (CPU,)
+    reserved: Mapping[Device, int] = MappingProxyType({})
 
 
 def use(**members: Any) -> Use:
@@ -44,7 +49,16 @@ def test_a_model_that_did_nothing() -> None:
     message = counted(Statistics())
     assert (message.name, message.version, message.inference_count, message.last_inference) == ("toy", "1", 0, 0)
     assert message.inference_stats.success.count == 0
-    assert message.memory_usage[0].byte_size == 2_500
+    [memory] = message.memory_usage
+    assert (memory.type, memory.byte_size) == ("CPU", 2_500)
+
+
+def test_memory_of_gpus_is_what_is_reserved_there() -> None:
+    model: Any = StubModel()
+    model.devices = Device("cuda"), Device("cuda", 1)
+    model.reserved = dict.fromkeys(model.devices, 7_000)
+    usage = Statistics().message(model).memory_usage
+    assert [(memory.type, memory.id, memory.byte_size) for memory in usage] == [("GPU", 0, 7_000), ("GPU", 1, 7_000)]
 
 
 def test_stages_are_the_protocols() -> None:

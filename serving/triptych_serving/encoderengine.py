@@ -1,0 +1,90 @@
+"""The engine of a model of the text or image family: over sessions of the CPU, or over a graph bound to memory of devices."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from traceback import clear_frames
+
+from triptych_serving.batching import BatchLimits
+from triptych_serving.bundle import Bundle
+from triptych_serving.device import CPU, Device
+from triptych_serving.devicegraph import GraphPlan
+from triptych_serving.encoder import EncoderOptions, describe_devices, describe_runs
+from triptych_serving.errors import BundleError
+from triptych_serving.fleet import Fleet
+from triptych_serving.manifest import FP16
+from triptych_serving.manifest.base import Graph
+from triptych_serving.oneshot import OneShotEngine, OneShotOptions, Runner
+from triptych_serving.processor import usable_cpus
+from triptych_serving.session import Session
+from triptych_serving.station import Station, Ware, open_station
+
+
+@dataclass(frozen=True)
+class EncoderGraph:
+    """A graph that runs once, and what runs it."""
+
+    what: str  # whose it is, for errors: `model NAME version 1`
+    bundle: Bundle
+    precision: str
+    graph: Graph
+    width: int  # numbers of a hidden state, or more
+    runner: Callable[[Session], Runner]
+    plan: Callable[[BatchLimits, Session], GraphPlan]
+    device_runner: Callable[[Fleet], Runner]
+
+
+@dataclass(frozen=True)
+class EncoderEngine:
+    """An engine at work, and what it holds."""
+
+    engine: OneShotEngine
+    station: Station | None
+    takes: str  # of the machine, for the log
+
+    @property
+    def reserved(self) -> dict[Device, int]:
+        """Bytes on each GPU."""
+        return self.station.reserved if self.station else {}
+
+    def close(self, drain: bool) -> None:
+        """Stop the engine, then free what it holds. Idempotent."""
+        self.engine.close(drain)
+        if self.station:
+            self.station.close()
+
+
+def start_encoder(graph: EncoderGraph, options: EncoderOptions) -> EncoderEngine:
+    """Load, warm up, start. Graphs of precision fp16 are bound to memory of the devices, which may be the CPU's.
+
+    Raises:
+        BundleError: the graph cannot be loaded, or not there.
+        DeviceError: a device cannot be used, or has no room.
+        EngineError: a device failed.
+    """
+    size = graph.bundle.weight_bytes(graph.precision)
+    path = graph.bundle.path(graph.graph.graph)
+    threads, engine = options.engine(size, usable_cpus())
+    if graph.precision == FP16:
+        engine = options.device_engine()
+        ware = Ware(graph.what, path, size, graph.width, threads, partial(graph.plan, engine.limits))
+        station = open_station(ware, options.devices, options.budgets, engine.threads)
+        takes = describe_devices(graph.precision, options.devices, size)
+        return EncoderEngine(_start(graph.device_runner(station.fleet), engine, station), station, takes)
+    if CPU not in options.devices:
+        raise BundleError(graph.bundle.folder, [f"precision {graph.precision} runs on the CPU only"])
+    session = Session(path, threads, graph.graph.saturation_free)
+    takes = describe_runs(graph.precision, threads, engine.runs, size)
+    return EncoderEngine(_start(graph.runner(session), engine, None), None, takes)
+
+
+def _start(runner: Runner, options: OneShotOptions, station: Station | None) -> OneShotEngine:
+    engine = OneShotEngine(runner, options)
+    try:
+        engine.start()
+    except BaseException as error:
+        if station:
+            clear_frames(error.__traceback__)  # no session must outlive its stream
+            station.close()
+        raise
+    return engine

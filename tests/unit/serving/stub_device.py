@@ -1,0 +1,112 @@
+"""A graph and a device without a runtime: rows are doubled, and the device is done when it is told to be."""
+
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.batching import BatchLimits
+from triptych_serving.buckets import Bucket, ImageBuckets
+from triptych_serving.devicegraph import GraphPlan
+from triptych_serving.errors import EngineError
+from triptych_serving.layout import Array, Layout, Part
+from triptych_serving.memory import Box, DeviceArray, HostMemory, host_view
+from triptych_serving.shapes import Shapes
+
+from .calls import PATIENCE_SECONDS
+
+POISON = 66  # an input that the runtime fails over
+LIMITS = BatchLimits(batch_tokens=32, batch_rows=32)
+
+
+class StubBinding:
+    """Of one bucket; a run writes what is bound to the output."""
+
+    def __init__(self, session: "StubSession", inputs: Mapping[str, DeviceArray], outputs: Mapping[str, DeviceArray]) -> None:
+        self._session = session
+        self._inputs, self._outputs = inputs, outputs
+
+    def run(self, graph: int | None = None) -> None:
+        values = host_view(self._inputs["values"])
+        self._session.runs.append((len(values), graph, threading.current_thread()))
+        if self._session.fails or POISON in values:
+            raise EngineError("the runtime failed: poison")
+        host_view(self._outputs["doubled"])[...] = 2 * values
+
+
+class StubSession:
+    """`values` uint8 [rows, 3] -> `doubled` uint8 [rows, 3]."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[int, int | None, threading.Thread]] = []  # rows, number of the captured run, thread
+        self.bound: list[int] = []  # rows
+        self.fails = False  # at every run
+
+    def bind(self, inputs: Mapping[str, DeviceArray], outputs: Mapping[str, DeviceArray]) -> StubBinding:
+        self.bound.append(len(host_view(inputs["values"])))
+        return StubBinding(self, inputs, outputs)
+
+
+class StubMark:
+    """Passed when its memory is."""
+
+    def __init__(self, memory: "StubMemory") -> None:
+        self._memory = memory
+
+    def wait(self) -> None:
+        assert self._memory.passes.wait(PATIENCE_SECONDS)
+
+    def done(self) -> bool:
+        return self._memory.passes.is_set()
+
+
+class StubMemory(HostMemory):
+    """Marks are passed while `passes` is set; counts what is asked of it."""
+
+    def __init__(self) -> None:
+        self.passes = threading.Event()
+        self.passes.set()
+        self.uploads: list[int] = []  # bytes
+        self.copies = 0
+        self.waits = 0
+        self.marks = 0
+        self.closed = 0
+        self.close_fails: Exception | None = None
+
+    def upload(self, host: NDArray[np.uint8], target: DeviceArray) -> None:
+        self.uploads.append(host.nbytes)
+        super().upload(host, target)
+
+    def copy(self, source: Box, target: Box) -> None:
+        self.copies += 1
+        super().copy(source, target)
+
+    def mark(self) -> StubMark:  # type: ignore[override]
+        self.marks += 1
+        return StubMark(self)
+
+    def wait(self) -> None:
+        self.waits += 1
+
+    def close(self) -> None:
+        self.closed += 1
+        if self.close_fails:
+            raise self.close_fails
+
+
+def stub_shapes(bucket: Bucket) -> Shapes:
+    """Rows of three numbers."""
+    inputs, outputs = (Layout({name: Part.of((bucket.rows, 3), np.uint8)}) for name in ("values", "doubled"))
+    return Shapes(inputs, outputs, outputs, {})
+
+
+def write_nines(inputs: Mapping[str, Array], bucket: Bucket) -> None:
+    """For runs that nobody asked for."""
+    assert inputs["values"].shape == (bucket.rows, 3)
+    inputs["values"][...] = 9
+
+
+def stub_plan(limits: BatchLimits = LIMITS) -> GraphPlan:
+    """Buckets of 1, 2, 3, 4, 6, ... rows."""
+    return GraphPlan(ImageBuckets(limits, 1, 1), stub_shapes, write_nines)
