@@ -8,7 +8,7 @@ from typing import Protocol, Self
 
 from triptych_cli.decoding import Decoding
 from triptych_cli.failure import needs
-from triptych_cli.options import asks_server
+from triptych_cli.options import AUTO, asks_server
 from triptych_cli.repository import embedded_repository
 
 LENGTH = "length"  # a finish reason
@@ -24,6 +24,8 @@ class Place:
     model: str = ""
     server: str = ""
     precision: str | None = None
+    device: str = AUTO
+    gpu_memory_limit: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from triptych_cli.connecting import connection_settings
 from triptych_cli.decoding import Decoding, take_decoding
 from triptych_cli.failure import needs, one_line
 from triptych_cli.main import INTERRUPTED
-from triptych_cli.options import asks_server
+from triptych_cli.options import AUTO, asks_server
 from triptych_client.settings import Settings
 
 BATCHES = {"multi-stream": 8, "offline": 64}
@@ -132,7 +132,13 @@ def _serve_flags(task: str, values: Mapping[str, Any]) -> list[str]:
 
     with one_line(ServingError):
         model = values["model"] or only_model(values["models"] or embedded_repository(), TASKS[task].capability)
-    named = (("--models", values["models"]), ("--model", model), ("--precision", values["precision"]))
+    named = (
+        ("--models", values["models"]),
+        ("--model", model),
+        ("--precision", values["precision"]),
+        ("--device", values["device"] if values["device"] != AUTO else ""),  # as the server has it by itself
+        ("--gpu-memory-limit", values["gpu_memory_limit"]),
+    )
     flags = [part for flag, value in named if value for part in (flag, str(value))]
     try:
         return [*flags, *shlex.split(values["serve_flags"])]

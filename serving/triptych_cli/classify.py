@@ -24,7 +24,7 @@ STDIN = "-"
 @options.models
 @options.model
 @options.server
-@options.precision
+@options.running
 @options.option("--top-k", type=click.IntRange(min=1), default=5, help="Labels of each photo.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(photos: tuple[str, ...], top_k: int, as_json: bool, **asked: str) -> None:

@@ -5,13 +5,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from triptych_cli.backend import EMBEDDED_CALL, FIELD, BackendError, Candidate, InputError, Request, Scored, Translated
+from triptych_cli.backend import EMBEDDED_CALL, FIELD, BackendError, Candidate, InputError, Place, Request, Scored, Translated
 from triptych_cli.decoding import AUTO, OFF
 from triptych_serving.assembling import Output, OutputHypothesis
 from triptych_serving.capability import capabilities_of
+from triptych_serving.engine import EngineOptions
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
 from triptych_serving.manifest import TRANSLATION, read_manifest
 from triptych_serving.options import DecodingOptions
+from triptych_serving.placement import Hardware
 from triptych_serving.registry import Registry, Wish, load_registry
 from triptych_serving.repository import Entry, newest_versions
 from triptych_serving.translator import Translator, TranslatorOptions
@@ -37,8 +39,7 @@ class EmbeddedBackend:
         request = self._request
         wish = Wish(request.model, "", request.source_language, request.target_language)
         with as_backend_errors():
-            options = TranslatorOptions(precision=request.precision)
-            self._registry: Registry = open_registry(self._repository, options, request.model, TRANSLATION)
+            self._registry: Registry = open_registry(self._repository, request, TRANSLATION)
             self._translator: Translator = self._registry.find(wish)
         return self
 
@@ -86,13 +87,22 @@ def _candidate(hypothesis: OutputHypothesis) -> Candidate:
     )
 
 
-def open_registry(repository: Path, options: TranslatorOptions, model: str, capability: str) -> Registry:
+def open_registry(repository: Path, place: Place, capability: str, engine: EngineOptions | None = None) -> Registry:
     """Load what a command needs, and no more where the repository leaves no choice.
+
+    Args:
+        repository: where models lie.
+        place: what the command line asks for.
+        capability: what the model must be able to do.
+        engine: of translation models; by default all CPUs work.
 
     Raises:
         BackendError: nothing could be loaded.
+        ServingError: the device cannot be had, or the repository cannot be read.
     """
-    registry = load_registry(repository, options, model or only_model(repository, capability))
+    options = TranslatorOptions(place.precision) if engine is None else TranslatorOptions(place.precision, engine)
+    hardware = Hardware.parse(place.device, place.gpu_memory_limit)
+    registry = load_registry(repository, options, place.model or only_model(repository, capability), hardware=hardware)
     faults = [loaded.fault for loaded in registry.models if loaded.fault]
     if faults and not registry.ready:
         raise BackendError("; ".join(faults))

@@ -18,7 +18,6 @@ from triptych_serving.results import (
     LabelledText,
     TextEmbedding,
 )
-from triptych_serving.translator import TranslatorOptions
 
 
 class EmbeddedEncoders:
@@ -31,10 +30,8 @@ class EmbeddedEncoders:
         self._wish = Wish(place.model)
 
     def __enter__(self) -> Self:
-        place = self._place
-        options = TranslatorOptions(precision=place.precision)
         with as_backend_errors():
-            self._registry: Registry = open_registry(self._repository, options, place.model, self._capability)
+            self._registry: Registry = open_registry(self._repository, self._place, self._capability)
         return self
 
     def __exit__(self, *details: object) -> None:

@@ -27,13 +27,19 @@ def command() -> None:
 @options.models
 @options.model
 @options.server
-@options.precision
+@options.running
 @language_options
 @decoding.beam_size
 @decoding.length_penalty
 @click.option("--lowercase", is_flag=True, help="Compare without regard to case, as part of the literature does.")
+@click.option(
+    "--literature",
+    type=click.Choice(["de", "en", "fr"]),
+    default=None,
+    help="BLEU too as papers on small sets report it, in lower case, normalised and tokenised by this language's rules.",
+)
 @as_json_option
-def translation(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked: Any) -> None:
+def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None, as_json: bool, **asked: Any) -> None:
     """Translate the source side of PAIRS (source<TAB>target files, or SOURCE::TARGET) and print sacreBLEU.
 
     Every source is translated in one piece, as the model was trained.
@@ -43,6 +49,7 @@ def translation(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked:
 
     from triptych_training.corpus import read_pairs
     from triptych_training.errors import TrainingError
+    from triptych_training.scores import literature_score
 
     with one_line(TrainingError, BackendError):
         examples = read_pairs(pairs)
@@ -54,17 +61,22 @@ def translation(pairs: tuple[str, ...], lowercase: bool, as_json: bool, **asked:
     scorer = BLEU(lowercase=lowercase)
     score = scorer.corpus_score(outputs, [[target for _, target in examples]]).score
     result = {"bleu": round(score, 2), "signature": str(scorer.get_signature()), "sentences": len(examples)}
+    other = literature_score(outputs, [target for _, target in examples], literature) if literature else None
+    if other is not None:
+        result |= {"literature": round(other.bleu, 2), "literature_signature": other.signature}
     if as_json:
         click.echo(json.dumps({**result, "seconds": round(seconds, 2)}))
     else:
         click.echo(f"BLEU {score:.2f}  ({len(examples):,} sentences in {seconds:.1f} s; {result['signature']})")
+        if other is not None:
+            click.echo(f"BLEU {other.bleu:.2f}  ({other.signature})")
 
 
 @command.command(name="fill-mask")
 @click.argument("texts", nargs=-1, required=True)
 @options.models
 @options.model
-@options.precision
+@options.running
 @options.option("--sequence-length", default=128, help="Tokens of a row, [CLS] and [SEP] included.")
 @as_json_option
 def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **asked: Any) -> None:
@@ -84,7 +96,7 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **ask
 @click.argument("folders", nargs=-1, required=True)
 @options.models
 @options.model
-@options.precision
+@options.running
 @click.option("--hold-out", default=0, show_default=True, help="Only these last of each class' files, in all; 0: every file.")
 @as_json_option
 def image_classification(folders: tuple[str, ...], hold_out: int, as_json: bool, **asked: Any) -> None:

@@ -14,7 +14,6 @@ from triptych_serving.registry import Registry, Wish
 from triptych_serving.row import Item
 from triptych_serving.textmodel import TextModel
 from triptych_serving.textrunner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
-from triptych_serving.translator import TranslatorOptions
 from triptych_serving.waiting import run_rows
 from triptych_training.documents import encode_documents, read_documents
 from triptych_training.masking import Masker
@@ -118,5 +117,4 @@ def image_accuracy(folders: Sequence[str], place: Place, held_out: int) -> dict[
 
 def _open(place: Place, capability: str) -> Registry:
     with as_backend_errors():
-        options = TranslatorOptions(precision=place.precision)
-        return open_registry(place.models or embedded_repository(), options, place.model, capability)
+        return open_registry(place.models or embedded_repository(), place, capability)

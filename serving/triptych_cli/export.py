@@ -16,9 +16,10 @@ from triptych_cli.failure import needs, one_line
 @click.option(
     "--precision",
     "precisions",
-    type=click.Choice(["fp32", "int8", "int8-shortlist", "int8-stable"]),
+    type=click.Choice(["fp32", "int8", "int8-shortlist", "int8-stable", "fp16"]),
     multiple=True,
-    help="What to ship; the first is the default. Repeatable.  [default: int8, fp32; with --shortlist, int8-shortlist too]",
+    help="What to ship; the first is the default, or the next one where it is fp16, which is for GPUs (CUDA). Repeatable.  "
+    "[default: int8, fp32; with --shortlist, int8-shortlist too]",
 )
 @click.option(
     "--shortlist",

@@ -27,6 +27,8 @@ VERBS = {
     "health": "Say whether a server serves: exit code 0 or 1.",
     "export": "Turn a trained checkpoint into a bundle.",
     "train": "Train a model.",
+    "distill": "Translate a corpus with a trained model, for a smaller one to learn from.",
+    "checkpoint": "Make trained checkpoints small, join and score them.",
     "evaluate": "Measure how good a model is.",
     "bench": "Measure how fast a server is.",
 }

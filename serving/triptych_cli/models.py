@@ -30,6 +30,7 @@ class Row:
     labels: int  # what it tells apart; 0 where it does not classify
     limits: str
     precisions: str  # the one that runs, or would, comes first
+    devices: str  # of a server: where it runs
     state: str
 
 
@@ -65,13 +66,13 @@ def _of_repository(root: Path) -> list[Row]:
         called, default = ", ".join(model.policy.labels_of(entry.version)), entry == model.default
         head = (entry.name, str(entry.version), called, default)
         if model.fault:
-            return Row(*head, "", "", 0, "", "", f"damaged: {model.fault}")
+            return Row(*head, "", "", 0, "", "", "", f"damaged: {model.fault}")
         try:
             manifest = open_bundle(entry.folder).manifest
         except BundleError as error:
-            return Row(*head, "", "", 0, "", "", f"damaged: {error}")
+            return Row(*head, "", "", 0, "", "", "", f"damaged: {error}")
         precisions = ", ".join(sorted(manifest.precisions, key=lambda name: name != manifest.default_precision))
-        return Row(*head, manifest.task, *_kind(manifest), precisions, "on disk")
+        return Row(*head, manifest.task, *_kind(manifest), precisions, "", "on disk")
 
     with one_line(BundleError):
         models = sorted(chosen_models(root).items())
@@ -106,7 +107,8 @@ def _of_server(server: str) -> list[Row]:
         state = model.state.value + (f": {model.state_message}" if model.state_message else "")
         limits, precisions = _tokens(model.max_source_tokens), ", ".join(filter(None, [model.precision, *rest]))
         head = (model.name, model.version, ", ".join(model.version_labels), model.default_version)
-        return Row(*head, model.task, pair, len(model.labels), limits, precisions, state)
+        devices = ", ".join(model.devices)
+        return Row(*head, model.task, pair, len(model.labels), limits, precisions, devices, state)
 
     with one_line(TriptychClientError), connect(server) as client:
         return [row(model) for model in client.models()]

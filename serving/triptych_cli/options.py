@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+AUTO = "auto"  # of --device
 CONNECTION = ("tls", "tls_ca", "tls_client_cert", "tls_client_key", "api_key_file", "allow_plaintext_keys")
 
 
@@ -48,7 +49,27 @@ model = option("--model", default="", help="The model's name.  [default: the one
 address = option(
     "--server", default="", metavar="HOST:PORT", help="Ask this server.  [default: run in this process]", show_default=False
 )
-precision = option("--precision", default=None, help="fp32 or int8.  [default: the bundle's own]", show_default=False)
+precision = option(
+    "--precision",
+    default=None,
+    help="fp32, int8, fp16, ...  [default: the bundle's own; on a GPU its fp16]",
+    show_default=False,
+)
+device = option(
+    "--device",
+    default=AUTO,
+    metavar="DEVICE,...",
+    help="cpu; cuda, cuda:1 or cuda:0,cuda:1; auto: GPUs for models that have graphs for them, the CPU for all others.",
+)
+gpu_memory_limit = option(
+    "--gpu-memory-limit",
+    default="",
+    metavar="SIZE",
+    help="Of each GPU, such as 20GiB, or a part of its memory such as 0.5.  [default: 0.9 of what is free at the start]",
+    show_default=False,
+)
+# How an engine in this process runs its model.
+running = several(precision, device, gpu_memory_limit)
 
 
 # Kept where `connecting` finds them: how a server is reached is no concern of the verbs that ask it.
@@ -102,10 +123,14 @@ def asks_server() -> bool:
     """
     context = click.get_current_context()
     given = [
-        name for name in ("server", "models", "precision") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        name
+        for name in ("server", "models", "precision", "device", "gpu_memory_limit")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     if "server" in given and len(given) > 1:
-        raise click.UsageError(f"--{given[1]} is for an engine in this process; with --server the server decides")
+        raise click.UsageError(
+            f"--{given[1].replace('_', '-')} is for an engine in this process; with --server the server decides"
+        )
     asks = bool(context.params["server"]) and given in ([], ["server"])
     unused = next((name for name in CONNECTION if context.get_parameter_source(name) is ParameterSource.COMMANDLINE), None)
     if unused and not asks:

@@ -32,7 +32,7 @@ Pair = tuple[str, str]
 @options.models
 @options.model
 @options.server
-@options.precision
+@options.running
 @language_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with every token's log-probability.")
 def command(source: str | None, target: str | None, file: Path | None, as_json: bool, **asked: Any) -> None:

@@ -14,9 +14,14 @@ from triptych_cli.flags import lifecycle, limits, models, observability, repeats
 @models.flags
 @options.option("--host", default="0.0.0.0", help="Address to listen on.")
 @options.option("--port", type=click.IntRange(0, 65_535), default=8001, help="0: any free one.")
-@options.precision
+@options.running
 @options.option("--workers", type=click.IntRange(min=1), default=None, help="Engine threads.  [default: usable CPUs]")
-@options.option("--slots", type=click.IntRange(1, 4096), default=32, help="Rows that a worker steps at once.")
+@options.option(
+    "--slots",
+    type=click.IntRange(1, 4096),
+    default=None,
+    help="Rows that a worker steps at once.  [default: 32 on the CPU, 256 on a GPU]",
+)
 @options.option(
     "--encoder-threads",
     type=click.IntRange(min=1),
@@ -39,8 +44,10 @@ def command(
     host: str,
     port: int,
     precision: str | None,
+    device: str,
+    gpu_memory_limit: str,
     workers: int | None,
-    slots: int,
+    slots: int | None,
     encoder_threads: int | None,
     encoder_runs: int | None,
     reflection: bool,
@@ -52,19 +59,23 @@ def command(
     from triptych_serving.engine import EngineOptions
     from triptych_serving.errors import ServingError
     from triptych_serving.observability.logs import configure_logs
+    from triptych_serving.placement import Hardware
     from triptych_serving.processor import usable_cpus
     from triptych_serving.server import ServerOptions, serve
     from triptych_serving.translator import TranslatorOptions
 
     observed = observability.read(values, host)
     configure_logs(observed)
+    with one_line(ServingError):
+        hardware = Hardware.parse(device, gpu_memory_limit, slots)
     settings = ServerOptions(
         repository=models.read(values),
         host=host,
         port=port,
         reflection=reflection,
-        translator=TranslatorOptions(precision, EngineOptions(workers or usable_cpus(), slots)),
+        translator=TranslatorOptions(precision, EngineOptions(workers or usable_cpus(), slots or EngineOptions.slots)),
         encoders=EncoderOptions(threads=encoder_threads, runs=encoder_runs),
+        hardware=hardware,
         limits=limits.read(values),
         lifecycle=lifecycle.read(values),
         repeats=repeats.read(values),

@@ -27,7 +27,7 @@ Show = Callable[[str, Result], Iterable[str]]
 def text_verb(function: Function) -> Function:
     """The arguments and options of such a verb; the command gets `texts`, `source` and what makes a Place."""
     for decorate in (
-        options.precision,
+        options.running,
         options.server,
         options.model,
         options.models,

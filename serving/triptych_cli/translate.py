@@ -25,7 +25,7 @@ from triptych_cli.writer import open_writer
 @options.models
 @options.model
 @options.server
-@options.precision
+@options.running
 @language_options
 @decoding_options
 @click.option("--stream", is_flag=True, help="Show text while it is decoded.")

@@ -39,7 +39,7 @@ EXISTING = click.Path(path_type=Path, exists=True)
 @options.models
 @options.model
 @options.server
-@options.precision
+@options.running
 @language_options
 @flags.selection
 @flags.reading

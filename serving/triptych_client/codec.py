@@ -123,4 +123,5 @@ def model_from(message: model_pb2.Model) -> Model:
         services=tuple(message.services),
         version_labels=tuple(message.version_labels),
         default_version=message.default_version,
+        devices=tuple(message.devices),
     )

@@ -195,3 +195,5 @@ class Model:
     """What the version is called: requests may name "stable" instead of its number."""
     default_version: bool = False
     """Whether requests that name no version get this one."""
+    devices: tuple[str, ...] = ()
+    """Where it runs: "cpu", or the GPUs, such as "cuda:0"; empty while it is not loaded, and of servers that do not say."""

@@ -7,10 +7,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from triptych_serving.device import CPU
+from triptych_serving.devices import AUTO
 from triptych_serving.encoder import EncoderOptions
 from triptych_serving.engine import EngineOptions
 from triptych_serving.manager import Control, RepositoryOptions
 from triptych_serving.observability.options import ObservabilityOptions
+from triptych_serving.placement import Hardware
 from triptych_serving.repeats import RepeatOptions
 from triptych_serving.security import SecurityOptions
 from triptych_serving.server import ServerOptions
@@ -30,9 +33,11 @@ class ReplicaOptions:
 
     models: str = ""  # repository, at the same place on every node; empty: the embedded models
     model: str = ""  # only this one
-    precision: str = ""  # empty: the bundles' own
+    precision: str = ""  # empty: the bundles' own; on a GPU their fp16
+    device: str = AUTO  # the GPUs that Ray gives a replica (`num_gpus`), else the CPU; or "cpu", or "cuda": no CPU instead
+    gpu_memory_limit: str = ""  # of each GPU, such as "20GiB" or "0.5": where a replica has a part of one
     workers: int = 0  # engine threads; 0: the CPUs that Ray gives a replica
-    slots: int = 32  # rows that a worker steps at once
+    slots: int = 0  # rows that a worker steps at once; 0: 32 on the CPU, 256 on a GPU
     poll_interval_secs: float = 0.0  # between two looks at the repository; 0: none after the start
     response_cache_bytes: int = 0  # of each replica
     otlp_endpoint: str = ""  # of an OpenTelemetry collector
@@ -42,9 +47,9 @@ class ReplicaOptions:
     def __post_init__(self) -> None:
         self.security.check_host(ANYWHERE)
         for name in ("workers", "slots", "poll_interval_secs", "response_cache_bytes"):
-            value, least = getattr(self, name), 1 if name == "slots" else 0
-            if not isinstance(value, int | float) or value < least:
-                raise ValueError(f"{name}: {value!r} is not a number of at least {least}")
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or value < 0:
+                raise ValueError(f"{name}: {value!r} is not a number of at least 0")
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> ReplicaOptions:
@@ -62,8 +67,12 @@ class ReplicaOptions:
             api_keys=Path(self.api_keys) if self.api_keys else None, allow_plaintext_keys=self.allow_plaintext_keys
         )
 
-    def server_options(self, cpus: float) -> ServerOptions:
-        """For a server that has so many CPUs."""
+    def server_options(self, cpus: float, gpus: float = 0.0) -> ServerOptions:
+        """For a server that has so many CPUs and GPUs, of which this process sees no others.
+
+        Raises:
+            DeviceError: the device cannot be had.
+        """
         polls = self.poll_interval_secs > 0
         repository = RepositoryOptions(
             root=Path(self.models) if self.models else _embedded(),
@@ -71,13 +80,15 @@ class ReplicaOptions:
             control=Control.POLL if polls else Control.NONE,
             poll_seconds=self.poll_interval_secs or RepositoryOptions.poll_seconds,
         )
-        engine = EngineOptions(self.workers or max(1, int(cpus)), self.slots)
+        engine = EngineOptions(self.workers or max(1, int(cpus)), self.slots or EngineOptions.slots)
+        device = str(CPU) if self.device == AUTO and not gpus else self.device
         return ServerOptions(
             repository=repository,
             host=ANYWHERE,
             reflection=False,  # Ray's proxy has it
             translator=TranslatorOptions(self.precision or None, engine),
             encoders=EncoderOptions(),
+            hardware=Hardware.parse(device, self.gpu_memory_limit, self.slots or None),
             repeats=RepeatOptions(cache_bytes=self.response_cache_bytes),
             security=self.security,
             observability=ObservabilityOptions(otlp_endpoint=self.otlp_endpoint),

@@ -26,7 +26,7 @@ class Replica:
     """
 
     async def __init__(self, options: ReplicaOptions) -> None:  # type: ignore[misc]  # Ray awaits it
-        self._server = PortlessServer(options.server_options(_assigned_cpus()))
+        self._server = PortlessServer(options.server_options(*_assigned()))
         await self._server.start()
 
     async def check_health(self) -> None:
@@ -65,11 +65,12 @@ class Replica:
         return await self._server.transport.handler(method.path, context.invocation_metadata())
 
 
-def _assigned_cpus() -> float:
+def _assigned() -> tuple[float, float]:
+    """CPUs and GPUs."""
     import ray  # noqa: PLC0415 only where there is a cluster
 
     resources: dict[str, float] = ray.get_runtime_context().get_assigned_resources()
-    return resources.get("CPU", 1.0)
+    return resources.get("CPU", 1.0), resources.get("GPU", 0.0)
 
 
 def _entrance(method: Method) -> Callable[..., Any]:

@@ -75,9 +75,10 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
 def test_models_of_a_server(server: ServerProcess) -> None:
     table = done(run("models", "--server", server.address)).splitlines()
     assert table[0].split() == [
-        *("name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "state")
+        *("name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "devices", "state")
     ]
-    assert table[1].split() == [*("toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "ready")]
+    row = ("toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "cpu", "ready")
+    assert table[1].split() == [*row]
 
 
 def test_models_of_a_server_as_json_with_the_broken_ones(tmp_path: Path) -> None:

@@ -44,6 +44,11 @@ IMAGE_STREAM = "triptych.v1.ImageClassificationService/ClassifyImageStream"
 TOY = {"model": "toy", "version": "1"}
 LABELS = {"method", "model", "version", "code", "le"}
 OF_PROMETHEUS = {"instance", "job"}  # labels that it adds
+OF_GPUS = {
+    "triptych_gpu_memory_limit_bytes": {"device"},
+    "triptych_gpu_memory_reserved_bytes": {"device"},
+    "triptych_model_gpu_memory_bytes": {"model", "version", "device"},
+}  # samples that there are with GPUs alone
 MANY = 3
 
 
@@ -252,7 +257,8 @@ def test_openmetrics_is_spoken(observed: Observed) -> None:
 
 @pytest.mark.parametrize("expressions", [dashboard_expressions, alert_expressions])
 def test_dashboard_and_alerts_ask_for_what_is_there(observed: Observed, expressions: Callable[[], Iterator[str]]) -> None:
-    labels: dict[str, set[str]] = {}
+    assert OF_GPUS.keys() <= {family.name for family in observed.after.families}
+    labels = {name: set(known) for name, known in OF_GPUS.items()}
     for name, pairs in observed.after.samples:
         labels.setdefault(name, set()).update(label for label, _ in pairs)
     asked = [(metric, expression) for expression in expressions() for metric in metrics_in(expression)]

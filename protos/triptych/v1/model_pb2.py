@@ -24,33 +24,33 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17triptych/v1/model.proto\x12\x0btriptych.v1\"\xeb\x02\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12&\n\x05state\x18\x04 \x01(\x0e\x32\x17.triptych.v1.ModelState\x12\x15\n\rstate_message\x18\x05 \x01(\t\x12\x11\n\tprecision\x18\x06 \x01(\t\x12\x1c\n\x14\x61vailable_precisions\x18\x07 \x03(\t\x12\x1d\n\x15source_language_codes\x18\x08 \x03(\t\x12\x1d\n\x15target_language_codes\x18\t \x03(\t\x12\x19\n\x11max_source_tokens\x18\n \x01(\r\x12\x19\n\x11max_target_tokens\x18\x0b \x01(\r\x12\x0e\n\x06labels\x18\x0c \x03(\t\x12\x10\n\x08services\x18\r \x03(\t\x12\x16\n\x0eversion_labels\x18\x0e \x03(\t\x12\x17\n\x0f\x64\x65\x66\x61ult_version\x18\x0f \x01(\x08\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.triptych.v1.Model\"0\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.triptych.v1.Model\"1\n\x10LoadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"Z\n\x11LoadModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.triptych.v1.Model\x12\"\n\x06models\x18\x02 \x03(\x0b\x32\x12.triptych.v1.Model\"3\n\x12UnloadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\x15\n\x13UnloadModelResponse*\xa6\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x15\n\x11MODEL_STATE_READY\x10\x02\x12\x19\n\x15MODEL_STATE_UNLOADING\x10\x03\x12\x16\n\x12MODEL_STATE_FAILED\x10\x04\x12\x18\n\x14MODEL_STATE_UNLOADED\x10\x05\x32\xc4\x02\n\x0cModelService\x12M\n\nListModels\x12\x1e.triptych.v1.ListModelsRequest\x1a\x1f.triptych.v1.ListModelsResponse\x12G\n\x08GetModel\x12\x1c.triptych.v1.GetModelRequest\x1a\x1d.triptych.v1.GetModelResponse\x12J\n\tLoadModel\x12\x1d.triptych.v1.LoadModelRequest\x1a\x1e.triptych.v1.LoadModelResponse\x12P\n\x0bUnloadModel\x12\x1f.triptych.v1.UnloadModelRequest\x1a .triptych.v1.UnloadModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17triptych/v1/model.proto\x12\x0btriptych.v1\"\xfc\x02\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12&\n\x05state\x18\x04 \x01(\x0e\x32\x17.triptych.v1.ModelState\x12\x15\n\rstate_message\x18\x05 \x01(\t\x12\x11\n\tprecision\x18\x06 \x01(\t\x12\x1c\n\x14\x61vailable_precisions\x18\x07 \x03(\t\x12\x1d\n\x15source_language_codes\x18\x08 \x03(\t\x12\x1d\n\x15target_language_codes\x18\t \x03(\t\x12\x19\n\x11max_source_tokens\x18\n \x01(\r\x12\x19\n\x11max_target_tokens\x18\x0b \x01(\r\x12\x0e\n\x06labels\x18\x0c \x03(\t\x12\x10\n\x08services\x18\r \x03(\t\x12\x16\n\x0eversion_labels\x18\x0e \x03(\t\x12\x17\n\x0f\x64\x65\x66\x61ult_version\x18\x0f \x01(\x08\x12\x0f\n\x07\x64\x65vices\x18\x10 \x03(\t\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.triptych.v1.Model\"0\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.triptych.v1.Model\"1\n\x10LoadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"Z\n\x11LoadModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.triptych.v1.Model\x12\"\n\x06models\x18\x02 \x03(\x0b\x32\x12.triptych.v1.Model\"3\n\x12UnloadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\x15\n\x13UnloadModelResponse*\xa6\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x15\n\x11MODEL_STATE_READY\x10\x02\x12\x19\n\x15MODEL_STATE_UNLOADING\x10\x03\x12\x16\n\x12MODEL_STATE_FAILED\x10\x04\x12\x18\n\x14MODEL_STATE_UNLOADED\x10\x05\x32\xc4\x02\n\x0cModelService\x12M\n\nListModels\x12\x1e.triptych.v1.ListModelsRequest\x1a\x1f.triptych.v1.ListModelsResponse\x12G\n\x08GetModel\x12\x1c.triptych.v1.GetModelRequest\x1a\x1d.triptych.v1.GetModelResponse\x12J\n\tLoadModel\x12\x1d.triptych.v1.LoadModelRequest\x1a\x1e.triptych.v1.LoadModelResponse\x12P\n\x0bUnloadModel\x12\x1f.triptych.v1.UnloadModelRequest\x1a .triptych.v1.UnloadModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'triptych.v1.model_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELSTATE']._serialized_start=810
-  _globals['_MODELSTATE']._serialized_end=976
+  _globals['_MODELSTATE']._serialized_start=827
+  _globals['_MODELSTATE']._serialized_end=993
   _globals['_MODEL']._serialized_start=41
-  _globals['_MODEL']._serialized_end=404
-  _globals['_LISTMODELSREQUEST']._serialized_start=406
-  _globals['_LISTMODELSREQUEST']._serialized_end=425
-  _globals['_LISTMODELSRESPONSE']._serialized_start=427
-  _globals['_LISTMODELSRESPONSE']._serialized_end=483
-  _globals['_GETMODELREQUEST']._serialized_start=485
-  _globals['_GETMODELREQUEST']._serialized_end=533
-  _globals['_GETMODELRESPONSE']._serialized_start=535
-  _globals['_GETMODELRESPONSE']._serialized_end=588
-  _globals['_LOADMODELREQUEST']._serialized_start=590
-  _globals['_LOADMODELREQUEST']._serialized_end=639
-  _globals['_LOADMODELRESPONSE']._serialized_start=641
-  _globals['_LOADMODELRESPONSE']._serialized_end=731
-  _globals['_UNLOADMODELREQUEST']._serialized_start=733
-  _globals['_UNLOADMODELREQUEST']._serialized_end=784
-  _globals['_UNLOADMODELRESPONSE']._serialized_start=786
-  _globals['_UNLOADMODELRESPONSE']._serialized_end=807
-  _globals['_MODELSERVICE']._serialized_start=979
-  _globals['_MODELSERVICE']._serialized_end=1303
+  _globals['_MODEL']._serialized_end=421
+  _globals['_LISTMODELSREQUEST']._serialized_start=423
+  _globals['_LISTMODELSREQUEST']._serialized_end=442
+  _globals['_LISTMODELSRESPONSE']._serialized_start=444
+  _globals['_LISTMODELSRESPONSE']._serialized_end=500
+  _globals['_GETMODELREQUEST']._serialized_start=502
+  _globals['_GETMODELREQUEST']._serialized_end=550
+  _globals['_GETMODELRESPONSE']._serialized_start=552
+  _globals['_GETMODELRESPONSE']._serialized_end=605
+  _globals['_LOADMODELREQUEST']._serialized_start=607
+  _globals['_LOADMODELREQUEST']._serialized_end=656
+  _globals['_LOADMODELRESPONSE']._serialized_start=658
+  _globals['_LOADMODELRESPONSE']._serialized_end=748
+  _globals['_UNLOADMODELREQUEST']._serialized_start=750
+  _globals['_UNLOADMODELREQUEST']._serialized_end=801
+  _globals['_UNLOADMODELRESPONSE']._serialized_start=803
+  _globals['_UNLOADMODELRESPONSE']._serialized_end=824
+  _globals['_MODELSERVICE']._serialized_start=996
+  _globals['_MODELSERVICE']._serialized_end=1320
 # @@protoc_insertion_point(module_scope)

@@ -65,6 +65,7 @@ class Model(_message.Message):
     SERVICES_FIELD_NUMBER: _builtins.int
     VERSION_LABELS_FIELD_NUMBER: _builtins.int
     DEFAULT_VERSION_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     task: _builtins.str
@@ -96,6 +97,10 @@ class Model(_message.Message):
     def version_labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the version is called: requests may name "stable" or "canary" instead of its number."""
 
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where it runs: "cpu", or the GPUs, such as "cuda:0". Empty while it is not loaded."""
+
     def __init__(
         self,
         *,
@@ -114,10 +119,11 @@ class Model(_message.Message):
         services: _abc.Iterable[_builtins.str] | None = ...,
         version_labels: _abc.Iterable[_builtins.str] | None = ...,
         default_version: _builtins.bool = ...,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_precisions", b"available_precisions", "default_version", b"default_version", "labels", b"labels", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "precision", b"precision", "services", b"services", "source_language_codes", b"source_language_codes", "state", b"state", "state_message", b"state_message", "target_language_codes", b"target_language_codes", "task", b"task", "version", b"version", "version_labels", b"version_labels"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_precisions", b"available_precisions", "default_version", b"default_version", "devices", b"devices", "labels", b"labels", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "precision", b"precision", "services", b"services", "source_language_codes", b"source_language_codes", "state", b"state", "state_message", b"state_message", "target_language_codes", b"target_language_codes", "task", b"task", "version", b"version", "version_labels", b"version_labels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,9 +28,10 @@ from triptych_serving.registry import Registry, Wish
 from triptych_serving.repository import Entry
 from triptych_serving.row import Call, Finish, Listener, Row
 from triptych_serving.scheduler import SchedulerLimits
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.translator import Translator
 
 WAITING_ROWS = 8  # for each that runs: they wait in the engine's queue while this thread reads and writes documents
+TOGETHER = 8  # asks in a call of the engine, whose threads have some work with every call
 ENOUGH_ROWS = 2  # for each that runs: with so many outcomes they are looked at, as a few at a time cost more
 TAIL = 4  # where fewer asks are left than that, one in so many is enough
 SWITCH_SECONDS = 0.0001  # an engine's thread waits no longer for this one between two steps
@@ -53,13 +54,12 @@ class EmbeddedTranslating:
 
     def __enter__(self) -> Self:
         request = self._request
-        options = TranslatorOptions(precision=request.precision, engine=self._engine)
         wish = Wish(request.model, "", request.source_language, request.target_language)
         with as_backend_errors():
-            self._registry: Registry = open_registry(self._repository, options, request.model, TRANSLATION)
+            self._registry: Registry = open_registry(self._repository, request, TRANSLATION, self._engine)
             self.translator = self._registry.find(wish)
             self._identity = identity_of(self._entry, self.translator.precision, self.translator.manifest, request)
-        self._asking = EngineAsking(self.translator, request, options.engine.workers * options.engine.slots)
+        self._asking = EngineAsking(self.translator, request, self.translator.rows)
         self._switch_seconds = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         return self
@@ -88,7 +88,7 @@ class EmbeddedTranslating:
 
 
 class EngineAsking:
-    """Each ask is a call of its own: it ends by itself, in the order of the queue, and its place is filled again at once.
+    """A few asks of about one length are a call: they end soon after each other, and their places are filled again at once.
 
     Any number may be submitted: the engine gets a window of them, the others wait here.
 
@@ -103,6 +103,7 @@ class EngineAsking:
         self._languages = request.source_language, request.target_language
         self._decoding = request.decoding
         self._waiting: deque[Ask] = deque()
+        self._suspects: set[Ask] = set()  # failed in company; alone they tell who it was
         self._busy = 0  # the engine has them, or has ended them since the last `take`
         self._ended: deque[_Asked] = deque()
         self._refused: list[Outcome] = []
@@ -124,11 +125,13 @@ class EngineAsking:
             if not self._is_enough:  # still: none has ended since
                 self._news.wait(patience_seconds)
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
-        self._busy -= len(ended)
+        self._busy -= sum(len(one.asks) for one in ended)
+        failed = [one for one in ended if one.call.error is not None]
+        self._separate([one for one in failed if len(one.asks) > 1])
         self._feed()
         outcomes, self._refused = self._refused, []
         outcomes += self._read([one for one in ended if one.call.error is None])
-        outcomes += [(one.ask, _refusal(one.call.error)) for one in ended if one.call.error is not None]
+        outcomes += [(one.asks[0], _refusal(one.call.error)) for one in failed if len(one.asks) == 1]
         self._left -= len(outcomes)
         return outcomes
 
@@ -143,9 +146,24 @@ class EngineAsking:
     def _submit(self, asks: list[Ask], aligned: bool) -> None:
         texts = self._prepare(asks, aligned)
         with as_backend_errors():
-            for ask, text in zip(asks, texts, strict=True):
-                self._translator.engine.submit(_Asked(ask, text, self).call)
-                self._busy += 1
+            for part in self._parts(asks):
+                self._translator.engine.submit(_Asked(asks[part], texts[part], self).call)
+                self._busy += len(asks[part])
+
+    def _parts(self, asks: Sequence[Ask]) -> Iterator[slice]:
+        """What is a call. Suspects are the first of all."""
+        start = 0
+        while start < len(asks):
+            part = slice(start, start + (1 if asks[start] in self._suspects else TOGETHER))
+            yield part
+            start = part.stop
+
+    def _separate(self, failed: "list[_Asked]") -> None:
+        """One of them may be the reason why all failed."""
+        for one in failed:
+            _refusal(one.call.error)  # raises where asking again is in vain
+            self._suspects.update(one.asks)
+            self._waiting.extendleft(one.asks)
 
     def _prepare(self, asks: list[Ask], aligned: bool) -> Sequence[PreparedText]:
         """Asks that the model cannot take leave the list."""
@@ -163,18 +181,19 @@ class EngineAsking:
         return DecodingOptions(**decoding_values(self._decoding, asks, aligned), split_sentences=False)
 
     def _read(self, asked: "list[_Asked]") -> list[Outcome]:
-        aligned = [one for one in asked if one.ask.aligned]
-        outputs = self._translator.outputs(Prepared(tuple(one.text for one in aligned))) if aligned else ()
-        outcomes: list[Outcome] = [(one.ask, answer_of(output)) for one, output in zip(aligned, outputs, strict=True)]
-        return outcomes + self._decode([one for one in asked if not one.ask.aligned])
+        both = [pair for one in asked for pair in zip(one.asks, one.texts, strict=True)]
+        aligned = [(ask, text) for ask, text in both if ask.aligned]
+        outputs = self._translator.outputs(Prepared(tuple(text for _, text in aligned))) if aligned else ()
+        outcomes: list[Outcome] = [(ask, answer_of(output)) for (ask, _), output in zip(aligned, outputs, strict=True)]
+        return outcomes + self._decode([(ask, text) for ask, text in both if not ask.aligned])
 
-    def _decode(self, asked: "list[_Asked]") -> list[Outcome]:
+    def _decode(self, asked: list[tuple[Ask, PreparedText]]) -> list[Outcome]:
         """The best translation and nothing more. Each ask is one sentence."""
-        rows = [one.text.rows[0] for one in asked]
+        rows = [text.rows[0] for _, text in asked]
         texts = self._translator.codec.decode([row.shown(row.hypotheses[0].tokens) for row in rows])
         return [
-            (one.ask, Answer(text, None, row.hypotheses[0].finish is Finish.LENGTH))
-            for one, row, text in zip(asked, rows, texts, strict=True)
+            (ask, Answer(text, None, row.hypotheses[0].finish is Finish.LENGTH))
+            for (ask, _), row, text in zip(asked, rows, texts, strict=True)
         ]
 
     def ended(self, asked: "_Asked") -> None:
@@ -185,17 +204,17 @@ class EngineAsking:
 
     @property
     def _is_enough(self) -> bool:
-        return len(self._ended) >= min(self._most, max(1, self._left // TAIL))
+        return len(self._ended) * TOGETHER >= min(self._most, max(1, self._left // TAIL))
 
 
 class _Asked(Listener):
-    """An ask on its way."""
+    """Asks on their way."""
 
-    __slots__ = ("ask", "asking", "call", "text")
+    __slots__ = ("asking", "asks", "call", "texts")
 
-    def __init__(self, ask: Ask, text: PreparedText, asking: EngineAsking) -> None:
-        self.ask, self.text, self.asking = ask, text, asking
-        self.call: Call[Row] = Call(text.rows, self)
+    def __init__(self, asks: Sequence[Ask], texts: Sequence[PreparedText], asking: EngineAsking) -> None:
+        self.asks, self.texts, self.asking = asks, texts, asking
+        self.call: Call[Row] = Call([row for text in texts for row in text.rows], self)
 
     def on_end(self) -> None:
         self.asking.ended(self)

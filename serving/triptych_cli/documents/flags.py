@@ -121,7 +121,7 @@ cluster = options.several(
     _option("--engine", type=click.Choice([LOCAL, RAY]), default=LOCAL, show_default=True, help="Where a job runs."),
     _option("--output-column", default="translation", show_default=True, metavar="NAME", help="ray: of translations."),
     _option("--rows", type=click.IntRange(min=1), default=2_000, show_default=True, help="ray: of a chunk."),
-    _option("--workers", type=COUNT, default=0, help="ray: engines.  [default: one a GPU, else one a node]"),
+    _option("--workers", type=COUNT, default=0, help="ray: engines.  [default: one a node; with --device cuda one a GPU]"),
     _option("--worker-cpus", type=COUNT, default=0, help="ray: CPUs of an engine.  [default: a node's]"),
     _option("--ray-address", default="", metavar="HOST:PORT", help="ray: cluster.  [default: RAY_ADDRESS, else its own]"),
 )

@@ -86,7 +86,7 @@ server_flags = options.several(
         show_default=False,
     ),
     options.connection,
-    options.precision,
+    options.running,
     options.option("--protocol", type=click.Choice(PROTOCOLS), default="triptych", help="Triptych's own, or Open Inference."),
     options.option(
         "--serve-flags",

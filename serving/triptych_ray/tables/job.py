@@ -15,7 +15,7 @@ from triptych_documents.errors import DocumentError
 from triptych_documents.format import kind_of as format_of
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.files import kind_of
-from triptych_ray.tables.model import find_identity
+from triptych_ray.tables.model import find_identity, wants_gpu
 from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.parts import Parts
 from triptych_ray.tables.problems import problem_of
@@ -132,7 +132,8 @@ def _with_model(options: TableOptions) -> TableOptions:
         raise ClusterError(
             f"the models must be readable where the job is started, as on every node ({place}): {error}"
         ) from error
-    return replace(options, identity=identity, request=replace(options.request, model=identity.model))
+    device = "cuda" if wants_gpu(options.request) else "cpu"  # Ray shows each engine the one GPU that it has
+    return replace(options, identity=identity, request=replace(options.request, model=identity.model, device=device))
 
 
 def _translated(options: TableOptions, chunks: Sequence[Chunk]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -175,8 +176,10 @@ def _connect(options: TableOptions) -> None:
 def _shares(options: TableOptions, nodes: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
     """Workers, and the CPUs and GPUs of each."""
     resources = [node["Resources"] for node in nodes if node["Alive"]]
-    gpus = int(sum(each.get("GPU", 0) for each in resources))
-    if gpus:
+    if wants_gpu(options.request):
+        gpus = int(sum(each.get("GPU", 0) for each in resources))
+        if not gpus:
+            raise ClusterError(f"--device {options.request.device}: no node of the cluster has a GPU")
         return options.workers or gpus, options.cpus or 1, 1
     counts = [int(each["CPU"]) for each in resources if each.get("CPU", 0) >= 1]
     cpus = options.cpus or min(counts, default=1)

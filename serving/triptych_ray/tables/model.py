@@ -11,13 +11,22 @@ from triptych_cli.documents.identity import Identity
 from triptych_cli.embedded import as_backend_errors
 from triptych_cli.repository import embedded_repository
 from triptych_serving.bundle import Bundle
+from triptych_serving.device import CPU, Device
+from triptych_serving.devices import AUTO
 from triptych_serving.errors import BundleError
 from triptych_serving.languagepair import has_pair, takes_any
 from triptych_serving.manifest import TranslationManifest, read_manifest
+from triptych_serving.placement import CPU_ALONE, Hardware, place
 from triptych_serving.registry import chosen_models
 from triptych_serving.repository import Entry
 
 Model = tuple[Entry, TranslationManifest]
+GPU = Hardware((Device("cuda"),), needed=True)
+
+
+def wants_gpu(request: Request) -> bool:
+    """Whether each engine has a GPU. With `auto` none has: the nodes of a cluster differ, and all load the same graphs."""
+    return request.device not in (AUTO, str(CPU))
 
 
 def find_identity(request: Request) -> Identity:
@@ -29,7 +38,7 @@ def find_identity(request: Request) -> Identity:
     repository = request.models or embedded_repository()
     with as_backend_errors():
         entry, manifest = _find(repository, request)
-        precision = Bundle(entry.folder, manifest).precision(request.precision)
+        precision = place(Bundle(entry.folder, manifest), request.precision, GPU if wants_gpu(request) else CPU_ALONE).precision
         return identity_of(entry, precision, manifest, request)
 
 

@@ -25,7 +25,7 @@ class TableOptions:
         output_column: where the translation goes.
         format: what a text is: a document of this format.
         rows: of a chunk: what one task translates, and what is lost when a worker dies.
-        workers: engines; 0: one on each GPU, or on each node where there are none.
+        workers: engines; 0: one on each GPU where the request is for GPUs, else on each node.
         cpus: of each engine; 0: as many as a node has, or 1 beside a GPU.
         address: of the cluster, as `ray.init` takes it; empty: RAY_ADDRESS, else a cluster of this machine's own.
         overwrite: files at the place of an output that no job wrote, or that were changed since, are replaced.

@@ -40,6 +40,16 @@ def test_lowercase(run: Run, tmp_path: Path) -> None:
     assert scores[0] < scores[1] == 100.0
 
 
+def test_the_literature_s_bleu_stands_beside_the_other(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "loud.tsv"
+    path.write_text(f"{SOURCE}\t{TARGET.upper()}\n", encoding="utf-8")
+    result = json.loads(run(*Toy, path, "--json", "--literature", "de").out)
+    assert result["bleu"] < result["literature"] == 100.0
+    assert result["literature_signature"].endswith("text:lower-cased, normalised, tokenised (de)")
+    lines = run(*Toy, path, "--literature", "de").out.splitlines()
+    assert lines[1] == f"BLEU 100.00  ({result['literature_signature']})"
+
+
 def test_more_pairs_than_one_batch(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("triptych_cli.embedded.EmbeddedBackend.batch", 7)
     assert run(*Toy, pairs).out.startswith("BLEU 100.00")

@@ -13,7 +13,7 @@ def test_the_table(run: Run) -> None:
     result = run("models", "--models", MODELS)
     assert (result.code, result.err) == (0, "")
     assert [line.split() for line in result.out.splitlines()] == [
-        ["name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "state"],
+        ["name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "devices", "state"],
         ["toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "on", "disk"],
     ]
 
@@ -30,6 +30,7 @@ def test_json(run: Run) -> None:
         "labels": 0,
         "limits": "64 tokens",
         "precisions": "fp32, int8",
+        "devices": "",
         "state": "on disk",
     }
 

@@ -30,6 +30,7 @@ FIELDS = {
     "volumes",
 }
 COMPOSE = document(DEPLOY / "compose.yaml")
+GPU_FIELDS = {"build", "deploy", "environment", "image", "mem_limit", "volumes"}  # that compose.cuda.yaml changes
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 CONFIGS = {name: yaml.safe_load(config["content"]) for name, config in COMPOSE["configs"].items()}
 
@@ -79,3 +80,19 @@ def test_the_metrics_reach_the_dashboard() -> None:
     dashboards = [json.loads(path.read_text(encoding="utf-8")) for path in folder.rglob("*.json")]
     assert dashboards
     assert all(dashboard["title"] for dashboard in dashboards)
+
+
+def test_the_file_for_a_gpu_changes_the_server_and_nothing_else() -> None:
+    gpu = document(DEPLOY / "compose.cuda.yaml")
+    assert set(gpu) == {"services"}
+    [(name, service)] = gpu["services"].items()
+    assert name in SERVICES
+    assert set(service) == GPU_FIELDS
+    assert service["build"] == {"target": service["image"].removeprefix("triptych:")}
+    assert service["build"]["target"] in IMAGE
+    [reservation] = service["deploy"]["resources"]["reservations"]["devices"]
+    assert reservation == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+    [volume] = service["volumes"]
+    folder, _, mode = volume.removeprefix("${MODELS_FOLDER:?a model repository}:").partition(":")
+    assert (folder, mode) == (service["environment"]["TRIPTYCH_MODELS"], "ro")
+    assert serve_options(["--device", service["environment"]["TRIPTYCH_DEVICE"]])

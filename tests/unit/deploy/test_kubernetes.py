@@ -43,12 +43,13 @@ def test_the_whole_is_valid_with_its_components(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(KUBERNETES, tmp_path / "kubernetes"))
     path = folder / "kustomization.yaml"
     path.write_text(
-        path.read_text(encoding="utf-8").replace("components: []", "components: [models, monitoring]"), encoding="utf-8"
+        path.read_text(encoding="utf-8").replace("components: []", "components: [models, monitoring, gpu]"), encoding="utf-8"
     )
     result = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True)
     found = {content["kind"]: content for content in yaml.safe_load_all(result.stdout)}
     assert "PodMonitor" in found
     assert found["Deployment"]["spec"]["template"]["spec"]["volumes"][0]["name"] == "models"
+    assert found["Deployment"]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
     for content in found.values():
         if content["kind"] not in CUSTOM:
             kubernetes_validate.validate(content, VERSIONS[-1], strict=True)
@@ -156,3 +157,29 @@ def test_a_volume_is_read_and_never_written() -> None:
     variables = {variable["name"]: variable["value"] for variable in container["env"]}
     assert variables["TRIPTYCH_MODELS"] == mount["mountPath"]
     assert serve_options(["--models", mount["mountPath"], "--model-control", variables["TRIPTYCH_MODEL_CONTROL"]])
+
+
+def test_a_gpu_is_asked_for_and_must_be_used(deployment: dict[str, Any]) -> None:
+    patch = document(KUBERNETES / "gpu" / "gpu.yaml")
+    assert patch["metadata"]["name"] == deployment["metadata"]["name"]
+    pod = patch["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    [own] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["name"] == own["name"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert "nvidia.com/gpu" in [toleration["key"] for toleration in pod["tolerations"]]
+    [variable] = container["env"]
+    assert variable["name"] == "TRIPTYCH_DEVICE"
+    assert serve_options(["--device", variable["value"]])["device"] != serve_options([])["device"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_the_gpu_changes_is_valid(deployment: dict[str, Any], version: str) -> None:
+    patch = document(KUBERNETES / "gpu" / "gpu.yaml")
+    deployment["spec"]["strategy"] |= patch["spec"]["strategy"]
+    pod, more = deployment["spec"]["template"]["spec"], patch["spec"]["template"]["spec"]
+    pod["tolerations"] = more["tolerations"]
+    pod["containers"][0]["env"] = more["containers"][0]["env"]
+    for name, values in more["containers"][0]["resources"].items():
+        pod["containers"][0]["resources"][name] |= values
+    kubernetes_validate.validate(deployment, version, strict=True)

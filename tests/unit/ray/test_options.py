@@ -7,7 +7,9 @@ import pytest
 
 import triptych_models
 from triptych_ray.options import ReplicaOptions
-from triptych_serving.errors import SecurityError
+from triptych_serving import placement
+from triptych_serving.device import CPU, Device
+from triptych_serving.errors import DeviceError, SecurityError
 from triptych_serving.manager import Control
 
 
@@ -37,7 +39,7 @@ def test_arguments_arrive() -> None:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"model_path": "/models"}, "unknown arguments: model_path; there are: models, "),
-    ({"slots": 0}, "slots: 0 is not a number of at least 1"),
+    ({"slots": -1}, "slots: -1 is not a number of at least 0"),
     ({"workers": "two"}, "workers: 'two' is not a number of at least 0"),
     ({"poll_interval_secs": -1}, "poll_interval_secs: -1 is not"),
 ]
@@ -53,3 +55,40 @@ def test_keys_need_tls_in_front() -> None:
     with pytest.raises(SecurityError):
         ReplicaOptions.of({"api_keys": "keys"})
     assert ReplicaOptions.of({"api_keys": "keys", "allow_plaintext_keys": True}).security.api_keys == Path("keys")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What devices are looked for on a machine with one GPU."""
+    asked: list[str] = []
+
+    def parse(text: str) -> tuple[Device, ...]:
+        asked.append(text)
+        return (CPU,) if text == "cpu" else (Device("cuda"),)
+
+    monkeypatch.setattr(placement, "parse_devices", parse)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "looked_for"),
+    [("auto", 0.0, "cpu"), ("auto", 1.0, "auto"), ("auto", 0.5, "auto"), ("cuda", 0.0, "cuda"), ("cpu", 1.0, "cpu")],
+)
+def test_a_replica_uses_the_gpu_that_ray_gives_it_and_no_other(
+    asked: list[str], device: str, gpus: float, looked_for: str
+) -> None:
+    hardware = ReplicaOptions(device=device).server_options(1.0, gpus).hardware
+    assert asked == [looked_for]
+    assert hardware.gpus == (() if looked_for == "cpu" else (Device("cuda"),))
+    assert hardware.needed is (device == "cuda")
+
+
+def test_slots_are_the_devices_own_unless_they_are_given(asked: list[str]) -> None:
+    own, given = (ReplicaOptions(slots=slots).server_options(1.0, 1.0) for slots in (0, 7))
+    assert (own.translator.engine.slots, own.hardware.slots) == (32, 256)
+    assert (given.translator.engine.slots, given.hardware.slots) == (7, 7)
+
+
+def test_a_device_that_is_none_is_named() -> None:
+    with pytest.raises(DeviceError, match="--device: 'tpu' is not a device"):
+        ReplicaOptions(device="tpu").server_options(1.0)

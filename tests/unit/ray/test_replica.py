@@ -33,7 +33,7 @@ class Kept(Replica):
 @pytest.fixture
 def scenario(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], Awaitable[None]]], None]:
     """Runs a coroutine with a replica."""
-    monkeypatch.setattr(module, "_assigned_cpus", lambda: 1.0)
+    monkeypatch.setattr(module, "_assigned", lambda: (1.0, 0.0))
 
     async def run(act: Callable[[Any], Awaitable[None]]) -> None:
         replica: Any = Kept.__new__(Kept)

@@ -219,3 +219,52 @@ def test_the_model_is_found_as_engines_find_it(tmp_path: Path) -> None:
         find_identity(Request(models=models, model="two", precision="fp8"))
     with pytest.raises(BackendError, match="'three' is not in"):
         find_identity(Request(models=models, model="three"))
+
+
+def with_half(tmp_path: Path) -> Path:
+    """A repository whose model has graphs for CUDA as well."""
+    folder = copy_bundle(tmp_path / "models")
+    edit_manifest(folder, lambda manifest: manifest["precisions"].update(fp16=manifest["precisions"]["fp32"]))
+    return tmp_path / "models"
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "found"),
+    [("cuda", None, "fp16"), ("cuda", "fp16", "fp16"), ("auto", None, "fp32"), ("cpu", None, "fp32"), ("auto", "int8", "int8")],
+)
+def test_the_device_decides_what_engines_load(tmp_path: Path, device: str, precision: str | None, found: str) -> None:
+    assert find_identity(Request(models=with_half(tmp_path), device=device, precision=precision)).precision == found
+
+
+def test_a_model_without_graphs_for_gpus_ends_a_job_for_them(lines: Path) -> None:
+    with pytest.raises(ClusterError, match="it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"):
+        run(options(lines, request=Request(models=MODELS, device="cuda")))
+
+
+@pytest.mark.parametrize(("device", "told"), [("auto", "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:1", "cuda")])
+def test_an_engine_uses_the_device_that_ray_gives_it(lines: Path, tmp_path: Path, device: str, told: str) -> None:
+    request = job._with_model(options(lines, request=Request(models=with_half(tmp_path), device=device))).request
+    assert request.device == told
+
+
+NODES = [
+    {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 2.0}},
+    {"Alive": True, "Resources": {"CPU": 4.0}},
+    {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
+]
+
+
+@pytest.mark.parametrize(
+    ("device", "workers", "cpus", "shares"),
+    [("auto", 0, 0, (3, 4, 0)), ("cpu", 5, 2, (5, 2, 0)), ("cuda", 0, 0, (2, 1, 1)), ("cuda", 1, 3, (1, 3, 1))],
+)
+def test_engines_are_as_many_as_there_are_devices(
+    lines: Path, device: str, workers: int, cpus: int, shares: tuple[int, int, int]
+) -> None:
+    asked = options(lines, request=Request(models=MODELS, device=device), workers=workers, cpus=cpus)
+    assert job._shares(asked, NODES) == shares
+
+
+def test_a_cluster_without_gpus_is_named(lines: Path) -> None:
+    with pytest.raises(ClusterError, match="--device cuda: no node of the cluster has a GPU"):
+        job._shares(options(lines, request=Request(models=MODELS, device="cuda")), NODES[1:])

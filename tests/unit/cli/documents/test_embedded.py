@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from triptych_cli.backend import BackendError, Request
+from triptych_cli.backend import BackendError, Place, Request
 from triptych_cli.documents import embedded
 from triptych_cli.documents.embedded import EmbeddedTranslating, EngineAsking
 from triptych_cli.documents.translating import Outcome
 from triptych_documents.asking import Answer, Ask, Refusal
 from triptych_serving.engine import EngineOptions
+from triptych_serving.errors import EngineError, UnavailableError
 from triptych_serving.registry import load_registry
+from triptych_serving.row import Call, Row
 from triptych_serving.scheduler import SchedulerLimits
 from triptych_serving.translator import Translator, TranslatorOptions
 
@@ -21,7 +23,7 @@ from ....fixtures.toy import MODELS, SOURCES, TARGETS
 @pytest.fixture(scope="module")
 def translator() -> Iterator[Translator]:
     """Whose queue takes one window."""
-    limits = SchedulerLimits(waiting_calls=embedded.WAITING_ROWS + 1)
+    limits = SchedulerLimits(waiting_rows=embedded.WAITING_ROWS + 1)
     registry = load_registry(MODELS, TranslatorOptions(engine=EngineOptions(slots=1, limits=limits)), "toy")
     [found] = registry.translators
     yield found
@@ -59,17 +61,48 @@ def test_asks_of_both_kinds_and_refused_ones_have_their_turn(translator: Transla
 
 
 def test_a_window_of_many_cpus_has_room_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[TranslatorOptions] = []
+    opened: list[EngineOptions] = []
 
-    def open_(repository: Path, options: TranslatorOptions, *_: str) -> None:
-        opened.append(options)
+    def open_(repository: Path, place: Place, capability: str, engine: EngineOptions) -> None:
+        opened.append(engine)
         raise BackendError("enough")
 
     monkeypatch.setattr(embedded, "open_registry", open_)
     with pytest.raises(BackendError, match="enough"):
         EmbeddedTranslating(Request(), MODELS, workers=64).__enter__()
-    [options] = opened
-    window = 64 * options.engine.slots * (1 + embedded.WAITING_ROWS)
+    [engine] = opened
+    window = 64 * engine.slots * (1 + embedded.WAITING_ROWS)
     assert window > SchedulerLimits().waiting_calls
-    assert options.engine.limits.waiting_calls >= window
-    assert options.engine.limits.waiting_rows >= window
+    assert engine.limits.waiting_calls >= window
+    assert engine.limits.waiting_rows >= window
+
+
+def test_asks_that_failed_together_are_asked_alone(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit, sizes = translator.engine.submit, []
+    shortest = min(SOURCES[:20], key=len)  # one of the first call's
+    [bad] = translator.prepare([shortest]).rows
+
+    def failing(call: Call[Row]) -> None:
+        sizes.append(len(call.rows))
+        if any(row.source == bad.source for row in call.rows):
+            call.fail(EngineError("it broke"))
+        else:
+            submit(call)
+
+    monkeypatch.setattr(translator.engine, "submit", failing)
+    asking = EngineAsking(translator, Request(), running=1)
+    asks = [Ask(source) for source in SOURCES[:20]]
+    asking.submit(asks)
+    found = dict(outcomes_of(asking, len(asks)))
+    assert [ask.text for ask, outcome in found.items() if isinstance(outcome, Refusal)] == [shortest]
+    assert len(found) == len(asks)
+    assert embedded.TOGETHER in sizes
+    assert sizes.count(1) >= embedded.TOGETHER
+
+
+def test_nobody_is_asked_again_where_the_engine_works_no_more(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translator.engine, "submit", lambda call: call.fail(UnavailableError("shutting down")))
+    asking = EngineAsking(translator, Request(), running=1)
+    asking.submit([Ask(source) for source in SOURCES[:20]])
+    with pytest.raises(BackendError, match="shutting down"):
+        asking.take(5.0)

@@ -1,0 +1,196 @@
+"""Where models run: graphs for CUDA over the CPU's memory answer as those for the CPU; devices that are not there."""
+
+import io
+import math
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from triptych_client import Client, DecodingOptions, ModelState
+from triptych_serving.session import has_cuda
+
+from ..fixtures.toy import HALF_MODELS, MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
+from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from .scrape import Scrape
+from .test_cancel import eventually
+from .test_start import refusal
+
+HALF, WHOLE = ("--device", "cpu", "--precision", "fp16"), ("--precision", "fp32")
+NEAR = 0.01  # of probabilities and logarithms
+SEARCHES = [
+    DecodingOptions(beam_size=4, num_hypotheses=2, return_scores=True),
+    DecodingOptions(beam_size=3, length_penalty=0.6, return_alignment=True),
+    DecodingOptions(repetition_penalty=1.2, no_repeat_ngram_size=3),
+    DecodingOptions(sampling_topk=1, seed=7),
+    DecodingOptions(target_prefix=tuple(target.split()[0] for target in TARGETS[:24])),
+    DecodingOptions(suppress_sequences=(TARGET.split()[-1],), beam_size=2),
+]
+
+
+@pytest.fixture(scope="module")
+def half() -> Iterator[ServerProcess]:
+    with ServerProcess(HALF_MODELS, *HALF, "--slots", "8") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[ServerProcess]:
+    with ServerProcess(HALF_MODELS, *WHOLE) as server:
+        yield server
+
+
+@pytest.fixture
+def clients(half: ServerProcess, whole: ServerProcess) -> Iterator[list[Client]]:
+    """Of graphs for CUDA, and of those that they must agree with."""
+    with Client(half.address) as one, Client(whole.address) as other:
+        yield [one, other]
+
+
+def test_greedy_translations_are_the_same_more_at_once_than_there_are_slots(half: ServerProcess) -> None:
+    with Client(half.address) as client:
+        assert client.translate_many(SOURCES).texts == TARGETS
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=range(len(SEARCHES)))
+def test_searches_find_the_same(clients: list[Client], options: DecodingOptions) -> None:
+    found, expected = (client.translate_many(SOURCES[:24], options=options).items for client in clients)
+    for one, other in zip(found, expected, strict=True):
+        assert one.text == other.text
+        for ours, theirs in zip(one.hypotheses, other.hypotheses, strict=True):
+            assert (ours.score is None) is (theirs.score is None)
+            assert ours.score is None or math.isclose(ours.score, theirs.score or 0.0, abs_tol=NEAR)
+
+
+def test_calls_of_all_kinds_at_once_do_not_meet(clients: list[Client]) -> None:
+    client, other = clients
+    searches = [DecodingOptions(), *SEARCHES[:3]]
+    expected = [other.translate_many(SOURCES[:96], options=options).texts for options in searches]
+
+    def ask(index: int) -> bool:
+        kind, texts = index % len(searches), slice(index, index + 1 + index % 5)
+        return client.translate_many(SOURCES[:96][texts], options=searches[kind]).texts == expected[kind][texts]
+
+    with ThreadPoolExecutor(24) as pool:
+        assert all(pool.map(ask, range(96)))
+
+
+def test_a_stream_is_the_same_text(half: ServerProcess) -> None:
+    with Client(half.address) as client, client.translate_stream(SOURCE) as pieces:
+        assert "".join(pieces) == TARGET
+
+
+def test_a_caller_that_goes_away_frees_its_slots(half: ServerProcess) -> None:
+    def running() -> float:
+        scrape = Scrape(half.metrics_address)
+        return sum(scrape.value(f"num_requests_{state}", model="toy", version="1") or 0.0 for state in ("running", "waiting"))
+
+    with (
+        Client(half.address) as client,
+        client.translate_stream(" ".join(SOURCES), options=DecodingOptions(beam_size=4)) as text,
+    ):
+        next(iter(text))
+    eventually(lambda: running() == 0)
+    with Client(half.address) as client:
+        assert client.translate(SOURCE).text == TARGET
+
+
+def test_scores_are_near(clients: list[Client]) -> None:
+    found, expected = (client.score_translations(PAIRS[:20]).items for client in clients)
+    for one, other in zip(found, expected, strict=True):
+        assert math.isclose(one.log_probability, other.log_probability, abs_tol=NEAR)
+        assert len(one.token_log_probabilities) == len(other.token_log_probabilities)
+
+
+def test_masks_and_vectors_are_near(clients: list[Client]) -> None:
+    texts = [" ".join([*text.split()[: 1 + index % 5], "[MASK]"]) for index, text in enumerate(SOURCES[:14])]
+    found, expected = (client.fill_mask_many(texts, model="toy-bert", top_k=3).items for client in clients)
+    for one, other in zip(found, expected, strict=True):
+        assert near([c.score for c in one.masks[0].candidates], [c.score for c in other.masks[0].candidates])
+    found_vectors, expected_vectors = (
+        [item.values for item in client.embed_many(texts, model="toy-bert").items] for client in clients
+    )
+    assert all(near(one, other, 0.05) for one, other in zip(found_vectors, expected_vectors, strict=True))
+
+
+def test_labels_of_images_are_near(clients: list[Client]) -> None:
+    images = [picture(shade) for shade in range(0, 256, 16)]
+    found, expected = (client.classify_image_many(images, model="toy-vit", top_k=6).items for client in clients)
+    for one, other in zip(found, expected, strict=True):
+        ours, theirs = ({label.label: label.score for label in result.labels} for result in (one, other))
+        assert near([ours[name] for name in sorted(ours)], [theirs[name] for name in sorted(theirs)])
+
+
+def near(ours: Sequence[float], theirs: Sequence[float], tolerance: float = NEAR) -> bool:
+    return all(math.isclose(a, b, abs_tol=tolerance) for a, b in zip(ours, theirs, strict=True))
+
+
+def picture(shade: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (40, 36), (shade, 255 - shade, shade // 2)).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_the_server_tells_where_models_run(half: ServerProcess) -> None:
+    with Client(half.address) as client:
+        models = {model.name: model for model in client.models()}
+        assert client.model("toy") == models["toy"]
+    assert {(model.devices, model.precision, model.state) for model in models.values()} == {
+        (("cpu",), "fp16", ModelState.READY)
+    }
+    assert {"fp16", "fp32"} <= set(models["toy"].available_precisions)
+    result = subprocess.run(
+        triptych("models", "--server", half.address), capture_output=True, text=True, check=True, env=clean_environment()
+    )
+    header, *rows = (line.split() for line in result.stdout.splitlines())
+    assert "devices" in header
+    assert all("cpu" in row for row in rows)
+
+
+def test_metrics_tell_it_too_and_nothing_of_gpus_where_there_are_none(half: ServerProcess) -> None:
+    scrape = Scrape(half.metrics_address)
+    about = {"model": "toy", "version": "1", "task": "translation", "precision": "fp16", "device": "cpu"}
+    assert scrape.value("model_info", **about) == 1
+    assert not [name for name in scrape.names if "gpu" in name]
+
+
+@pytest.mark.skipif(has_cuda(), reason="the installed runtime is the one for GPUs")
+def test_by_itself_a_server_without_gpus_serves_what_it_did_before() -> None:
+    with ServerProcess(HALF_MODELS) as server, Client(server.address) as client:
+        assert {(model.devices, model.precision) for model in client.models()} == {(("cpu",), "fp32")}
+        assert client.translate(SOURCE).text == TARGET
+    assert not [line for line in server.log.splitlines() if "CUDA" in line or "GPU" in line or "cuda" in line]
+
+
+def test_a_model_without_such_graphs_is_named_and_the_others_are_served(tmp_path: Path) -> None:
+    shutil.copytree(HALF_MODELS / "toy", tmp_path / "half")
+    copy_bundle(tmp_path, "old")
+    with ServerProcess(tmp_path, *HALF) as server, Client(server.address) as client:
+        assert {model.name: model.state for model in client.models()} == {"half": ModelState.READY, "old": ModelState.FAILED}
+        fault = "precision 'fp16' is not in this bundle; it has: fp32, int8"
+        assert client.model("old").state_message == f"{tmp_path / 'old' / '1'}: {fault}"
+        assert client.translate(SOURCE).text == TARGET
+
+
+@pytest.mark.skipif(has_cuda(), reason="the installed runtime is the one for GPUs")
+def test_a_gpu_that_cannot_be_used_is_named() -> None:
+    line = refusal("--models", MODELS, "--port", "0", "--device", "cuda:0,cuda:1")
+    assert line == (
+        "Error: --device: the installed onnxruntime has no CUDA provider: pip uninstall onnxruntime; "
+        'pip install "triptych[cuda]"'
+    )
+
+
+def test_what_is_no_device_is_named() -> None:
+    line = refusal("--models", MODELS, "--port", "0", "--device", "tpu")
+    assert line.startswith("Error: --device: 'tpu' is not a device: cpu, cuda, cuda:N")
+
+
+def test_an_engine_of_the_command_line_does_the_same() -> None:
+    command = triptych("translate", "--models", HALF_MODELS, "--model", "toy", *HALF, *SOURCES[:8])
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS, env=clean_environment())
+    assert run.stdout.splitlines() == TARGETS[:8]
