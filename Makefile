@@ -1,4 +1,4 @@
-.PHONY: install test full soak ray image lint format stubs fixtures
+.PHONY: install test full soak gpu ray image lint format stubs fixtures
 
 install:  ## everything that contributing needs
 	pip install -c constraints.txt -e ".[dev]"
@@ -11,6 +11,9 @@ full:  ## longer suites; TRIPTYCH_CHECKPOINT and TRIPTYCH_PAIRS add a real model
 
 soak:  ## minutes of load; TRIPTYCH_SOAK_SECONDS and TRIPTYCH_STORM_SECONDS set how many
 	pytest -m soak
+
+gpu:  ## the suite for a CUDA device, which is skipped where there is none; `python -m tests.gpu.kit` adds the benchmarks
+	pytest -m gpu tests/gpu
 
 ray:  ## the Ray Serve application on a local cluster; needs pip install -c constraints.txt -e ".[dev,ray]"
 	pytest -m full tests/service/ray
@@ -29,3 +32,4 @@ stubs:  ## regenerate protos/triptych/v1/*_pb2*.py
 
 fixtures:  ## retrain the tests' toy model
 	python tests/fixtures/make.py
+	python tests/fixtures/make_half.py

@@ -126,7 +126,7 @@ class Report:
     command: str = ""
     task: str = ""
     scenario: str = ""
-    target: dict[str, str] = field(default_factory=dict)  # address, protocol, model, model_version, precision, server
+    target: dict[str, str] = field(default_factory=dict)  # address, protocol, model, model_version, precision, devices, ...
     inputs: dict[str, str] = field(default_factory=dict)  # source, count, sha256, mean characters
     machine: dict[str, str] = field(default_factory=dict)  # of the client: processor, CPUs, system, python
     settings: dict[str, str] = field(default_factory=dict)

@@ -97,7 +97,7 @@ class Target(Protocol):
         ...
 
     async def describe(self) -> dict[str, str]:
-        """What a report says of it: address, protocol, model, model_version, precision, server; without what is not known."""
+        """What a report says of it: address, protocol, model, model_version, precision, devices, server; what is known."""
         ...
 
     def samples(self, count: int, seed: int) -> list[Sample]:

@@ -4,12 +4,15 @@
     python tests/benchmarks/base.py vit OUT
     python tests/benchmarks/base.py translation TOKENIZER.JSON OUT [--positions 64]
 
+With --tiny the models are as small as can be, to rehearse a benchmark.
+
 The tokenizer is any WordPiece one, or for translation any that `triptych train` wrote; the models have BERT's 30,522 tokens and
 16,000 tokens all the same. A translation never ends by itself: measure with `offline.py --length` and `server.py --length`.
 Then `triptych export OUT --out REPOSITORY`.
 """
 
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -36,6 +39,10 @@ SENTENCES = 200  # as many as the export asks for
 TRANSLATION_SPREAD = 16.0  # with less, decoding soon says one token for ever
 
 
+TINY: dict[str, Any] = {"model_dim": 32, "heads": 2, "feedforward_dim": 64}
+small = click.option("--tiny", is_flag=True, help="As small as can be.")
+
+
 @click.group()
 def main() -> None:
     torch.manual_seed(1)
@@ -44,9 +51,11 @@ def main() -> None:
 @main.command()
 @click.argument("tokenizer", type=click.Path(path_type=Path, exists=True))
 @click.argument("out", type=click.Path(path_type=Path))
-def bert(tokenizer: Path, out: Path) -> None:
+@small
+def bert(tokenizer: Path, out: Path, tiny: bool) -> None:
     learned = load_tokenizer(tokenizer)
-    model = BertForPretraining(BertConfig(30_522)).eval()
+    shape = BertConfig(learned.get_vocab_size(), layers=2, **TINY) if tiny else BertConfig(30_522)
+    model = BertForPretraining(shape).eval()
     _spread(model)
     words = [token for token in learned.get_vocab() if token.isalpha() and token.isascii()]
     rng = np.random.default_rng(1)
@@ -56,8 +65,10 @@ def bert(tokenizer: Path, out: Path) -> None:
 
 @main.command()
 @click.argument("out", type=click.Path(path_type=Path))
-def vit(out: Path) -> None:
-    model = Vit(VitConfig(classes=1_000)).eval()
+@small
+def vit(out: Path, tiny: bool) -> None:
+    shape = VitConfig(10, 32, 8, layers=2, **TINY) if tiny else VitConfig(1_000)
+    model = Vit(shape).eval()
     _spread(model)
     rng = np.random.default_rng(1)
     out.mkdir(parents=True)
@@ -68,8 +79,8 @@ def vit(out: Path) -> None:
         Image.fromarray(coarse).resize((256, 256), Image.Resampling.BICUBIC).save(file, quality=90)
         samples.append(file.read_bytes())
         file.unlink()
-    image = ImagePreprocessing(224, 224)
-    save_vit_checkpoint(VitCheckpoint(model, [f"class {i}" for i in range(1_000)], image, samples=samples), out)
+    image = ImagePreprocessing(*shape.image)
+    save_vit_checkpoint(VitCheckpoint(model, [f"class {i}" for i in range(shape.classes)], image, samples=samples), out)
 
 
 @main.command()
@@ -78,9 +89,13 @@ def vit(out: Path) -> None:
 @click.option(
     "--positions", default=64, show_default=True, help="Longest source and target, in tokens: an export compares all."
 )
-def translation(tokenizer: Path, out: Path, positions: int) -> None:
+@small
+def translation(tokenizer: Path, out: Path, positions: int, tiny: bool) -> None:
     learned = load_tokenizer(tokenizer)
-    model = Transformer(TransformerConfig(16_000, norm="pre", dropout=0.0, max_positions=positions)).eval()
+    size = learned.get_vocab_size() if tiny else 16_000
+    smaller = {**TINY, "encoder_layers": 2, "decoder_layers": 2} if tiny else {}
+    shape = TransformerConfig(size, norm="pre", dropout=0.0, max_positions=positions, **smaller)
+    model = Transformer(shape).eval()
     _vary(model)
     _never_end(model)
     words = [token[1:] for token in sorted(learned.get_vocab()) if token[1:].isalpha() and token[1:].isascii()]

@@ -1,5 +1,6 @@
 """What is measured: something that turns texts into translations."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,13 @@ class Candidate(ABC):
     def tune(self, calls: Sequence[Sequence[str]], decoding: Decoding) -> None:
         """Choose the settings that suit such calls best."""
         return
+
+    def seconds(self, calls: Sequence[Sequence[str]], decoding: Decoding) -> float:
+        """What the calls take, one after the other."""
+        started = time.perf_counter()
+        for call in calls:
+            self.translate(call, decoding)
+        return time.perf_counter() - started
 
     def close(self) -> None:
         """Free what it holds."""

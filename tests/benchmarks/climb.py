@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from load import Load, Request, open_loop
@@ -10,6 +10,7 @@ from load import Load, Request, open_loop
 SETTLE_SECONDS = 0.5
 MISSES = 2  # in a row, and a server is out
 TIMEOUTS = 20  # a request is given up after so many times the limit
+Generate = Callable[[str, Sequence[Request], float, float, int, float], Load]  # as open_loop
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class Climb:
     limit_ms: float  # of the 99th percentile
 
 
-def climb(addresses: Mapping[str, str], requests: Sequence[Request], plan: Climb) -> Iterator[Rung]:
+def climb(
+    addresses: Mapping[str, str], requests: Sequence[Request], plan: Climb, generate: Generate = open_loop
+) -> Iterator[Rung]:
     """All servers take turns at every rate, until they have missed the limit twice in a row."""
     misses = dict.fromkeys(addresses, 0)
     rate = plan.start
@@ -49,7 +52,7 @@ def climb(addresses: Mapping[str, str], requests: Sequence[Request], plan: Climb
                 name = left[(place + seed) % len(left)]
                 time.sleep(SETTLE_SECONDS)
                 timeout = TIMEOUTS * plan.limit_ms / 1_000
-                loads[name].append(open_loop(addresses[name], requests, rate, plan.seconds, seed, timeout))
+                loads[name].append(generate(addresses[name], requests, rate, plan.seconds, seed, timeout))
         for name, rounds in loads.items():
             rung = _rung(name, rate, rounds)
             misses[name] = 0 if _holds(rung, plan.limit_ms) else misses[name] + 1

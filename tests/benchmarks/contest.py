@@ -63,10 +63,7 @@ def measure(candidates: Sequence[Candidate], case: Case, rounds: int) -> list[Me
 
 def _seconds(candidate: Candidate, calls: Sequence[Sequence[str]], decoding: Decoding) -> float:
     time.sleep(SETTLE_SECONDS)
-    started = time.perf_counter()
-    for call in calls:
-        candidate.translate(call, decoding)
-    return time.perf_counter() - started
+    return candidate.seconds(calls, decoding)
 
 
 def _check_length(candidate: Candidate, answers: Sequence[Answer], decoding: Decoding) -> None:

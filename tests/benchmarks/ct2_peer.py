@@ -15,6 +15,7 @@ TOKENIZER = "tokenizer.json"
 VOCABULARY = "shared_vocabulary.json"
 CALIBRATION_PASSES = 3
 USUAL_BATCH = 32  # beyond, several smaller batches of like length may be faster
+TYPES = {"fp32": "float32", "int8": "int8"}  # other names of precisions are CTranslate2's own
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,15 @@ def splits(cpus: int) -> list[Split]:
 
 
 class Ct2Peer(Candidate):
-    """All splits are kept ready; `tune` takes the fastest, else it is the first."""
+    """All splits are kept ready; `tune` takes the fastest, else it is the first. On a GPU threads mean nothing."""
 
     name, family = "CTranslate2", "CTranslate2"
 
-    def __init__(self, folder: Path, precision: str, among: Sequence[Split]) -> None:
+    def __init__(self, folder: Path, precision: str, among: Sequence[Split], device: str = "cpu") -> None:
         self._tokenizer = read_tokenizer(folder / TOKENIZER)
         pieces = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
         self._ids = {piece: index for index, piece in enumerate(pieces)}
-        self._translators = {split: _open(folder, precision, split) for split in among}
+        self._translators = {split: _open(folder, precision, split, device) for split in among}
         self._plan = Plan(among[0], USUAL_BATCH)
 
     def translate(self, texts: Sequence[str], decoding: Decoding) -> list[Answer]:
@@ -92,10 +93,15 @@ def _plans(split: Split, batch: int) -> list[Plan]:
     return [Plan(split, size) for size in sorted({share, min(share, USUAL_BATCH)})]
 
 
-def _open(folder: Path, precision: str, split: Split) -> Any:
+def _open(folder: Path, precision: str, split: Split, device: str) -> Any:
     import ctranslate2  # type: ignore[import-untyped]  # once its back end is chosen (isa.py)
 
-    kind = "float32" if precision == "fp32" else "int8"
+    kind, _, index = device.partition(":")
     return ctranslate2.Translator(
-        str(folder), "cpu", compute_type=kind, inter_threads=split.workers, intra_threads=split.threads
+        str(folder),
+        kind,
+        device_index=int(index or 0),
+        compute_type=TYPES.get(precision, precision),
+        inter_threads=split.workers,
+        intra_threads=split.threads,
     )

@@ -25,9 +25,9 @@ import cores
 import isa
 import machine
 from candidate import Decoding
-from climb import Climb, Rung, climb, highest
+from climb import Climb, Generate, Rung, climb, highest
 from examples import read_examples
-from load import Request, closed_loop, requests_for
+from load import Request, closed_loop, open_loop, requests_for
 from process import TimerProcess
 from report import Table, words, write_json
 from servers import OWN, PEER, STATIC, Scenario, in_process, running
@@ -122,8 +122,8 @@ def main(  # noqa: PLR0917 - click passes them by name
             closed = _closed(addresses, requests, timer, in_flight, rounds)
             served = [speed for name, speed in closed.items() if name != IN_PROCESS]
             plan = Climb(start or START * min(served), factor, TOP * max(served), seconds, rounds, limit_ms)
-            rungs = list(_climbed(addresses, requests, plan))
-    best = _summary(rungs, limit_ms)
+            rungs = list(climbed(addresses, requests, plan))
+    best = summary(rungs, limit_ms)
     if json_file:
         write_json(json_file, {**about, "closed loop": closed, "highest rates": best}, rungs)
 
@@ -147,17 +147,19 @@ def _closed(
     return speeds
 
 
-def _climbed(addresses: Mapping[str, str], requests: Sequence[Request], plan: Climb) -> Iterator[Rung]:
+def climbed(
+    addresses: Mapping[str, str], requests: Sequence[Request], plan: Climb, generate: Generate = open_loop
+) -> Iterator[Rung]:
     """The rungs; printed as they come."""
     table = Table(COLUMNS)
     table.head(f"Poisson arrivals, {plan.seconds:g} s a rate")
-    for rung in climb(addresses, requests, plan):
+    for rung in climb(addresses, requests, plan, generate):
         milliseconds = (f"{value:,.1f}" for value in (rung.p50, rung.p90, rung.p99))
         table.row(f"{rung.rate:,.1f}", rung.server, *milliseconds, f"{rung.throughput:,.1f}", rung.failed, rung.lag)
         yield rung
 
 
-def _summary(rungs: Sequence[Rung], limit_ms: float) -> dict[str, float]:
+def summary(rungs: Sequence[Rung], limit_ms: float) -> dict[str, float]:
     """The highest rates; printed too, with what they are of the best CTranslate2's."""
     best = highest(rungs, limit_ms)
     peer = max((rate for name, rate in best.items() if name.startswith(PEER)), default=0.0)

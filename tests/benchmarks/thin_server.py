@@ -2,16 +2,20 @@
 
     python tests/benchmarks/thin_server.py ctranslate2 FOLDER --workers 2 --threads 1 --limit 255
     python tests/benchmarks/thin_server.py static REPOSITORY --model NAME --workers 2 --limit 255
+    python tests/benchmarks/thin_server.py pytorch CHECKPOINT --device cuda --limit 255
 
 The service is Triptych's, Translate alone; texts come from the requests, how they are decoded from the command line. "static"
-is Triptych's engine without its iteration-level batching. Prints `ready on HOST:PORT`, serves until it is killed.
+is Triptych's engine without its iteration-level batching, "pytorch" gpu_torch.py. Prints
+`ready on HOST:PORT`, serves until it is killed.
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import click
@@ -107,11 +111,20 @@ def _translation(answer: Answer) -> translation_pb2.Translation:
     return translation_pb2.Translation(translated_text=answer.text, hypotheses=[hypothesis])
 
 
-async def serve(lanes: Sequence[Candidate], decoding: Decoding, batching: Batching) -> None:
-    """Until the process is killed."""
+async def serve(lanes: Sequence[Candidate], decoding: Decoding, batching: Batching, texts: Sequence[str] = ("a",)) -> None:
+    """Until the process is killed.
+
+    Args:
+        lanes: as Batcher takes them, like the next two.
+        decoding: see there.
+        batching: see there.
+        texts: each lane translates a batch of each of them beforehand, in every power of two of rows.
+    """
     sys.setswitchinterval(SWITCH_SECONDS)  # as Triptych's own server
-    for lane in lanes:
-        lane.translate(["a"], decoding)
+    sizes = [1 << power for power in range(batching.size.bit_length())] if len(texts) > 1 else [1]
+    for lane in dict.fromkeys(lanes):
+        for text, size in product(texts, sizes):
+            lane.translate([text] * size, decoding)
     server = aio.server()
     servicer = Servicer(Batcher(lanes, decoding, batching))  # type: ignore[abstract]  # the other methods are not asked for
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(servicer, server)
@@ -122,7 +135,7 @@ async def serve(lanes: Sequence[Candidate], decoding: Decoding, batching: Batchi
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["ctranslate2", "static"]))
+@click.argument("kind", type=click.Choice(["ctranslate2", "static", "pytorch"]))
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
 @click.option("--model", default="")
 @click.option("--precision", default="int8", show_default=True)
@@ -133,6 +146,8 @@ async def serve(lanes: Sequence[Candidate], decoding: Decoding, batching: Batchi
 @click.option("--beam", default=1, show_default=True)
 @click.option("--limit", default=255, show_default=True, help="The most tokens of a translation.")
 @click.option("--exact", is_flag=True, help="No fewer tokens either.")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--warm", type=click.Path(path_type=Path, exists=True), default=None, help="JSON list of texts to begin with.")
 def main(  # noqa: PLR0917 - click passes them by name
     kind: str,
     path: Path,
@@ -145,14 +160,28 @@ def main(  # noqa: PLR0917 - click passes them by name
     beam: int,
     limit: int,
     exact: bool,
+    device: str,
+    warm: Path | None,
 ) -> None:
+    texts = json.loads(warm.read_text(encoding="utf-8")) if warm else ["a"]
     lanes: list[Candidate]
     if kind == "ctranslate2":
-        lanes = [Ct2Peer(path, precision, [Split(workers, threads)])] * workers
+        lanes = [Ct2Peer(path, precision, [Split(workers, threads)], device)] * workers
+    elif kind == "pytorch":
+        lanes = [_pytorch(path, device)]  # captured graphs of one process share their memory: no second batch at once
     else:
         entry = find_model(path, model)
-        lanes = [TriptychPeer(entry, precision, slots=max_batch * beam, workers=1) for _ in range(workers)]
-    asyncio.run(serve(lanes, Decoding(beam, limit, exact), Batching(max_batch, wait_ms / 1_000)))
+        slots = max_batch * beam
+        lanes = [TriptychPeer(entry, precision, slots=slots, workers=1, device=device) for _ in range(workers)]
+    asyncio.run(serve(lanes, Decoding(beam, limit, exact), Batching(max_batch, wait_ms / 1_000), texts))
+
+
+def _pytorch(checkpoint: Path, device: str) -> Candidate:
+    from gpu_torch import CompiledTorchPeer
+
+    from triptych_training.checkpoint import load_checkpoint
+
+    return CompiledTorchPeer(load_checkpoint(checkpoint), device, compiles=device != "cpu")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from process import ServerProcess, serve_arguments
 from triptych_client import Client
 from triptych_client import options as client_options
 from triptych_serving.bundle import open_bundle
+from triptych_serving.devices import parse_devices
 from triptych_serving.manifest import TranslationManifest
 from triptych_serving.options import DecodingOptions
 from triptych_serving.repository import Entry, newest_versions
@@ -28,10 +29,17 @@ def find_model(repository: Path, name: str) -> Entry:
     raise click.UsageError(f"{repository}: no translation model {name!r}")
 
 
-def open_translator(entry: Entry, precision: str, slots: int | None = None, workers: int | None = None) -> Translator:
+def open_translator(
+    entry: Entry, precision: str, slots: int | None = None, workers: int | None = None, device: str = "cpu"
+) -> Translator:
     """A model as `triptych serve` loads it; None takes its own default."""
     options = TranslatorOptions(precision)
-    engine = replace(options.engine, slots=slots or options.engine.slots, workers=workers or options.engine.workers)
+    engine = replace(
+        options.engine,
+        slots=slots or options.engine.slots,
+        workers=workers or options.engine.workers,
+        devices=parse_devices(device),
+    )
     return Translator(entry.name, entry.version, open_bundle(entry.folder), replace(options, engine=engine))
 
 
@@ -64,8 +72,10 @@ class TriptychPeer(Candidate):
 
     name, family = "Triptych", "Triptych"
 
-    def __init__(self, entry: Entry, precision: str, slots: int | None = None, workers: int | None = None) -> None:
-        self._translator = open_translator(entry, precision, slots, workers)
+    def __init__(
+        self, entry: Entry, precision: str, slots: int | None = None, workers: int | None = None, device: str = "cpu"
+    ) -> None:
+        self._translator = open_translator(entry, precision, slots, workers, device)
 
     def translate(self, texts: Sequence[str], decoding: Decoding) -> list[Answer]:
         outputs = self._translator.translate(texts, options_for(decoding))

@@ -67,6 +67,8 @@ def link(container: Container) -> None:
     _expect(missing, 0, "libcudnn.so.9")
     lines = [line.split()[0] for line in missing.stdout.splitlines() if "not found" in line]
     assert lines == ["libcuda.so.1"], lines
+    _expect(container.run(["python", "-c", "import cuda.bindings.runtime"]), 0, "")
+    _expect(container.run(["triptych", "serve", "--device", "cuda"]), 1, "")  # and not serve from the CPU
 
 
 def serve(

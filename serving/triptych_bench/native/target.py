@@ -75,7 +75,7 @@ class NativeTarget:
         facts = {"address": self._settings.address, "protocol": "triptych.v1", "model": name, "model_version": version}
         for model in self._models:
             if (model.name, model.version) == self._served:
-                facts["precision"] = model.precision
+                facts |= {"precision": model.precision, "devices": ",".join(model.devices)}
         return {key: value for key, value in facts.items() if value}
 
     def samples(self, count: int, seed: int) -> list[Sample]:

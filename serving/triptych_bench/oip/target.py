@@ -59,6 +59,7 @@ class OipTarget:
             "model": self._facts.name,
             "model_version": self._version or self._wanted.version or ", ".join(self._facts.versions),
             "precision": self._facts.parameters.get("precision", ""),
+            "devices": self._facts.parameters.get("devices", ""),
             "platform": self._facts.platform,
             "server": f"{server.name} {server.version}".strip() if server else "",
             "inputs": self._facts.listed,

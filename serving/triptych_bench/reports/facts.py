@@ -16,9 +16,9 @@ SCENARIOS = {
 
 
 def title(report: Report) -> str:
-    """`translate: en-de, version 3, int8`."""
+    """`translate: en-de, version 3, int8, cpu`."""
     version = report.target.get("model_version")
-    parts = (report.target.get("model"), version and f"version {version}", report.target.get("precision"))
+    parts = (report.target.get("model"), version and f"version {version}", *map(report.target.get, ("precision", "devices")))
     said = ", ".join(filter(None, parts))
     return f"{report.task or 'benchmark'}: {said}" if said else report.task or "benchmark"
 

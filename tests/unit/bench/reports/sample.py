@@ -124,6 +124,7 @@ def report(*runs: Run, **more: Any) -> Report:
             "model": "en-de",
             "model_version": "3",
             "precision": "int8",
+            "devices": "cpu",
         },
         inputs={"source": "bundled", "count": "52", "sha256": "ab" * 32},
         machine={"processor": "abacus", "cpus": "2"},

@@ -12,7 +12,7 @@ from .sample import closed, full, opened, report, unanswered
 
 def test_the_headline_comes_first() -> None:
     lines = table.render(report()).splitlines()
-    assert lines[0] == "translate: en-de, version 3, int8"
+    assert lines[0] == "translate: en-de, version 3, int8, cpu"
     assert lines[1].startswith("max throughput 400/s   p50 at concurrency 8 20.0 ms")
 
 

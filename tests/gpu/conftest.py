@@ -1,0 +1,80 @@
+"""What the suite needs: a GPU, and models in fp16, which are exported here.
+
+Without a GPU every test of it is skipped and says why. `TRIPTYCH_TEST_DEVICE=cpu pytest -m gpu tests/gpu` rehearses the suite
+on the CPU, over the same graphs; `TRIPTYCH_TEST_DEVICE=cuda:1` takes another GPU, and then a missing one is an error. Where
+TRIPTYCH_TEST_MODELS names a folder, the models are kept there for the next time.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triptych_export.exporter import ExportOptions, export
+from triptych_serving.bundle import Bundle, open_bundle
+from triptych_serving.device import Device
+from triptych_serving.devices import parse_devices, why_no_gpu
+from triptych_serving.memory import Memory, open_memory
+
+from ..fixtures.toy import HERE
+from .models import save_tiny_bert, save_tiny_vit
+
+VARIABLE, KEPT = "TRIPTYCH_TEST_DEVICE", "TRIPTYCH_TEST_MODELS"
+COMPLETE = ".complete"  # all models are there
+PRECISIONS = ("fp32", "fp16")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the suite at once; it has one reason."""
+    if os.environ.get(VARIABLE) or not any(item.get_closest_marker("gpu") for item in items):
+        return
+    if reason := why_no_gpu():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(f"no GPU ({reason}); {VARIABLE}=cpu rehearses on the CPU"))
+
+
+@pytest.fixture(scope="session")
+def device() -> Device:
+    """Where the suite computes."""
+    return parse_devices(os.environ.get(VARIABLE) or "cuda")[0]
+
+
+@pytest.fixture(scope="session")
+def gpu(device: Device) -> Device:
+    """The same, where a rehearsal would mean nothing."""
+    if device.kind == "cpu":
+        pytest.skip("means something on a GPU only")
+    return device
+
+
+@pytest.fixture
+def memory(device: Device) -> Iterator[Memory]:
+    """A stream of the device, and memory on it."""
+    memory = open_memory(device)
+    yield memory
+    memory.close()
+
+
+@pytest.fixture(scope="session")
+def repository(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of each task: `toy`, `toy-bert`, `toy-vit`, in fp32 and fp16."""
+    kept = os.environ.get(KEPT)
+    folder, work = Path(kept) if kept else tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("checkpoints")
+    if (folder / COMPLETE).exists():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    save_tiny_bert(work / "bert")
+    save_tiny_vit(work / "vit")
+    for name, checkpoint in (("toy", HERE / "checkpoint"), ("toy-bert", work / "bert"), ("toy-vit", work / "vit")):
+        export(checkpoint, ExportOptions(folder, name=name, precisions=PRECISIONS), lambda line: None)
+    (folder / COMPLETE).touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bundle(repository: Path) -> Bundle:
+    """The translation model."""
+    return open_bundle(repository / "toy" / "1")

@@ -1,0 +1,119 @@
+"""What this machine has of what the kit needs, all of it at once: python -m tests.gpu.environment [--device cuda] [--json FILE]
+
+Ends with 1 where the runtime cannot compute on the device; what only some stages need is just said to be missing.
+"""
+
+import json
+import sys
+import tempfile
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+NEEDED = {  # module: distribution
+    "click": "click",
+    "google.protobuf": "protobuf",
+    "google.rpc.status_pb2": "googleapis-common-protos",
+    "grpc": "grpcio",
+    "grpc_health.v1.health": "grpcio-health-checking",
+    "grpc_reflection.v1alpha.reflection": "grpcio-reflection",
+    "numpy": "numpy",
+    "PIL": "pillow",
+    "prometheus_client": "prometheus-client",
+    "tokenizers": "tokenizers",
+    "langcodes": "langcodes",
+    "markdown_it": "markdown-it-py",
+    "mdit_py_plugins": "mdit-py-plugins",
+    "polib": "polib",
+    "yaml": "pyyaml",
+    "sentencex": "sentencex",
+    "onnx": "onnx",
+    "onnxscript": "onnxscript",
+    "torch": "torch",
+    "safetensors": "safetensors",
+    "sacrebleu": "sacrebleu",
+    "psutil": "psutil",
+    "pytest": "pytest",
+    "onnxruntime": "onnxruntime-gpu",
+}
+OWN = {  # the project's; stubs say which grpcio and protobuf they want
+    "triptych.v1.translation_pb2_grpc": "triptych (stubs)",
+    "triptych_serving.server": "triptych (server)",
+    "triptych_client": "triptych (client)",
+    "triptych_export.exporter": "triptych (export)",
+    "triptych_training.checkpoint": "triptych (training)",
+}
+OPTIONAL = {"ctranslate2": "ctranslate2", "transformers": "transformers"}
+CUDA = {"cuda.bindings.runtime": "cuda-bindings"}
+
+
+def packages(needed: dict[str, str]) -> dict[str, str]:
+    """Versions by distribution; why it cannot be imported, where it cannot."""
+    found = {}
+    for module, name in needed.items():
+        try:
+            import_module(module)
+            found[name] = _version(name)
+        except Exception as error:  # whatever is wrong with it, all of it is told at once
+            found[name] = f"missing: {type(error).__name__}: {error}"
+    return found
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "there"
+
+
+def provider(device: str) -> str:
+    """Multiply two matrices through the project's own session; what is wrong, or nothing."""
+    try:
+        import numpy as np
+
+        from triptych_serving.devices import parse_devices
+        from triptych_serving.memory import open_memory
+        from triptych_serving.session import Place, Session
+
+        from .graphs import multiplication
+
+        memory = open_memory(parse_devices(device)[0])
+        with tempfile.TemporaryDirectory() as folder:
+            session = Session(multiplication(Path(folder)), place=Place(memory))
+        left, right = (np.full(shape, 0.5, np.float16) for shape in ((3, 64), (64, 32)))
+        arrays = {"left": memory.zeros(left.shape, left.dtype), "right": memory.zeros(right.shape, right.dtype)}
+        memory.upload(left, arrays["left"])
+        memory.upload(right, arrays["right"])
+        product = memory.zeros((3, 32), np.float16)
+        session.bind(arrays, {"product": product}).run()
+        host = memory.staging((3, 32), np.float16)
+        memory.download(product, host)
+        memory.wait()
+        return "" if np.all(host == 16) else f"0.5 * 0.5 * 64 is {host[0, 0]}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@click.command()
+@click.option("--device", default="cuda", show_default=True)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
+def main(device: str, json_file: Path | None) -> None:
+    found = packages(NEEDED | OWN | OPTIONAL | (CUDA if device != "cpu" else {}))
+    wrong = provider(device)
+    content = {"python": sys.version.split()[0], "packages": found, "provider": wrong or "computes"}
+    for name, words in found.items():
+        click.echo(f"{name:28} {words}")
+    click.echo(f"{'the provider on ' + device:28} {content['provider']}")
+    if json_file:
+        json_file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    missing = [name for name, words in found.items() if words.startswith("missing") and name not in OPTIONAL.values()]
+    if missing:
+        click.echo(f"missing: {', '.join(missing)}")
+    if wrong or missing:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Checkpoints of the encoder families with random weights, tiny, whose answers differ from input to input."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from triptych_training.bert import BertConfig, BertForPretraining
+from triptych_training.encoder_checkpoint import (
+    BertCheckpoint,
+    ImagePreprocessing,
+    VitCheckpoint,
+    save_bert_checkpoint,
+    save_vit_checkpoint,
+)
+from triptych_training.vit import Vit, VitConfig
+from triptych_training.wordpiece import train_wordpiece
+
+from ..fixtures.toy import SOURCES
+
+SPREAD = 3.0  # fresh weights are so small that all inputs would get one answer
+CLEAR = 20.0  # and that all answers would be equally good
+SIDE = 32  # pixels
+CLASSES = 10
+MOST_TOKENS = 64
+SAMPLES = 24
+
+
+def save_tiny_bert(folder: Path) -> None:
+    """Fills masks."""
+    torch.manual_seed(1)
+    tokenizer = train_wordpiece(SOURCES, 200, lowercase=True)
+    shape = BertConfig(tokenizer.get_vocab_size(), 32, 2, 64, 2, MOST_TOKENS, dropout=0.0)
+    model = BertForPretraining(shape).eval()
+    _spread(model)
+    with torch.no_grad():
+        model.masked_token.norm.weight.mul_(CLEAR)
+    save_bert_checkpoint(BertCheckpoint(model, tokenizer, samples=SOURCES[:SAMPLES]), folder)
+
+
+def save_tiny_vit(folder: Path) -> None:
+    """Classifies images."""
+    torch.manual_seed(1)
+    model = Vit(VitConfig(CLASSES, SIDE, 8, 3, 32, 2, 64, 2)).eval()
+    _spread(model)
+    with torch.no_grad():
+        model.classifier.weight.mul_(CLEAR)
+    names = [f"class {number}" for number in range(CLASSES)]
+    samples = [picture(seed) for seed in range(SAMPLES)]
+    save_vit_checkpoint(VitCheckpoint(model, names, ImagePreprocessing(SIDE, SIDE), samples=samples), folder)
+
+
+def picture(seed: int) -> bytes:
+    """A JPEG file of soft colours."""
+    rng = np.random.default_rng(seed)
+    width, height = (int(size) for size in rng.integers(SIDE, 4 * SIDE, 2))
+    coarse = Image.fromarray(rng.integers(0, 256, (4, 4, 3), np.uint8))
+    file = io.BytesIO()
+    coarse.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+@torch.no_grad()
+def _spread(model: torch.nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if ".layers." in f".{name}" and parameter.ndim == 2:
+            parameter.mul_(SPREAD)

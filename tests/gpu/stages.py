@@ -1,0 +1,239 @@
+"""What the kit runs, in order: each stage is one command after the other, with a time of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "tests" / "benchmarks"
+MODELS = ROOT / "serving" / "triptych_models" / "repository"
+POSITIONS = 40  # of the translation model: 32 tokens are asked for, and exports compare all that there are
+TOY_TOKENIZER = ROOT / "tests" / "fixtures" / "checkpoint" / "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Of a whole run.
+
+    Args:
+        python: the interpreter.
+        work: models, logs and results; kept from call to call.
+        device: "cuda", "cuda:1", or "cpu" to rehearse.
+        tiny: models and loads are as small as can be; figures mean nothing.
+        checkpoint: a trained translation model, for quality.
+        pairs: its test set.
+    """
+
+    python: str
+    work: Path
+    device: str
+    tiny: bool
+    checkpoint: str = ""
+    pairs: str = ""
+
+    def results(self, name: str) -> str:
+        """The file of a stage's figures."""
+        return str(self.work / "results" / f"{name}.json")
+
+    def made(self, name: str) -> Path:
+        """A checkpoint that a stage makes."""
+        return self.work / "checkpoints" / name
+
+    def repository(self, name: str) -> Path:
+        """Where its bundle lies."""
+        return self.work / "repositories" / name
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of the kit's."""
+
+    name: str
+    about: str
+    commands: Sequence[Sequence[str]]
+    limit_seconds: float  # then it is stopped
+    least_seconds: float  # with less time left it is not begun
+    needs: Sequence[str] = ()  # stages that must have been done
+    fresh: Sequence[Path] = ()  # folders that an earlier try may have left, and that are made anew
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment
+
+
+def stages(setup: Setup) -> list[Stage]:
+    """All of them; those that a call asks for are chosen by name."""
+    every = [_environment(setup), _ceilings(setup), *_models(setup), _tests(setup), *_offline(setup), _server(setup)]
+    every += [*_encoders(setup), _kernels(setup), *_quality(setup), _soak(setup)]
+    return every
+
+
+def _bench(setup: Setup, script: str, *arguments: str) -> list[str]:
+    return [setup.python, str(BENCHMARKS / script), *arguments]
+
+
+def _common(setup: Setup, name: str) -> list[str]:
+    return ["--device", setup.device, *(["--tiny"] if setup.tiny else []), "--json", setup.results(name)]
+
+
+def _environment(setup: Setup) -> Stage:
+    command = [setup.python, "-m", "tests.gpu.environment", "--device", setup.device, "--json", setup.results("environment")]
+    return Stage("environment", "versions; the provider computes; what is missing", [command], 120, 20)
+
+
+def _ceilings(setup: Setup) -> Stage:
+    command = _bench(setup, "roofline.py", *_common(setup, "ceilings"))
+    return Stage("ceilings", "bandwidth, matrix products, launches", [command], 120, 20)
+
+
+def _models(setup: Setup) -> list[Stage]:
+    """Checkpoints with random weights, and their bundles."""
+    tokenizers = {"translation": MODELS / "en-de" / "1" / "tokenizer.json", "bert": MODELS / "bert-en" / "1" / "tokenizer.json"}
+    if setup.tiny:
+        tokenizers["translation"] = TOY_TOKENIZER
+    made = []
+    for name in ("translation", "bert", "vit"):
+        tokenizer = [str(tokenizers[name])] if name in tokenizers else []
+        size = [*(["--positions", str(POSITIONS)] if name == "translation" else []), *(["--tiny"] if setup.tiny else [])]
+        out = str(setup.made(name))
+        make = _bench(setup, "base.py", name, *tokenizer, out, *size)
+        export = [setup.python, "-m", "triptych_cli", "export", out, "--out", str(setup.repository(name)), "--name", name]
+        export += ["--version", "1", "--precision", "fp16"]
+        about = f"{name}: a checkpoint of the base shape with random weights, and its bundle"
+        fresh = (setup.made(name), setup.repository(name))
+        made.append(Stage(f"model-{name}", about, [make, export], 420, 60, fresh=fresh))
+    return made
+
+
+def _tests(setup: Setup) -> Stage:
+    command = [setup.python, "-m", "pytest", "-m", "gpu", "tests/gpu", "-p", "no:cacheprovider", "-q"]
+    variables = _suite(setup)
+    return Stage("tests", "the suite in tests/gpu", [command], 540, 90, variables=variables)
+
+
+def _suite(setup: Setup) -> dict[str, str]:
+    """Variables of the tests, which keep their models for the next call."""
+    return {"TRIPTYCH_TEST_DEVICE": setup.device, "TRIPTYCH_TEST_MODELS": str(setup.repository("tests"))}
+
+
+def _offline(setup: Setup) -> list[Stage]:
+    translation, repository = str(setup.made("translation")), str(setup.repository("translation"))
+    common = [translation, repository, "--pairs", str(setup.made("translation") / "samples.tsv")]
+    short = ["--length", "6", "--calls", "1", "--rounds", "1", "--sentences", "8"]
+    greedy = short if setup.tiny else ["--length", "32", "--rounds", "5"]
+    beams = [*(short if setup.tiny else ["--length", "32", "--rounds", "3", "--calls", "4"]), "--beam", "4"]
+    few = {"ours": "1,4" if setup.tiny else "1,8,32,128,256", "torch": "1" if setup.tiny else "1,32,256"}
+    beam_batches = "1,4" if setup.tiny else "1,32,128"
+    no_torch = ["--candidates", "ctranslate2,ctranslate2-int8,triptych"]
+    torch = ["--candidates", "triptych,pytorch,transformers"]
+    slow = ["--calls", "4", "--rounds", "3"] if not setup.tiny else []
+    return [
+        Stage(
+            "offline",
+            "greedy: Triptych and CTranslate2",
+            [
+                _bench(
+                    setup, "gpu_offline.py", *common, *greedy, "--batches", few["ours"], *no_torch, *_common(setup, "offline")
+                )
+            ],
+            300,
+            60,
+            ("model-translation",),
+        ),
+        Stage(
+            "offline-torch",
+            "greedy: Triptych, PyTorch compiled and transformers",
+            [
+                _bench(
+                    setup,
+                    "gpu_offline.py",
+                    *common,
+                    *greedy,
+                    *slow,
+                    "--batches",
+                    few["torch"],
+                    *torch,
+                    *_common(setup, "offline-torch"),
+                )
+            ],
+            540,
+            120,
+            ("model-translation",),
+        ),
+        Stage(
+            "offline-beam",
+            "beam 4: Triptych and CTranslate2",
+            [
+                _bench(
+                    setup,
+                    "gpu_offline.py",
+                    *common,
+                    *beams,
+                    "--batches",
+                    beam_batches,
+                    *no_torch,
+                    *_common(setup, "offline-beam"),
+                )
+            ],
+            300,
+            60,
+            ("model-translation",),
+        ),
+    ]
+
+
+def _server(setup: Setup) -> Stage:
+    checkpoint = setup.made("translation")
+    command = _bench(
+        setup, "gpu_server.py", str(checkpoint), str(setup.repository("translation")), str(checkpoint / "samples.tsv")
+    )
+    command += ["--device", setup.device, "--json", setup.results("server")]
+    if setup.tiny:
+        command += ["--length", "6", "--cpus", "1", "--generators", "1", "--seconds", "1", "--factor", "3", "--in-flight", "4"]
+        command += ["--max-batch", "4", "--slots", "4", "--sentences", "16", "--servers", "Triptych,CTranslate2"]
+    else:
+        command += ["--length", "32", "--seconds", "4"]
+    return Stage("server", "Poisson arrivals, p99 within 100 ms", [command], 420, 90, ("model-translation",))
+
+
+def _encoders(setup: Setup) -> list[Stage]:
+    found = []
+    for name in ("bert", "vit"):
+        command = _bench(setup, "gpu_encoders.py", str(setup.made(name)), str(setup.repository(name)), *_common(setup, name))
+        if setup.tiny:
+            command += ["--tokens", "16", "--count", "12", "--batches", "4", "--rounds", "1", "--in-flight", "4"]
+            command += ["--per-request", "2", "--clients", "1"]
+        stage = f"encoder-{name}"
+        found.append(Stage(stage, f"{name}: by hand, in process, through gRPC", [command], 420, 90, (f"model-{name}",)))
+    return found
+
+
+def _kernels(setup: Setup) -> Stage:
+    command = _bench(setup, "gpu_kernels.py", str(setup.repository("translation")), *_common(setup, "kernels"))
+    return Stage("kernels", "which kernels a step runs, and for how long", [command], 120, 30, ("model-translation",))
+
+
+def _quality(setup: Setup) -> list[Stage]:
+    """Of a trained model, where one is named."""
+    if not setup.checkpoint:
+        return []
+    repository = str(setup.repository("quality"))
+    export = [setup.python, "-m", "triptych_cli", "export", setup.checkpoint, "--out", repository, "--name", "quality"]
+    export += ["--version", "1", "--precision", "fp32", "--precision", "fp16"]
+    measure = _bench(setup, "gpu_offline.py", setup.checkpoint, repository, "--pairs", setup.pairs, *_common(setup, "quality"))
+    measure += ["--beam", "1,4", "--batches", "128", "--sentences", "2048", "--rounds", "3"]
+    measure += ["--candidates", "ctranslate2,triptych"]
+    forced = [setup.python, "-m", "pytest", "-m", "gpu", "tests/gpu/test_agreement.py", "-k", "own", "-q"]
+    variables = _suite(setup) | {
+        "TRIPTYCH_CHECKPOINT": setup.checkpoint,
+        "TRIPTYCH_PAIRS": setup.pairs,
+        "TRIPTYCH_BUNDLE": str(setup.repository("quality") / "quality" / "1"),
+    }
+    about, fresh = "a trained model: BLEU, agreement with fp32", (setup.repository("quality"),)
+    commands = [export, measure, [*forced, "-p", "no:cacheprovider"]]
+    return [Stage("quality", about, commands, 540, 120, fresh=fresh, variables=variables)]
+
+
+def _soak(setup: Setup) -> Stage:
+    command = [setup.python, "-m", "pytest", "-m", "gpu", "tests/gpu/test_storm.py", "tests/gpu/test_memory.py", "-q"]
+    variables = _suite(setup) | {"TRIPTYCH_GPU_TIMES": "1" if setup.tiny else "10"}
+    return Stage(
+        "soak", "storm and memory, ten times as long", [[*command, "-p", "no:cacheprovider"]], 540, 120, variables=variables
+    )

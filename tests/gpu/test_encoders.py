@@ -1,0 +1,145 @@
+"""BERT and ViT in fp16 on the device answer as in fp32 on the CPU, in batches of all shapes."""
+
+import random
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from triptych_serving.bundle import open_bundle
+from triptych_serving.device import Device
+from triptych_serving.encoder import EncoderOptions
+from triptych_serving.imagemodel import ImageModel
+from triptych_serving.textmodel import TextModel
+
+from ..fixtures.toy import SOURCES
+from .models import picture
+
+pytestmark = pytest.mark.gpu
+
+ROUNDING = 1e-2  # of probabilities
+CALLS, REHEARSED = 2_000, 40  # on a GPU, on the CPU
+CALLERS = 32
+IMAGES = 24
+
+
+def masked() -> list[str]:
+    """Texts of many lengths with one mask or two."""
+    rng = random.Random(0)
+    texts = []
+    for index in range(48):
+        words = " ".join(rng.choices(SOURCES, k=1 + index % 6)).split()[:50]
+        for place in rng.sample(range(len(words)), rng.choice([1, 2])):
+            words[place] = "[MASK]"
+        texts.append(" ".join(words))
+    return texts
+
+
+class Best(NamedTuple):
+    """Of what may be the answer."""
+
+    number: int  # token or label
+    score: float  # probability
+    lead: float  # before the second
+
+
+def filled(model: TextModel, texts: Sequence[str]) -> list[list[Best]]:
+    """Of each text each mask's."""
+    return best_tokens(model.fill_mask(texts, top_k=2))
+
+
+def best_tokens(texts: Iterable[Any]) -> list[list[Best]]:
+    """Of what a model or a client found for two tokens a mask."""
+    pairs = [[mask.candidates for mask in text.masks] for text in texts]
+    return [[Best(first.token, first.score, first.score - second.score) for first, second in text] for text in pairs]
+
+
+def classified(model: ImageModel, images: Sequence[bytes]) -> list[list[Best]]:
+    """Of each image."""
+    return best_labels(model.classify(images, top_k=2))
+
+
+def best_labels(images: Iterable[Any]) -> list[list[Best]]:
+    """Of what a model or a client found for two labels an image."""
+    pairs = [image.labels for image in images]
+    return [[Best(first.index, first.score, first.score - second.score)] for first, second in pairs]
+
+
+def assert_near(found: Sequence[Sequence[Best]], exact: Sequence[Sequence[Best]]) -> None:
+    """Scores are nearly the same, and so are the answers: two that are equally good may change places."""
+    for ours, theirs in zip(found, exact, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert abs(one.score - other.score) < ROUNDING
+            assert one.number == other.number or other.lead < 2 * ROUNDING
+
+
+def test_masks_are_filled_alike(repository: Path, device: Device) -> None:
+    bundle = open_bundle(repository / "toy-bert" / "1")
+    texts = masked()
+    exact, half = TextModel("a", 1, bundle, EncoderOptions("fp32")), _text(repository, device)
+    try:
+        whole = filled(exact, texts)
+        assert_near(filled(half, texts), whole)
+        for text, expected in zip(texts[:8], whole[:8], strict=True):
+            assert_near(filled(half, [text]), [expected])
+    finally:
+        exact.close()
+        half.close()
+
+
+def test_vectors_are_alike(repository: Path, device: Device) -> None:
+    bundle = open_bundle(repository / "toy-bert" / "1")
+    exact, half = TextModel("a", 1, bundle, EncoderOptions("fp32")), _text(repository, device)
+    try:
+        ours, theirs = (np.array([text.values for text in model.embed(SOURCES[:40])]) for model in (half, exact))
+    finally:
+        exact.close()
+        half.close()
+    assert np.linalg.norm(ours - theirs) < 1e-2 * np.linalg.norm(theirs)
+
+
+def test_images_are_classified_alike(repository: Path, device: Device) -> None:
+    bundle = open_bundle(repository / "toy-vit" / "1")
+    images = [picture(seed) for seed in range(IMAGES)]
+    exact = ImageModel("a", 1, bundle, EncoderOptions("fp32"))
+    half = ImageModel("b", 1, bundle, EncoderOptions("fp16", devices=(device,)))
+    try:
+        assert_near(classified(half, images), classified(exact, images))
+    finally:
+        exact.close()
+        half.close()
+
+
+def test_most_answers_are_clear(repository: Path) -> None:
+    """Else the comparisons would allow any answer."""
+    model = TextModel("a", 1, open_bundle(repository / "toy-bert" / "1"), EncoderOptions("fp32"))
+    try:
+        leads = [mask.lead for text in filled(model, masked()) for mask in text]
+    finally:
+        model.close()
+    assert sum(lead > 2 * ROUNDING for lead in leads) > len(leads) / 2
+
+
+def test_calls_of_all_shapes_at_once(repository: Path, device: Device) -> None:
+    """Batches form as they come; each answer is what it is alone, up to rounding."""
+    texts, model = masked(), _text(repository, device)
+    calls = CALLS if device.kind == "cuda" else REHEARSED
+    try:
+        alone = [filled(model, [text])[0] for text in texts]
+
+        def ask(seed: int) -> None:
+            chosen = random.Random(seed).choices(range(len(texts)), k=1 + seed % 5)
+            assert_near(filled(model, [texts[index] for index in chosen]), [alone[index] for index in chosen])
+
+        with ThreadPoolExecutor(CALLERS) as pool:
+            for done in [pool.submit(ask, seed) for seed in range(calls)]:
+                done.result()
+    finally:
+        model.close()
+
+
+def _text(repository: Path, device: Device) -> TextModel:
+    return TextModel("b", 1, open_bundle(repository / "toy-bert" / "1"), EncoderOptions("fp16", devices=(device,)))

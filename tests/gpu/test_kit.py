@@ -1,0 +1,126 @@
+"""The kit's own workings, which need no GPU: budget, resuming, what figures say."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from .libraries import library_path
+from .runner import BLOCKED, DONE, FAILED, POSTPONED, STOPPED, Runner, read_state
+from .stages import Setup, Stage, stages
+from .verdict import Line, lines, read_results
+
+
+def stage(name: str, code: str, **members: object) -> Stage:
+    """A command of Python."""
+    return Stage(name, "about", [[sys.executable, "-c", code]], **{"limit_seconds": 20, "least_seconds": 0, **members})  # type: ignore[arg-type]
+
+
+def runner(work: Path, seconds: float = 60, **variables: str) -> Runner:
+    return Runner(work, seconds, variables, lambda line: None)
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    counting = stage("count", f"open({str(tmp_path / 'runs')!r}, 'a').write('x')")
+    runner(tmp_path).run([counting])
+    runner(tmp_path).run([counting])
+    assert (tmp_path / "runs").read_text() == "x"
+    runner(tmp_path).run([counting], again=True)
+    assert (tmp_path / "runs").read_text() == "xx"
+    assert read_state(tmp_path)["count"].status == DONE
+
+
+def test_a_failure_is_told_and_tried_again(tmp_path: Path) -> None:
+    fails = stage("fails", "import sys; print('the reason'); sys.exit(3)")
+    first = runner(tmp_path)
+    first.run([fails, stage("next", "pass", needs=("fails",))])
+    assert first.outcomes["fails"].status == FAILED
+    assert first.outcomes["fails"].note == "exit code 3: the reason"
+    assert first.outcomes["next"].status == BLOCKED
+    second = runner(tmp_path)
+    second.run([stage("fails", "pass"), stage("next", "pass", needs=("fails",))])
+    assert [outcome.status for outcome in second.outcomes.values()] == [DONE, DONE]
+
+
+def test_a_stage_ends_with_its_time_and_takes_its_children_along(tmp_path: Path) -> None:
+    child = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; print(7, flush=True); time.sleep(60)'])"
+    )
+    found = runner(tmp_path)
+    found.run([stage("long", child, limit_seconds=2)])
+    assert found.outcomes["long"].status == STOPPED
+    assert found.outcomes["long"].seconds < 20
+
+
+def test_what_would_not_fit_is_postponed(tmp_path: Path) -> None:
+    found = runner(tmp_path, seconds=30)
+    found.run([stage("large", "pass", least_seconds=40), stage("small", "pass")])
+    assert [outcome.status for outcome in found.outcomes.values()] == [POSTPONED, DONE]
+
+
+def test_folders_are_made_anew_and_variables_arrive(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    code = f"import os, sys; sys.exit(os.path.exists({str(left)!r}) or os.environ['A'] + os.environ['B'] != '12')"
+    found = runner(tmp_path, A="1")
+    found.run([stage("fresh", code, fresh=(left,), variables={"B": "2"})])
+    assert found.outcomes["fresh"].status == DONE
+
+
+@pytest.mark.parametrize("tiny", [True, False])
+def test_stages_can_be_had(tmp_path: Path, tiny: bool) -> None:
+    """Every script exists, every need is a stage, and results have names of their own."""
+    found = stages(Setup(sys.executable, tmp_path, "cpu", tiny, "checkpoint", "pairs"))
+    names = [one.name for one in found]
+    assert len(set(names)) == len(names)
+    for one in found:
+        assert set(one.needs) <= set(names)
+        assert one.least_seconds < one.limit_seconds <= 540
+        for command in one.commands:
+            assert command[0] == sys.executable
+            assert command[1] == "-m" or Path(command[1]).is_file()
+    files = [command[command.index("--json") + 1] for one in found for command in one.commands if "--json" in command]
+    assert len(set(files)) == len(files)
+
+
+def row(candidate: str, batch: int, tokens: float, share: float = 0.5) -> Mapping[str, object]:
+    return {
+        "candidate": candidate,
+        "batch": batch,
+        "beam": 1,
+        "tokens_per_second": tokens,
+        "share_with_launches": share,
+        "same": None,
+    }
+
+
+def test_figures_are_held_against_what_is_asked_for(tmp_path: Path) -> None:
+    files = {
+        "offline": {"results": [row("Triptych", 1, 500), row("CTranslate2", 1, 200), row("Triptych", 32, 100, 0.3)]},
+        "server": {"highest rates": {"Triptych": 900.0, "CTranslate2 1": 300.0, "CTranslate2 2": 500.0}},
+        "bert": {"results": [{"candidate": "PyTorch", "ratio": 1.0}, {"candidate": "Triptych gRPC, 1", "ratio": 0.95}]},
+    }
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    found = {line.what: (line.found, line.verdict) for line in lines(read_results(tmp_path))}
+    assert found["batch 1: tokens/s, times CTranslate2 float16"] == (2.5, "holds")
+    assert found["batch 32: tokens/s, times CTranslate2 float16"] == (None, "not measured")
+    assert found["batch 1: of the roofline with launches"] == (0.5, "holds")
+    assert found["batch 32: of the roofline with launches"] == (0.3, "FAILS")
+    assert found["server: highest rate, times CTranslate2's"] == (1.8, "FAILS")
+    assert found["bert: gRPC, of the best by hand"] == (0.95, "holds")
+    assert found["vit: gRPC, of the best by hand"] == (None, "not measured")
+
+
+def test_without_figures_nothing_holds() -> None:
+    assert {line.verdict for line in lines({})} == {"not measured"}
+    assert Line("what", 1.0, 1.0).verdict == "holds"
+
+
+def test_libraries_of_packages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/there")
+    folder = tmp_path / "nvidia" / "cublas" / "lib"
+    folder.mkdir(parents=True)
+    assert library_path([str(tmp_path), str(tmp_path)]) == f"{folder}:/there"

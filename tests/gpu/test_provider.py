@@ -1,0 +1,54 @@
+"""The runtime finds the GPU and its libraries, and all of a step has kernels there."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from triptych_serving.bundle import Bundle
+from triptych_serving.device import Device
+from triptych_serving.manifest import TranslationManifest
+from triptych_serving.memory import Memory
+from triptych_serving.memory.gpu import find_gpus, gpu_memory
+from triptych_serving.session import Place, Session
+
+from .graphs import multiplication
+
+pytestmark = pytest.mark.gpu
+
+
+def test_the_gpu_is_there(gpu: Device) -> None:
+    found = {one.device: one for one in find_gpus()}
+    memory = gpu_memory(gpu)
+    assert found[gpu].name
+    assert 0 < memory.free_bytes <= memory.total_bytes == found[gpu].total_bytes
+
+
+def test_the_provider_computes(memory: Memory, tmp_path: Path) -> None:
+    session = Session(multiplication(tmp_path), place=Place(memory))
+    rng = np.random.default_rng(0)
+    left, right = (rng.standard_normal(shape).astype(np.float16) for shape in ((5, 64), (64, 32)))
+    arrays = {"left": memory.zeros(left.shape, np.float16), "right": memory.zeros(right.shape, np.float16)}
+    product = memory.zeros((5, 32), np.float16)
+    memory.upload(left, arrays["left"])
+    memory.upload(right, arrays["right"])
+    session.bind(arrays, {"product": product}).run()
+    host = memory.staging((5, 32), np.float16)
+    memory.download(product, host)
+    memory.wait()
+    exact = left.astype(np.float64) @ right.astype(np.float64)
+    np.testing.assert_allclose(host, exact, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("graph", ["encoder", "step", "search", "score"])
+def test_every_graph_loads(bundle: Bundle, memory: Memory, graph: str) -> None:
+    graphs = bundle.manifest_of(TranslationManifest).precisions["fp16"]
+    session = Session(bundle.path(getattr(graphs, graph)), place=Place(memory))
+    assert session.inputs
+    assert session.outputs
+
+
+def test_a_step_has_nothing_for_the_cpu_to_do(bundle: Bundle, memory: Memory) -> None:
+    """A session that captures refuses any node that the GPU cannot run."""
+    step = bundle.manifest_of(TranslationManifest).precisions["fp16"].step
+    assert "next" in Session(bundle.path(step), place=Place(memory, captures=True)).outputs

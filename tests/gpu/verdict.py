@@ -1,0 +1,92 @@
+"""What the figures of a run say to what is asked of the project."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BATCHES = {1: 2.0, 32: 1.3, 256: 1.3}  # times CTranslate2 float16, by batch
+TORCH = {1: 5.0, 32: 3.0}  # times PyTorch compiled, where CTranslate2 cannot run
+FLOOR = 0.4  # of the roofline with launches
+SERVER = 2.0  # times the best thin CTranslate2 server
+ENCODER = 0.9  # of the best by hand
+PEER, INT8, OWN, TORCH_NAME = "CTranslate2", "CTranslate2 int8", "Triptych", "PyTorch compiled"
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that is asked for."""
+
+    what: str
+    wanted: float
+    found: float | None  # None: it was not measured
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if self.found is None:
+            return "not measured"
+        return "holds" if self.found >= self.wanted else "FAILS"
+
+
+def lines(results: Mapping[str, Json]) -> Iterator[Line]:
+    """All of them.
+
+    Args:
+        results: JSON files of stages by their names.
+    """
+    yield from _offline(results)
+    yield Line("server: highest rate, times CTranslate2's", SERVER, _server(results.get("server", {})))
+    for name in ("bert", "vit"):
+        yield Line(f"{name}: gRPC, of the best by hand", ENCODER, _encoder(results.get(name, {})))
+    if "quality" in results:
+        yield from _quality(results["quality"])
+
+
+def read_results(folder: Path) -> dict[str, Json]:
+    """JSON files by their names."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+def _offline(results: Mapping[str, Json]) -> Iterator[Line]:
+    speeds = _speeds(results.get("offline", {}))
+    compiled = _speeds(results.get("offline-torch", {}))
+    for batch, wanted in BATCHES.items():
+        yield Line(f"batch {batch}: tokens/s, times CTranslate2 float16", wanted, _ratio(speeds, batch, PEER))
+    for batch, wanted in TORCH.items():
+        yield Line(f"batch {batch}: tokens/s, times PyTorch compiled", wanted, _ratio(compiled, batch, TORCH_NAME))
+    for row in results.get("offline", {}).get("results", []):
+        if row["candidate"] == OWN and row["beam"] == 1:
+            yield Line(f"batch {row['batch']}: of the roofline with launches", FLOOR, row["share_with_launches"])
+
+
+def _speeds(content: Json) -> dict[tuple[int, str], float]:
+    """Tokens a second by batch and candidate, greedy."""
+    rows = [row for row in content.get("results", []) if row["beam"] == 1]
+    return {(row["batch"], row["candidate"]): row["tokens_per_second"] for row in rows}
+
+
+def _ratio(speeds: Mapping[tuple[int, str], float], batch: int, peer: str) -> float | None:
+    if (batch, OWN) not in speeds or (batch, peer) not in speeds:
+        return None
+    return speeds[batch, OWN] / speeds[batch, peer]
+
+
+def _server(content: Json) -> float | None:
+    rates: Mapping[str, float] = content.get("highest rates", {})
+    peers = [rate for name, rate in rates.items() if name.startswith(PEER) and rate]
+    return rates[OWN] / max(peers) if OWN in rates and peers else None
+
+
+def _encoder(content: Json) -> float | None:
+    """Of the best rows by hand, arrays alone left out, the best one through gRPC."""
+    served = [row["ratio"] for row in content.get("results", []) if "gRPC" in row["candidate"] and row["ratio"]]
+    return max(served) if served else None
+
+
+def _quality(content: Json) -> Iterator[Line]:
+    for row in content.get("results", []):
+        if row["candidate"] == OWN and row["same"]:
+            yield Line(f"beam {row['beam']}: percent of tokens as in fp32, free running", 99.5, row["same"]["tokens"])
