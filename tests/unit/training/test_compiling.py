@@ -22,7 +22,8 @@ def gradients(model: Transformer) -> list[Tensor]:
     return [gradient for gradient in found if gradient is not None]
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_layers_have_the_same_gradients_and_names(backend: str) -> None:
     plain, compiled = make_model(), make_model()
     assert compile_layers(compiled, backend) == 4
