@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
-from triptych_serving.manifest import TranslationManifest
+from triptych_serving.manifest import Limits, TranslationManifest
 from triptych_serving.session import Array, Session
 
 
@@ -93,12 +93,12 @@ class HostCaches:
 
     def __init__(self, encoder: Session, step: Session, manifest: TranslationManifest, count: int) -> None:
         self._encoder, self._step = encoder, step
-        shape, limits = manifest.decoder, manifest.limits
+        shape = manifest.decoder
         self.count = count
         self._names = cache_names(shape.layers)
         self.cache, self.memory = (
-            np.zeros((len(self._names), count, shape.heads, max(2, length), shape.head_dim), np.float32)
-            for length in (limits.max_target_tokens, limits.max_source_tokens)
+            np.zeros((len(self._names), count, shape.heads, length, shape.head_dim), np.float32)
+            for length in lengths_of(manifest.limits)
         )
 
     @property
@@ -142,3 +142,8 @@ class HostCaches:
 def cache_names(layers: int) -> list[str]:
     """Of a graph's caches, in the order of an encoder's output."""
     return [f"{kind}_{layer}" for layer in range(layers) for kind in ("key", "value")]
+
+
+def lengths_of(limits: Limits) -> tuple[int, int]:
+    """Positions of targets and of sources in the caches."""
+    return max(2, limits.max_target_tokens), max(2, limits.max_source_tokens)

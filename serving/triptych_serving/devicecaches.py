@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from triptych_serving.caches import cache_names
+from triptych_serving.caches import cache_names, lengths_of
 from triptych_serving.capturing import GATE
 from triptych_serving.manifest import DecoderShape, Limits, TranslationManifest
 from triptych_serving.memory import Box, DeviceArray, Memory
@@ -87,11 +87,6 @@ class DeviceCaches:
 def entered(memory: Memory) -> AbstractContextManager[None]:
     """Around many pieces of work on it: one lock for all, where each would take its own to keep clear of captures."""
     return GATE.running() if memory.device.kind == "cuda" else nullcontext()
-
-
-def lengths_of(limits: Limits) -> tuple[int, int]:
-    """Positions of targets and of sources in the caches."""
-    return max(2, limits.max_target_tokens), max(2, limits.max_source_tokens)
 
 
 def memory_shape(step: Session, shape: DecoderShape) -> tuple[int, int, int]:

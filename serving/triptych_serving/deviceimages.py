@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from triptych_serving.imagerunner import LABELS, SCORES, ImageRow, hand_out
 from triptych_serving.layout import Array, Layout
 from triptych_serving.row import Item
 from triptych_serving.session import Session
-from triptych_serving.shapes import Declared, Shapes
-
-SHAPES = 512  # buckets whose layouts are remembered
+from triptych_serving.shapes import Declared, Shapes, remembered
 
 
 @dataclass(eq=False, slots=True)
@@ -84,7 +81,7 @@ def image_plan(limits: BatchLimits, row_size: int, labels: int, session: Session
         session: the graph, on whichever device.
     """
     buckets = ImageBuckets(limits, row_size, labels)
-    return GraphPlan(buckets, lru_cache(SHAPES)(partial(_shapes, Declared(session))), _leave_black)
+    return GraphPlan(buckets, remembered(_shapes, Declared(session)), _leave_black)
 
 
 def _shapes(declared: Declared, bucket: Bucket) -> Shapes:

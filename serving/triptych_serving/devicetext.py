@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +13,8 @@ from triptych_serving.fleet import Desk, Fleet
 from triptych_serving.layout import Array, Layout
 from triptych_serving.row import Item
 from triptych_serving.session import Session
-from triptych_serving.shapes import Declared, Shapes
+from triptych_serving.shapes import Declared, Shapes, remembered
 from triptych_serving.textrunner import LOG_PROBABILITIES, PER_MASK, SCORES, TextRow, hand_out, wanted_outputs
-
-SHAPES = 512  # buckets whose layouts are remembered
 
 
 @dataclass(eq=False, slots=True)
@@ -123,7 +120,7 @@ def text_plan(limits: BatchLimits, max_tokens: int, vocabulary: int, session: Se
     """
     declared = Declared(session)
     buckets = TextBuckets(limits, max_tokens, vocabulary if "places" in declared.inputs else 0)
-    return GraphPlan(buckets, lru_cache(SHAPES)(partial(_shapes, declared)), _write_idle)
+    return GraphPlan(buckets, remembered(_shapes, declared), _write_idle)
 
 
 def _shapes(declared: Declared, bucket: Bucket) -> Shapes:

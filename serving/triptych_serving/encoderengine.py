@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from traceback import clear_frames
 
 from triptych_serving.batching import BatchLimits
 from triptych_serving.bundle import Bundle
@@ -12,6 +11,7 @@ from triptych_serving.devicegraph import GraphPlan
 from triptych_serving.encoder import EncoderOptions, describe_devices, describe_runs
 from triptych_serving.errors import BundleError
 from triptych_serving.fleet import Fleet
+from triptych_serving.frames import forget_frames
 from triptych_serving.manifest import FP16
 from triptych_serving.manifest.base import Graph
 from triptych_serving.oneshot import OneShotEngine, OneShotOptions, Runner
@@ -26,6 +26,7 @@ class EncoderGraph:
 
     what: str  # whose it is, for errors: `model NAME version 1`
     bundle: Bundle
+    weight_bytes: int
     precision: str
     graph: Graph
     width: int  # numbers of a hidden state, or more
@@ -62,7 +63,7 @@ def start_encoder(graph: EncoderGraph, options: EncoderOptions) -> EncoderEngine
         DeviceError: a device cannot be used, or has no room.
         EngineError: a device failed.
     """
-    size = graph.bundle.weight_bytes(graph.precision)
+    size = graph.weight_bytes
     path = graph.bundle.path(graph.graph.graph)
     threads, engine = options.engine(size, usable_cpus())
     if graph.precision == FP16:
@@ -84,7 +85,7 @@ def _start(runner: Runner, options: OneShotOptions, station: Station | None) -> 
         engine.start()
     except BaseException as error:
         if station:
-            clear_frames(error.__traceback__)  # no session must outlive its stream
+            forget_frames(error)  # no session must outlive its stream
             station.close()
         raise
     return engine

@@ -7,7 +7,6 @@ Between two steps a worker asks the scheduler who leaves and who joins.
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 from triptych_serving.admission import Counters
 from triptych_serving.device import CPU, Device
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
+from triptych_serving.frames import forget_frames
 from triptych_serving.lane import Lane
 from triptych_serving.memory.budget import Budgets
 from triptych_serving.row import Call, Row
@@ -121,14 +121,6 @@ class Worker:
         self._make_lane = _no_lane
 
 
-def _clear_frames(error: BaseException) -> None:
-    """Whoever keeps an error shall not keep the lanes and sessions that the functions in its traceback had."""
-    found = [error]
-    for each in found:
-        traceback.clear_frames(each.__traceback__)
-        found += [other for other in (each.__cause__, each.__context__) if other is not None and other not in found]
-
-
 def _no_lane(_kind: Kind, _number: int) -> Lane:
     raise UnavailableError("the model is shutting down")
 
@@ -196,7 +188,7 @@ class Engine:
             self.close(drain=False)
             errors = [error for worker in self._workers if (error := worker.take_error()) is not None]
             for error in errors:
-                _clear_frames(error)
+                forget_frames(error)
             raise errors[0]
 
     def forget(self) -> None:
@@ -297,7 +289,7 @@ class Engine:
             return worker.lane(kind)
         except Exception as error:  # whatever it is, the server must live on
             logger.error("a lane for %s cannot be made: %s", kind.value, error, exc_info=error)
-            _clear_frames(error)
+            forget_frames(error)
             cause = error if isinstance(error, ServingError) else EngineError.of(error)
             with self._changed:
                 for job in plan.join:

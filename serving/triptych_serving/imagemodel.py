@@ -128,6 +128,7 @@ class ImageModel:
         return EncoderGraph(
             f"model {self.name} version {self.version}",
             bundle,
+            self.weight_bytes,
             self.precision,
             self.manifest.precisions[self.precision],
             math.isqrt(self.weight_bytes // LEAST_BYTES_PER_SQUARE),

@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import cached_property
 
 from triptych_serving.bundle import Bundle
-from triptych_serving.caches import Caches, HostCaches
+from triptych_serving.caches import Caches, HostCaches, lengths_of
 from triptych_serving.columns import Columns, Projection
 from triptych_serving.constraints import Vocabulary, single_tokens
-from triptych_serving.devicecaches import DeviceCaches, lengths_of, memory_shape
+from triptych_serving.devicecaches import DeviceCaches, memory_shape
 from triptych_serving.devicelane import DeviceGreedyLane
 from triptych_serving.deviceslots import DeviceSlots
 from triptych_serving.errors import UnsupportedError

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from triptych_serving.bundle import Bundle
-from triptych_serving.devicecaches import bytes_for, lengths_of
+from triptych_serving.caches import lengths_of
+from triptych_serving.devicecaches import bytes_for
 from triptych_serving.deviceslots import DeviceSlots
 from triptych_serving.externaldata import external_bytes
 from triptych_serving.lanes import SEARCH_SLOTS

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from triptych_serving.buckets import Bucket
 from triptych_serving.layout import Array, Layout, Part
@@ -19,6 +20,7 @@ class Shapes:
 
 
 MakeShapes = Callable[[Bucket], Shapes]
+REMEMBERED = 512  # buckets
 
 
 class Declared:
@@ -33,3 +35,8 @@ class Declared:
         shape, dtype = self._parts[name]
         free = iter(sizes)
         return Part(tuple(size if isinstance(size, int) else next(free) for size in shape), dtype)
+
+
+def remembered(make: Callable[[Declared, Bucket], Shapes], declared: Declared) -> MakeShapes:
+    """Of a graph's buckets, each made once."""
+    return lru_cache(REMEMBERED)(partial(make, declared))

@@ -5,12 +5,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from traceback import clear_frames
 
 from triptych_serving.device import Device
 from triptych_serving.devicegraph import DeviceGraph, GraphPlan
 from triptych_serving.encoder import OVERLAP
 from triptych_serving.fleet import Fleet
+from triptych_serving.frames import forget_frames
 from triptych_serving.memory import Memory, open_memory
 from triptych_serving.memory.budget import Budget, Budgets, Reservation
 from triptych_serving.session import Place, Session
@@ -98,7 +98,7 @@ def open_station(
                     shelves[device] = shelf
             fleet = Fleet(graphs, desks)
         except BaseException as error:
-            clear_frames(error.__traceback__)  # no session must outlive its stream, and the error would keep it
+            forget_frames(error)  # no session must outlive its stream, and the error would keep it
             raise
         undo.pop_all()
     return Station(fleet, shelves)

@@ -177,6 +177,7 @@ class TextModel:
         return EncoderGraph(
             f"model {self.name} version {self.version}",
             bundle,
+            self.weight_bytes,
             self.precision,
             self.manifest.precisions[self.precision],
             self.manifest.hidden_size,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.caches import cache_names
+from triptych_serving.caches import cache_names, lengths_of
 from triptych_serving.capturing import GATE
-from triptych_serving.devicecaches import DeviceCaches, lengths_of, memory_shape
+from triptych_serving.devicecaches import DeviceCaches, memory_shape
 from triptych_serving.devicelane import DeviceGreedyLane
 from triptych_serving.deviceslots import DeviceSlots
 from triptych_serving.manifest import DecoderShape, Limits, SpecialTokens, TranslationManifest
