@@ -6,7 +6,7 @@ from typing import Any
 
 from triptych_ray.transport import Transport
 from triptych_serving.server import Server
-from triptych_serving.servicers.interceptor import RpcInterceptor
+from triptych_serving.servicers.routes import Routes
 
 
 class PortlessServer(Server):
@@ -14,8 +14,8 @@ class PortlessServer(Server):
 
     transport: Transport
 
-    def _make_server(self, interceptor: RpcInterceptor) -> Any:
-        self.transport = Transport(interceptor)
+    def _make_server(self, routes: Routes) -> Any:
+        self.transport = Transport(routes)
         return self.transport
 
     def _bind(self) -> None:

@@ -45,7 +45,7 @@ class Replica:
 
     async def answer(self, method: Method, request: bytes, context: RayServegRPCContext) -> Packed:
         """One message for another."""
-        handler = await self._handler(method, context)
+        handler: Any = self._server.transport.handler(method.path)
         try:
             return Packed(await handler.unary_unary(request, RayContext(context)))
         except aio.AbortError:  # the context has the status
@@ -53,16 +53,13 @@ class Replica:
 
     async def stream(self, method: Method, request: Any, context: RayServegRPCContext) -> AsyncIterator[Packed | Ended]:
         """Messages for one, or for a stream of them."""
-        handler = await self._handler(method, context)
-        behaviour = handler.stream_stream or handler.unary_stream
+        handler = self._server.transport.handler(method.path)
+        behaviour: Any = handler.stream_stream or handler.unary_stream
         try:
             async for response in behaviour(request, RayContext(context)):
                 yield Packed(response)
         except aio.AbortError:
             yield Ended()
-
-    async def _handler(self, method: Method, context: RayServegRPCContext) -> Any:
-        return await self._server.transport.handler(method.path, context.invocation_metadata())
 
 
 def _assigned() -> tuple[float, float]:

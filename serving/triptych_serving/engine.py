@@ -18,6 +18,7 @@ from triptych_serving.errors import EngineError, ServingError, UnavailableError
 from triptych_serving.frames import forget_frames
 from triptych_serving.lane import Lane
 from triptych_serving.memory.budget import Budgets
+from triptych_serving.niceness import give_way
 from triptych_serving.row import Call, Row
 from triptych_serving.scheduler import Job, Kind, Plan, Scheduler, SchedulerLimits
 from triptych_serving.tally import Steps
@@ -145,6 +146,7 @@ class Engine:
         self._clock = clock
         self._kinds: tuple[Kind, ...] = (first,)
         self._slots = options.slots
+        self._on_gpus = options.on_gpus
         self._workers = [Worker(make_lane, number) for number in range(options.threads)]
         busy = max(1, options.threads * options.slots // BUSY_SHARE)
         self._make_scheduler = partial(Scheduler, options.limits, self._running, busy)
@@ -250,6 +252,8 @@ class Engine:
         return sum(len(worker.jobs(kind)) for worker in self._workers)
 
     def _work(self, worker: Worker) -> None:
+        if not self._on_gpus:  # a GPU is not to wait for its thread
+            give_way()
         if not worker.get_ready(self._kinds):
             return
         while self._change_rows(worker):

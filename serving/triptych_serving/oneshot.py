@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from triptych_serving.admission import Counters
 from triptych_serving.batching import BatchFormer, BatchLimits, Ticket
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
+from triptych_serving.niceness import give_way
 from triptych_serving.pace import Expected, Forecast
 from triptych_serving.row import Call, Item
 from triptych_serving.tally import Steps
@@ -98,6 +99,7 @@ class OneShotEngine:
         self._runner: Runner = runner
         self._holding = runner if isinstance(runner, HoldingRunner) else None
         self._runs = options.runs
+        self._on_cpu = options.overlap == 1
         self._clock = clock
         self._limits = options.limits
         self._former = BatchFormer(options.limits)
@@ -205,6 +207,8 @@ class OneShotEngine:
         self._runner, self._holding = _Released(), None
 
     def _work(self, steps: Steps) -> None:
+        if self._on_cpu:  # a GPU is not to wait for its thread
+            give_way()
         while tickets := self._next_batch():
             self._serve(tickets, steps)
 

@@ -1,6 +1,7 @@
 """A translation request, checked and tokenized."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from itertools import islice
 
 from triptych_documents.splitting import Sentences, Splitter, whole
@@ -18,6 +19,8 @@ from triptych_serving.tokenizing import is_unicode
 
 DEFAULTS = DecodingOptions()
 MAX_CHARACTERS = 1_000_000  # of a text that is split; as much as a long novel
+USUAL = 64  # pairs of languages, and options, of which is remembered what they mean: most callers always ask for the same
+USUAL_CHARACTERS = 64  # of the former
 MAX_WEIGHTS = 1 << 24  # of one text's alignment, 64 MB: over several sentences they grow with the square of its length
 
 
@@ -34,7 +37,8 @@ class Preparer:
         self._codec = codec
         self._manifest = manifest
         self._slots = slots
-        self._defaults: dict[int, Decoding] = {}  # by the number of forced tokens
+        self._usual_pair = lru_cache(maxsize=USUAL)(partial(resolve_pair, manifest))
+        self._usual = lru_cache(maxsize=USUAL)(partial(_resolve, manifest, slots, 0))
 
     def prepare(
         self,
@@ -57,7 +61,7 @@ class Preparer:
             InvalidInputError: a language or an option is not one of the model's, or a text empty, too long or not Unicode.
             UnsupportedError: the model has no such option.
         """
-        pair = resolve_pair(self._manifest, source_language, target_language)
+        pair = self._pair(source_language, target_language)
         decoding = self._decoding(options, len(texts), len(pair.framing.forced))
         admits(decoding.search)
         prefixes = self._codec.encode_prefixes(decoding.prefixes, decoding.max_tokens - len(pair.framing.forced))
@@ -74,17 +78,15 @@ class Preparer:
             _check_alignments(prepared)
         return prepared
 
-    def _decoding(self, options: DecodingOptions, texts: int, forced: int) -> Decoding:
-        if options != DEFAULTS:
-            return self._resolve(options, texts, forced)
-        if forced not in self._defaults:
-            self._defaults[forced] = self._resolve(DEFAULTS, 0, forced)
-        return self._defaults[forced]
+    def _pair(self, source: str, target: str) -> LanguagePair:
+        if len(source) + len(target) > USUAL_CHARACTERS:
+            return resolve_pair(self._manifest, source, target)
+        return self._usual_pair(source, target)
 
-    def _resolve(self, options: DecodingOptions, texts: int, forced: int) -> Decoding:
-        manifest = self._manifest
-        defaults = ModelDefaults(manifest.generation, manifest.limits.max_target_tokens, forced, manifest.splits)
-        return resolve_options(options, texts, defaults, self._slots)
+    def _decoding(self, options: DecodingOptions, texts: int, forced: int) -> Decoding:
+        if options.may_sample or options.target_prefix or options.suppress_sequences:
+            return _resolve(self._manifest, self._slots, texts, options, forced)
+        return self._usual(options, forced)
 
     def _split(self, texts: Sequence[str], pair: LanguagePair) -> list[Sentences]:
         for index, text in enumerate(texts):
@@ -92,6 +94,11 @@ class Preparer:
                 raise InvalidInputError(CONTENTS.whole(index), problem)
         splitter = Splitter(pair.language, lambda sentence: self._codec.fits(sentence, pair.framing))
         return [splitter.split(text) for text in texts]
+
+
+def _resolve(manifest: TranslationManifest, slots: int, texts: int, options: DecodingOptions, forced: int) -> Decoding:
+    defaults = ModelDefaults(manifest.generation, manifest.limits.max_target_tokens, forced, manifest.splits)
+    return resolve_options(options, texts, defaults, slots)
 
 
 def _fault(text: str) -> str:

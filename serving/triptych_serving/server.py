@@ -36,13 +36,13 @@ from triptych_serving.servicers.calls import ActiveCalls
 from triptych_serving.servicers.clientlimit import ClientLimit
 from triptych_serving.servicers.documentthreads import DocumentThreads
 from triptych_serving.servicers.health import HEALTH, HealthServicer
-from triptych_serving.servicers.interceptor import RpcInterceptor, Surroundings
 from triptych_serving.servicers.leases import Leases
 from triptych_serving.servicers.messagesize import MessageLimit
 from triptych_serving.servicers.methods import methods_of
 from triptych_serving.servicers.oip.statistics import Statistics
 from triptych_serving.servicers.registration import Parts, add_reflection, add_services
 from triptych_serving.servicers.repeated import Repeated
+from triptych_serving.servicers.routes import Routes, Surroundings
 from triptych_serving.servicers.rpc import Observers
 from triptych_serving.translator import TranslatorOptions
 
@@ -112,7 +112,8 @@ class Server:
         self.manager = ModelManager(options.repository, self._loader, self._leases.idle)
         self.manager.on_change += [self._show_health, lambda: self.repeats.retain(self.manager.registry.ready)]
         self.observability = Observability(options.observability, self._sources())
-        self._server = self._make_server(RpcInterceptor(self._surroundings()))
+        self._routes = Routes(self._surroundings())
+        self._server = self._make_server(self._routes)
 
     async def start(self) -> None:
         """Bind first, so that health can be asked while models load; return when requests can be served.
@@ -133,9 +134,9 @@ class Server:
             self._documents,
             self.options.limits,
         )
-        add_services(self._server, parts)
+        add_services(self._routes, parts)
         if self.options.reflection:
-            add_reflection(self._server)
+            add_reflection(self._routes)
         self._bind()
         await self.observability.start()
         await self._server.start()
@@ -231,9 +232,9 @@ class Server:
             sizes=self._sizes,
         )
 
-    def _make_server(self, interceptor: RpcInterceptor) -> aio.Server:
+    def _make_server(self, routes: Routes) -> aio.Server:
         """gRPC's part; a server behind somebody else's port has another."""
-        return aio.server(interceptors=[interceptor], options=self._channel_options())
+        return aio.server(handlers=[routes], options=self._channel_options())
 
     def _bind(self) -> None:
         host, port = self.options.host, self.options.port

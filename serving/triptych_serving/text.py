@@ -77,7 +77,9 @@ class TextCodec:
         limits = TextLimits(self._source.tokens - framing.size - lead, self._source.characters)
 
         def frame(batch: list[str]) -> list[Source]:
-            encodings = self._tokenizer.encode_batch([framing.text + text for text in batch] if framing.text else batch)
+            framed = [framing.text + text for text in batch] if framing.text else batch
+            # Twice as fast, but it says nothing of where tokens stand.
+            encodings = self._tokenizer.encode_batch(framed) if spans else self._tokenizer.encode_batch_fast(framed)
             sources = [_frame(encoding.ids, framing, lead) for encoding in encodings]
             return list(map(_with_spans, sources, encodings, batch, repeat(framing))) if spans else sources
 
@@ -95,7 +97,7 @@ class TextCodec:
             InvalidInputError: as for `encode`.
         """
         limits = TextLimits(self._target.tokens - forced, self._target.characters)
-        encodings = encode_inputs(self._target_tokenizer.encode_batch, [(text,) for text in texts], names, limits)
+        encodings = encode_inputs(self._target_tokenizer.encode_batch_fast, [(text,) for text in texts], names, limits)
         return [encoding.ids for encoding in encodings]
 
     def encode_prefixes(self, prefixes: Sequence[str], max_tokens: int) -> list[tuple[int, ...]]:
@@ -112,7 +114,7 @@ class TextCodec:
         if not owners:
             return [()] * len(prefixes)
         encodings = encode_inputs(
-            lambda texts: self._target_tokenizer.encode_batch(texts, add_special_tokens=False),
+            lambda texts: self._target_tokenizer.encode_batch_fast(texts, add_special_tokens=False),
             [(prefixes[index],) for index in owners],
             PrefixNames(owners=owners),
             TextLimits(max_tokens - 1, self._target.characters),

@@ -1,7 +1,7 @@
 """Wire messages to plain values and back."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import lru_cache
 from typing import Protocol
 
 from triptych.v1 import model_pb2, translation_pb2
@@ -39,6 +39,7 @@ class TextRequest(Protocol):
 
 
 PLAIN_TEXT = "text/plain"
+USUAL_BYTES = 128  # of options that are remembered: all numbers, and short texts
 SPLIT = {
     translation_pb2.SPLIT_SENTENCES_UNSPECIFIED: None,
     translation_pb2.SPLIT_SENTENCES_AUTO: True,
@@ -61,9 +62,7 @@ def wish_from(request: ModelRequest) -> Wish:
 
 def translation_wish_from(request: TranslateRequest | translation_pb2.ScoreTranslationsRequest) -> Wish:
     """The same, with its languages."""
-    return replace(
-        wish_from(request), source_language=request.source_language_code, target_language=request.target_language_code
-    )
+    return Wish(request.model, request.model_version, request.source_language_code, request.target_language_code)
 
 
 def contents_from(request: TextRequest) -> Sequence[str]:
@@ -96,6 +95,17 @@ def options_from(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     Raises:
         InvalidInputError: `split_sentences` has a value that this release does not know.
     """
+    packed = message.SerializeToString(deterministic=True)
+    return _usual_options(packed) if len(packed) <= USUAL_BYTES else _options(message)
+
+
+@lru_cache(maxsize=256)
+def _usual_options(packed: bytes) -> DecodingOptions:
+    """Most callers always ask for the same."""
+    return _options(translation_pb2.DecodingOptions.FromString(packed))
+
+
+def _options(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     if message.split_sentences not in SPLIT:
         raise InvalidInputError("options.split_sentences", f"{message.split_sentences} is unknown")
     values = {field.name: value for field, value in message.ListFields()}

@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from triptych_serving.row import Call, Listener, Measured
+from triptych_serving.servicers.mailbox import mailbox
 from triptych_serving.servicers.rpc import Context, Use
 from triptych_serving.waiting import Engine
 
@@ -41,19 +42,13 @@ class EndListener(Listener):
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
+        self._mailbox = mailbox()
 
     def on_end(self) -> None:
-        self._post(self._end)
+        self._mailbox.post(self._end)
 
     def _end(self) -> None:
         self.ended.set()
-
-    def _post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop is closed: the server is gone, and with it whoever asked
-            return
 
 
 class Job(Generic[RowT]):

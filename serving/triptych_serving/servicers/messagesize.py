@@ -1,7 +1,7 @@
 """How large messages may be: gRPC's core would refuse them too, but says neither the flag nor what to do."""
 
 from triptych_serving.errors import TooLargeError
-from triptych_serving.servicers.interceptor import MessageSizes
+from triptych_serving.servicers.routes import MessageSizes
 
 # gRPC's core takes messages up to this multiple of the limit, so that they can be refused in plain words.
 CORE_FACTOR = 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
-from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc  # type: ignore[import-untyped]
 
 from triptych.inference import open_inference_pb2_grpc
 from triptych.v1 import (
@@ -38,6 +38,7 @@ from triptych_serving.servicers.oip.statistics import Statistics
 from triptych_serving.servicers.oip.task import Calls
 from triptych_serving.servicers.question_answering import QuestionAnsweringServicer
 from triptych_serving.servicers.repeated import Repeated
+from triptych_serving.servicers.routes import Routes
 from triptych_serving.servicers.text_classification import TextClassificationServicer
 from triptych_serving.servicers.texts import TextCalls
 from triptych_serving.servicers.token_classification import TokenClassificationServicer
@@ -59,8 +60,9 @@ class Parts:
     limits: LimitOptions
 
 
-def add_services(server: Any, parts: Parts) -> None:
-    """Add all but reflection. `server` is gRPC's, or has its methods."""
+def add_services(routes: Routes, parts: Parts) -> None:
+    """Add all but reflection."""
+    server: Any = routes  # the stubs' types know servers of gRPC alone
     texts = TextCalls(parts.registry, parts.pool, parts.repeated)
     translations = TranslationCalls(parts.registry, parts.pool, parts.repeated)
     documents = DocumentCalls(DocumentParts(translations, parts.limits, parts.documents))
@@ -79,6 +81,7 @@ def add_services(server: Any, parts: Parts) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(parts.health, server)
 
 
-def add_reflection(server: Any) -> None:
+def add_reflection(routes: Routes) -> None:
     """Let clients such as grpcurl list all services."""
-    reflection.enable_server_reflection((*services.ALL, HEALTH, reflection.SERVICE_NAME), server, DESCRIPTORS)
+    servicer = reflection.aio.ReflectionServicer((*services.ALL, HEALTH, reflection.SERVICE_NAME), DESCRIPTORS)
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, routes)

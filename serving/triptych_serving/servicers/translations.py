@@ -230,7 +230,7 @@ class _Listener(EndListener):
         self._fresh.append(row)
         if not self._told:  # one wake-up for many tokens: a flood of them would fill the event loop's pipe
             self._told = True
-            self._post(self._take)
+            self._mailbox.post(self._take)
 
     async def changed_rows(self) -> list[Row]:
         """Rows with more tokens than at the last call; waits for one."""

@@ -1,10 +1,10 @@
-"""The outermost interceptor: every call becomes an Rpc, passes the guards, is parsed, and ends with a status and details."""
+"""What every call goes through: it becomes an Rpc, passes the guards, is parsed, and ends with a status and details."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -25,7 +25,6 @@ MAX_REQUEST_ID = 128  # characters of a caller's id that are kept
 _ids = random.Random()  # of calls that bring none: unique, but no secrets, which would cost a system call each
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-Behaviour = Callable[..., Any]
 
 # What ends a handler from outside. All else is its own, and must become a status: a library's panic is no Exception.
 OUTSIDE = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
@@ -60,41 +59,56 @@ class Surroundings:
     sizes: MessageSizes = field(default_factory=MessageSizes)
 
 
-class RpcInterceptor(aio.ServerInterceptor):
-    """Wraps every handler, and has it parse its request: gRPC itself would answer broken bytes with UNKNOWN."""
+class Routes(grpc.GenericRpcHandler):
+    """The handlers of all methods, each wrapped once: an interceptor would wrap them anew for every call.
+
+    Takes services as a `grpc.aio.Server` does.
+    """
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
+        self._handlers: dict[str, Handler] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
+        """Of one service, by the methods' names."""
+        for name, handler in handlers.items():
+            wrapped = _Method(service, name, handler, self._surroundings).wrapped
+            if wrapped is not None:  # unwrapped, it would pass no guard
+                self._handlers[f"/{service}/{name}"] = wrapped
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        """The same handlers once more; stubs register them both ways."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        return self._handlers.get(str(handler_call_details.method))
+
+    def handler(self, path: str) -> Handler:
+        """Of a method that is there, such as "/triptych.v1.TranslationService/Translate"."""
+        return self._handlers[path]
+
+
+class _Method:
+    """One method's handler, bytes to bytes: gRPC itself would answer broken bytes with UNKNOWN."""
+
+    def __init__(self, service: str, name: str, handler: Handler, surroundings: Surroundings) -> None:
+        self._service, self._name = service, name
+        self._handler = handler
         # The types of RpcMethodHandler know synchronous handlers only, hence Any.
-        behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
-        call = _Call(str(handler_call_details.method), behaviour, handler, self._surroundings)
-        if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(call.unary)
-        if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(call.stream)
-        if handler.stream_stream:
-            return grpc.stream_stream_rpc_method_handler(call.both)
-        return None  # of a kind that nothing here has; unwrapped, it would pass no guard
-
-
-class _Call:
-    """One call's handler, bytes to bytes."""
-
-    def __init__(self, path: str, behaviour: Behaviour, handler: Handler, surroundings: Surroundings) -> None:
-        self._path = path
-        self._behaviour = behaviour
+        self._behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
         self._parse: Any = handler.request_deserializer or bytes
         self._serialize: Any = handler.response_serializer or bytes
         self._around = surroundings
+
+    @property
+    def wrapped(self) -> Handler | None:
+        """None for a kind of method that nothing here has."""
+        if self._handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(self.unary)
+        if self._handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(self.stream)
+        if self._handler.stream_stream:
+            return grpc.stream_stream_rpc_method_handler(self.both)
+        return None
 
     async def unary(self, request: bytes, context: Context) -> Any:
         rpc = self._begin("unary", context)
@@ -142,8 +156,8 @@ class _Call:
         """The caller gets its request id back, however the call ends."""
         metadata = dict(context.invocation_metadata() or ())
         request_id = request_id_of(metadata)
-        service, _, method = self._path.lstrip("/").partition("/")
-        rpc = Rpc(service, method, kind, request_id, context.peer(), metadata, self._around.leases, self._around.observers)
+        around = self._around
+        rpc = Rpc(self._service, self._name, kind, request_id, context.peer(), metadata, around.leases, around.observers)
         rpc_now.set(rpc)
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         return rpc
