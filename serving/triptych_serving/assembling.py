@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
@@ -28,7 +29,7 @@ class Prepared:
 
     texts: tuple[PreparedText, ...]
 
-    @property
+    @cached_property
     def rows(self) -> list[Row]:
         """Of all texts: the first sentence of each, then the second, so that a short text does not wait for a long one."""
         turns = zip_longest(*(text.rows for text in self.texts))

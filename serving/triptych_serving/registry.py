@@ -24,6 +24,8 @@ from triptych_serving.translator import Translator, TranslatorOptions
 
 Found = TypeVar("Found", bound=Model)
 
+USUAL_WISHES, USUAL_CHARACTERS = 64, 256  # of which is remembered what they mean
+
 
 class State(StrEnum):
     """What becomes of a version."""
@@ -74,12 +76,18 @@ class Wish:
         """Source and target."""
         return self.source_language, self.target_language
 
+    @property
+    def size(self) -> int:
+        """Characters."""
+        return len(self.model) + len(self.version) + len(self.source_language) + len(self.target_language)
+
 
 class Registry:
     """All versions of all models of one repository, as they are at one moment: by name, then version."""
 
     def __init__(self, models: Sequence[Loaded]) -> None:
         self.models = tuple(sorted(models, key=lambda loaded: loaded.entry))
+        self._found: dict[Wish, Translator] = {}  # what wishes mean: most callers always have the same
         self._serving = {loaded.name: loaded.model for loaded in sorted(self.models, key=_prefers) if loaded.model is not None}
 
     @property
@@ -105,6 +113,14 @@ class Registry:
             UnavailableError: the model is there but could not be loaded.
             InvalidInputError: a language code is malformed, or missing where the model has several, or several models would do.
         """
+        found = self._found.get(wish)
+        if found is None:
+            found = self._find(wish)
+            if len(self._found) < USUAL_WISHES and wish.size <= USUAL_CHARACTERS:
+                self._found[wish] = found
+        return found
+
+    def _find(self, wish: Wish) -> Translator:
         named = self._able(wish, TRANSLATION)
         candidates = [model for model in named if isinstance(model, Translator) and has_pair(model.manifest, *wish.languages)]
         if not candidates:

@@ -13,11 +13,13 @@ class ActiveCalls:
         self._none = asyncio.Event()
         self._none.set()
 
-    def __enter__(self) -> None:
+    def begin(self) -> None:
+        """One more."""
         self._count += 1
         self._none.clear()
 
-    def __exit__(self, *details: object) -> None:
+    def end(self) -> None:
+        """One less."""
         self._count -= 1
         if not self._count:
             self._none.set()

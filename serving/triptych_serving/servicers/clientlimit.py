@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from urllib.parse import unquote
 
 from triptych_serving.errors import OverloadedError
@@ -25,18 +25,20 @@ class ClientLimit:
         self._limit = limit
         self._running: Counter[str] = Counter()
 
-    @contextmanager
-    def admit(self, rpc: Rpc, context: Context) -> Iterator[None]:
+    def admit(self, rpc: Rpc, context: Context) -> AbstractContextManager[None] | None:
         """Hold one of the client's places until the call ends.
 
         Raises:
             OverloadedError: there is none left.
         """
         if not self._limit or rpc.service.startswith(EXEMPT):
-            yield
-            return
+            return None
         client = client_of(rpc)
         self._check(client)
+        return self._hold(client)
+
+    @contextmanager
+    def _hold(self, client: str) -> Iterator[None]:
         self._running[client] += 1
         try:
             yield

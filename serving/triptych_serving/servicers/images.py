@@ -46,10 +46,13 @@ class ImageCalls:
         model = self._registry().find_image(images.wish)
         if not images.files:
             raise InvalidInputError("images", "there are no images")
-        content = Content((list(images.files), images.top_k, images.field), sum(map(len, images.files)))
         with using(model) as use:
-            compute = partial(_classify, model, images, deadline, use)
+            content, compute = partial(_content_of, images), partial(_classify, model, images, deadline, use)
             return await self._repeated.results(model, use, content, deadline, compute), use
+
+
+def _content_of(images: Images) -> Content:
+    return Content((list(images.files), images.top_k, images.field), sum(map(len, images.files)))
 
 
 async def _classify(model: ImageModel, images: Images, deadline: float | None, use: Use) -> list[ClassifiedImage]:

@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -21,6 +20,7 @@ class Timed(Measured, Protocol):
 
 
 RowT = TypeVar("RowT", bound=Timed)
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,27 @@ class EndListener(Listener):
     """Tells the event loop of a call's end."""
 
     def __init__(self) -> None:
-        self.ended = asyncio.Event()
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._mailbox = mailbox()
 
     def on_end(self) -> None:
         self._mailbox.post(self._end)
 
+    async def end(self) -> None:
+        """Wait for it. For one waiter, who is told once."""
+        await self._ended
+
     def _end(self) -> None:
-        self.ended.set()
+        if not self._ended.done():  # nobody waits any more
+            self._ended.set_result(None)
 
 
 class Job(Generic[RowT]):
     """Rows of one request; made when they are prepared.
+
+        with job:                    # raises what the engine refuses them with
+            await listener.end()     # whatever still runs for them when the block ends shall stop
+            job.raise_error()
 
     Args:
         engine: whose rows they are.
@@ -69,19 +78,14 @@ class Job(Generic[RowT]):
         use.rows, use.tokens_in = len(call.rows), call.tokens
         use.stages["preprocess"] = (arrival.arrived, time.monotonic())
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Queue the rows; whatever still runs for them when the block ends shall stop.
-
-        Raises:
-            ServingError: the engine refuses them.
-        """
+    def __enter__(self) -> None:
         self._engine.submit(self.call)
+
+    def __exit__(self, *_: object) -> None:
         try:
-            yield
-        finally:
             if not self.call.over:
                 self._engine.cancel(self.call)
+        finally:
             self._note()
 
     def raise_error(self) -> None:
@@ -89,12 +93,11 @@ class Job(Generic[RowT]):
         if self.call.error is not None:
             raise self.call.error
 
-    @contextmanager
-    def postprocessing(self) -> Iterator[None]:
+    async def postprocessed(self, answer: Awaitable[Answer]) -> Answer:
         """Tensors become an answer again."""
         began = time.monotonic()
         try:
-            yield
+            return await answer
         finally:
             self.use.stages["postprocess"] = (began, time.monotonic())
 

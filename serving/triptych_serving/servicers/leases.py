@@ -18,15 +18,23 @@ class Leases:
     @contextmanager
     def hold(self, model: Model) -> Iterator[None]:
         """It is in use until the block ends."""
-        self._held[id(model)] += 1
+        self.take(model)
         try:
             yield
         finally:
-            self._held[id(model)] -= 1
-            if not self._held[id(model)]:
-                del self._held[id(model)]
-                returned, self._returned = self._returned, asyncio.Event()
-                returned.set()
+            self.give_back(model)
+
+    def take(self, model: Model) -> None:
+        """It is in use until it is given back."""
+        self._held[id(model)] += 1
+
+    def give_back(self, model: Model) -> None:
+        """As often as it was taken."""
+        self._held[id(model)] -= 1
+        if not self._held[id(model)]:
+            del self._held[id(model)]
+            returned, self._returned = self._returned, asyncio.Event()
+            returned.set()
 
     async def idle(self, model: Model) -> None:
         """Wait until nobody uses it. Whoever waits keeps it out of the registry, so that nobody begins to."""

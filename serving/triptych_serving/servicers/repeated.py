@@ -46,21 +46,26 @@ class Repeated:
         self._offload = Offload(pool)
 
     async def results(
-        self, model: Model, use: Use, content: Content | None, deadline: float | None, compute: Callable[[], Awaitable[Results]]
+        self,
+        model: Model,
+        use: Use,
+        content_of: Callable[[], Content | None],
+        deadline: float | None,
+        compute: Callable[[], Awaitable[Results]],
     ) -> Results:
         """What `compute()` gives, or has given for an equal request of the same RPC to the same model; see Repeats.answer.
 
         Args:
             model: the one that is to answer.
             use: of the model; is told when it need not work.
-            content: of the request; None: the results are not the same each time.
+            content_of: gives the request's; None: the results are not the same each time. Asked only where anything is kept.
             deadline: the caller's, clock seconds.
             compute: does the work.
 
         Raises:
             ServingError: whatever kept the request from being answered.
         """
-        if content is None or not self._repeats.is_on:
+        if not self._repeats.is_on or (content := content_of()) is None:
             return await compute()
         began = monotonic()
         results: list[Results] = []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, aclosing, contextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, NoReturn, TypeAlias
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -113,7 +114,8 @@ class _Method:
     async def unary(self, request: bytes, context: Context) -> Any:
         rpc = self._begin("unary", context)
         try:
-            with self._observed(rpc, context), self._admitted(rpc, context):
+            with _Handling(rpc, context, self._around) as handling:
+                handling.admit()
                 return self._packed(await self._behaviour(self._parsed(request), context))
         except OUTSIDE:
             raise
@@ -123,7 +125,8 @@ class _Method:
     async def stream(self, request: bytes, context: Context) -> AsyncIterator[Any]:
         rpc = self._begin("server_stream", context)
         try:
-            with self._observed(rpc, context), self._admitted(rpc, context):
+            with _Handling(rpc, context, self._around) as handling:
+                handling.admit()
                 async with aclosing(self._behaviour(self._parsed(request), context)) as responses:
                     async for response in responses:
                         yield self._packed(response)
@@ -135,7 +138,8 @@ class _Method:
     async def both(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
         rpc = self._begin("bidi_stream", context)
         try:
-            with self._observed(rpc, context), self._admitted(rpc, context):
+            with _Handling(rpc, context, self._around) as handling:
+                handling.admit()
                 async with aclosing(self._behaviour(self._incoming(requests), context)) as responses:
                     async for response in responses:
                         yield self._packed(response)
@@ -162,28 +166,6 @@ class _Method:
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         return rpc
 
-    @contextmanager
-    def _observed(self, rpc: Rpc, context: Context) -> Iterator[None]:
-        observers = self._around.observers
-        observers.on_start(rpc)
-        try:
-            yield
-            rpc.code = "OK"
-        except BaseException as error:
-            rpc.error, rpc.code = error, _code_of(error, context)
-            raise
-        finally:
-            rpc.ended = monotonic()
-            observers.on_end(rpc)
-
-    @contextmanager
-    def _admitted(self, rpc: Rpc, context: Context) -> Iterator[None]:
-        with ExitStack() as stack:
-            stack.enter_context(self._around.calls)
-            for guard in self._around.guards:
-                stack.enter_context(guard.admit(rpc, context))
-            yield
-
     def _parsed(self, request: bytes) -> Any:
         self._around.sizes.check_request(len(request))
         try:
@@ -195,6 +177,44 @@ class _Method:
         message: bytes = self._serialize(response)
         self._around.sizes.check_response(len(message))
         return message
+
+
+class _Handling:
+    """What is done before and behind a call. A class, since generators as context managers cost every call some time."""
+
+    def __init__(self, rpc: Rpc, context: Context, around: Surroundings) -> None:
+        self._rpc, self._context, self._around = rpc, context, around
+        self._admitted = False
+        self._guarded: ExitStack | None = None  # None: no guard is to be told of the end
+
+    def __enter__(self) -> Self:
+        self._around.observers.on_start(self._rpc)
+        return self
+
+    def admit(self) -> None:
+        """Let the call pass.
+
+        Raises:
+            ServingError: a guard refuses it.
+        """
+        self._around.calls.begin()
+        self._admitted = True
+        for guard in self._around.guards:
+            if (admitted := guard.admit(self._rpc, self._context)) is not None:
+                self._guarded = self._guarded or ExitStack()
+                self._guarded.enter_context(admitted)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        rpc = self._rpc
+        try:
+            if self._guarded is not None:
+                self._guarded.__exit__(kind, error, trace)
+        finally:
+            if self._admitted:
+                self._around.calls.end()
+            rpc.error, rpc.code = error, "OK" if error is None else _code_of(error, self._context)
+            rpc.ended = monotonic()
+            self._around.observers.on_end(rpc)
 
 
 def request_id_of(metadata: Metadata) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 Context = aio.ServicerContext[Any, Any]
 Kind = Literal["unary", "server_stream", "bidi_stream"]
 Metadata = Mapping[str, str | bytes]
+FAILED = "an observer failed"
 
 
 @dataclass(eq=False, slots=True)
@@ -71,8 +72,8 @@ rpc_now: ContextVar[Rpc] = ContextVar("rpc_now")
 class Guard(Protocol):
     """Says which calls may pass."""
 
-    def admit(self, rpc: Rpc, context: Context) -> AbstractContextManager[None]:
-        """Let a call in; the manager is left when the call ends.
+    def admit(self, rpc: Rpc, context: Context) -> AbstractContextManager[None] | None:
+        """Let a call in; the manager is left when the call ends. None: nothing is to be done then.
 
         Raises:
             ServingError: it may not pass.
@@ -100,38 +101,46 @@ class Observers:
 
     def on_start(self, rpc: Rpc) -> None:
         for observer in self._observers:
-            _tell(observer.on_start, rpc)
+            try:
+                observer.on_start(rpc)
+            except Exception:
+                logger.exception(FAILED)
 
     def on_use(self, rpc: Rpc, use: Use) -> None:
         for observer in self._observers:
-            _tell(observer.on_use, rpc, use)
+            try:
+                observer.on_use(rpc, use)
+            except Exception:
+                logger.exception(FAILED)
 
     def on_end(self, rpc: Rpc) -> None:
         for observer in self._observers:
-            _tell(observer.on_end, rpc)
+            try:
+                observer.on_end(rpc)
+            except Exception:
+                logger.exception(FAILED)
 
 
-def _tell(hear: Callable[..., None], *news: object) -> None:
-    try:
-        hear(*news)
-    except Exception:
-        logger.exception("an observer failed")
-
-
-@contextmanager
-def using(model: Model) -> Iterator[Use]:
+class using:  # noqa: N801 - reads as what it does; a class, since generators as context managers cost each call some time
     """A model works for the call that is being handled, and is not closed meanwhile.
 
     Enter it without an `await` after the model was found in the registry.
     """
-    rpc = rpc_now.get()
-    use = Use(model.name, str(model.version))
-    rpc.uses[:] = [*rpc.uses, use] if rpc.kind != "bidi_stream" else [use]
-    with rpc.leases.hold(model):
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._rpc = rpc_now.get()
+        self._use = Use(model.name, str(model.version))
+
+    def __enter__(self) -> Use:
+        rpc = self._rpc
+        rpc.uses[:] = [*rpc.uses, self._use] if rpc.kind != "bidi_stream" else [self._use]
+        rpc.leases.take(self._model)
+        return self._use
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._use.failed = self._use.failed or kind is not None
         try:
-            yield use
-        except BaseException:
-            use.failed = True
-            raise
+            self._rpc.observers.on_use(self._rpc, self._use)
         finally:
-            rpc.observers.on_use(rpc, use)
+            self._rpc.leases.give_back(self._model)

@@ -13,17 +13,13 @@ def served_by(use: Use) -> dict[str, Any]:
 
 def timing_of(use: Use) -> common_pb2.Timing:
     """Seconds of each stage; a translation's inference is its prefill and its decoding."""
-    stages = use.stages
-    began = min((start for start, _ in stages.values()), default=0.0)
+    took = {stage: max(0.0, end - start) for stage, (start, end) in use.stages.items()}
+    seconds = took.get
+    began = min(use.stages.values(), default=(0.0, 0.0))[0]
     return common_pb2.Timing(
-        queue_seconds=_seconds(use, "queue"),
-        preprocess_seconds=_seconds(use, "preprocess"),
-        inference_seconds=_seconds(use, "inference") + _seconds(use, "prefill") + _seconds(use, "decode"),
-        postprocess_seconds=_seconds(use, "postprocess"),
+        queue_seconds=seconds("queue", 0.0),
+        preprocess_seconds=seconds("preprocess", 0.0),
+        inference_seconds=seconds("inference", 0.0) + seconds("prefill", 0.0) + seconds("decode", 0.0),
+        postprocess_seconds=seconds("postprocess", 0.0),
         time_to_first_token_seconds=max(0.0, use.first_token - began) if use.first_token else 0.0,
     )
-
-
-def _seconds(use: Use, stage: str) -> float:
-    start, end = use.stages.get(stage, (0.0, 0.0))
-    return max(0.0, end - start)

@@ -67,9 +67,8 @@ class TextCalls:
         """
         arrival = Arrival.of(context)
         model = self._registry().find_text(wish, asked.capability)
-        content = None if asked.content is None else Content((asked.capability, *asked.content), asked.characters)
         with using(model) as use:
-            compute = partial(self._compute, model, asked, arrival, use)
+            content, compute = partial(_content_of, asked), partial(self._compute, model, asked, arrival, use)
             return Answered(await self._repeated.results(model, use, content, arrival.deadline, compute), use)
 
     async def _compute(self, model: TextModel, asked: Asked[Result, Message], arrival: Arrival, use: Use) -> list[Message]:
@@ -81,11 +80,14 @@ class TextCalls:
         listener = EndListener()
         call = Call(work.items, listener, arrival.deadline, field=work.field)
         job: Job[Item] = Job(model.engine, call, arrival, use)
-        with job.running():
-            await listener.ended.wait()
+        with job:
+            await listener.end()
             job.raise_error()
-        with job.postprocessing():
-            return await self._offload.run(work.size, _convert, work, asked.convert)
+        return await job.postprocessed(self._offload.run(work.size, _convert, work, asked.convert))
+
+
+def _content_of(asked: Asked[Any, Any]) -> Content | None:
+    return None if asked.content is None else Content((asked.capability, *asked.content), asked.characters)
 
 
 def _convert(work: Work[Result], convert: Callable[[Result], Message]) -> list[Message]:

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -69,8 +68,8 @@ class TranslationCalls:
         arrival = Arrival.of(context)
         translator = self._registry().find(texts.wish)
         with using(translator) as use:
-            compute = partial(self._translate, texts, translator, arrival, use)
-            return await self._repeated.results(translator, use, _content_of(texts), arrival.deadline, compute), use
+            content, compute = partial(_content_of, texts), partial(self._translate, texts, translator, arrival, use)
+            return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
 
     def find(self, wish: Wish) -> Translator:
         """The model that a request means.
@@ -99,10 +98,10 @@ class TranslationCalls:
         translator = self._registry().find(texts.wish)
         with using(translator) as use:
             job = await self._prepare(texts, translator, arrival, use, streams=True)
-            with job.running():
+            with job:
                 async for event in self._events(job):
                     yield event
-                await job.listener.ended.wait()  # the timing of the last rows follows their text
+                await job.listener.end()  # the timing of the last rows follows their text
             yield use
 
     async def score(self, wish: Wish, pairs: Sequence[tuple[str, str]], context: Context) -> tuple[list[Score], Use]:
@@ -114,18 +113,19 @@ class TranslationCalls:
         arrival = Arrival.of(context)
         translator = self._registry().find(wish)
         languages = wish.source_language, wish.target_language
-        content = Content((*languages, pairs), sum(len(source) + len(target) for source, target in pairs))
         with using(translator) as use:
-            compute = partial(self._score, pairs, languages, translator, arrival, use)
+            content, compute = (
+                partial(_pairs_of, pairs, languages),
+                partial(self._score, pairs, languages, translator, arrival, use),
+            )
             return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
 
     async def _translate(self, texts: Texts, translator: Translator, arrival: Arrival, use: Use) -> list[Output]:
         job = await self._prepare(texts, translator, arrival, use)
-        with job.running():
-            await job.listener.ended.wait()
+        with job:
+            await job.listener.end()
             job.raise_error()
-        with job.postprocessing():
-            return await self._outputs(job, job.prepared)
+        return await job.postprocessed(self._outputs(job, job.prepared))
 
     async def _score(
         self, pairs: Sequence[tuple[str, str]], languages: tuple[str, str], translator: Translator, arrival: Arrival, use: Use
@@ -135,8 +135,8 @@ class TranslationCalls:
         listener = EndListener()
         call = Call(work.items, listener, arrival.deadline, field=work.field)
         job: Job[Item] = Job(translator.scorer.engine, call, arrival, use)
-        with job.running():
-            await listener.ended.wait()
+        with job:
+            await listener.end()
             job.raise_error()
         return work.read()
 
@@ -190,6 +190,10 @@ def _content_of(texts: Texts) -> Content | None:
     )
 
 
+def _pairs_of(pairs: Sequence[tuple[str, str]], languages: tuple[str, str]) -> Content:
+    return Content((*languages, pairs), sum(len(source) + len(target) for source, target in pairs))
+
+
 class _Job(Job[Row]):
     """One request in the decode engine."""
 
@@ -200,14 +204,11 @@ class _Job(Job[Row]):
         self.listener = _Listener(rows)
         super().__init__(translator.engine, Call(rows, self.listener, arrival.deadline, streams), arrival, use)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        try:
-            with super().running():
-                yield
-        finally:
-            self.use.tokens_out = sum(len(row.shown(row.tokens)) for row in self.call.rows)
-            self.use.first_token = min((row.first_token for row in self.call.rows if row.first_token), default=0.0)
+    def _note(self) -> None:
+        super()._note()
+        rows = self.call.rows
+        self.use.tokens_out = sum([len(row.shown(row.tokens)) for row in rows])
+        self.use.first_token = min([row.first_token for row in rows if row.first_token], default=0.0)
 
     def _note_work(self, started: float, ended: float) -> None:
         first = min(row.first_token for row in self.call.rows)

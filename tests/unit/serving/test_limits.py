@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +15,9 @@ from triptych_serving.errors import OverloadedError, TooLargeError
 from triptych_serving.limits import LimitOptions
 from triptych_serving.servicers.clientlimit import ClientLimit, client_of
 from triptych_serving.servicers.messagesize import CORE_BYTES, MessageLimit
+from triptych_serving.servicers.rpc import Rpc
+
+NO_CONTEXT: Any = None
 
 
 def call_from(peer: str = "ipv4:10.0.0.1:40000", principal: str = "", service: str = "triptych.v1.TranslationService") -> Any:
@@ -35,39 +38,44 @@ def test_a_client_is_its_name_or_its_address(peer: str, principal: str, client: 
     assert client_of(call_from(peer, principal)) == client
 
 
+def held(limit: ClientLimit, call: Rpc) -> AbstractContextManager[None]:
+    """A place."""
+    place = limit.admit(call, NO_CONTEXT)
+    assert place is not None
+    return place
+
+
 def test_a_client_has_so_many_calls_at_a_time() -> None:
     limit = ClientLimit(2)
-    context: Any = None
     with ExitStack() as calls:
         for port in (1, 2):
-            calls.enter_context(limit.admit(call_from(f"ipv4:10.0.0.1:{port}"), context))
+            calls.enter_context(held(limit, call_from(f"ipv4:10.0.0.1:{port}")))
         with pytest.raises(
             OverloadedError, match=r"client 10.0.0.1 has 2 calls under way.*--max-requests-per-client"
         ) as refused:
-            calls.enter_context(limit.admit(call_from("ipv4:10.0.0.1:3"), context))
+            limit.admit(call_from("ipv4:10.0.0.1:3"), NO_CONTEXT)
         assert refused.value.retry_after_seconds > 0
-        for other in (call_from("ipv4:10.0.0.2:1"), call_from(principal="alice"), call_from(service="grpc.health.v1.Health")):
-            calls.enter_context(limit.admit(other, context))
+        for other in (call_from("ipv4:10.0.0.2:1"), call_from(principal="alice")):
+            calls.enter_context(held(limit, other))
+        assert limit.admit(call_from(service="grpc.health.v1.Health"), NO_CONTEXT) is None
     for _ in range(3):
-        with limit.admit(call_from(), context):
+        with held(limit, call_from()):
             pass
     assert not limit._running
 
 
 def test_a_call_that_fails_gives_its_place_back() -> None:
     limit = ClientLimit(1)
-    context: Any = None
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), limit.admit(call_from(), context):
+        with pytest.raises(ZeroDivisionError), held(limit, call_from()):
             raise ZeroDivisionError
 
 
 def test_without_a_limit_nobody_is_counted() -> None:
-    limit, context = ClientLimit(0), None
-    with ExitStack() as calls:
-        for _ in range(100):
-            calls.enter_context(limit.admit(call_from(), context))  # type: ignore[arg-type]
-        assert not limit._running
+    limit = ClientLimit(0)
+    for _ in range(100):
+        assert limit.admit(call_from(), NO_CONTEXT) is None
+    assert not limit._running
 
 
 @pytest.mark.parametrize("check", [lambda limit: limit.check_request, lambda limit: limit.check_response])

@@ -16,6 +16,7 @@ STAGES = {
     "compute_infer": ("inference", "prefill", "decode"),
     "compute_output": ("postprocess",),
 }
+NEVER = 0.0, 0.0
 
 
 @dataclass(slots=True)
@@ -72,8 +73,11 @@ class Statistics:
             tally.durations["cache_miss"].add(seconds)
         tally.inferences += use.rows
         for name, stages in STAGES.items():
-            spans = (use.stages[stage] for stage in stages if stage in use.stages)
-            tally.durations[name].add(sum(end - start for start, end in spans))
+            seconds = 0.0
+            for stage in stages:
+                start, end = use.stages.get(stage, NEVER)
+                seconds += end - start
+            tally.durations[name].add(seconds)
 
     def on_end(self, rpc: Rpc) -> None:
         """A call without a model is no inference."""
@@ -94,8 +98,10 @@ class Statistics:
 
 def _seconds(use: Use) -> float:
     """From its first stage's beginning to its last one's end."""
-    stages = use.stages.values()
-    return max((end for _, end in stages), default=0.0) - min((start for start, _ in stages), default=0.0)
+    if not use.stages:
+        return 0.0
+    starts, ends = zip(*use.stages.values(), strict=True)
+    return float(max(ends) - min(starts))
 
 
 def _memory(model: Model) -> list[pb.MemoryUsage]:

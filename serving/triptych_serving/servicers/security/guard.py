@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
@@ -48,7 +47,7 @@ class AccessGuard:
         self._clock = clock
         self._keys = None if options.api_keys is None else _open_keys(options)
 
-    def admit(self, rpc: Rpc, context: Context) -> AbstractContextManager[None]:
+    def admit(self, rpc: Rpc, context: Context) -> None:
         """Let a call in, and name its caller in `rpc.principal`.
 
         Raises:
@@ -58,13 +57,12 @@ class AccessGuard:
         clients = [] if self._options.tls_client_ca is None else certificate_names(context)
         rpc.principal = clients[0] if clients else ""
         if rpc.service in OPEN_SERVICES or rpc.path in OPEN_METHODS:
-            return nullcontext()
+            return
         key = None if self._keys is None else self._check_key(self._keys.get(), rpc)
         if key is not None:
             rpc.principal = key.name
         if rpc.path in ADMIN:
             self._check_admin(rpc, key, clients)
-        return nullcontext()
 
     def _check_key(self, keys: Sequence[ApiKey], rpc: Rpc) -> ApiKey:
         key = find_key(keys, bearer_of(rpc))
