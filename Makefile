@@ -4,7 +4,7 @@ install:  ## everything that contributing needs
 	pip install -c constraints.txt -e ".[dev]"
 
 test:  ## the fast tier: lint, types, walls, stubs, tests with a real server
-	pytest
+	pytest -n 2 --dist loadfile
 
 full:  ## longer suites; TRIPTYCH_CHECKPOINT and TRIPTYCH_PAIRS add a real model
 	pytest -m full
