@@ -24,6 +24,8 @@ class Kind(Enum):
     SHORT_GREEDY = "greedy, within a shortlist"
     SHORT_SEARCH = "search, within a shortlist"
 
+    __hash__ = object.__hash__  # each is there once; Enum's own is written in Python, and asked for at every step
+
     @classmethod
     def of(cls, row: Row) -> "Kind":
         if row.shortlist is None:
@@ -170,7 +172,7 @@ class Scheduler:
             now: clock seconds.
         """
         self._sweep(now)
-        leave = tuple(job for job in running if self._admission.is_dead(job.call, now))
+        leave = tuple(job for job in _suspects(running, now) if self._admission.is_dead(job.call, now))
         self.counters.freed += len(leave)
         for job in leave:
             if isinstance(job.call.error, DeadlineError):  # it would have taken even longer
@@ -274,6 +276,15 @@ class Scheduler:
         if not turns.rows and running < self._busy:
             return None
         return self._paces[kind].forecast(turns.ahead(rows, deadline, now) + own, running)
+
+
+def _suspects(running: Sequence[Job], now: float) -> list[Job]:
+    """Those whose call may be dead; between every two steps, so without a call for each row."""
+    return [
+        job
+        for job in running
+        if job.call.error is not None or ((deadline := job.call.deadline) is not None and deadline <= now)
+    ]
 
 
 def _by_kind(rows: Iterable[Row]) -> dict[Kind, list[Row]]:
