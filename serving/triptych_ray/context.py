@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RayContext:
-    """What handlers and interceptors ask of a `grpc.aio.ServicerContext`.
+    """What handlers ask of a `grpc.aio.ServicerContext`.
 
     Ray's proxy does not pass a deadline on: it cancels the call when the deadline passes.
     """

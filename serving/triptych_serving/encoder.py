@@ -38,16 +38,18 @@ class EncoderOptions:
     limits: BatchLimits = field(default_factory=BatchLimits)
     devices: tuple[Device, ...] = (CPU,)  # or GPUs, never both: batches go to whichever is free
     budgets: Budgets | None = None  # of the GPUs' memory; None: nothing is counted
+    gives_way: bool = False  # the engine's threads do, and those that decode images, to the process's main one
 
     def engine(self, weight_bytes: int, cpus: int) -> tuple[int, OneShotOptions]:
         """Threads inside one run, and the engine's options, for a model of this size."""
         wanted = 1 if weight_bytes < SMALL_BYTES else min(MOST_THREADS, cpus)
         threads = self.threads or max(1, min(wanted, cpus // (self.runs or 1)))
-        return threads, OneShotOptions(self.runs or max(1, cpus // threads), self.limits)
+        runs = self.runs or max(1, cpus // threads)
+        return threads, OneShotOptions(runs, self.limits, gives_way=self.gives_way)
 
     def device_engine(self) -> OneShotOptions:
         """The engine's options for graphs that are bound to memory of the devices: a run on each."""
-        return OneShotOptions(len(self.devices), self.device_limits, OVERLAP)
+        return OneShotOptions(len(self.devices), self.device_limits, OVERLAP, self.gives_way)
 
     @property
     def device_limits(self) -> BatchLimits:

@@ -38,6 +38,7 @@ class EngineOptions:
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
     devices: tuple[Device, ...] = (CPU,)  # or GPUs, each with the whole model
     budgets: Budgets | None = None  # of the GPUs' memory; None: nothing is counted
+    gives_way: bool = False  # its threads do, to the process's main one
 
     @property
     def threads(self) -> int:
@@ -146,7 +147,7 @@ class Engine:
         self._clock = clock
         self._kinds: tuple[Kind, ...] = (first,)
         self._slots = options.slots
-        self._on_gpus = options.on_gpus
+        self._gives_way = options.gives_way
         self._workers = [Worker(make_lane, number) for number in range(options.threads)]
         busy = max(1, options.threads * options.slots // BUSY_SHARE)
         self._make_scheduler = partial(Scheduler, options.limits, self._running, busy)
@@ -252,7 +253,7 @@ class Engine:
         return sum(len(worker.jobs(kind)) for worker in self._workers)
 
     def _work(self, worker: Worker) -> None:
-        if not self._on_gpus:  # a GPU is not to wait for its thread
+        if self._gives_way:
             give_way()
         if not worker.get_ready(self._kinds):
             return

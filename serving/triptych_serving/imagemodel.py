@@ -18,6 +18,7 @@ from triptych_serving.imagejob import ImageJob, ImageParts, ImageRequest
 from triptych_serving.imagerunner import ImageRunner
 from triptych_serving.manifest import ImageManifest
 from triptych_serving.manifest.image import LABELS_FILE
+from triptych_serving.niceness import give_way
 from triptych_serving.processor import usable_cpus
 from triptych_serving.results import ClassifiedImage
 from triptych_serving.texttask import check_range
@@ -57,7 +58,9 @@ class ImageModel:
         most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
         self.gate = Gate(most, line, options.limits)
         self._parts = ImageParts(self.engine, spec, self.labels, row_size, line)
-        self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix=f"triptych-decode-{name}")
+        self._pool = ThreadPoolExecutor(
+            usable_cpus(), f"triptych-decode-{name}", initializer=give_way if options.gives_way else None
+        )
 
     def classify(self, images: Sequence[bytes], top_k: int = DEFAULT_TOP_K) -> list[ClassifiedImage]:
         """Rank the labels of each image; order is kept.

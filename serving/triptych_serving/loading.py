@@ -10,6 +10,7 @@ from triptych_serving.imagemodel import ImageModel
 from triptych_serving.manifest import ImageManifest, TextManifest
 from triptych_serving.memory.budget import Budgets
 from triptych_serving.model import Model
+from triptych_serving.niceness import give_way
 from triptych_serving.placement import CPU_ALONE, Hardware, Placement, place
 from triptych_serving.repository import Entry
 from triptych_serving.textmodel import TextModel
@@ -28,9 +29,12 @@ class Loader:
     warm_up: WarmUp = WarmUp.NONE
     hardware: Hardware = CPU_ALONE  # what models may run on
     budgets: Budgets = field(default_factory=Budgets)  # memory of the GPUs, which all models share
+    gives_way: bool = False  # the thread that loads does, to the process's main one, and so do the threads of what it loads
 
     def attempt(self, entry: Entry) -> tuple[Model | None, str]:
         """The model, or why it cannot be loaded: whatever goes wrong, the other models must be served."""
+        if self.gives_way:
+            give_way()
         try:
             return self._load(entry), ""
         except (KeyboardInterrupt, SystemExit):

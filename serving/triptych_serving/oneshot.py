@@ -74,6 +74,7 @@ class OneShotOptions:
     # Batches that one run may have on their way: a device is handed the next one before it is done with the last. A second
     # one is only begun if it is worth it by itself.
     overlap: int = 1
+    gives_way: bool = False  # its threads do, to the process's main one
 
     def __post_init__(self) -> None:
         for name in ("runs", "overlap"):
@@ -99,7 +100,7 @@ class OneShotEngine:
         self._runner: Runner = runner
         self._holding = runner if isinstance(runner, HoldingRunner) else None
         self._runs = options.runs
-        self._on_cpu = options.overlap == 1
+        self._gives_way = options.gives_way
         self._clock = clock
         self._limits = options.limits
         self._former = BatchFormer(options.limits)
@@ -207,7 +208,7 @@ class OneShotEngine:
         self._runner, self._holding = _Released(), None
 
     def _work(self, steps: Steps) -> None:
-        if self._on_cpu:  # a GPU is not to wait for its thread
+        if self._gives_way:
             give_way()
         while tickets := self._next_batch():
             self._serve(tickets, steps)

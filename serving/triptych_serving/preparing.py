@@ -84,7 +84,7 @@ class Preparer:
         return self._usual_pair(source, target)
 
     def _decoding(self, options: DecodingOptions, texts: int, forced: int) -> Decoding:
-        if options.may_sample or options.target_prefix or options.suppress_sequences:
+        if options.may_sample or options.target_prefix != () or options.suppress_sequences != ():  # lists have no hash
             return _resolve(self._manifest, self._slots, texts, options, forced)
         return self._usual(options, forced)
 

@@ -116,7 +116,9 @@ class Registry:
         found = self._found.get(wish)
         if found is None:
             found = self._find(wish)
-            if len(self._found) < USUAL_WISHES and wish.size <= USUAL_CHARACTERS:
+            if len(self._found) >= USUAL_WISHES:
+                self._found.clear()
+            if wish.size <= USUAL_CHARACTERS:
                 self._found[wish] = found
         return found
 

@@ -91,6 +91,7 @@ class Scorer:
         tokens: ids of the special tokens.
         runs: batches that run at once.
         limits: of the queue and of a batch.
+        gives_way: as OneShotOptions has it.
     """
 
     def __init__(
@@ -100,11 +101,12 @@ class Scorer:
         tokens: SpecialTokens,
         runs: int,
         limits: BatchLimits = DEFAULT_LIMITS,
+        gives_way: bool = False,
     ) -> None:
         self._codec = codec
         most = max(1, LOGIT_BYTES // (4 * codec.vocabulary))
         limits = replace(limits, batch_tokens=min(limits.batch_tokens, most))
-        self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits))
+        self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits, gives_way=gives_way))
         self.engine.start()
 
     def prepare(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Work[Score]:

@@ -23,6 +23,7 @@ from triptych_serving.limits import LimitOptions
 from triptych_serving.loading import Loader
 from triptych_serving.manager import Control, ModelManager, RepositoryOptions
 from triptych_serving.memory.budget import Budgets
+from triptych_serving.niceness import give_way
 from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.observability.sources import Sources
@@ -72,12 +73,18 @@ class ServerOptions:
     observability: ObservabilityOptions = field(default_factory=ObservabilityOptions)
 
     @property
+    def gives_way(self) -> bool:
+        """Whether all threads do, to the event loop: not where a GPU would wait for them."""
+        return not self.hardware.gpus
+
+    @property
     def loader(self) -> Loader:
         """Makes the models."""
         queue, engine = self.limits.queue, self.translator.engine
-        translator = replace(self.translator, engine=replace(engine, limits=with_queue(engine.limits, queue)))
-        encoders = replace(self.encoders, limits=with_queue(self.encoders.limits, queue))
-        return Loader(translator, encoders, self.repository.warm_up, self.hardware, Budgets(self.hardware.memory_limit))
+        engine = replace(engine, limits=with_queue(engine.limits, queue), gives_way=self.gives_way)
+        encoders = replace(self.encoders, limits=with_queue(self.encoders.limits, queue), gives_way=self.gives_way)
+        translator, budgets = replace(self.translator, engine=engine), Budgets(self.hardware.memory_limit)
+        return Loader(translator, encoders, self.repository.warm_up, self.hardware, budgets, self.gives_way)
 
 
 class Server:
@@ -100,8 +107,9 @@ class Server:
         self.port = options.port
         self.repeats = Repeats(options.repeats)
         self._credentials = security.credentials(options.security, options.host)
-        self._pool = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="triptych-text")
-        self._documents = DocumentThreads()
+        begin = give_way if options.gives_way else None
+        self._pool = ThreadPoolExecutor(usable_cpus(), "triptych-text", begin)
+        self._documents = DocumentThreads(begin)
         self._stop = asyncio.Event()
         self._refusing = False
         self._health = HealthServicer(["", *services.ALL])

@@ -314,7 +314,7 @@ class Translator:
             raise UnsupportedError(f"the bundle of model {self.name!r} cannot score translations; export the checkpoint again")
         engine = self._options.engine
         limits = with_queue(BatchLimits(), engine.limits)
-        return Scorer(self._score_sessions(), self.codec, self.manifest.tokens, engine.threads, limits)
+        return Scorer(self._score_sessions(), self.codec, self.manifest.tokens, engine.threads, limits, engine.gives_way)
 
     def _score_sessions(self) -> Session | SessionPool:
         graphs = self.manifest.precisions[self.precision]

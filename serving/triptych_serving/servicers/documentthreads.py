@@ -11,11 +11,15 @@ HEAVY_THREADS = 2  # Python runs one of them at a time: more would only slow the
 
 
 class DocumentThreads:
-    """Started when they are needed first. A thread ends what it has begun, also when nobody waits for it any more."""
+    """Started when they are needed first. A thread ends what it has begun, also when nobody waits for it any more.
 
-    def __init__(self) -> None:
-        self._heavy = ThreadPoolExecutor(HEAVY_THREADS, "triptych-document")
-        self._light = ThreadPoolExecutor(1, "triptych-segments")
+    Args:
+        begin: what each thread does first.
+    """
+
+    def __init__(self, begin: Callable[[], None] | None = None) -> None:
+        self._heavy = ThreadPoolExecutor(HEAVY_THREADS, "triptych-document", begin)
+        self._light = ThreadPoolExecutor(1, "triptych-segments", begin)
 
     def run_heavy(self, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
         """`function(*arguments)` of a whole document: seconds."""

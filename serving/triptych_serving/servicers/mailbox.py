@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from weakref import WeakKeyDictionary, ref
 
 
@@ -27,9 +26,11 @@ class Mailbox:
         if self._told:
             return
         self._told = True
-        with suppress(RuntimeError):  # the loop is closed: the server is gone, and with it whoever asked
+        try:
             if (loop := self._loop()) is not None:
                 loop.call_soon_threadsafe(self._take)
+        except RuntimeError:  # it is closed: the server is gone, and with it whoever asked
+            self._news.clear()
 
     def _take(self) -> None:
         self._told = False  # first: what is appended from here on either is taken below or wakes the loop again

@@ -126,3 +126,27 @@ def test_an_alignment_over_a_book_is_refused(preparer: Preparer) -> None:
     preparer.prepare([" ".join(SOURCES[:50])], options)
     with pytest.raises(InvalidInputError, match=r"^options\.return_alignment: the 384 sentences of contents\[1\] may need"):
         preparer.prepare([SOURCE, " ".join(SOURCES)], options)
+
+
+def test_options_may_be_lists(preparer: Preparer) -> None:
+    lists = DecodingOptions(target_prefix=[], suppress_sequences=[])
+    [row], [plain] = (preparer.prepare([SOURCE], options).rows for options in (lists, DEFAULTS))
+    assert row.search == plain.search
+
+
+def test_what_is_remembered_of_options_is_theirs_alone(preparer: Preparer) -> None:
+    for _ in range(2):
+        for size in (1, 2):
+            options = DecodingOptions(beam_size=size, max_length=size + 3)
+            [first, second] = preparer.prepare(SOURCES[:2], options).rows
+            assert first.search.beam_size == second.search.beam_size == size
+            assert first.max_tokens == size + 3
+            assert first.source != second.source
+    with pytest.raises(InvalidInputError, match="beam_size"):
+        preparer.prepare([SOURCE], DecodingOptions(beam_size=9))
+
+
+def test_samples_without_a_seed_are_never_alike(preparer: Preparer) -> None:
+    options = DecodingOptions(sampling_topk=3)
+    [first], [second] = (preparer.prepare([SOURCE], options).rows for _ in range(2))
+    assert first.search.seed != second.search.seed

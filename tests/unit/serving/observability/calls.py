@@ -1,4 +1,4 @@
-"""Calls as the interceptor would make them."""
+"""Calls as the server would make them."""
 
 import time
 from typing import Any
