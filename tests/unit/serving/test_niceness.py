@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -84,10 +84,10 @@ def test_where_it_is_forbidden_nothing_happens(monkeypatch: pytest.MonkeyPatch) 
     assert in_thread(give_way) == own()
 
 
-def levels(prefix: str) -> list[int]:
-    """Of the threads whose names begin so."""
-    threads = [thread.native_id for thread in threading.enumerate() if thread.name.startswith(prefix)]
-    return [os.getpriority(os.PRIO_PROCESS, number) for number in threads if number is not None]
+def levels(prefix: str, others: Collection[threading.Thread]) -> set[int]:
+    """Of the threads whose names begin so, but for those of other tests."""
+    threads = [thread.native_id for thread in set(threading.enumerate()) - set(others) if thread.name.startswith(prefix)]
+    return {os.getpriority(os.PRIO_PROCESS, number) for number in threads if number is not None}
 
 
 def white_image() -> bytes:
@@ -103,7 +103,7 @@ def test_threads_of_a_server_without_gpus_give_way(gives_way: bool, tmp_path: Pa
     loader = replace(options.loader, hardware=CPU_ALONE)  # the GPU is not there
     assert loader.gives_way is gives_way
     expected = min(MOST, own() + NICENESS) if gives_way else own()
-    models: list[Model] = []
+    others, models = threading.enumerate(), list[Model]()
 
     def load() -> None:
         for entry in (Entry("toy", 1, BUNDLE), Entry("vit", 1, write_image_bundle(tmp_path))):
@@ -119,7 +119,7 @@ def test_threads_of_a_server_without_gpus_give_way(gives_way: bool, tmp_path: Pa
         translator.score([(SOURCE, TARGET)])
         vit.classify([white_image()])
         for prefix in ("triptych-engine", "triptych-oneshot", "triptych-decode"):
-            assert set(levels(prefix)) == {expected}, prefix
+            assert levels(prefix, others) == {expected}, prefix
     finally:
         for model in models:
             model.close()
