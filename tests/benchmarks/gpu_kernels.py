@@ -25,6 +25,7 @@ from triptych_serving.manifest import TranslationManifest
 from triptych_serving.tokenizing import read_tokenizer
 
 WORDS = 16
+TOKENS_A_WORD = 4  # at most, about, of pieces that stand alone
 MOST = 24  # kernels shown
 COLUMNS = {"us a step": 9, "runs a step": 11, "kernel": -90}
 
@@ -64,13 +65,15 @@ def main(
     entry = find_model(repository, model)
     sizes = [2] if tiny else numbers(batches)
     bundle = open_bundle(entry.folder)
-    vocabulary = read_tokenizer(bundle.path(bundle.manifest_of(TranslationManifest).tokenizers[0])).get_vocab()
+    manifest = bundle.manifest_of(TranslationManifest)
+    vocabulary = read_tokenizer(bundle.path(manifest.tokenizers[0])).get_vocab()
     words = [piece.strip("▁") for piece in sorted(vocabulary) if piece.strip("▁").isalpha()]
+    length = min(WORDS, manifest.limits.max_source_tokens // TOKENS_A_WORD)
     peer = TriptychPeer(entry, precision, max(sizes), 1, device)
     found = []
     try:
         for rows in sizes:
-            texts = [" ".join(random.Random(row).choices(words, k=WORDS)) for row in range(rows)]
+            texts = [" ".join(random.Random(row).choices(words, k=length)) for row in range(rows)]
             found.append(_batch(peer, texts, Decoding(1, tokens), device))
             _print(found[-1])
     finally:
