@@ -45,8 +45,8 @@ class DecodingOptions:
     @property
     def may_sample(self) -> bool:
         """Whether the same text may be translated otherwise the next time."""
-        unset = self.sampling_temperature is None and self.sampling_topk is None and self.sampling_topp is None
-        return not unset or self.seed is not None
+        chance = (self.sampling_temperature, self.sampling_topk, self.sampling_topp, self.seed)
+        return chance != (None, None, None, None)
 
     @property
     def values(self) -> tuple[Any, ...]:

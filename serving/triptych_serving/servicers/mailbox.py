@@ -7,7 +7,8 @@ from weakref import WeakKeyDictionary, ref
 
 
 class Mailbox:
-    """Callbacks that other threads leave for a loop, which is woken once for many of them: each time costs a system call.
+    """Callbacks that other threads leave for a loop, which is woken once for many of them: each time costs a system call,
+    and a flood of tokens would fill the loop's pipe.
 
     They must not raise.
 

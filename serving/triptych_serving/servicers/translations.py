@@ -1,7 +1,6 @@
 """How translations are asked of the engine, whatever protocol they came in."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -114,10 +113,8 @@ class TranslationCalls:
         translator = self._registry().find(wish)
         languages = wish.source_language, wish.target_language
         with using(translator) as use:
-            content, compute = (
-                partial(_pairs_of, pairs, languages),
-                partial(self._score, pairs, languages, translator, arrival, use),
-            )
+            content = partial(_pairs_of, pairs, languages)
+            compute = partial(self._score, pairs, languages, translator, arrival, use)
             return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
 
     async def _translate(self, texts: Texts, translator: Translator, arrival: Arrival, use: Use) -> list[Output]:
@@ -224,14 +221,9 @@ class _Listener(EndListener):
         self._rows = rows
         self._news = asyncio.Event()
         self._changed: dict[int, Row] = {}
-        self._fresh: deque[Row] = deque()  # the engine appends, the event loop takes
-        self._told = False
 
     def on_token(self, row: Row) -> None:
-        self._fresh.append(row)
-        if not self._told:  # one wake-up for many tokens: a flood of them would fill the event loop's pipe
-            self._told = True
-            self._mailbox.post(self._take)
+        self._mailbox.post(partial(self._take, row))
 
     async def changed_rows(self) -> list[Row]:
         """Rows with more tokens than at the last call; waits for one."""
@@ -241,11 +233,8 @@ class _Listener(EndListener):
         self._changed.clear()
         return rows
 
-    def _take(self) -> None:
-        self._told = False  # first: what is appended from here on either is taken below or wakes the loop again
-        while self._fresh:
-            row = self._fresh.popleft()
-            self._changed[id(row)] = row
+    def _take(self, row: Row) -> None:
+        self._changed[id(row)] = row
         self._news.set()
 
     def _end(self) -> None:
