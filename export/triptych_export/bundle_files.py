@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from tokenizers import Tokenizer
 
-from triptych_client.version import __version__
+from triptych.version import __version__
 from triptych_export.block_quantization import quantize_blocks
 from triptych_export.graph import Graph
 from triptych_export.quantization import quantize

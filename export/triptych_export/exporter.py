@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import torch
 
-from triptych_client.version import __version__
+from triptych.version import __version__
 from triptych_export.bundle_files import needed_files, write_manifest
 from triptych_export.card import write_card
 from triptych_export.errors import SourceError

@@ -1,4 +1,4 @@
-"""Triptych's wire contract: protocol buffers and the stubs that are generated from them.
+"""The base that every other package may import: the wire contract (protocol buffers and their generated stubs) and the version.
 
 `triptych.v1` has the messages and services; `triptych_client` is the library that most programs want instead.
 """

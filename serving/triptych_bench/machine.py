@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 
-from triptych_client.version import __version__
+from triptych.version import __version__
 
 
 def describe() -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import click
 
-from triptych_client.version import __version__
+from triptych.version import __version__
 
 VERBS = {
     "translate": "Translate text, a file or a pipe.",

@@ -14,6 +14,7 @@
 the calls share are in `triptych_client.arguments`.
 """
 
+from triptych.version import __version__
 from triptych_client.async_client import AsyncClient
 from triptych_client.async_stream import AsyncTranslationStream
 from triptych_client.client import Client
@@ -61,7 +62,6 @@ from triptych_client.text_results import (
     MaskCandidate,
     ScoredLabel,
 )
-from triptych_client.version import __version__
 
 __all__ = [
     "Aggregation",

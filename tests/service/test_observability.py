@@ -26,7 +26,7 @@ from triptych.v1 import (
     translation_pb2,
     translation_pb2_grpc,
 )
-from triptych_client.version import __version__
+from triptych.version import __version__
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, SOURCES, TARGET, copy_bundle

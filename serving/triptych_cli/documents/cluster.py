@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from triptych.version import __version__
 from triptych_cli.backend import Request
 from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.progress import Progress
 from triptych_cli.documents.writing import write_json
 from triptych_cli.failure import needs, one_line
-from triptych_client.version import __version__
 from triptych_documents.rules import Rules
 
 if TYPE_CHECKING:

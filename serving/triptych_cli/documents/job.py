@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from triptych.version import __version__
 from triptych_cli.documents.answers import Answers
 from triptych_cli.documents.collecting import rare_collections
 from triptych_cli.documents.database import Database
@@ -17,7 +18,6 @@ from triptych_cli.documents.progress import Progress
 from triptych_cli.documents.records import Records
 from triptych_cli.documents.summary import Summary
 from triptych_cli.documents.translating import Translating
-from triptych_client.version import __version__
 from triptych_documents.rules import Rules
 from triptych_documents.work import Work
 

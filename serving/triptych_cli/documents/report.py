@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from triptych.version import __version__
 from triptych_cli.documents.counting import Planned
 from triptych_cli.documents.job import Outcome
 from triptych_cli.documents.summary import State
 from triptych_cli.documents.writing import write_json
-from triptych_client.version import __version__
 from triptych_documents.findings import Severity
 
 VERSION = 1  # of the file

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
+from triptych.version import __version__
 from triptych_cli.backend import Request
 from triptych_cli.documents.identity import Identity
-from triptych_client.version import __version__
 from triptych_documents.rules import Rules
 
 

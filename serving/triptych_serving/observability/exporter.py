@@ -7,7 +7,7 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from triptych_client.version import __version__
+from triptych.version import __version__
 
 SCHEMES = ("http://", "https://")
 NAME = "triptych"  # where OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say no other

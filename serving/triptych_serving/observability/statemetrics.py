@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.registry import Collector
 
-from triptych_client.version import __version__
+from triptych.version import __version__
 from triptych_serving.answercache import CacheCounters
 from triptych_serving.device import Device
 from triptych_serving.memory.budget import Budget

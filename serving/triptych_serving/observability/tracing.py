@@ -7,7 +7,7 @@ import asyncio
 import os
 import threading
 
-from triptych_client.version import __version__
+from triptych.version import __version__
 from triptych_serving.errors import UnsupportedError
 
 FLUSH_SECONDS = 2.0  # at the end

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from triptych_client.version import __version__
+from triptych.version import __version__
 from triptych_serving.answercache import CacheCounters
 from triptych_serving.device import CPU, Device
 from triptych_serving.memory.budget import Budget

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from triptych_client.version import __version__
+from triptych.version import __version__
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.observability import tracing
 from triptych_serving.observability.exporter import make_provider
