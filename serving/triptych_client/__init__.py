@@ -36,7 +36,7 @@ from triptych_client.errors import (
     UnimplementedError,
 )
 from triptych_client.image_results import ClassifiedImage, ImageOutcome
-from triptych_client.options import DecodingOptions, SplitSentences
+from triptych_client.options import Aggregation, DecodingOptions, Pooling, SplitSentences
 from triptych_client.results import (
     FinishReason,
     Hypothesis,
@@ -49,7 +49,6 @@ from triptych_client.results import (
     TranslationScore,
 )
 from triptych_client.stream import TranslationStream
-from triptych_client.text_options import Aggregation, Pooling
 from triptych_client.text_results import (
     Answer,
     AnsweredQuestion,

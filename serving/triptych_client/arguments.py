@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypedDict
 
-from triptych_client.options import DecodingOptions
-from triptych_client.text_options import Aggregation, Pooling
+from triptych_client.options import Aggregation, DecodingOptions, Pooling
 
 
 class CallArguments(TypedDict, total=False):

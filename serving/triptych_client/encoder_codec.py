@@ -13,7 +13,7 @@ from triptych.v1 import (
 )
 from triptych_client.codec import ServedFields
 from triptych_client.image_results import ClassifiedImage
-from triptych_client.text_options import Aggregation, Pooling
+from triptych_client.options import Aggregation, Pooling
 from triptych_client.text_results import (
     Answer,
     AnsweredQuestion,

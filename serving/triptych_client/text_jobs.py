@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
 
 from triptych.v1 import (
     embedding_pb2,
@@ -23,7 +24,7 @@ from triptych_client.encoder_codec import (
     labelled_text_from,
 )
 from triptych_client.job import Job, check_counts, check_sequence
-from triptych_client.text_options import Aggregation, Pooling, choose
+from triptych_client.options import Aggregation, Pooling
 from triptych_client.text_results import AnsweredQuestion, ClassifiedText, Embedding, FilledText, LabelledText
 
 TextOrPair: TypeAlias = str | tuple[str, str]
@@ -184,3 +185,13 @@ class AnswerJob(
 def as_pair(each: TextOrPair) -> tuple[str, str]:
     """Text and second text, which is empty where there is none."""
     return (each, "") if isinstance(each, str) else each
+
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def choose(kind: type[Choice], name: str, value: str) -> Choice:
+    """Return the member that `value` names. Raises ValueError if there is none."""
+    if value not in list(kind):
+        raise ValueError(f"{name} is {value!r}, must be one of: {', '.join(kind)}")
+    return kind(value)

@@ -7,7 +7,6 @@ from triptych.v1 import model_pb2, translation_pb2
 from triptych_client import DecodingOptions, FinishReason, ServerError, Timing
 from triptych_client.call import Call
 from triptych_client.codec import FINISH_REASONS, MODEL_STATES, SPLIT_SENTENCES, hypothesis_from, options_message
-from triptych_client.options import COUNTS
 from triptych_client.translate_job import TranslateJob
 
 EVERYTHING = slice(None)
@@ -32,6 +31,9 @@ def test_absent_options_are_absent_on_the_wire() -> None:
 def test_zero_and_false_are_present_on_the_wire() -> None:
     message = options_message(DecodingOptions(seed=0, return_scores=False, no_repeat_ngram_size=0), EVERYTHING)
     assert {field.name for field, _ in message.ListFields()} == {"seed", "return_scores", "no_repeat_ngram_size"}
+
+
+COUNTS = [field.name for field in fields(DecodingOptions) if field.metadata["kind"] is int]
 
 
 @pytest.mark.parametrize("name", COUNTS)
