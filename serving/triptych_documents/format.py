@@ -95,18 +95,18 @@ class Kind:
 
 KINDS = (
     Kind("text", "plain", (".txt", ".text"), ("text/plain",)),
-    Kind("markdown", "markdown", (".md", ".markdown"), ("text/markdown",)),
-    Kind("html", "html", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
-    Kind("docx", "docx", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)),
-    Kind("odt", "odt", (".odt",), ("application/vnd.oasis.opendocument.text",)),
-    Kind("srt", "srt", (".srt",), ("application/x-subrip",)),
-    Kind("vtt", "vtt", (".vtt",), ("text/vtt",)),
-    Kind("po", "po", (".po", ".pot"), ("text/x-gettext-translation",)),
-    Kind("xliff", "xliff", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
-    Kind("json", "json", (".json",), ("application/json",)),
-    Kind("yaml", "yaml", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
-    Kind("csv", "csv", (".csv",), ("text/csv",)),
-    Kind("tsv", "tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
+    Kind("markdown", "markdown.reader", (".md", ".markdown"), ("text/markdown",)),
+    Kind("html", "html.reader", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
+    Kind("docx", "docx.reader", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)),
+    Kind("odt", "odt.reader", (".odt",), ("application/vnd.oasis.opendocument.text",)),
+    Kind("srt", "subtitles.srt", (".srt",), ("application/x-subrip",)),
+    Kind("vtt", "subtitles.vtt", (".vtt",), ("text/vtt",)),
+    Kind("po", "po.reader", (".po", ".pot"), ("text/x-gettext-translation",)),
+    Kind("xliff", "xliff.reader", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
+    Kind("json", "structured.json", (".json",), ("application/json",)),
+    Kind("yaml", "structured.yaml", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
+    Kind("csv", "tabular.csv", (".csv",), ("text/csv",)),
+    Kind("tsv", "tabular.tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
 )
 
 

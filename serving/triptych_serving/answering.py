@@ -1,6 +1,6 @@
 """Outputs of a translation model as answers to what documents ask."""
 
-from triptych_documents.asking import Alignment, Answer
+from triptych_documents.sentences import Alignment, Answer
 from triptych_serving.assembling import Output
 from triptych_serving.row import Finish
 

@@ -8,10 +8,10 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_documents.splitting import Sentences
 from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.spans import Span, joined_spans, target_spans
 from triptych_serving.text import Pieces, TextCodec
+from triptych_text.sentences import Sentences
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 from langcodes import Language, standardize_tag, tag_distance
 
-from triptych_documents.language import LONGEST, parse_language
 from triptych_serving.errors import InvalidInputError
+from triptych_text.languages import LONGEST, parse_language
 
 UNDETERMINED = "und"  # of a model that takes any language, or text of none
 SAME = 1  # CLDR's distance between names of one language, such as a macrolanguage and its main member, is no greater

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 
-from triptych_documents.splitting import Sentences, Splitter, whole
 from triptych_serving.assembling import Prepared, PreparedText
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.languagepair import LanguagePair, resolve_pair
@@ -16,6 +15,7 @@ from triptych_serving.spans import joined_spans
 from triptych_serving.text import Source, TextCodec
 from triptych_serving.textinput import CONTENTS, EMPTY, NOT_UNICODE, SentenceNames
 from triptych_serving.tokenizing import is_unicode
+from triptych_text.sentences import Sentences, Splitter, whole
 
 DEFAULTS = DecodingOptions()
 MAX_CHARACTERS = 1_000_000  # of a text that is split; as much as a long novel

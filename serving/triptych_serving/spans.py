@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
-from triptych_documents.splitting import Sentences
+from triptych_text.sentences import Sentences
 
 Span = tuple[int, int]  # [start, end) in Unicode code points
 

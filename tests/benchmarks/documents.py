@@ -46,9 +46,9 @@ from triptych_cli.documents.embedded import EmbeddedTranslating
 from triptych_cli.documents.job import Job, in_languages, run_job
 from triptych_cli.documents.progress import Progress
 from triptych_cli.repository import embedded_repository
+from triptych_documents.driver import Work
 from triptych_documents.format import ReadOptions, open_format
 from triptych_documents.rules import Rules
-from triptych_documents.work import Work
 from triptych_serving.options import DecodingOptions
 
 Result = TypeVar("Result")

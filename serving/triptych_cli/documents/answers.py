@@ -6,7 +6,7 @@ from itertools import groupby
 from triptych_cli.documents.database import Database, is_unicode
 from triptych_cli.documents.identity import Identity
 from triptych_cli.documents.packing import pack, unpack
-from triptych_documents.asking import Answer, Ask
+from triptych_documents.sentences import Answer, Ask
 
 AT_ONCE = 500  # texts of one query; SQLite takes at least 999 parameters
 LOOKED_UP = 100_000  # with so many answers of this run, its Work may have forgotten the first

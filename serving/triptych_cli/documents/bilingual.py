@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from triptych_documents.work import Pair
+from triptych_documents.driver import Pair
 
 Write = Callable[[Sequence[Pair], str, str], bytes]  # pairs, source language, target language
 
@@ -40,6 +40,6 @@ KINDS = {
     for each in (
         Bilingual("tmx", ".tmx", "triptych_documents.formats.tmx.write_tmx"),
         Bilingual("tsv", ".tsv", f"{__name__}.write_tsv"),
-        Bilingual("xliff", ".xlf", "triptych_documents.formats.xliffpairs.write_xliff"),
+        Bilingual("xliff", ".xlf", "triptych_documents.formats.xliff.pairs.write_xliff"),
     )
 }

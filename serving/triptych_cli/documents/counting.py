@@ -11,9 +11,9 @@ from triptych_cli.documents.job import Job, in_languages, settings
 from triptych_cli.documents.opened import Opened
 from triptych_cli.documents.records import Records
 from triptych_cli.documents.summary import State, Summary
-from triptych_documents.asking import Answer, Ask
+from triptych_documents.driver import Work
+from triptych_documents.sentences import Answer, Ask
 from triptych_documents.unit import Unit
-from triptych_documents.work import Work
 
 NAMES = {State.UNCHANGED: "done", State.COPIED: "others", State.IGNORED: "others", State.FAILED: "failed"}
 AT_ONCE = 1_024  # asks that are looked up together

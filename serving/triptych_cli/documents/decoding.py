@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from triptych_cli.decoding import Decoding
-from triptych_documents.asking import Ask
+from triptych_documents.sentences import Ask
 
 
 def decoding_values(decoding: Decoding, asks: Sequence[Ask], aligned: bool) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Protocol, cast
 from triptych_cli.documents.answers import Answers
 from triptych_cli.documents.opened import Opened
 from triptych_cli.documents.translating import Translating
-from triptych_documents.asking import Answer, Ask
+from triptych_documents.driver import Done, Pair, Work
+from triptych_documents.sentences import Answer, Ask
 from triptych_documents.unit import Unit
-from triptych_documents.work import Done, Pair, Work
 
 WAIT_SECONDS = 0.2  # for outcomes, before somebody looks whether the job is to stop
 COMMIT_SECONDS = 0.5  # no more work than this is lost with the process

@@ -13,7 +13,7 @@ from triptych_cli.documents.decoding import decoding_values, given
 from triptych_cli.documents.identity import Identity, digest
 from triptych_cli.documents.translating import Outcome
 from triptych_cli.embedded import as_backend_errors, open_registry
-from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_documents.sentences import Answer, Ask, Refusal
 from triptych_serving.admission import QueueLimits, with_queue
 from triptych_serving.answering import answer_of
 from triptych_serving.assembling import Prepared, PreparedText

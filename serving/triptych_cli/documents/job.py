@@ -18,8 +18,8 @@ from triptych_cli.documents.progress import Progress
 from triptych_cli.documents.records import Records
 from triptych_cli.documents.summary import Summary
 from triptych_cli.documents.translating import Translating
+from triptych_documents.driver import Work
 from triptych_documents.rules import Rules
-from triptych_documents.work import Work
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from triptych_cli.documents.discovery import Found
+from triptych_documents.driver import Pair
 from triptych_documents.findings import Finding
 from triptych_documents.format import Document
 from triptych_documents.unit import Piece
-from triptych_documents.work import Pair
 
 
 @dataclass(eq=False, slots=True)

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TypeVar
 
-from triptych_documents.asking import Alignment, Span
+from triptych_documents.sentences import Alignment, Span
 
 HEAD = struct.Struct("<II")  # source tokens, target tokens
 FAST = 1  # of zlib

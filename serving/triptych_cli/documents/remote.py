@@ -28,7 +28,7 @@ from triptych_client import (
 )
 from triptych_client.arguments import ScoreArguments
 from triptych_client.retry import is_transient
-from triptych_documents.asking import Alignment, Answer, Ask, Refusal
+from triptych_documents.sentences import Alignment, Answer, Ask, Refusal
 
 TEXTS_PER_CALL = 32
 CALL_SECONDS = 120.0  # a call's time limit

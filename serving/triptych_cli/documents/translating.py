@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, Self
 
 from triptych_cli.documents.identity import Identity
-from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_documents.sentences import Answer, Ask, Refusal
 
 Outcome = tuple[Ask, Answer | Refusal]
 

@@ -11,11 +11,11 @@ from itertools import pairwise
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.bounds import Bound
-from triptych_documents.formats.codes import SPACE, soft, spaced
-from triptych_documents.formats.textdocument import TextDocument
-from triptych_documents.formats.wrapping import words_of, wrapped
-from triptych_documents.spans import Lines, Span
+from triptych_documents.formats.shared.inline_codes import SPACE, soft, spaced
+from triptych_documents.formats.shared.limits import Bound
+from triptych_documents.formats.shared.spans import Lines, Span
+from triptych_documents.formats.shared.text_document import TextDocument
+from triptych_documents.formats.shared.wrapping import words_of, wrapped
 from triptych_documents.unit import Piece, Unit
 
 _MARKER = re.compile(r"(?:[-*+•‣◦▪·–—]|\(?[0-9]{1,3}[.)]|\(?[A-Za-z]\))(?=[ \t])")

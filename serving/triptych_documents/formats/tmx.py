@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from typing import NamedTuple
 
-from triptych_documents.formats.xmltext import writable, written_attribute, written_text
-from triptych_documents.work import Pair
+from triptych_documents.driver import Pair
+from triptych_documents.formats.shared.xml_text import writable, written_attribute, written_text
 
 UNKNOWN = "und"  # a language that nobody said
 TOOL = "Triptych"

@@ -8,12 +8,12 @@ from typing import cast
 
 from triptych_cli.backend import BackendError
 from triptych_cli.documents.translating import Outcome, Translating
-from triptych_documents.asking import Ask
+from triptych_documents.driver import Done, Work
 from triptych_documents.findings import Finding, Kind, Severity
 from triptych_documents.format import Document, Format, ReadOptions
 from triptych_documents.rules import Rules
+from triptych_documents.sentences import Ask
 from triptych_documents.unit import Piece
-from triptych_documents.work import Done, Work
 from triptych_ray.tables.problems import problem_of
 
 PATIENCE_SECONDS = 1.0

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_documents.sentences import Answer, Ask, Refusal
 from triptych_serving.answering import answer_of
 from triptych_serving.assembling import Output
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError

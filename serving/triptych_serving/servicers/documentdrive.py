@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
-from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_documents.driver import Done, Work
+from triptych_documents.sentences import Answer, Ask, Refusal
 from triptych_documents.unit import Unit
-from triptych_documents.work import Done, Work
 
 BATCH_ROWS = 32  # of one call of the engine; in each of its turns a call gives one row
 STEP_UNITS = 500  # that are looked at in one go, whatever they ask for: other documents want the thread too

@@ -7,12 +7,12 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
 
+from triptych_documents.driver import Done, Work
 from triptych_documents.errors import DocumentError
 from triptych_documents.findings import Finding
 from triptych_documents.format import Document, Kind, ReadOptions, open_format
 from triptych_documents.rules import Rules
 from triptych_documents.unit import Piece
-from triptych_documents.work import Done, Work
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.servicers.documentasks import Asker
 from triptych_serving.servicers.documentcodec import Order, invalid_document

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from triptych_documents.driver import Work
 from triptych_documents.rules import Rules
-from triptych_documents.work import Work
 from triptych_serving.limits import LimitOptions
 from triptych_serving.servicers.documentasks import Asker
 from triptych_serving.servicers.documentcodec import Request, order_from

@@ -5,10 +5,10 @@ No clock is read. What takes the square of a text's length would take minutes he
 
 import pytest
 
-from triptych_documents.formats.keys import is_text
-from triptych_documents.numbers import missing_numbers
+from triptych_documents.formats.structured.keys import is_text
 from triptych_documents.rules import Rules, Term
-from triptych_documents.things import Finder
+from triptych_documents.segments.protected import Finder
+from triptych_documents.translation.numbers import missing_numbers
 
 LENGTH = 100_000
 REPEATED = ("/-", "a@", "{", "<", "1,", "http://", "_a", "\\-", "deadbeef0", "a-")

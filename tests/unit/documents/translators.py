@@ -5,10 +5,10 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from triptych_documents.asking import Alignment, Answer, Ask, Refusal
+from triptych_documents.driver import Done, Work
 from triptych_documents.rules import Rules
+from triptych_documents.sentences import Alignment, Answer, Ask, Refusal
 from triptych_documents.unit import Piece, Unit
-from triptych_documents.work import Done, Work
 
 Reply = Answer | Refusal
 Translate = Callable[[Ask], Reply]

@@ -14,9 +14,9 @@ pytest.importorskip("pyarrow")
 from triptych_cli.backend import BackendError, Request
 from triptych_cli.decoding import Decoding
 from triptych_cli.documents.translating import Outcome
-from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_documents.driver import Work
 from triptych_documents.rules import Rules
-from triptych_documents.work import Work
+from triptych_documents.sentences import Answer, Ask, Refusal
 from triptych_ray.tables import job, parts, worker
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.job import ClusterError, TableReport, run

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych_documents.splitting import Splitter
 from triptych_serving.assembling import GrowingText, Output, PreparedText, assemble
 from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.search import GREEDY, Search
 from triptych_serving.text import TextCodec
+from triptych_text.sentences import Splitter
 
 from ...fixtures.toy import BUNDLE, TARGETS
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from triptych.v1.translation_pb2 import DocumentConfig
-from triptych_documents.asking import Alignment, Answer, Ask, Refusal
+from triptych_documents.sentences import Alignment, Answer, Ask, Refusal
 from triptych_serving.assembling import Output, OutputHypothesis
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError, UnavailableError
 from triptych_serving.options import DecodingOptions

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_documents.driver import Done
+from triptych_documents.sentences import Answer, Ask, Refusal
 from triptych_documents.unit import Unit
-from triptych_documents.work import Done
 from triptych_serving.errors import UnavailableError
 from triptych_serving.servicers.documentdrive import BATCH_ROWS, STEP_UNITS, Drive
 

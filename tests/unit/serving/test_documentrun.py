@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from triptych.v1.translation_pb2 import DocumentConfig
-from triptych_documents.asking import Answer, Ask
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.findings import Finding, Severity
 from triptych_documents.findings import Kind as FindingKind
+from triptych_documents.sentences import Answer, Ask
 from triptych_documents.unit import Piece, Unit
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.servicers import documentrun

@@ -2,10 +2,10 @@
 
 import pytest
 
-from triptych_documents.language import primary_language
 from triptych_serving import languages
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.languages import choose_language, describe_side, find_language, is_language, standard_tag
+from triptych_text.languages import primary_language
 
 FIELD = "target_language_code"
 

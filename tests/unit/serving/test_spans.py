@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych_documents.splitting import Splitter
 from triptych_serving.bundle import open_bundle
 from triptych_serving.engine import EngineOptions
 from triptych_serving.manifest import BARE
@@ -16,6 +15,7 @@ from triptych_serving.options import DecodingOptions
 from triptych_serving.spans import Span, joined_spans, source_spans, target_spans
 from triptych_serving.text import TextCodec
 from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_text.sentences import Splitter
 
 from ...fixtures.framed import copy_framed
 from ...fixtures.toy import BUNDLE, SOURCES, TARGETS

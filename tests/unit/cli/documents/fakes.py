@@ -8,8 +8,8 @@ from typing import Self
 
 from triptych_cli.documents.identity import Identity
 from triptych_cli.documents.translating import Outcome
-from triptych_documents.asking import Alignment, Answer, Ask, Refusal
 from triptych_documents.findings import Finding
+from triptych_documents.sentences import Alignment, Answer, Ask, Refusal
 from triptych_documents.unit import Piece, Unit
 
 ENGLISH_GERMAN = Identity("shouting", "1", "fp32", "", "en", "de")

@@ -12,10 +12,10 @@ from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.driver import Counts, Driver
 from triptych_cli.documents.opened import Opened
 from triptych_cli.documents.translating import Outcome
-from triptych_documents.asking import Answer, Ask
+from triptych_documents.driver import Work
 from triptych_documents.rules import Rules
+from triptych_documents.sentences import Answer, Ask
 from triptych_documents.unit import Code, Role, Unit
-from triptych_documents.work import Work
 
 from .fakes import Lines, Shouting, lines
 

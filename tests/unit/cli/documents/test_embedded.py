@@ -9,7 +9,7 @@ from triptych_cli.backend import BackendError, Place, Request
 from triptych_cli.documents import embedded
 from triptych_cli.documents.embedded import EmbeddedTranslating, EngineAsking
 from triptych_cli.documents.translating import Outcome
-from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_documents.sentences import Answer, Ask, Refusal
 from triptych_serving.engine import EngineOptions
 from triptych_serving.errors import EngineError, UnavailableError
 from triptych_serving.registry import load_registry

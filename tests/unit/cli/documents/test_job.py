@@ -8,10 +8,10 @@ from triptych_cli.documents.discovery import Selection, discover
 from triptych_cli.documents.job import Job, Outcome, run_job
 from triptych_cli.documents.progress import Progress
 from triptych_cli.documents.summary import State, Summary
-from triptych_documents.asking import Answer, Ask, Refusal
 from triptych_documents.findings import Finding, Kind, Severity
 from triptych_documents.format import ReadOptions
 from triptych_documents.rules import Rules
+from triptych_documents.sentences import Answer, Ask, Refusal
 
 from .fakes import Shouting, write
 

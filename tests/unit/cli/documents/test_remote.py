@@ -21,7 +21,7 @@ from triptych_client import (
     TriptychClientError,
     UnavailableError,
 )
-from triptych_documents.asking import Answer, Ask, Refusal
+from triptych_documents.sentences import Answer, Ask, Refusal
 
 FULL = ResourceExhaustedError("full", code="RESOURCE_EXHAUSTED", retry_delay_seconds=0.01)
 

@@ -12,7 +12,7 @@ from triptych_cli.documents.database import Database, StoreError
 from triptych_cli.documents.identity import Identity, digest
 from triptych_cli.documents.packing import pack, unpack
 from triptych_cli.documents.records import Records
-from triptych_documents.asking import Alignment, Answer, Ask
+from triptych_documents.sentences import Alignment, Answer, Ask
 
 from .fakes import write
 

@@ -4,8 +4,9 @@ import pytest
 
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats import csv, parts
-from triptych_documents.formats.bounds import Bound
+from triptych_documents.formats.office import parts
+from triptych_documents.formats.shared.limits import Bound
+from triptych_documents.formats.tabular import csv
 
 from .office import docx
 from .roundtrips import read, texts

@@ -5,8 +5,8 @@ from itertools import accumulate, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych_documents.formats.codes import Part, Tag, coded, core, pieces_of, soft
-from triptych_documents.formats.wrapping import balanced, words_of, wrapped
+from triptych_documents.formats.shared.inline_codes import Part, Tag, coded, core, pieces_of, soft
+from triptych_documents.formats.shared.wrapping import balanced, words_of, wrapped
 from triptych_documents.unit import Code, Role
 
 BREAK = Tag("<br>", Role.ALONE, shown="\n", fixed=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError, UnknownFormatError
 from triptych_documents.format import ReadOptions, kind_of
-from triptych_documents.formats.docx import FORMAT
+from triptych_documents.formats.docx.reader import FORMAT
 from triptych_documents.unit import Code, Role, joined
 
 from .office import W, changed, docx, member, round_trip, signs, zipped

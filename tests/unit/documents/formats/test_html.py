@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.format import Document, ReadOptions
-from triptych_documents.formats.htmltokens import masked, templates, tokens
+from triptych_documents.formats.html.tokens import masked, templates, tokens
 from triptych_documents.unit import Code, Role
 
 from .roundtrips import mirrored, read, shown, texts, translated

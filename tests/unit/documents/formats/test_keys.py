@@ -4,7 +4,7 @@ import pytest
 
 from triptych_documents.errors import OptionError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.keys import MAX_SHOWN, Choice, is_text
+from triptych_documents.formats.structured.keys import MAX_SHOWN, Choice, is_text
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from triptych_documents.findings import Severity
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.markdownblocks import parsed
-from triptych_documents.formats.markdowntokens import PlacedInline
+from triptych_documents.formats.markdown.blocks import parsed
+from triptych_documents.formats.markdown.tokens import PlacedInline
 from triptych_documents.unit import Code, Piece, Role
 
 from .roundtrips import read, shown, texts, translated, turned

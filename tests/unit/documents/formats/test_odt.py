@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError, UnknownFormatError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.odt import FORMAT
-from triptych_documents.formats.zipped import Archive
+from triptych_documents.formats.odt.reader import FORMAT
+from triptych_documents.formats.office.archive import Archive
 from triptych_documents.unit import joined
 
 from .office import MANIFEST, ODT_TYPE, changed, member, odt, round_trip, signs, zipped

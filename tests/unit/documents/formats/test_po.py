@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.poplurals import count, plural_forms
+from triptych_documents.formats.po.plurals import count, plural_forms
 
 from .roundtrips import mirrored, read, shown, texts
 

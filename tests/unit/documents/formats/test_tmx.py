@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from triptych_documents.driver import Pair
 from triptych_documents.formats.tmx import Translation, tmx, write_tmx
-from triptych_documents.formats.xliffpairs import write_xliff
-from triptych_documents.work import Pair
+from triptych_documents.formats.xliff.pairs import write_xliff
 
 from .roundtrips import read, texts
 

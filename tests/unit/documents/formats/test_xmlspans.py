@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError
-from triptych_documents.formats.xmlspans import MAX_DEFAULTS, Kind, closings, tokens
-from triptych_documents.formats.xmltext import (
+from triptych_documents.formats.shared.xml_events import MAX_DEFAULTS, Kind, closings, tokens
+from triptych_documents.formats.shared.xml_text import (
     attribute_spans,
     decoded,
     with_attribute,

@@ -7,8 +7,8 @@ import zipfile
 import pytest
 
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.formats import zipped as module
-from triptych_documents.formats.zipped import Archive
+from triptych_documents.formats.office import archive as module
+from triptych_documents.formats.office.archive import Archive
 
 from .office import zipped
 

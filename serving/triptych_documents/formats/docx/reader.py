@@ -1,0 +1,119 @@
+"""Word documents (ECMA-376, Office Open XML: packages, part 2; WordprocessingML, part 1, 11 and 17).
+
+Translated are the paragraphs of the main document, of headers, footers, footnotes, endnotes and comments, with those in tables
+and text boxes; diagrams and the titles of charts; and the document's title and subject.
+"""
+
+import posixpath
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
+from triptych_documents.findings import Finding, Kind, Severity
+from triptych_documents.format import Document, ReadOptions
+from triptych_documents.formats.docx import drawings as docx_drawings
+from triptych_documents.formats.docx.drawings import Drawings
+from triptych_documents.formats.docx.fields import Fields
+from triptych_documents.formats.docx.names import prefix
+from triptych_documents.formats.docx.runs import Paragraphs, escape_for
+from triptych_documents.formats.docx.styles import Styles
+from triptych_documents.formats.office.archive import Archive
+from triptych_documents.formats.office.atoms import Style
+from triptych_documents.formats.office.parts import Part, ZippedDocument, described, opened
+from triptych_documents.formats.office.tongues import Tongue, tongue
+from triptych_documents.formats.shared.xml_text import written_text
+
+_TYPES = "[Content_Types].xml"
+_ROOT = "_rels/.rels"
+_DRAWN = ("chart", "diagramData", "diagramDrawing")  # the last parts of relationships' types
+_STORIES = ("footnotes", "endnotes", "comments", "header", "footer", *_DRAWN)
+_CORE = {"{http://purl.org/dc/elements/1.1/}title", "{http://purl.org/dc/elements/1.1/}subject"}
+_MAIN = "wordprocessingml.document.main+xml"
+_PLAIN = Style("", "", "")
+
+
+class Docx:
+    """Reads DOCX."""
+
+    name = "docx"
+
+    def read(self, data: bytes, options: ReadOptions) -> Document:
+        """See format.Format."""
+        archive = Archive(data)
+        relations = list(_relations(archive, ""))
+        main = next((target for kind, target in relations if kind == "officeDocument"), "word/document.xml")
+        _check_type(archive, main)
+        target = tongue(options.target_language)
+        stories = {name: kind for kind, name in _relations(archive, main) if kind in _STORIES and name in archive.names}
+        names = [main, *sorted(stories, key=lambda name: _STORIES.index(stories[name]))]
+        parts = [(_drawn if stories.get(name) in _DRAWN else _story)(archive, name, target) for name in dict.fromkeys(names)]
+        core = next((name for kind, name in relations if kind == "core-properties"), "")
+        parts += described(archive, core)
+        _properties(parts[-1])
+        return ZippedDocument(archive, parts, _signed(archive))
+
+
+def _relations(archive: Archive, part: str) -> Iterator[tuple[str, str]]:
+    """What a part refers to inside of the package: the last part of the relationship's type, and a member."""
+    folder, name = posixpath.split(part)
+    member = posixpath.join(folder, "_rels", f"{name}.rels") if part else _ROOT
+    if member not in archive.names:
+        return
+    tree = opened(archive, member).tree
+    for element in tree.children(tree.root()):
+        said = tree.tokens[element].attributes
+        if said.get("TargetMode") != "External":
+            target = posixpath.normpath(posixpath.join("/", folder, unquote(said.get("Target", ""))))
+            yield said.get("Type", "").rpartition("/")[2], target.lstrip("/")
+
+
+def _check_type(archive: Archive, main: str) -> None:
+    if _TYPES not in archive.names or main not in archive.names:
+        raise DamagedDocumentError("a zip archive, but not a Word document")
+    tree = opened(archive, _TYPES).tree
+    kinds = [tree.tokens[element].attributes for element in tree.children(tree.root())]
+    found = next((said.get("ContentType", "") for said in kinds if said.get("PartName", "").lower() == f"/{main}".lower()), "")
+    if found and not found.endswith(_MAIN):
+        raise UnknownFormatError(f"a document of the type {found!r}; only Word documents without macros (.docx) are read")
+
+
+def _story(archive: Archive, name: str, target: Tongue | None) -> Part:
+    """A part of paragraphs."""
+    part = opened(archive, name)
+    paragraphs = Paragraphs(part.tree, Styles(part.tree, target))
+    stories: list[tuple[int, Fields]] = [(len(part.tree.tokens), Fields())]
+    for element in paragraphs.found():
+        while element >= stories[-1][0]:
+            stories.pop()
+        nested = paragraphs.nested(element)
+        escape = escape_for(prefix(part.tree.tag(element)))
+        part.add(*paragraphs.content(element), paragraphs.atoms(element, stories[-1][1]), escape, nested)
+        if nested:
+            stories.append((part.tree.end(element), Fields()))
+    return part
+
+
+def _drawn(archive: Archive, name: str, target: Tongue | None) -> Part:
+    """A part of drawings."""
+    part = opened(archive, name)
+    drawings = Drawings(part.tree, target)
+    for element in drawings.found():
+        escape = docx_drawings.escape_for(prefix(part.tree.tag(element)))
+        part.add(*drawings.content(element), list(drawings.atoms(element)), escape)
+    return part
+
+
+def _properties(part: Part) -> None:
+    """The document's title and subject, where this part has them."""
+    for element in part.tree.children(part.tree.root()):
+        if part.tree.tokens[element].name in _CORE:
+            part.add_text(element, _PLAIN, lambda text, _: written_text(text))
+
+
+def _signed(archive: Archive) -> list[Finding]:
+    if not any(name.startswith("_xmlsignatures/") for name in archive.names):
+        return []
+    return [Finding(Kind.FORMAT, Severity.WARNING, "document", "it is signed; signatures do not hold for a translation")]
+
+
+FORMAT = Docx()

@@ -1,0 +1,99 @@
+"""Properties of runs (ECMA-376, part 1, 17.3.2): which runs look alike, and in which language their text is."""
+
+from collections.abc import Iterator, Mapping
+
+from triptych_documents.formats.docx.names import prefix, short
+from triptych_documents.formats.office.atoms import Style
+from triptych_documents.formats.office.parts import Tree
+from triptych_documents.formats.office.tongues import Tongue
+from triptych_documents.formats.shared.xml_text import with_attribute
+
+# Languages, what is only for scripts beside the text's own, and records of changes: runs with other ones look alike.
+_UNSEEN = {
+    "w:lang",
+    "w:noProof",
+    "w:bCs",
+    "w:iCs",
+    "w:szCs",
+    "w:kern",
+    "w:rPrChange",
+    "w:ins",
+    "w:del",
+    "w:moveFrom",
+    "w:moveTo",
+}
+_INKED = {"w:u", "w:strike", "w:dstrike", "w:highlight", "w:shd", "w:bdr", "w:effect", "w:em"}
+_BEHIND_LANGUAGE = {"w:eastAsianLayout", "w:specVanish", "w:oMath", "w:rPrChange"}  # the schema has an order
+_TRUE = {"", "1", "true", "on"}
+_ATTRIBUTES = {"western": "val", "asian": "eastAsia", "complex": "bidi"}
+_FINE = 10  # twentieths of a point between letters: from justified lines of converted documents
+
+
+class Styles:
+    """Of the runs of a part.
+
+    Args:
+        tree: the part.
+        target: the language of translations; None leaves what is said.
+    """
+
+    def __init__(self, tree: Tree, target: Tongue | None) -> None:
+        self._tree, self._target = tree, target
+        self._known: dict[tuple[str, str], Style] = {}
+
+    def of(self, run: int, properties: int | None) -> Style:
+        """Of a run with these properties."""
+        start = prefix(self._tree.tag(run))
+        raw = "" if properties is None else self._tree.raw(properties)
+        known = self._known.get((start, raw))
+        if known is None:
+            known = self._known[start, raw] = self._made(start, properties)
+        return known
+
+    def hidden(self, properties: int | None) -> bool:
+        """Text of the run is not shown."""
+        return any(name == "w:vanish" and on for name, on in self._switches(properties))
+
+    def _switches(self, properties: int | None) -> Iterator[tuple[str, bool]]:
+        for child in () if properties is None else self._tree.children(properties):
+            token = self._tree.tokens[child]
+            yield short(token.name), _value(token.attributes).lower() in _TRUE
+
+    def _made(self, start: str, properties: int | None) -> Style:
+        children = [] if properties is None else list(self._tree.children(properties))
+        names = [short(self._tree.tokens[child].name) for child in children]
+        keys = [key for child, name in zip(children, names, strict=True) if (key := self._key(child, name))]
+        inner = self._with_language(start, children, names)
+        opening = f"<{start}r><{start}rPr>{inner}</{start}rPr>" if inner else f"<{start}r>"
+        return Style("".join(sorted(keys)), opening, f"</{start}r>", not _INKED.isdisjoint(names))
+
+    def _key(self, child: int, name: str) -> str:
+        attributes = self._tree.tokens[child].attributes
+        said = {short(key): value for key, value in attributes.items() if short(key) != "w:hint"}
+        if name in _UNSEEN or (name == "w:rFonts" and not said) or (name == "w:spacing" and _fine(attributes)):
+            return ""
+        if len(said) == 1 and _value(said).lower() in _TRUE:
+            said = {}
+        inner = "".join(self._key(one, short(self._tree.tokens[one].name)) for one in self._tree.children(child))
+        return f"<{name} {sorted(said.items())} {inner}>" if said or inner else f"<{name}>"
+
+    def _with_language(self, start: str, children: list[int], names: list[str]) -> str:
+        raws = [self._tree.raw(child) for child in children]
+        if self._target is None or not start:
+            return "".join(raws)
+        attribute = start + _ATTRIBUTES[self._target.script]
+        if "w:lang" in names:
+            at = names.index("w:lang")
+            raws[at] = with_attribute(raws[at].partition(">")[0].rstrip("/") + "/>", attribute, self._target.tag)
+            return "".join(raws)
+        at = next((index for index, name in enumerate(names) if name in _BEHIND_LANGUAGE), len(names))
+        return "".join((*raws[:at], f'<{start}lang {attribute}="{self._target.tag}"/>', *raws[at:]))
+
+
+def _value(attributes: Mapping[str, str]) -> str:
+    return next((value for name, value in attributes.items() if short(name) == "w:val"), "")
+
+
+def _fine(attributes: Mapping[str, str]) -> bool:
+    value = _value(attributes).removeprefix("-")
+    return value.isdecimal() and int(value) <= _FINE

@@ -1,0 +1,1 @@
+"""HTML documents; Markdown uses it for embedded HTML."""

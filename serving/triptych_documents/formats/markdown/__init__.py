@@ -1,0 +1,1 @@
+"""CommonMark with GitHub's extensions."""

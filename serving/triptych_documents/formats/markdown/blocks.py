@@ -1,0 +1,188 @@
+"""Which stretches of a Markdown document are text: markdown-it's blocks, and where in the document their content stands.
+
+CommonMark with GFM's tables, and front matter, footnotes, definition lists, `:::` containers and dollar math, which would be
+taken for text otherwise. Code, link definitions and front matter are no text.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from mdit_py_plugins.container import container_plugin
+from mdit_py_plugins.deflist import deflist_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.footnote import footnote_plugin
+
+from triptych_documents.formats.markdown.tokens import PlacedInline, parts_of
+from triptych_documents.formats.shared.inline_codes import Part
+from triptych_documents.formats.shared.spans import Lines, Span
+
+_PIPE = re.compile(r"(?<!\\)\|")
+_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*")
+_FRONT = re.compile(r"(---|\+\+\+)[ \t]*(?>\r\n|\n|\r)(?:[^\r\n]*+(?>\r\n|\n|\r))*?(?:\1|\.\.\.)[ \t]*(?=\r|\n|$)")
+_LINE_END = re.compile(r"\r\n|\r")
+_CELLS = ("td_open", "th_open")
+
+References = dict[str, Any]  # of the library: link definitions, by which a paragraph's links are known
+
+
+@dataclass(frozen=True)
+class Content:
+    """A paragraph, heading or cell.
+
+    Args:
+        text: without what its lines begin with.
+        offsets: of each character in the document, and of the end.
+        kind: of the token that it is in: "paragraph_open", "heading_open", "td_open" ...
+        atx: a heading on one line, after `#`.
+        parts: what it is made of; None where nobody can say where.
+        line: its first, from 0.
+    """
+
+    text: str
+    offsets: Sequence[int]
+    kind: str
+    atx: bool
+    parts: Sequence[Part] | None
+    line: int
+
+    @property
+    def in_table(self) -> bool:
+        """A cell: `|` is written with a backslash and all is on one line."""
+        return self.kind in _CELLS
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A document's.
+
+    Args:
+        contents: in order.
+        html: the places of HTML blocks, but for those within quotes and items, whose lines begin with other things.
+        skeleton: everything but the contents: equal where two documents have one structure.
+        references: what links refer to.
+    """
+
+    contents: Sequence[Content]
+    html: Sequence[Span]
+    skeleton: Sequence[tuple[str, ...]]
+    references: References
+
+
+def parsed(text: str) -> Blocks:
+    """The document's blocks."""
+    references: References = {}
+    front = _FRONT.match(text)
+    blank = _LINE_END.sub("\n", re.sub(r"[^\r\n]", "", front[0])) if front else ""  # the lines' numbers stay
+    tokens = _parser().parse(blank + text[front.end() if front else 0 :], references)
+    finder = _Finder(text)
+    contents = [found for before, token in pairwise(tokens) if token.type == "inline" for found in finder.found(before, token)]
+    html = [finder.span(token) for token in tokens if token.type == "html_block" and not token.level]
+    return Blocks(contents, html, [_shape(token) for token in tokens], references)
+
+
+def inline(content: str, references: References) -> list[Part] | None:
+    """What a paragraph of this content is made of."""
+    parser = _parser()
+    tokens: list[Token] = []
+    parser.inline.parse(content, parser, references, tokens)
+    return parts_of(content, tokens)
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).enable(["table", "strikethrough"])
+    parser.inline = PlacedInline(parser.inline)
+    parser.use(deflist_plugin).use(footnote_plugin, inline=False, move_to_end=False)
+    parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
+    parser.use(container_plugin, "any", validate=lambda *_: True)
+    parser.disable(["text_join", "fragments_join", "footnote_ref"])  # two lose places, one takes quadratic time
+    parser.validateLink = lambda *_: True  # type: ignore[method-assign]  # what a link is does not depend on where it leads
+    return parser
+
+
+def _shape(token: Token) -> tuple[str, ...]:
+    content = "" if token.type == "inline" else token.content
+    if token.type == "html_block" and not token.level:
+        content = " ".join(_TAG.findall(content))
+    return token.type, token.tag, token.markup, token.info, content
+
+
+class _Finder:
+    """Finds contents, one after the other, in the document."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._lines = text, Lines(text)
+        self._row = -1  # the line of the table's row that is being looked at
+        self._cells: list[list[int]] = []  # of it: offsets of each cell's characters that are left
+
+    def span(self, token: Token) -> Span:
+        """Of a block."""
+        return self._lines.span(*token.map) if token.map else (0, 0)
+
+    def found(self, before: Token, token: Token) -> Iterator[Content]:
+        """The content of an inline token, unless it is empty or its place is not found."""
+        if not token.map:
+            return
+        atx = before.type == "heading_open" and before.markup.startswith("#")
+        if before.type in _CELLS:
+            offsets = self._cell(token, token.map[0])
+        else:
+            offsets = self._heading(before, token, token.map[0]) if atx else self._paragraph(token, token.map[0])
+        if offsets and token.content:
+            parts = parts_of(token.content, token.children or ())
+            yield Content(token.content, offsets, before.type, atx, parts, token.map[0])
+
+    def _paragraph(self, token: Token, line: int) -> list[int] | None:
+        offsets: list[int] = []
+        for number, content in enumerate(token.content.split("\n"), line):
+            body, start = self._body(number)
+            body = body if body.endswith(content) else body.rstrip()
+            kept = content if body.endswith(content) else content.lstrip()  # a tab can be cut, and is spaces then
+            if not body.endswith(kept):
+                return None
+            at = start + len(body) - len(kept)
+            offsets += [at] * (len(content) - len(kept)) + list(range(at, start + len(body) + 1))
+        return offsets
+
+    def _heading(self, before: Token, token: Token, line: int) -> list[int] | None:
+        body, start = self._body(line)
+        marks = body.find(before.markup)
+        at = body.find(token.content, marks + len(before.markup))
+        return None if min(marks, at) < 0 else list(range(start + at, start + at + len(token.content) + 1))
+
+    def _cell(self, token: Token, line: int) -> list[int] | None:
+        if line != self._row:
+            self._row, self._cells = line, self._split(line, token.content)
+        offsets = self._cells.pop(0) if self._cells else []
+        written = "".join(self._text[at] for at in offsets[:-1])
+        return offsets if written == token.content else None
+
+    def _split(self, line: int, first: str) -> list[list[int]]:
+        """Of a row, each cell's; what stands before the first, such as a quote's mark, is cut off it."""
+        body, start = self._body(line)
+        edges = [-1, *(found.start() for found in _PIPE.finditer(body)), len(body)]
+        cells = [_unescaped(body, edge + 1, end, start) for edge, end in pairwise(edges)]
+        texts = ["".join(self._text[at] for at in cell[:-1]) for cell in cells]
+        if len(cells) > 1 and texts[1] == first and not (first and texts[0].endswith(first)):
+            return cells[1:]
+        cells[0] = cells[0][len(texts[0]) - len(first) :]
+        return cells
+
+    def _body(self, line: int) -> tuple[str, int]:
+        start, end = self._lines.span(line, line + 1)
+        return self._text[start:end].rstrip("\r\n").replace("\0", "\ufffd"), start
+
+
+def _unescaped(body: str, start: int, end: int, base: int) -> list[int]:
+    """The offsets of a cell's characters and of its end; a backslash before a pipe is not one of them."""
+    cell = body[start:end]
+    first = start + len(cell) - len(cell.lstrip(" \t"))
+    after = max(first, start + len(cell.rstrip(" \t")))
+    kept = [at for at in range(first, after) if not (body[at] == "\\" and body.startswith("|", at + 1))]
+    return [base + at for at in [*kept, after]]

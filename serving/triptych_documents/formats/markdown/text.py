@@ -1,0 +1,194 @@
+"""Text written as Markdown, so that a reader finds the same text and codes in it.
+
+As few characters as possible are escaped: what is written is parsed, and only where that is something else the next, safer way
+is tried.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from triptych_documents.encoding import Encoding
+from triptych_documents.formats.markdown.blocks import Content, References, inline
+from triptych_documents.formats.shared.inline_codes import SPACE, coded, soft, spaced
+from triptych_documents.formats.shared.spans import Span
+from triptych_documents.formats.shared.wrapping import words_of, wrapped
+from triptych_documents.unit import Code, Piece, Role
+
+_SPECIAL = re.compile(r"[\\`*_\[\]<&~$]|\{(?=[{%#])|!$")
+_BLOCK = re.compile(
+    r"(?:#{1,6}|[-+*:~]|[0-9]{1,9}[.)])$|[>|<]|=+$|-+$|`{3}|~{3}|:{3}|\$\$|[-_*]{3,}$|\[[^\]]*\]:"
+)  # a line that begins with such a word would be something else than text
+_FIRST, _LAST = re.compile(rf"^[^\S{SPACE}]"), re.compile(rf"[^\S{SPACE}]$")  # white space that is meant
+_EMPHASIS = re.compile(r"[*_]{1,2}|~~?")
+_LABEL = re.compile(r"\]\[(.*)\]", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TextPlace:
+    """A unit's place in a content.
+
+    Args:
+        content: that it is in.
+        start: where it begins in there.
+        end: where it ends.
+        references: of the document.
+        line_end: of the document.
+        prefix: what each further line of the content begins with.
+        column: of the unit in its first line.
+        width: where lines are broken; 0: they are not.
+        source: the text of the place as it is.
+    """
+
+    content: Content
+    start: int
+    end: int
+    references: References
+    line_end: str
+    prefix: str
+    column: int
+    width: int
+    source: str
+
+    @property
+    def span(self) -> Span:
+        """Of the document's text."""
+        return self.content.offsets[self.start], self.content.offsets[self.end - 1] + 1
+
+    def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
+        """As Markdown; the source where it cannot be written at all, as emphasis around nothing."""
+        wanted = soft(pieces)
+        for text in self._ways(wanted):
+            if self._reads_as(text, wanted):
+                return encoding.escaped(self._placed(text), reference)
+        return self.source
+
+    def _ways(self, pieces: Sequence[Piece]) -> Iterator[str]:
+        """From the most readable to the safest."""
+        escaped = [_escaped(piece) if isinstance(piece, str) else piece for piece in pieces]
+        for written in (_short(pieces), pieces, escaped, _apart(pieces), _apart(escaped), _alternating(_apart(escaped))):
+            yield self._lines(written)
+
+    def _lines(self, pieces: Sequence[Piece]) -> str:
+        """The content between start and end, of one line or more."""
+        words = [_guarded(word, False) for word in words_of(_edged(pieces), str)]
+        in_block = not (self.content.in_table or self.content.atx)
+        if words and not self.start and in_block and isinstance(pieces[0], str):
+            words[0] = _guarded(words[0], True)
+        if words and self.content.atx and self.end == len(self.content.text) and not words[-1].strip("#"):
+            words[-1] = "\\" + words[-1]  # a heading's last numbers signs are taken for its end
+        if not self.width:
+            return " ".join(words)
+        used = self.column - len(self.prefix)
+        return "\n".join(wrapped(words, self.width - len(self.prefix), used, lambda word: not _BLOCK.match(word)))
+
+    def _reads_as(self, text: str, pieces: Sequence[Piece]) -> bool:
+        whole, parts = self.content.text, self.content.parts or ()
+        found = inline(whole[: self.start] + text + whole[self.end :], self.references)
+        before = [part for part in parts if part.end <= self.start]
+        after = [part for part in parts if part.start >= self.end]
+        left = whole[before[-1].end if before else 0 : self.start]  # white space, as on the right
+        right = whole[self.end : after[0].start if after else len(whole)]
+        expected = [*coded(before), left, *pieces, right, *coded(after)]
+        return found is not None and signature(coded(found)) == signature(expected)
+
+    def _placed(self, text: str) -> str:
+        if self.content.in_table:
+            return text.replace("|", "\\|")
+        return text.replace("\n", self.line_end + self.prefix)
+
+
+def reference(character: str) -> str:
+    """A character as Markdown and HTML can write it in any encoding."""
+    return f"&#{ord(character)};"
+
+
+def signature(pieces: Sequence[Piece]) -> str:
+    """Equal where readers see the same text and codes; which sign makes emphasis is not looked at."""
+    signs = (piece if isinstance(piece, str) else f"\0{_sign(piece.raw)}\0" for piece in pieces)
+    return spaced("".join(signs)).strip(SPACE)
+
+
+def _sign(raw: str) -> str:
+    return raw.replace("_", "*") if _EMPHASIS.fullmatch(raw) else raw
+
+
+def _guarded(word: str, first: bool) -> str:
+    """So that no line of it begins a block; the lines after the first come of hard breaks."""
+    begin, *others = word.split("\n")
+    further = [line if line.startswith("<") else _unblocked(line) for line in others]
+    return "\n".join([_unblocked(begin) if first else begin, *further])
+
+
+def _unblocked(line: str) -> str:
+    if not _BLOCK.match(line):
+        return line
+    return f"{line[:-1]}\\{line[-1]}" if line[0].isdigit() else "\\" + line
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
+def _edged(pieces: Sequence[Piece]) -> list[Piece]:
+    """The library takes any white space from a content's ends."""
+    edged = list(pieces)
+    for place, edge in ((0, _FIRST), (-1, _LAST)):
+        piece = edged[place] if edged else None
+        if isinstance(piece, str):
+            edged[place] = edge.sub(lambda found: reference(found[0]), piece)
+    return edged
+
+
+def _short(pieces: Sequence[Piece]) -> list[Piece]:
+    """Links whose label is their text still are written without a label."""
+    opened = {piece.pair: place for place, piece in enumerate(pieces) if isinstance(piece, Code) and piece.role is Role.OPEN}
+    written = list(pieces)
+    for place, piece in enumerate(pieces):
+        if isinstance(piece, Code) and _says(piece, pieces[opened.get(piece.pair, place) : place]):
+            written[place] = replace(piece, raw="]")
+    return written
+
+
+def _says(close: Code, inside: Sequence[Piece]) -> bool:
+    label = _LABEL.fullmatch(close.raw)
+    text = "".join(piece if isinstance(piece, str) else piece.raw for piece in inside[1:])
+    return label is not None and close.role is Role.CLOSE and spaced(text) == label[1]
+
+
+def _apart(pieces: Sequence[Piece]) -> list[Piece]:
+    """Emphasis with character references beside it where it would be none: to its rules they are punctuation."""
+    written = list(pieces)
+    for place, code in enumerate(pieces):
+        if isinstance(code, Code) and _EMPHASIS.fullmatch(code.raw) and code.role is not Role.ALONE:
+            step = 1 if code.role is Role.OPEN else -1
+            inside, outside = _beside(written, place, step), _beside(written, place, -step)
+            if inside.isspace():
+                _refer(written, place, step)
+            if outside.isalnum() and (not inside.isalnum() or "_" in code.raw):
+                _refer(written, place, -step)
+    return written
+
+
+def _beside(pieces: Sequence[Piece], place: int, step: int) -> str:
+    """The character next to a code; at the ends white space, as the library has it."""
+    if not 0 <= place + step < len(pieces):
+        return " "
+    piece = pieces[place + step]
+    return (piece if isinstance(piece, str) else piece.raw)[0 if step > 0 else -1]
+
+
+def _refer(pieces: list[Piece], place: int, step: int) -> None:
+    piece = pieces[place + step] if 0 <= place + step < len(pieces) else None
+    if isinstance(piece, str):
+        at = 0 if step > 0 else len(piece) - 1
+        pieces[place + step] = piece[:at] + reference(piece[at]) + piece[at + 1 :]
+
+
+def _alternating(pieces: Sequence[Piece]) -> list[Piece]:
+    """Every other pair of emphasis with the other sign, so that neighbours are not taken for one."""
+    codes = [piece for piece in pieces if isinstance(piece, Code) and _EMPHASIS.fullmatch(piece.raw)]
+    pairs = [code.pair for code in codes if code.role is Role.OPEN]
+    signs = str.maketrans("*_", "_*")
+    others = {code: replace(code, raw=code.raw.translate(signs)) for code in codes if code.pair in pairs[1::2]}
+    return [others.get(piece, piece) if isinstance(piece, Code) else piece for piece in pieces]

@@ -1,0 +1,212 @@
+"""What stands where in a Markdown paragraph: markdown-it's inline parser, which notes each token's place in the content.
+
+The rules are the library's (CommonMark 0.31, GFM's strikethrough, dollar math); one is added for references to footnotes and
+what sites put into Markdown: shortcodes, attribute lists, alerts and the boxes of task lists.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.parser_inline import ParserInline
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+from triptych_documents.formats.shared.inline_codes import Part, Tag
+from triptych_documents.unit import Role
+
+_PLACE = "place"  # in a token's meta
+_INERT = re.compile(r"[^\n\\`*_\[\]!<&~${]+")  # no rule looks twice at such a text, as most are
+_SITE = re.compile(r"\{%[^\n]{0,1000}?%\}|\{\{[<%][^\n]{0,1000}?[>%]\}\}|\{[#.:][^{}\n]{0,1000}\}|\[\^[^\]\[\s]{1,200}\]")
+_FIRST = re.compile(r"\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)")
+_ELEMENT = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>", re.DOTALL)
+_KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HTML whose content is not language
+_LONGEST = 64  # parts of these
+_VOID = frozenset({"area", "br", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"})
+
+
+class PlacedInline(ParserInline):
+    """As the library's, but each token says where it stands.
+
+    Args:
+        inline: the library's, whose rules these are.
+    """
+
+    def __init__(self, inline: ParserInline) -> None:
+        super().__init__()
+        self.ruler, self.ruler2 = inline.ruler, inline.ruler2
+        self.ruler.before("escape", "site", _site)
+
+    def parse(self, src: str, md: MarkdownIt, env: MutableMapping[str, Any], outTokens: list[Token]) -> list[Token]:  # noqa: N803
+        """All of a content; its tokens are appended."""
+        if not _INERT.fullmatch(src):
+            return super().parse(src, md, env, outTokens)
+        outTokens.append(Token("text", "", 0, content=src, meta={_PLACE: (0, len(src))}))
+        return outTokens
+
+    def tokenize(self, state: StateInline) -> None:
+        """Between state.pos and state.posMax."""
+        rules = self.ruler.getRules("")
+        end, text_start = state.posMax, state.pos
+        deepest: int = state.md.options["maxNesting"]
+        while state.pos < end:
+            start, before = state.pos, len(state.tokens)
+            text_start = text_start if state.pending else start
+            if state.level < deepest and any(rule(state, False) for rule in rules):
+                _place(state.tokens[before:], text_start, start, state.pos)
+            else:
+                state.append_pending(state.src[start])
+                state.pos = start + 1
+        if state.pending:
+            token = state.pushPending()
+            token.meta[_PLACE] = text_start, text_start + len(token.content)
+
+
+def _place(tokens: Sequence[Token], text_start: int, start: int, end: int) -> None:
+    """Notes the places of the tokens that one rule made; the first can be the text before it.
+
+    A link has made its content's, which have their places.
+    """
+    made = [token for token in tokens if _PLACE not in token.meta]
+    inner_end = max((token.meta[_PLACE][1] for token in tokens if token.meta.get(_PLACE)), default=start + 1)
+    if text_start < start and made and made[0].type == "text":
+        text_end = text_start + len(made[0].content)
+        made.pop(0).meta[_PLACE] = text_start, text_end
+        start = text_end  # white space before a line end is of no text
+    elif text_start < start:
+        start = text_start
+    if all(token.type == "text" for token in made):  # emphasis and strikethrough, before it is known what they are
+        for token in made:
+            token.meta[_PLACE] = start, start + len(token.content)
+            start += len(token.content)
+    elif made[0].type == "link_open" and made[0].markup != "autolink":
+        made[0].meta[_PLACE] = start, start + 1
+        made[-1].meta[_PLACE] = inner_end, end
+    else:
+        for token in made:
+            token.meta[_PLACE] = (start, end) if token is made[0] else None
+
+
+def _site(state: StateInline, silent: bool) -> bool:
+    found = None
+    if state.src[state.pos] in "{[":
+        found = _SITE.match(state.src, state.pos, state.posMax)
+    if state.pos == 0 and found is None:
+        found = _FIRST.match(state.src, 0, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("site", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
+
+
+def parts_of(content: str, tokens: Sequence[Token]) -> list[Part] | None:
+    """What the content is made of, or None where the places do not fit together: then nobody should write there."""
+    parts = _merged(content, list(_parts(content, _whole(tokens), 0)))
+    edges = [0, *(part.end for part in parts)]
+    starts = [*(part.start for part in parts), len(content)]
+    return parts if edges == starts else None
+
+
+def _whole(tokens: Sequence[Token]) -> list[Token]:
+    """`**` is two tokens, of which the outer is left empty."""
+    kept: list[Token] = []
+    for token in tokens:
+        last = kept[-1] if kept else None
+        if last and token.type == "strong_open" and last.type == "text" and not last.content:
+            token.meta[_PLACE] = last.meta[_PLACE][0], token.meta[_PLACE][1]
+            kept.pop()
+        elif last and last.type == "strong_close" and token.type == "text" and not token.content:
+            last.meta[_PLACE] = last.meta[_PLACE][0], token.meta[_PLACE][1]
+            continue
+        if token.meta.get(_PLACE):
+            kept.append(token)
+    return kept
+
+
+def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[Part]:
+    opened: list[int] = []
+    for token in tokens:
+        start, end = (base + place for place in token.meta[_PLACE])
+        raw = content[start:end]
+        if token.type == "link_open":
+            opened.append(end)
+        if token.type == "image":
+            yield from _image(content, token, start, end)
+        elif token.type in ("text", "text_special"):
+            yield Part(token.content, start, end)
+        elif token.type == "softbreak":
+            yield Part(" ", start, end)
+        elif token.type == "link_close":
+            yield Part(Tag(_named(raw, content[opened.pop() : start]), Role.CLOSE, "a"), start, end)
+        else:
+            yield Part(_tag(token, raw), start, end)
+
+
+def _image(content: str, token: Token, start: int, end: int) -> Iterator[Part]:
+    """`![` and `](place)` around its text."""
+    if not token.content:
+        yield Part(Tag(content[start:end], Role.ALONE), start, end)
+        return
+    inner = start + 2
+    after = inner + len(token.content)
+    yield Part(Tag("![", Role.OPEN, "img"), start, inner)
+    yield from _parts(content, _whole(token.children or ()), inner)
+    yield Part(Tag(_named(content[after:end], token.content), Role.CLOSE, "img"), after, end)
+
+
+def _named(raw: str, text: str) -> str:
+    """What closes a link or an image; one that is found by its text gets that as a label, for the text will be another."""
+    return f"][{' '.join(text.split())}]" if raw in ("]", "][]") else raw
+
+
+def _tag(token: Token, raw: str) -> Tag:
+    if token.type == "html_inline":
+        return _html(raw)
+    if token.type == "hardbreak":
+        return Tag(raw, Role.ALONE, shown="\n", fixed=True)
+    if token.nesting and token.markup != "autolink":
+        return Tag(raw, Role.OPEN if token.nesting > 0 else Role.CLOSE, token.tag)
+    shown = {"code_inline": token.content, "math_inline": token.content, "link_open": raw[1:-1]}
+    return Tag(raw, Role.ALONE, shown=shown.get(token.type, ""))
+
+
+def _html(raw: str) -> Tag:
+    found = _ELEMENT.fullmatch(raw)
+    name = found[2].lower() if found else ""
+    if found is None or found[3] or name in _VOID:
+        return Tag(raw, Role.ALONE, shown="\n" if name == "br" else "", fixed=name == "br")
+    return Tag(raw, Role.CLOSE if found[1] else Role.OPEN, f"<{name}")
+
+
+def _merged(content: str, parts: list[Part]) -> list[Part]:
+    """With <code> and its like as one."""
+    merged: list[Part] = []
+    at = 0
+    while at < len(parts):
+        run = parts[at : _end(parts, at)]
+        merged.append(run[0] if len(run) == 1 else _as_one(content, run))
+        at += len(run)
+    return merged
+
+
+def _end(parts: list[Part], at: int) -> int:
+    name = _opened(parts[at])
+    for after in range(at + 1, min(at + _LONGEST, len(parts)) if name else 0):
+        tag = parts[after].content
+        if isinstance(tag, Tag) and tag.role is Role.CLOSE and tag.name == name:
+            return after + 1
+    return at + 1
+
+
+def _opened(part: Part) -> str:
+    tag = part.content
+    return tag.name if isinstance(tag, Tag) and tag.role is Role.OPEN and tag.name in _KEPT else ""
+
+
+def _as_one(content: str, run: list[Part]) -> Part:
+    shown = "".join(part.content if isinstance(part.content, str) else part.content.shown for part in run)
+    start, end = run[0].start, run[-1].end
+    return Part(Tag(content[start:end], Role.ALONE, shown=shown), start, end)

@@ -1,0 +1,156 @@
+"""The paragraphs of OpenDocument text as atoms (part 3, 6)."""
+
+import re
+from collections.abc import Iterator
+
+from triptych_documents.formats.odt.names import short
+from triptych_documents.formats.odt.styles import PLAIN, Styles
+from triptych_documents.formats.office.atoms import SOFT_HYPHEN, Atom, Style
+from triptych_documents.formats.office.parts import Tree
+from triptych_documents.formats.office.runs import Escape
+from triptych_documents.formats.shared.xml_events import Kind
+from triptych_documents.formats.shared.xml_text import written_text
+from triptych_documents.unit import Role
+
+_PARAGRAPHS = {"text:p", "text:h"}
+_UNTOUCHED = {"text:tracked-changes", "office:forms", "office:scripts", "office:event-listeners"}
+_DROPPED = {"text:soft-page-break"}  # made anew
+_AROUND = {"text:a", "text:meta"}
+_PROPERTIES = {"office:event-listeners"}
+_BREAKS = {"text:tab": "\t", "text:line-break": "\n"}
+_UNSHOWN = {*_PARAGRAPHS, "text:note", "text:script", "text:hidden-text", "text:hidden-paragraph"}
+_IDENTS = ("text:name", "text:id", "text:change-id", "office:name")
+_MOST_SPACES = 1_000  # in one element; more are a code
+_WHITE = re.compile("[ \t\r\n]+")
+
+
+class Paragraphs:
+    """Reads the paragraphs of a part.
+
+    Args:
+        tree: the part.
+        styles: of its spans.
+    """
+
+    def __init__(self, tree: Tree, styles: Styles) -> None:
+        self._tree, self._styles = tree, styles
+        self._space = True  # white space that comes now is none
+
+    def found(self) -> Iterator[int]:
+        """All paragraphs and headings, those inside of others behind these; not what is deleted."""
+        index, tokens = 0, self._tree.tokens
+        while index < len(tokens):
+            name = self._name(index) if tokens[index].opens else ""
+            if tokens[index].kind is Kind.START and name in _PARAGRAPHS:
+                yield index
+            index = self._tree.end(index) + 1 if name in _UNTOUCHED else index + 1
+
+    def atoms(self, paragraph: int) -> list[Atom]:
+        """What is in it."""
+        self._space = True
+        return list(self._atoms(paragraph, PLAIN))
+
+    def nested(self, element: int) -> bool:
+        """There are paragraphs inside of it."""
+        return any(self._name(inner) in _PARAGRAPHS for inner in self._tree.within(element))
+
+    def _name(self, element: int) -> str:
+        return short(self._tree.tokens[element].name)
+
+    def _atoms(self, element: int, style: Style) -> Iterator[Atom]:
+        for child in self._tree.nodes(element):
+            token = self._tree.tokens[child]
+            if token.kind in (Kind.TEXT, Kind.CDATA):
+                yield Atom(((style, token.start, token.end),), None, self._collapsed(token.text))
+            elif token.opens:
+                yield from self._element(child, self._name(child), style)
+
+    def _collapsed(self, text: str) -> str:
+        """Runs of white space are one space, or none behind another; part 3, 6.1.2."""
+        text = _WHITE.sub(" ", text).replace(SOFT_HYPHEN, "")
+        text = text[1:] if self._space and text.startswith(" ") else text
+        self._space = text.endswith(" ") if text else self._space
+        return text
+
+    def _element(self, element: int, name: str, style: Style) -> Iterator[Atom]:
+        filled = self._tree.end(element) != element
+        if name == "text:span":
+            yield from self._atoms(element, self._styles.within(style, self._tree, element))
+        elif name == "text:ruby":
+            yield from self._ruby(element, style)
+        elif name in _AROUND and filled:
+            yield from self._pair(element, style)
+        elif name not in _DROPPED and name not in _PROPERTIES:
+            yield self._code(element, name, style)
+
+    def _pair(self, element: int, style: Style) -> Iterator[Atom]:
+        (start, end), (inner, behind) = self._tree.span(element), self._tree.inside(element)
+        properties = [child for child in self._tree.children(element) if self._name(child) in _PROPERTIES]
+        inner = max([inner, *(self._tree.span(child)[1] for child in properties)])
+        yield Atom(((None, start, inner),), Role.OPEN, pair=element)
+        yield from self._atoms(element, style)
+        yield Atom(((None, behind, end),), Role.CLOSE, pair=element)
+
+    def _ruby(self, element: int, style: Style) -> Iterator[Atom]:
+        """The text that has readings written above it; the readings are of this language and go when the text does."""
+        for child in self._tree.children(element):
+            if self._name(child) == "text:ruby-base":
+                yield from self._atoms(child, style)
+
+    def _code(self, element: int, name: str, style: Style) -> Atom:
+        span = self._tree.span(element)
+        if name == "text:s" and (spaces := self._spaces(element)):
+            self._space = False
+            return Atom(((style, *span),), None, spaces)
+        side = self._side(element, name)
+        if side is not None:
+            return Atom(((None, *span),), side[0], pair=side[1:], soft=True)
+        shown = _BREAKS.get(name, "") or self._shown(element, name)
+        self._space = self._space and not shown
+        return Atom(((style, *span),), Role.ALONE, shown, fixed=name in _BREAKS)
+
+    def _spaces(self, element: int) -> str:
+        said = {short(key): value for key, value in self._tree.tokens[element].attributes.items()}
+        count = said.get("text:c", "1")
+        return " " * int(count) if count.isdecimal() and len(count) < 5 and int(count) <= _MOST_SPACES else ""
+
+    def _side(self, element: int, name: str) -> tuple[Role, str, str] | None:
+        """Of a range that two marks begin and end."""
+        for ending, role in (("-start", Role.OPEN), ("-end", Role.CLOSE)):
+            if name.startswith("text:") and name.endswith(ending):
+                said = {short(key): value for key, value in self._tree.tokens[element].attributes.items()}
+                ident = next((said[key] for key in _IDENTS if key in said), "")
+                return role, name.removesuffix(ending), ident
+        return None
+
+    def _shown(self, element: int, name: str) -> str:
+        """Fields show their last value."""
+        if not name.startswith("text:") or name in _UNSHOWN or self.nested(element):
+            return ""
+        return self._tree.characters(element)
+
+
+def escape_for(start: str) -> Escape:
+    """Writes text into paragraphs whose elements have this prefix, such as "text:".
+
+    A space behind a word is a space; all others are elements, as white space would be one with what is around it.
+    """
+
+    def escape(text: str, word: bool) -> str:
+        out: list[str] = []
+        at = 0
+        for found in _WHITE.finditer(text):
+            out.append(written_text(text[at : found.start()]))
+            count = len(found[0])
+            if found.start() or word:
+                out.append(" ")
+                count -= 1
+            out.append(_space_element(start, count))
+            at = found.end()
+        return "".join((*out, written_text(text[at:])))
+
+    return escape
+
+
+def _space_element(start: str, count: int) -> str:
+    return "" if not count else f"<{start}s/>" if count == 1 else f'<{start}s {start}c="{count}"/>'

@@ -1,0 +1,113 @@
+"""Text styles of OpenDocument (part 3, 16.27 and 20): which spans look alike, and the language of the text in them."""
+
+from collections.abc import Iterator, Mapping
+
+from triptych_documents.formats.odt.names import short
+from triptych_documents.formats.office.atoms import Style
+from triptych_documents.formats.office.parts import Edit, Tree, constant
+from triptych_documents.formats.office.tongues import Tongue
+from triptych_documents.formats.shared.xml_text import attribute_spans, with_attribute
+
+PLAIN = Style("", "", "")
+
+_UNSEEN = {"officeooo:rsid", "officeooo:paragraph-rsid"}
+_LANGUAGES = ("language", "country", "script", "rfc-language-tag")  # with -asian and -complex; of fo: and style:
+_INKED = ("style:text-underline-style", "style:text-line-through-style", "style:text-overline-style", "fo:background-color")
+_SUFFIX = {"western": "", "asian": "-asian", "complex": "-complex"}
+_NO_LANGUAGE = {"", "none", "zxx", "und", "mul"}
+
+
+class Styles:
+    """Of spans, by name.
+
+    Args:
+        trees: parts with styles; the later ones know better.
+    """
+
+    def __init__(self, *trees: Tree) -> None:
+        self._looks: dict[str, str] = {}
+        self._inked: set[str] = set()
+        for tree in trees:
+            for section in ("office:styles", "office:automatic-styles"):
+                for style in _styles(tree, section):
+                    self._learn(tree, style, named=section == "office:styles")
+
+    def within(self, outer: Style, tree: Tree, span: int) -> Style:
+        """Of the text directly in a span that stands in text of another style."""
+        said = {short(key): value for key, value in tree.tokens[span].attributes.items()}
+        name = said.pop("text:style-name", "")
+        tag = tree.tag(span)
+        look = self._looks.get(name, name) + (tag if said else "")
+        if not look:
+            return outer
+        closing = f"</{tag[1:-1].split(None, 1)[0]}>"
+        return Style(f"{outer.key}<{look}>", outer.opening + tag, closing + outer.closing, outer.inked or name in self._inked)
+
+    def _learn(self, tree: Tree, style: int, named: bool) -> None:
+        said = {short(key): value for key, value in tree.tokens[style].attributes.items()}
+        if said.get("style:family") != "text":
+            return
+        name, parent = said.get("style:name", ""), said.get("style:parent-style-name", "")
+        properties = dict(_properties(tree, style))
+        self._looks[name] = name if named else _look(parent, properties)
+        if any(properties.get(key, "none") not in ("none", "transparent") for key in _INKED):
+            self._inked.add(name)
+
+
+def _look(parent: str, properties: Mapping[str, str]) -> str:
+    """What an automatic style looks like; nothing where it is there for a language or an edit alone."""
+    return " ".join((*([parent] if parent else []), *(f"{key}={value}" for key, value in sorted(properties.items()))))
+
+
+def _styles(tree: Tree, section: str) -> Iterator[int]:
+    for part in tree.children(tree.root()):
+        if short(tree.tokens[part].name) == section:
+            yield from tree.children(part)
+
+
+def _properties(tree: Tree, style: int) -> Iterator[tuple[str, str]]:
+    for child in tree.children(style):
+        for key, value in tree.tokens[child].attributes.items():
+            name = short(key)
+            if name not in _UNSEEN and not name.rpartition(":")[2].startswith(_LANGUAGES):
+                yield name, value
+
+
+def default_language(tree: Tree) -> str:
+    """Of the paragraphs of a document, as its styles say; "" where they do not."""
+    for style in _styles(tree, "office:styles"):
+        said = {short(key): value for key, value in tree.tokens[style].attributes.items()}
+        if said.get("style:family") == "paragraph" and "style:name" not in said:
+            found = (tree.tokens[child].attributes.items() for child in tree.children(style))
+            return next((value for items in found for key, value in items if short(key) == "fo:language"), "")
+    return ""
+
+
+def in_language(tree: Tree, source: Tongue | None, target: Tongue) -> Iterator[Edit]:
+    """Styles of text in the source's language say the target's.
+
+    Args:
+        tree: a part with styles.
+        source: styles in other languages stay; None: none does.
+        target: the language of the translation.
+    """
+    for index, token in enumerate(tree.tokens):
+        if token.opens and short(token.name) == "style:text-properties":
+            tag = tree.tag(index)
+            new = _in_language(tag, source, target)
+            if new != tag:
+                yield constant(token.start, token.end, new)
+
+
+def _in_language(tag: str, source: Tongue | None, target: Tongue) -> str:
+    spans = attribute_spans(tag)
+    names = {name.rpartition(":")[2]: name for name in spans}
+    language, country = (names.get(name + _SUFFIX[target.script]) for name in ("language", "country"))
+    if language is None:
+        return tag
+    was = tag[slice(*spans[language])]
+    same_script = source is not None and source.script == target.script
+    if was in _NO_LANGUAGE or (same_script and source is not None and was != source.language):
+        return tag
+    new = with_attribute(tag, language, target.language.partition("-")[0])
+    return with_attribute(new, country, target.country or "none") if country else new

@@ -1,0 +1,1 @@
+"""Message catalogs of gettext (.po, .pot)."""

@@ -1,0 +1,198 @@
+"""gettext's PO and POT: messages are translated into their msgstr; every other line stays as it is.
+
+Only what has no translation is translated, unless asked for; what is fuzzy has none. A form of a plural is the translation of
+the message or of its plural, as many as the language has.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from triptych_documents.findings import Finding, Kind, Severity
+from triptych_documents.format import Document, ReadOptions
+from triptych_documents.formats.po import text as potext
+from triptych_documents.formats.po.catalog import Catalog, Entry, read
+from triptych_documents.formats.po.plurals import count, plural_forms
+from triptych_documents.formats.shared.limits import Bound
+from triptych_documents.formats.shared.spans import Span, replaced
+from triptych_documents.unit import Piece, Unit, joined
+
+_CREDITS = frozenset({"translator-credits", "translator_credits", "Your names", "Your emails"})  # names of people go there
+Changes = dict[Span, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A unit's place: the message of an entry, or its plural.
+
+    Args:
+        lead: white space in front of it that its translation has, too.
+        tail: behind it.
+    """
+
+    entry: Entry
+    is_plural: bool
+    lead: str
+    tail: str
+
+
+@dataclass
+class _Po:
+    """A PO file that has been read."""
+
+    catalog: Catalog
+    options: ReadOptions
+    units: list[Unit] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    slots: list[_Slot] = field(default_factory=list)
+
+    def read(self) -> "_Po":
+        if self._is_foreign():
+            return self
+        for entry in self.catalog.entries:
+            if self._is_asked(entry):
+                self._enter(entry, entry.message, is_plural=False)
+                self._enter(entry, entry.plural, is_plural=True)
+        return self
+
+    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
+        texts: dict[int, tuple[Entry, dict[bool, str]]] = {}
+        for at, pieces in translations.items():
+            if joined(pieces) != self.units[at].pieces:
+                slot = self.slots[at]
+                text = slot.lead + potext.message(pieces) + slot.tail
+                texts.setdefault(id(slot.entry), (slot.entry, {}))[1][slot.is_plural] = text
+        changes: Changes = {}
+        for entry, found in texts.values():
+            changes |= self._strings(entry, found) | self._flags(entry)
+        if texts:
+            changes |= self._header()
+        return self.catalog.encoding.encode(replaced(self.catalog.text, changes.items()))
+
+    def _is_foreign(self) -> bool:
+        """Its translations are in another language and stay."""
+        said, wanted = self.catalog.fields.get("Language", ""), self.options.target_language
+        if (
+            self.options.retranslate
+            or not _differ(said, wanted)
+            or not any(any(entry.strings) for entry in self.catalog.entries)
+        ):
+            return False
+        problem = f"its translations are in {said}, not in {wanted}: left as it is"
+        self.findings.append(Finding(Kind.FORMAT, Severity.WARNING, "header", problem))
+        return True
+
+    def _is_asked(self, entry: Entry) -> bool:
+        if entry.message in _CREDITS or (entry.context or "").endswith("OF TRANSLATORS"):
+            return False
+        return self.options.retranslate or entry.is_fuzzy or not all(entry.strings)
+
+    def _enter(self, entry: Entry, message: str, *, is_plural: bool) -> None:
+        lead, pieces, tail = potext.split(message, self.catalog.fields.get("X-Accelerator-Marker", "")[:1] or potext.SIGNS)
+        if not pieces:
+            return
+        where = f"line {entry.line + is_plural}"
+        self.units.append(Unit(pieces, where, keeps_space=True, context=entry.context or ""))
+        self.slots.append(_Slot(entry, is_plural, lead, tail))
+
+    def _strings(self, entry: Entry, found: Mapping[bool, str]) -> Changes:
+        if not entry.plural:
+            return {entry.span: self._written("msgstr", found[False])}
+        strings = self._forms(entry, found)
+        written = [self._written(f"msgstr[{form}]", string) for form, string in enumerate(strings)]
+        return {entry.span: self.catalog.line_end.join(written)}
+
+    def _forms(self, entry: Entry, found: Mapping[bool, str]) -> list[str]:
+        """One for each number that the language tells apart; what was there is kept, unless all is translated again."""
+        number = self._number()
+        kept = [*(() if entry.is_fuzzy else entry.strings), *[""] * number]
+        many = found.get(True)
+        # A form for 1, 21, 31 needs the number that the form for 1 alone does without.
+        same = potext.formats(entry.message) == potext.formats(entry.plural)
+        one = many if number == 1 or (number > 2 and not same) else found.get(False)
+        new = [one, *[many] * (number - 1)]
+        return [
+            was if text is None or (was and not self.options.retranslate) else text
+            for was, text in zip(kept, new, strict=False)
+        ]
+
+    def _number(self) -> int:
+        return count(self._plural_forms()) or 2
+
+    def _plural_forms(self) -> str:
+        """What the header says, if it says it of the language that is wanted."""
+        fields, wanted = self.catalog.fields, self.options.target_language
+        said = fields.get("Plural-Forms", "")
+        return said if count(said) and not _differ(fields.get("Language", ""), wanted) else plural_forms(wanted)
+
+    def _written(self, keyword: str, text: str) -> str:
+        return potext.string(keyword, text, width=self.catalog.width, line_end=self.catalog.line_end)
+
+    def _flags(self, entry: Entry) -> Changes:
+        """Fuzzy or not, and nothing of what its msgid was before."""
+        changes: Changes = dict.fromkeys(entry.previous, "")
+        if self.options.mark_fuzzy and not entry.is_fuzzy:
+            at = entry.flag_lines[0][0] if entry.flag_lines else entry.start
+            line = self._line("#, fuzzy") if not entry.flag_lines else "#, fuzzy,"
+            changes[at, at + (2 if entry.flag_lines else 0)] = line
+        if entry.is_fuzzy and not self.options.mark_fuzzy:
+            changes |= self._unfuzzied(entry)
+        return changes
+
+    def _unfuzzied(self, entry: Entry) -> Changes:
+        changes: Changes = {}
+        for start, end in entry.flag_lines:
+            flags = [flag.strip() for flag in self.catalog.text[start:end].strip().removeprefix("#,").split(",")]
+            others = [flag for flag in flags if flag and flag != "fuzzy"]
+            if "fuzzy" not in flags:
+                continue
+            if others:
+                changes[start, end] = "#, " + ", ".join(others)
+            else:
+                changes[start, end + self._line_end(end)] = ""
+        return changes
+
+    def _line(self, text: str) -> str:
+        return text + self.catalog.line_end
+
+    def _line_end(self, at: int) -> int:
+        """Characters of the line end there."""
+        return 2 if self.catalog.text.startswith("\r\n", at) else 1 if at < len(self.catalog.text) else 0
+
+    def _header(self) -> Changes:
+        """Language and plural forms, where the header is a template's or another language's."""
+        header, wanted = self.catalog.header, self.options.target_language
+        if header is None or not wanted:
+            return {}
+        fields = self.catalog.fields
+        new: dict[str, str] = {}
+        if not fields.get("Language") or _differ(fields["Language"], wanted):
+            new["Language"] = wanted.replace("-", "_")
+        if self._plural_forms() != fields.get("Plural-Forms", ""):
+            new["Plural-Forms"] = self._plural_forms()
+        if fields.get("Content-Type", "").endswith("=CHARSET"):
+            new["Content-Type"] = fields["Content-Type"].removesuffix("CHARSET") + "UTF-8"
+        if not new:
+            return {}
+        start, end = header.span
+        raw = potext.with_fields(self.catalog.text[start:end], new, self.catalog.line_end)
+        return {header.span: raw} | self._unfuzzied(header)
+
+
+def _differ(one: str, other: str) -> bool:
+    first, second = (re.split("[-_@.]", language)[0].lower() for language in (one, other))
+    return bool(first and second) and first != second
+
+
+@dataclass(frozen=True)
+class _Format:
+    name: str = "po"
+
+    def read(self, data: bytes, options: ReadOptions) -> Document:
+        bound = Bound(options)
+        bound.check_marks(data, b"<")
+        bound.check_marks(data, b"msgid", each=1)
+        return _Po(read(data, options.encoding, potext.WIDTH), options).read()
+
+
+FORMAT = _Format()

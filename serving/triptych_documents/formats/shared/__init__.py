@@ -1,0 +1,4 @@
+"""Text spans, inline codes, wrapping, size limits and XML parsing for several formats.
+
+Any format may import it.
+"""

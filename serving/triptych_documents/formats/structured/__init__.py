@@ -1,0 +1,1 @@
+"""JSON and YAML files, such as the message files of applications."""

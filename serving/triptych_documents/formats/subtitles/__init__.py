@@ -1,0 +1,1 @@
+"""SubRip (.srt) and WebVTT (.vtt) subtitles."""

@@ -1,0 +1,227 @@
+"""XLIFF 1.2 and 2.x (OASIS): sources are translated, targets are put beside them; nothing else of the document changes.
+
+A unit is a <trans-unit> (or a segment of its <seg-source>) or a <segment>. What has a target is left alone unless asked for;
+what says translate="no" is left alone in any case.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from triptych_documents.findings import Finding, Severity
+from triptych_documents.findings import Kind as Finds
+from triptych_documents.format import Document, ReadOptions
+from triptych_documents.formats.shared.inline_codes import SPACE, spaced
+from triptych_documents.formats.shared.limits import Bound
+from triptych_documents.formats.shared.spans import Span, replaced
+from triptych_documents.formats.shared.xml_events import Kind, Token
+from triptych_documents.formats.shared.xml_text import (
+    XmlText,
+    attribute_spans,
+    decoded,
+    with_attribute,
+    without_attribute,
+    written_text,
+)
+from triptych_documents.formats.xliff.inline import written
+from triptych_documents.formats.xliff.segments import Hole, Languages, Place, Places
+from triptych_documents.unit import Piece, Unit, joined
+
+_NAME = re.compile(r"<([^\s/>]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A unit and the hole that it fills.
+
+    Args:
+        lead: white space before it that is the document's.
+        tail: behind it.
+        cdata: the source is written as a CDATA section.
+    """
+
+    unit: Unit
+    lead: str
+    tail: str
+    cdata: bool
+
+    def filled(self, pieces: Sequence[Piece]) -> str:
+        return written_text(self.lead) + written(pieces, cdata=self.cdata) + written_text(self.tail)
+
+
+class _Xliff:
+    """An XLIFF document that has been read."""
+
+    def __init__(self, source: XmlText, options: ReadOptions) -> None:
+        self._source, self._options = source, options
+        self._places = Places(source.text)
+        self._findings: list[Finding] = []
+        self._entries: list[_Entry] = []
+        self._slots: list[tuple[Place, tuple[int | None, ...]]] = []  # a place, and for each of its holes its entry
+        for place in self._chosen():
+            numbers = tuple(self._entered(place, hole) for hole in place.holes)
+            self._slots.append((place, numbers))
+
+    @property
+    def units(self) -> Sequence[Unit]:
+        return tuple(entry.unit for entry in self._entries)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        return tuple(self._findings)
+
+    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
+        changed = {at: joined(pieces) for at, pieces in translations.items()}
+        changed = {at: pieces for at, pieces in changed.items() if pieces != self._entries[at].unit.pieces}
+        edits: dict[Span, str] = {}
+        for place, numbers in self._slots:
+            if any(number in changed for number in numbers):
+                edits |= self._edits(place, numbers, changed)
+        text = replaced(self._source.text, edits.items())
+        return self._source.encoded(text)
+
+    def _chosen(self) -> Iterator[Place]:
+        """The places that may be translated."""
+        places = list(self._places)
+        wrong = {place.languages.holder.start for place in places if self._foreign(place)}
+        told: set[int] = set()
+        for place in places:
+            holder = place.languages.holder
+            if holder.start not in told:
+                told.add(holder.start)
+                self._findings.extend(self._told(place.languages, holder.start in wrong))
+            if holder.start not in wrong and (self._options.retranslate or not place.approved):
+                yield place
+
+    def _foreign(self, place: Place) -> bool:
+        """Its targets are in another language and stay: another language beside them would be a muddle."""
+        stays = not self._options.retranslate and any(hole.kept is not None for hole in place.holes)
+        return stays and _differ(place.languages.target, self._options.target_language)
+
+    def _told(self, languages: Languages, wrong: bool) -> Iterator[Finding]:
+        line = f"line {languages.holder.line}"
+        if wrong:
+            said = f"its targets are in {languages.target}, not in {self._options.target_language}: left as it is"
+            yield Finding(Finds.FORMAT, Severity.WARNING, line, said)
+        if _differ(languages.source, self._options.source_language):
+            said = f"it says that its source is in {languages.source}, not in {self._options.source_language}"
+            yield Finding(Finds.FORMAT, Severity.WARNING, line, said)
+
+    def _entered(self, place: Place, hole: Hole) -> int | None:
+        if hole.kept is not None and not self._options.retranslate:
+            return None
+        content = self._places.content
+        pieces, lead, tail = _trimmed(content.pieces(hole.start, hole.end), place.keeps_space)
+        if not any(isinstance(piece, str) and piece.strip() for piece in pieces):
+            return None
+        kinds = {token.kind for token in content.found[hole.start : hole.end] if token.opens or token.text.strip()}
+        self._entries.append(_Entry(Unit(pieces, place.where, place.keeps_space), lead, tail, kinds == {Kind.CDATA}))
+        return len(self._entries) - 1
+
+    def _edits(self, place: Place, numbers: Sequence[int | None], changed: Mapping[int, Sequence[Piece]]) -> dict[Span, str]:
+        content, whole = self._content(place, numbers, changed)
+        edits = self._target(place, content, whole)
+        holder, languages = self._places.content.found[place.holder], place.languages
+        edits[holder.start, holder.end] = self._held(self._raw(holder), whole)
+        wanted = self._options.target_language
+        if wanted and (not languages.target or _differ(languages.target, wanted)):
+            tag = with_attribute(self._raw(languages.holder), languages.target_name, wanted)
+            edits[languages.holder.start, languages.holder.end] = tag
+        return edits
+
+    def _content(self, place: Place, numbers: Sequence[int | None], changed: Mapping[int, Sequence[Piece]]) -> tuple[str, bool]:
+        """Of the target, and whether all of it is translated."""
+        content, whole = self._places.content, True
+        at, parts = place.pattern + 1, list[str]()
+        for hole, number in zip(place.holes, numbers, strict=True):
+            parts.append(content.raw(at, hole.start))
+            if number is not None and number in changed:
+                parts.append(self._entries[number].filled(changed[number]))
+            else:
+                whole = whole and (number is None or hole.kept is not None)
+                parts.append(content.raw(hole.start, hole.end) if hole.kept is None else hole.kept)
+            at = hole.end
+        parts.append(content.raw(at, content.closings[place.pattern]))
+        return "".join(parts), whole
+
+    def _target(self, place: Place, content: str, whole: bool) -> dict[Span, str]:
+        """The target with this content, in its place."""
+        found, closings = self._places.content.found, self._places.content.closings
+        if place.target is not None:
+            tag, end = found[place.target], found[closings[place.target]].end
+            return {(tag.start, end): self._element(self._raw(tag), content, whole)}
+        source = self._raw(found[place.source])
+        tag_name = _name(source)[: -len("source")] + "target"
+        behind = found[closings[place.before]].end
+        tag_raw = f"<{tag_name}>"
+        for name in ("xml:space", "xml:lang"):
+            if name in attribute_spans(source):
+                tag_raw = with_attribute(tag_raw, name, "preserve" if name == "xml:space" else self._options.target_language)
+        return {(behind, behind): self._indent(place.source) + self._element(tag_raw, content, whole)}
+
+    def _element(self, tag: str, content: str, whole: bool) -> str:
+        there = attribute_spans(tag)
+        if not self._places.newer:
+            state = "needs-review-translation" if self._options.mark_fuzzy else "translated"
+            tag = with_attribute(tag, "state", state if whole else "needs-translation")
+            tag = with_attribute(tag, "state-qualifier", "mt-suggestion") if "state-qualifier" in there else tag
+        if "xml:lang" in there and self._options.target_language:
+            tag = with_attribute(tag, "xml:lang", self._options.target_language)
+        opened = tag[:-2].rstrip() + ">" if tag.endswith("/>") else tag
+        return f"{opened}{content}</{_name(tag)}>"
+
+    def _held(self, tag: str, whole: bool) -> str:
+        """The tag of a <trans-unit> or <segment> whose target a machine wrote."""
+        if self._places.newer:
+            state = with_attribute(tag, "state", "translated" if whole else "initial")
+            return without_attribute(state, "subState")
+        return with_attribute(tag, "approved", "no") if "approved" in attribute_spans(tag) else tag
+
+    def _indent(self, source: int) -> str:
+        """The white space that a <target> needs to stand below its <source>."""
+        before = self._places.content.raw(source - 1, source)
+        line = before.rfind("\n")
+        if before.strip(SPACE) or line < 0:
+            return ""
+        return before[line - 1 :] if before[line - 1 : line] == "\r" else before[line:]
+
+    def _raw(self, token: Token) -> str:
+        return self._source.text[token.start : token.end]
+
+
+def _name(tag: str) -> str:
+    found = _NAME.match(tag)
+    return found[1] if found else ""
+
+
+def _differ(one: str, other: str) -> bool:
+    """Two languages are known and are not the same, whatever their regions are."""
+    first, second = (re.split("[-_]", language)[0].lower() for language in (one, other))
+    return bool(first and second) and first != second
+
+
+def _trimmed(pieces: tuple[Piece, ...], keeps_space: bool) -> tuple[tuple[Piece, ...], str, str]:
+    """Pieces without white space at their ends and with one space for any other, and the white space at their ends."""
+    if keeps_space or not pieces:
+        return pieces, "", ""
+    lead = tail = ""
+    found = list(pieces)
+    if isinstance(found[0], str):
+        text = found[0].lstrip(SPACE)
+        lead, found[0] = found[0][: len(found[0]) - len(text)], text
+    if isinstance(found[-1], str):
+        text = found[-1].rstrip(SPACE)
+        tail, found[-1] = found[-1][len(text) :], text
+    return joined([spaced(piece) if isinstance(piece, str) else piece for piece in found]), lead, tail
+
+
+@dataclass(frozen=True)
+class _Format:
+    name: str = "xliff"
+
+    def read(self, data: bytes, options: ReadOptions) -> Document:
+        Bound(options).check_marks(data, b"<")
+        return _Xliff(decoded(data), options)
+
+
+FORMAT = _Format()

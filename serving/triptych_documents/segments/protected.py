@@ -1,0 +1,149 @@
+"""What a text has that must reach the translation as it is: placeholders, addresses, names of code, numbers."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from triptych_documents.errors import OptionError
+from triptych_documents.rules import Rules, Term
+from triptych_documents.segments.phrases import Phrases
+
+
+class Sort(Enum):
+    """What may become of it on the way through a model."""
+
+    NAME = "name"  # stands for words, such as {user}, a URL, a code sample
+    COUNT = "count"  # stands for a number, such as %d
+    NUMBER = "number"
+    KEEP = "keep"  # a word that the model may know, but must not translate
+    TERM = "term"  # a word whose translation is given
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One of them: where it stands in its text."""
+
+    start: int
+    end: int
+    sort: Sort
+    term: Term | None = None
+
+
+# Whatever has one of these may have something that must be kept. Looked for first, since most sentences have nothing.
+# It begins with a class of characters, which is what searching is fast at.
+_HINT = re.compile(r"[\d{}%$<>&@`_/\\#:(w-](?:(?<=[\d{}%$<>&@`_/\\#])|(?<=-)-|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w)")
+
+# Repetitions that can take the same characters have limits: otherwise a document could make them take time by the square of its
+# length. So do all that may begin at many places and then run on to where they fail.
+_SIZE = r"(?:\d{1,9}|\*)"
+_PRINTF = rf"%(?:\d{{1,9}}\$)?[-+#0']{{0,5}}{_SIZE}?(?:\.{_SIZE})?(?:hh|h|ll|l|j|z|t|L|q)?[diouxXeEfFgGaAcsSpnrb@]"
+
+_PATTERNS = (
+    # URLs (RFC 3986 as people write them: what ends a sentence or closes a bracket around it is no part)
+    r"(?:(?:https?|ftps?|file|ssh|git|irc|ws)://|mailto:|www\.)[^\s<>\"“”]*[^\s<>\"“”.,;:!?()\[\]{}'’]/?",
+    r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",  # e-mail addresses
+    r"`[^`\n]{1,300}`",
+    r"\{\{[^{}\n]{0,300}\}\}|\{%[^{}\n]{0,300}%\}|[$#%]\{[^{}\n]{0,300}\}",  # templates
+    # str.format, ICU MessageFormat with its branches, .NET
+    r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}\}){0,300}\}",
+    r"%\([^()\s]{1,100}\)[#0 +-]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Python's %(name)s
+    r"%<[^<>\s]{1,100}>[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Ruby's %<name>s
+    r"%[A-Za-z_]\w*%",  # %NAME%
+    # printf of POSIX, with Python's, Java's and Qt's; 100%ige is a word
+    rf"(?<!\d){_PRINTF}|{_PRINTF}(?![^\W\d_])|%%|%L?\d{{1,2}}(?!\d|\s*%)",
+    r"\$[A-Za-z_]\w*",  # shell
+    r"</?[A-Za-z][^<>\n]{0,500}>",  # tags that pair with nothing
+    r"&(?:[A-Za-z]\w{1,30}|#\d{1,7}|#[xX][\dA-Fa-f]{1,6});",  # character references
+    r"(?<![\w/.@%+~-])(?:[~@]|\.{1,2}|[A-Za-z]:)?[/\\](?:[\w.@%+~-]+[/\\])*[\w.@%+~-]*\w[/\\]?",  # paths
+    r"(?<![\w-])--[a-z][\w-]*",  # options
+    r"(?<![\w.:>])[A-Za-z]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)*\(\)",  # calls
+    r"(?<![\w@])[@#][A-Za-z_]\w+",  # mentions
+    r"(?<!\w)(?:[A-Za-z]\w*_\w+|_\w+_\w*)",  # names in code
+)
+_COUNT = re.compile(r"%(?:\d{1,9}\$)?[-+#0']{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]")
+_COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
+# With what it is one word with: MP3, 5th, 1:30, 2021-01-02.
+_NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"
+
+
+class Finder:
+    """Finds what must be kept. Safe to use from several threads.
+
+    Args:
+        rules: with patterns, words and terms of the user's.
+
+    Raises:
+        OptionError: a pattern is no regular expression.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        own = [_checked(index, pattern) for index, pattern in enumerate(rules.placeholders)]
+        self._kept = re.compile("|".join(f"(?:{pattern})" for pattern in (*own, *_PATTERNS)))
+        self._number = re.compile(_NUMBER)
+        self._keep = Phrases(((phrase, None) for phrase in rules.keep), any_case=False)
+        self._terms = Phrases(((term.source, term) for term in rules.glossary), any_case=True)
+        self._always = bool(own or self._keep or self._terms)
+
+    def may_have(self, text: str) -> bool:
+        """False where `find` would find nothing; fast."""
+        return self._always or _HINT.search(text) is not None
+
+    def hints_at(self, text: str) -> bool:
+        """False where it has neither a number nor a placeholder, an address or a name of code; fast."""
+        return _HINT.search(text) is not None
+
+    def find(self, text: str) -> list[Found]:
+        """In order, without overlap: what is more to be kept goes first."""
+        taken: list[Found] = []
+        for candidates in (self._holders(text), self._words(text), self._numbers(text)):
+            taken = _merged(taken, candidates)
+        return taken
+
+    def invented(self, text: str) -> list[str]:
+        """What looks like a placeholder, an address or a name of code, where there should be none."""
+        if _HINT.search(text) is None:
+            return []
+        return [match[0] for match in self._kept.finditer(text) if match[0]]
+
+    def _holders(self, text: str) -> Iterator[Found]:
+        for match in self._kept.finditer(text):
+            if match[0]:
+                yield Found(*match.span(), Sort.COUNT if _counts(match[0]) else Sort.NAME)
+
+    def _words(self, text: str) -> list[Found]:
+        kept = [Found(start, end, Sort.KEEP) for start, end, _ in self._keep.find(text)]
+        return _merged(kept, (Found(start, end, Sort.TERM, term) for start, end, term in self._terms.find(text)))
+
+    def _numbers(self, text: str) -> Iterator[Found]:
+        return (Found(*match.span(), Sort.NUMBER) for match in self._number.finditer(text))
+
+
+def _counts(holder: str) -> bool:
+    """It stands for a number, as far as its name says."""
+    return _COUNT.fullmatch(holder) is not None or ("\n" not in holder and _COUNTED.search(holder) is not None)
+
+
+def _checked(index: int, pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise OptionError(f"placeholders[{index}]", f"{pattern!r} is no regular expression: {error}") from error
+    return pattern
+
+
+def _merged(taken: Sequence[Found], more: Iterator[Found] | Sequence[Found]) -> list[Found]:
+    """With those of `more` that touch none of `taken`; both are in order."""
+    merged: list[Found] = []
+    rest = iter(taken)
+    following = next(rest, None)
+    for found in more:
+        while following is not None and following.end <= found.start:
+            merged.append(following)
+            following = next(rest, None)
+        if following is None or found.end <= following.start:
+            merged.append(found)
+    while following is not None:
+        merged.append(following)
+        following = next(rest, None)
+    return merged

@@ -1,0 +1,265 @@
+"""Where marks belong in a translation: each pair around the words that come from those it stood around, well nested."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import mul
+
+from triptych_documents.translation.tag_tree import Node
+from triptych_documents.translation.word_links import Links
+
+Range = tuple[int, int]  # of words: [first, last)
+
+_DECAY = 0.6  # what a word's neighbours count for, step by step, where a mark stands between words
+_LEAST = 0.15  # of a word that comes from a pair's words, where no word does for the most part
+_STOPS = frozenset(".!?…。")
+_NEAR = 12  # words further away count for nothing
+_RANKED = 40  # pairs of one level; with more of them they are placed in order, or it takes too long
+_EPSILON = 1e-9  # what rounding may add
+_SIGN = 0.25  # what a sign counts for beside a word; their attention is loose
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A node in a translation: around these words, or before the word `first` where it stands alone."""
+
+    node: Node
+    first: int
+    last: int
+    inner: tuple["Placed", ...] = ()
+    sure: bool = True  # the alignment says so
+
+
+class Placer:
+    """Places the nodes of one sentence.
+
+    Args:
+        source: as it was asked.
+        target: its translation.
+        links: between their words.
+    """
+
+    def __init__(self, source: str, target: str, links: Links) -> None:
+        self._links = links
+        self._source = source
+        self._worth = [1.0 if target[start].isalnum() else _SIGN for start, _ in links.target]
+        self._totals = [sum(row) for row in links.weights]
+        self._starts = [start for start, _ in links.source]
+        self._ends = [end for _, end in links.source]
+        self._stops = target.rstrip()[-1:] in _STOPS
+        self._signs = [not target[start].isalnum() for start, _ in links.target]
+
+    def place(self, nodes: Sequence[Node]) -> tuple[Placed, ...]:
+        """All of them, in the translation's order."""
+        return tuple(self._place(nodes, (0, len(self._links.target))))
+
+    def _place(self, nodes: Sequence[Node], within: Range) -> list[Placed]:
+        placed: list[Placed] = []
+        low, high = within
+        for node in nodes:
+            if node.alone or (node.opens and node.closes):
+                continue
+            one = self._partial(node, (low, high))
+            placed.append(one)
+            low, high = (one.last, high) if not node.opens else (low, one.first)
+        pairs = [node for node in nodes if not node.alone and node.opens and node.closes]
+        placed += self._pairs(pairs, (low, high))
+        placed.sort(key=lambda one: (one.first, one.last))
+        allowed, beside = _gaps((low, high), placed), _neighbours(nodes, placed)
+        alone = [self._alone(node, allowed, (low, high), beside) for node in nodes if node.alone]
+        return _ordered(nodes, [*placed, *alone])
+
+    def _partial(self, node: Node, within: Range) -> Placed:
+        """A pair that goes on before or after the sentence: all words to its end, or from its start."""
+        low, high = within
+        values = self._gains(node)[low:high]
+        sure = bool(self._source[node.start : node.end].strip())
+        if node.opens:
+            count = _best_prefix(values[::-1])
+            words = (high - count, high)
+        else:
+            count = _best_prefix(values)
+            words = (low, low + count)
+        if sure and not count:
+            words, sure = self._by_proportion(node, within), False
+        return Placed(node, *words, tuple(self._place(node.inner, words)), sure=sure or not count)
+
+    def _pairs(self, nodes: Sequence[Node], within: Range) -> Iterator[Placed]:
+        """The surest first; what is taken is not free for others."""
+        waiting = [(node, self._gains(node)) for node in nodes]
+        free = [within]
+        while waiting:
+            candidates = waiting if len(waiting) <= _RANKED else waiting[:1]
+            ranked = [_best(gains, free) for _, gains in candidates]
+            chosen = max(range(len(ranked)), key=lambda index: (ranked[index][0], -index))
+            node, _ = waiting.pop(chosen)
+            gain, words = ranked[chosen]
+            if gain <= 0 and (word := self._likeliest(node, free)) is not None:
+                gain, words = _LEAST, (word, word + 1)
+            if gain > 0:
+                words = self._trimmed(node, words, free)
+            else:
+                words = self._by_proportion(node, _widest(free, self._middle(node, within)))
+            yield Placed(node, *words, tuple(self._place(node.inner, words)), sure=gain > 0)
+            free = [rest for one in free for rest in _without(one, words)] or [(words[1], words[1])]
+
+    def _gains(self, node: Node) -> list[float]:
+        """For each word what it speaks for its being in the node, or against it."""
+        return [
+            (mass - total / 2) * worth for mass, total, worth in zip(self._masses(node), self._totals, self._worth, strict=True)
+        ]
+
+    def _masses(self, node: Node) -> list[float]:
+        """For each word how much of it comes from the node."""
+        first = bisect_left(self._ends, node.start + 1)
+        last = bisect_left(self._starts, node.end)
+        words = self._links.source[first:last]
+        shares = [(min(end, node.end) - max(start, node.start)) / (end - start) for start, end in words]
+        return [sum(map(mul, row[first:last], shares)) for row in self._links.weights]
+
+    def _likeliest(self, node: Node, free: Sequence[Range]) -> int | None:
+        """The word that comes from the node more than any other, though not for the most part."""
+        masses = self._masses(node)
+        every = (word for low, high in free for word in range(low, high))
+        words = [word for word in every if masses[word] >= _LEAST and not self._signs[word]]
+        return max(words, key=masses.__getitem__, default=None)
+
+    def _trimmed(self, node: Node, words: Range, free: Sequence[Range]) -> Range:
+        """Signs at the edges go with the pair where they do so in the source."""
+        first, last = words
+        signs = self._signs
+        if not self._edge_is_sign(node, last=True):
+            while last - first > 1 and signs[last - 1]:
+                last -= 1
+        elif any(low <= last < high for low, high in free) and signs[last] and not signs[last - 1]:
+            last += 1
+        if not self._edge_is_sign(node, last=False):
+            while last - first > 1 and signs[first]:
+                first += 1
+        elif any(low < first <= high for low, high in free) and signs[first - 1] and not signs[first]:
+            first -= 1
+        return first, last
+
+    def _edge_is_sign(self, node: Node, *, last: bool) -> bool:
+        inner = self._source[node.start : node.end].strip()
+        return bool(inner) and not inner[-1 if last else 0].isalnum()
+
+    def _by_proportion(self, node: Node, within: Range) -> Range:
+        low, high = within
+        length = max(1, len(self._source))
+        count = len(self._links.target)
+        first = min(max(low, round(node.start / length * count)), high)
+        last = min(max(first, round(node.end / length * count)), high)
+        if last == first and first < high:
+            last = first + 1
+        elif last == first and first > low:
+            first -= 1
+        return (low if not node.opens else first), (high if not node.closes else last)
+
+    def _middle(self, node: Node, within: Range) -> int:
+        place = (node.start + node.end) / 2 / max(1, len(self._source)) * len(self._links.target)
+        return min(max(within[0], round(place)), within[1])
+
+    def _alone(self, node: Node, allowed: Sequence[int], within: Range, beside: Mapping[int, Placed]) -> Placed:
+        """Between two words, not within another pair of its level."""
+        if (pair := beside.get(id(node))) is not None:
+            gap = pair.last if pair.node.end == node.start else pair.first
+            return Placed(node, gap, gap)
+        before = bisect_right(self._ends, node.start)
+        leaning = before - 1 if node.leans < 0 else before
+        if node.leans and 0 <= leaning < len(self._ends):
+            gains = [
+                (row[leaning] - total / 2) * worth
+                for row, total, worth in zip(self._links.weights, self._totals, self._worth, strict=True)
+            ]
+            gain, words = _best(gains, [within])
+            gap = words[1] if node.leans < 0 else words[0]
+            if gain > 0 and gap in allowed:
+                return Placed(node, gap, gap)
+        allowed = self._before_end(node, allowed)
+        scores = self._gap_scores(before, within)
+        middle = self._middle(node, within)
+        gap = max(allowed, key=lambda one: (scores[one - within[0]], -abs(one - middle)))
+        return Placed(node, gap, gap, sure=self._links.known and scores[gap - within[0]] > 0)
+
+    def _before_end(self, node: Node, allowed: Sequence[int]) -> Sequence[int]:
+        """What is within a sentence does not go behind its full stop."""
+        if not self._stops or self._source[: node.start].rstrip()[-1:] in _STOPS:
+            return allowed
+        return [gap for gap in allowed if gap < len(self._signs)] or allowed
+
+    def _gap_scores(self, before: int, within: Range) -> list[float]:
+        """For each gap how well the words before it come from before the mark, and those after it from after it."""
+        first, last = max(0, before - _NEAR), min(len(self._ends), before + _NEAR)
+        sides = [
+            _DECAY ** (before - 1 - word) if word < before else -(_DECAY ** (word - before)) for word in range(first, last)
+        ]
+        pulls = [sum(map(mul, self._links.weights[word][first:last], sides)) * self._worth[word] for word in range(*within)]
+        score = -sum(pulls)
+        scores = [score]
+        for pull in pulls:
+            score += 2 * pull
+            scores.append(score)
+        return scores
+
+
+def _best(gains: Sequence[float], free: Sequence[Range]) -> tuple[float, Range]:
+    """The run of free words with the greatest gain (Kadane's algorithm), and that gain."""
+    best, words = 0.0, (free[0][0], free[0][0])
+    for low, high in free:
+        total, first = 0.0, low
+        for word in range(low, high):
+            if total <= 0:
+                total, first = 0.0, word
+            total += gains[word]
+            if total > best + _EPSILON:
+                best, words = total, (first, word + 1)
+    return best, words
+
+
+def _gaps(within: Range, others: Sequence[Placed]) -> list[int]:
+    """Those that are in none of the others."""
+    taken = {gap for one in others for gap in range(one.first + 1, one.last)}
+    return [gap for gap in range(within[0], within[1] + 1) if gap not in taken]
+
+
+def _neighbours(nodes: Sequence[Node], placed: Sequence[Placed]) -> dict[int, Placed]:
+    """For what stands alone and touches a pair, where that is."""
+    place_of = {id(one.node): one for one in placed}
+    beside: dict[int, Placed] = {}
+    for left, right in pairwise(nodes):
+        pair = place_of.get(id(left)) or beside.get(id(left))
+        if pair is not None and pair.node.closes and right.alone and right.leans < 0 and left.end == right.start:
+            beside[id(right)] = pair
+    for left, right in pairwise(nodes):
+        if left.alone and left.leans > 0 and left.start == right.start and id(right) in place_of and right.opens:
+            beside[id(left)] = place_of[id(right)]
+    return beside
+
+
+def _best_prefix(values: Sequence[float]) -> int:
+    best, count, total = 0.0, 0, 0.0
+    for index, value in enumerate(values):
+        total += value
+        if total > best:
+            best, count = total, index + 1
+    return count
+
+
+def _widest(free: Sequence[Range], middle: int) -> Range:
+    """The free run at the place, or else the next to it."""
+    filled = [one for one in free if one[0] < one[1]] or list(free)
+    return min(filled, key=lambda one: max(one[0] - middle, middle - one[1], 0))
+
+
+def _without(words: Range, taken: Range) -> Iterator[Range]:
+    for low, high in ((words[0], min(words[1], taken[0])), (max(words[0], taken[1]), words[1])):
+        if low < high:
+            yield low, high
+
+
+def _ordered(nodes: Sequence[Node], placed: Sequence[Placed]) -> list[Placed]:
+    """By place; at one place in the order of the source, but what stands alone never within a pair that is there."""
+    rank = {id(node): index for index, node in enumerate(nodes)}
+    return sorted(placed, key=lambda one: (one.first, one.last > one.first, rank[id(one.node)]))

@@ -1,0 +1,54 @@
+"""What is found in texts that must be kept."""
+
+import pytest
+
+from triptych_documents.rules import Rules, Term
+from triptych_documents.segments.phrases import Phrases
+from triptych_documents.segments.protected import Finder, Sort
+
+FOUND = [
+    ("Hello {name}, {0:.2f} and {{ user.name }} or ${HOME}", ["{name}", "{0:.2f}", "{{ user.name }}", "${HOME}"]),
+    ("%s of %1$s, %(who)s: %-5.2f%% %@ %%", ["%s", "%1$s", "%(who)s", "%-5.2f", "%%", "%@", "%%"]),
+    ("%dpx or %sfoo", ["%d", "%s"]),
+    ("{n, plural, one {# file} other {# files}}!", ["{n, plural, one {# file} other {# files}}"]),
+    ("See https://ex.org/a_(b)?c=d#e, or (www.ex.org).", ["https://ex.org/a_(b)?c=d#e", "www.ex.org"]),
+    ("Mail a.b+c@ex-ample.org.", ["a.b+c@ex-ample.org"]),
+    (
+        "Run `ls -l`, foo_bar or a.b() --force in /etc/hosts and C:\\Temp",
+        ["`ls -l`", "foo_bar", "a.b()", "--force", "/etc/hosts", "C:\\Temp"],
+    ),
+    ("cp <file> &nbsp; &#160; #tag @me", ["<file>", "&nbsp;", "&#160;", "#tag", "@me"]),
+    ("and/or his / her a < b & c, e.g. well-known: 5 > 4 e-mail", []),
+    ("It is 100% off, 50 % of it, 100%ige", []),
+]
+
+
+@pytest.mark.parametrize(("text", "found"), FOUND)
+def test_what_must_be_kept_is_found(text: str, found: list[str]) -> None:
+    assert [text[one.start : one.end] for one in Finder(Rules()).find(text) if one.sort is not Sort.NUMBER] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "3 files, 1,234.5 MB, 5:30pm, 2021-01-02, MP3, 5th, 1 234",
+            ["3", "1,234.5", "5:30pm", "2021-01-02", "MP3", "5th", "1", "234"],
+        ),
+        ("Is it 12? It is 12.", ["12", "12"]),
+    ],
+)
+def test_numbers_are_found(text: str, found: list[str]) -> None:
+    assert [text[one.start : one.end] for one in Finder(Rules()).find(text)] == found
+
+
+def test_the_users_words_are_found() -> None:
+    finder = Finder(
+        Rules(keep=("Fire fox", ".NET", "C++"), glossary=(Term("save", "x"), Term("save as", "y")), placeholders=("@@\\w",))
+    )
+    text = "Save as .NET or save, saved Fire foxes in Fire fox; fire fox C++ @@a"
+    assert [text[one.start : one.end] for one in finder.find(text)] == ["Save as", ".NET", "save", "Fire fox", "C++", "@@a"]
+
+
+def test_a_letter_that_is_longer_in_lower_case_moves_nothing() -> None:
+    assert [(start, end) for start, end, _ in Phrases([("save", 1)], any_case=True).find("İİ save SAVE")] == [(3, 7), (8, 12)]

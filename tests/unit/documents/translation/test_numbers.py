@@ -1,0 +1,26 @@
+"""Numbers of a sentence and of its translation."""
+
+import pytest
+
+from triptych_documents.translation.numbers import missing_numbers
+
+CASES = [  # source, target, languages, lacking, beside
+    ("1,234.5 and 7", "7 und 1.234,5", ("en", "de"), [], []),
+    ("1,234", "1.234", ("en-GB", "deu_Latn"), [], []),
+    ("1,234", "1\u00a0234", ("en", "fr"), [], []),
+    ("3.141", "3,141", ("en", "de"), [], []),
+    ("3.141", "3141", ("en", "de"), ["3.141"], ["3141"]),
+    ("1.234,5", "1,234.5", ("de", "en"), [], []),
+    ("3.5", "3,5", ("", ""), [], []),
+    ("3 3", "3", ("en", "de"), ["3"], []),
+    ("3", "3 4", ("en", "de"), [], ["4"]),
+    ("٣", "3", ("ar", "en"), [], []),
+    ("no number", "keine", ("en", "de"), [], []),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "languages", "lacking", "beside"), CASES)
+def test_what_a_translation_lacks(
+    source: str, target: str, languages: tuple[str, str], lacking: list[str], beside: list[str]
+) -> None:
+    assert missing_numbers(source, target, languages) == (lacking, beside)

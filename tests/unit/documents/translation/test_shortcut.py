@@ -1,0 +1,98 @@
+"""Simple units are spared the steps, and come out as the steps would have them."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from triptych_documents import driver as work
+from triptych_documents.driver import Pair
+from triptych_documents.rules import Rules, Term
+from triptych_documents.sentences import Answer, Ask
+from triptych_documents.unit import Code, Role, Unit
+
+from ..generated import WORDS
+from ..translators import EVERY, Reply, Translate, swapping, translated, wild
+
+SIGNS = ("", ".", "!", "? ", "。", "…", ",", " (", '." ', "  ", "\t", "\u00a0", "\u2028", "\u00ad", " 5", "{x}", ": ", "\x1c")
+RULES = (Rules(source_language="en"), Rules(source_language="en", max_characters=30), Rules(glossary=(Term("file", "Datei"),)))
+
+texts = st.lists(st.sampled_from((*WORDS, *SIGNS)), min_size=1, max_size=6).map(" ".join)
+texts |= st.lists(st.sampled_from((*WORDS, *SIGNS)), min_size=1, max_size=6).map("".join)
+units = st.builds(lambda text, keeps: Unit((text,), "here", keeps_space=keeps), texts, st.booleans())
+
+
+class Never:
+    """No unit is simple."""
+
+    def __init__(self, *_: object) -> None:
+        return
+
+    def ask_for(self, unit: Unit) -> None:
+        return
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(units, max_size=4), st.sampled_from((*EVERY, wild)), st.sampled_from(RULES), st.randoms(use_true_random=False))
+def test_they_come_out_as_with_steps(units: Sequence[Unit], translate: Translate, rules: Rules, chance: random.Random) -> None:
+    short = translated(units, translate, rules, chance)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "Shortcut", Never)
+        assert translated(units, translate, rules, chance) == short
+
+
+@pytest.fixture
+def no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("steps were taken")
+
+    monkeypatch.setattr(work, "read_segment", refuse)
+
+
+@pytest.mark.usefixtures("no_steps")
+def test_they_take_no_steps() -> None:
+    units = [Unit((text,), "here") for text in ("Open the file.", "Über uns", "Open the file.", "日本。", '"Really?"')]
+    done = translated(units, swapping)
+    assert [one.pieces for one in done] == [
+        ("oPEN THE FILE.",),
+        ("üBER UNS",),
+        ("oPEN THE FILE.",),
+        ("日本。",),
+        ('"rEALLY?"',),
+    ]
+    assert done[0].pairs == (Pair("Open the file.", "oPEN THE FILE."),)
+
+
+@pytest.mark.usefixtures("no_steps")
+@pytest.mark.parametrize(
+    "text", ["5 files", "Hello {name}", "One. Two.", "One  two", " one", "one\n", "cafe\u0301", "a\tb", "日。本"]
+)
+def test_others_do(text: str) -> None:
+    with pytest.raises(AssertionError, match="steps were taken"):
+        translated([Unit((text,), "here")], swapping)
+
+
+@pytest.mark.usefixtures("no_steps")
+@pytest.mark.parametrize("reply", ["In 5 days", "{x}", "...", ""])
+def test_a_translation_that_must_be_looked_at_takes_steps(reply: str) -> None:
+    with pytest.raises(AssertionError, match="steps were taken"):
+        translated([Unit(("Soon",), "here")], lambda ask: Answer(reply))
+
+
+def test_a_unit_that_waits_for_the_same_as_one_with_steps_hears_of_it() -> None:
+    units = [
+        Unit(("One. Two.",), "a"),
+        Unit(("Two.",), "b"),
+        Unit((Code("<b>", Role.OPEN, 1), "One.", Code("</b>", Role.CLOSE, 1)), "c"),
+    ]
+    asked: list[str] = []
+
+    def ask_once(ask: Ask) -> Reply:
+        asked.append(ask.text)
+        return swapping(ask)
+
+    done = translated(units, ask_once)
+    assert [one.pieces[0] for one in done[:2]] == ["oNE. tWO.", "tWO."]
+    assert sorted(asked) == ["One.", "Two."]

@@ -1,0 +1,118 @@
+"""Sentences of a text, and the white space between them."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_text import sentences as splitting
+from triptych_text.sentences import Splitter, whole
+
+LETTERS = (
+    *("a", "B", ". ", ".", "! ", "? ", '"', "'", "“", "”", "(", ")", "\n", "\n\n", " ", "\t", "\r\n", "1.", "Dr. ", "e.g. "),
+    *("🙂", "é", "日", "。", "؟", "\u00a0", "\u3000", "\u2028", "\x00", "\u200b", "\x85", "- ", "* ", "«", "»", "[1]", "</s>"),
+)
+
+
+def split(text: str, longest: int = 1_000, language: str = "en") -> Sequence[str]:
+    """The sentences, which with their white space are the text again."""
+    sentences = Splitter(language, lambda sentence: len(sentence) <= longest).split(text)
+    assert sentences.join(sentences.texts) == text
+    assert not any(gap.strip() for gap in sentences.gaps)
+    return sentences.texts
+
+
+GOOD = [
+    ("Good morning.", ["Good morning."]),
+    ("Hello world. How are you? I'm fine!", ["Hello world.", "How are you?", "I'm fine!"]),
+    ("Dr. Smith left at 9 a.m. He met Mr. Jones.", ["Dr. Smith left at 9 a.m.", "He met Mr. Jones."]),
+    ("It costs $3.50. See Fig. 3 of www.example.com.", ["It costs $3.50.", "See Fig. 3 of www.example.com."]),
+    ('He said "I am here. Are you?" and left. Then he came.', ['He said "I am here. Are you?" and left.', "Then he came."]),
+    ("  Title\n\nFirst line\nsecond line. \t\r\n", ["Title", "First line", "second line."]),
+    ("1. First thing. 2. Second thing.", ["1. First thing.", "2. Second thing."]),
+    ("Really? 🙂 Yes. !!", ["Really?", "🙂 Yes. !!"]),
+    ("* * *\nEnd", ["* * *", "End"]),
+    ("", []),
+    (" \n\t ", []),
+]
+
+
+@pytest.mark.parametrize(("text", "sentences"), GOOD)
+def test_sentences_and_lines_are_split(text: str, sentences: list[str]) -> None:
+    assert list(split(text)) == sentences
+
+
+@pytest.mark.parametrize("language", ["de", "de-DE", "deu_Latn"])
+def test_rules_are_those_of_the_language(language: str) -> None:
+    text = "Er kam am 3. Mai. Das ist gut."
+    assert list(split(text, language=language)) == ["Er kam am 3. Mai.", "Das ist gut."]
+    assert len(split(text, language="en")) == 3
+
+
+def test_a_language_without_rules_of_its_own_is_split_too() -> None:
+    assert len(split("Foo. Bar.", language="tlh")) == 2
+
+
+@pytest.mark.parametrize("space", [" ", "  ", "\n", "\r\n", "\n\n\n", "\t", "\u00a0", "\u3000", "\u2028"])
+def test_white_space_is_kept_to_the_letter(space: str) -> None:
+    text = f"{space}One is here.{space}Two is there.{space}"
+    sentences = Splitter("en", lambda _: True).split(text)
+    assert sentences.join([sentence.upper() for sentence in sentences.texts]) == text.upper()
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(text=st.lists(st.sampled_from(LETTERS), max_size=40).map("".join))
+def test_any_text_survives_the_round_trip(text: str) -> None:
+    assert all(sentence == sentence.strip() != "" for sentence in split(text))
+
+
+def test_what_does_not_fit_is_split_inside_quotation_marks() -> None:
+    text = "She said: “" + "Yes I am. " * 12 + "End.” He left."
+    assert len(split(text)) == 2
+    assert list(split(text, longest=40)) == ["She said: “Yes I am.", *["Yes I am."] * 11, "End.”", "He left."]
+
+
+def test_what_has_no_end_is_never_cut() -> None:
+    text = "word " * 100 + "end"
+    assert list(split(text, longest=10)) == [text]
+
+
+def test_an_endless_sentence_is_one_sentence() -> None:
+    endless = "a" * 50_000 + "."
+    assert list(split(f"{endless} Then an end. {endless}")) == [endless, "Then an end.", endless]
+
+
+def test_a_long_line_is_split_where_its_sentences_end() -> None:
+    sentences = [f"This is sentence {number} of a long paragraph." for number in range(2_000)]
+    assert list(split(" ".join(sentences))) == sentences
+
+
+def test_a_long_quotation_is_split_where_its_sentences_end() -> None:
+    sentences = [f"This is sentence {number} of a long quotation." for number in range(2_000)]
+    assert list(split("“" + " ".join(sentences) + "”")) == ["“" + sentences[0], *sentences[1:-1], sentences[-1] + "”"]
+
+
+def test_a_splitter_that_fails_does_not_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panic(language: str, text: str) -> list[str]:
+        raise PanicException("end byte index 3 is not a char boundary")
+
+    monkeypatch.setattr(splitting.sentencex, "segment", panic)
+    assert list(split("One. Two.")) == ["One.", "Two."]
+
+
+def test_an_interrupt_is_no_failure_of_the_splitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(language: str, text: str) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(splitting.sentencex, "segment", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        split("One. Two.")
+
+
+def test_a_whole_text_is_one_part() -> None:
+    assert whole(" One. Two. ").join(["x"]) == "x"
+    assert whole(" One. Two. ").texts == (" One. Two. ",)
