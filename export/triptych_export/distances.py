@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_training.relative import RelativeBias
+from triptych_training.models.positions import RelativeBias
 
 
 class DistanceBias(nn.Module):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.operators import rms_norm
-from triptych_training.attention import CrossAttention, SelfAttention
-from triptych_training.transformer import Transformer
+from triptych_training.models.attention import CrossAttention, SelfAttention
+from triptych_training.models.transformer import Transformer
 
 HEAD_MULTIPLE = 8  # GroupQueryAttention's heads have a multiple of so many dimensions
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych_export.operators import fused_attention, packed_attention
-from triptych_training.blocks import EncoderLayer
+from triptych_training.models.blocks import EncoderLayer
 
 
 class FusedLayer(nn.Module):

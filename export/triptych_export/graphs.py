@@ -26,10 +26,10 @@ from triptych_export.operators import (
     packed_attention,
     top_k,
 )
-from triptych_training.attention import AttentionShape
-from triptych_training.blocks import EncoderLayer
-from triptych_training.relative import RelativeBias
-from triptych_training.transformer import DecoderLayer, Transformer
+from triptych_training.models.attention import AttentionShape
+from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.positions import RelativeBias
+from triptych_training.models.transformer import DecoderLayer, Transformer
 
 NEVER = -1e9  # logit of a token that is not to be given
 BLOCK = 64  # columns of a shortlist come in such blocks

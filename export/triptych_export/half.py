@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from triptych_export.errors import RangeError
 from triptych_export.image_stems import PatchStem, PixelStem
-from triptych_training.transformer import Embedding
+from triptych_training.models.transformer import Embedding
 
 LARGEST = torch.finfo(torch.float16).max  # 65,504
 Module = TypeVar("Module", bound=nn.Module)

@@ -33,7 +33,7 @@ from triptych_export.graphs import (
     suppress,
 )
 from triptych_export.operators import KeyValues, padded_attention
-from triptych_training.transformer import DecoderLayer, Transformer
+from triptych_training.models.transformer import DecoderLayer, Transformer
 
 HALF_NEVER = -3e4  # logit of a token that is not to be given
 SELF_VECTORS = ("tokens", "positions", "lengths", "forced")

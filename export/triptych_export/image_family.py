@@ -29,9 +29,9 @@ from triptych_serving.images import decode_image
 from triptych_serving.imagespec import ImageSpec
 from triptych_serving.manifest import FORMAT, IMAGE_CLASSIFICATION
 from triptych_serving.manifest.image import LABELS_FILE
-from triptych_training.encoder_checkpoint import ImageCheckpoint, load_vit_checkpoint
-from triptych_training.swin import SwinConfig
-from triptych_training.vit import VitConfig
+from triptych_training.checkpoints.encoder import ImageCheckpoint, load_vit_checkpoint
+from triptych_training.models.swin import SwinConfig
+from triptych_training.models.vit import VitConfig
 
 PARITY_IMAGES = 300
 GENERATED_IMAGES = 40  # where there are no others

@@ -19,9 +19,9 @@ from triptych_export.fused_layer import FirstPositionLayer, FusedLayer
 from triptych_export.image_stems import PatchStem, PixelStem
 from triptych_export.operators import top_k
 from triptych_export.window_layer import GatheredMerging, WindowLayer
-from triptych_training.blocks import EncoderLayer
-from triptych_training.swin import PatchMerging, Swin, SwinLayer, SwinStage
-from triptych_training.vit import Vit
+from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.swin import PatchMerging, Swin, SwinLayer, SwinStage
+from triptych_training.models.vit import Vit
 
 
 class ImageGraph(nn.Module):

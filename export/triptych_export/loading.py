@@ -13,9 +13,9 @@ from triptych_export.options import ExportOptions
 from triptych_export.text_family import TextFamily, open_text_family, read_samples
 from triptych_export.translation_family import TranslationFamily, open_translation_family
 from triptych_export.translation_source import TranslationSource
-from triptych_training.checkpoint import ARCHITECTURE as TRANSFORMER
-from triptych_training.corpus import read_pairs
-from triptych_training.encoder_checkpoint import BERT, VIT, BertCheckpoint
+from triptych_training.checkpoints.encoder import BERT, VIT, BertCheckpoint
+from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER
+from triptych_training.data.corpus import read_pairs
 
 OURS = (TRANSFORMER, BERT, VIT)
 

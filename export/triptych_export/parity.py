@@ -17,8 +17,8 @@ from triptych_serving.manifest import TranslationManifest
 from triptych_serving.row import Row
 from triptych_serving.scheduler import SchedulerLimits
 from triptych_serving.translator import Translator, TranslatorOptions
-from triptych_training.greedy import greedy
-from triptych_training.transformer import Transformer
+from triptych_training.decoding.greedy import greedy
+from triptych_training.models.transformer import Transformer
 
 BATCHES = (1, 3, 16)
 CACHE_BYTES = 768 << 20  # of all rows at once

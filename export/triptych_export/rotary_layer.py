@@ -6,8 +6,7 @@ Shapes: `B` rows, `T` positions, `E` model dimensions.
 from torch import Tensor, nn
 
 from triptych_export.operators import fused_attention, rotary_embedding
-from triptych_training.modernbert import ModernBertLayer
-from triptych_training.rotary import RotaryAttention
+from triptych_training.models.modernbert import ModernBertLayer, RotaryAttention
 
 
 class RotaryLayer(nn.Module):

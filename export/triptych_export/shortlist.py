@@ -1,6 +1,6 @@
 """The precision int8-shortlist: int8's graphs, and a step that looks at the part of the vocabulary that a source may need.
 
-Which part that is comes from a lexicon (`triptych_training.lexicon`); `triptych_serving.shortlist` describes its file.
+Which part that is comes from a lexicon (`triptych_training.data.lexicon`); `triptych_serving.shortlist` describes its file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
 from triptych_serving.manifest import SourceFrame, TargetFrame
 from triptych_serving.shortlist import Shortlist
-from triptych_training.corpus import Pair
-from triptych_training.lexicon import Lexicon, LexiconOptions, learn_lexicon
+from triptych_training.data.corpus import Pair
+from triptych_training.data.lexicon import Lexicon, LexiconOptions, learn_lexicon
 
 SHORT_PRECISION = "int8-shortlist"
 SHORT_FILES: Mapping[str, str] = {

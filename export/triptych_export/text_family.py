@@ -31,14 +31,14 @@ from triptych_serving.manifest import (
     TEXT_EMBEDDING,
     TOKEN_CLASSIFICATION,
 )
-from triptych_training.bert import (
+from triptych_training.checkpoints.encoder import BertCheckpoint, Sample, load_bert_checkpoint
+from triptych_training.models.bert import (
     BertForEmbedding,
     BertForPretraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from triptych_training.encoder_checkpoint import BertCheckpoint, Sample, load_bert_checkpoint
 
 PARITY_TEXTS = 300
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 from triptych_export.fused_layer import FusedLayer
 from triptych_export.operators import top_k
 from triptych_export.rotary_layer import RotaryLayer
-from triptych_training.bert import (
+from triptych_training.models.bert import (
     Bert,
     BertForEmbedding,
     BertForPretraining,
@@ -26,8 +26,8 @@ from triptych_training.bert import (
     BertForTokenClassification,
     BertModel,
 )
-from triptych_training.blocks import EncoderLayer
-from triptych_training.modernbert import ModernBert, ModernBertLayer
+from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.modernbert import ModernBert, ModernBertLayer
 
 NEVER = float("-inf")
 

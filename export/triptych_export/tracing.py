@@ -28,7 +28,7 @@ from triptych_export.image_graphs import ImageGraph
 from triptych_export.operators import DOMAIN
 from triptych_export.skip_norms import fuse_skip_norms
 from triptych_export.text_graphs import TextGraph
-from triptych_training.transformer import Transformer
+from triptych_training.models.transformer import Transformer
 
 OPSET = 21
 HALF_OPSET = 24  # of graphs for CUDA: the first with `nonpad_kv_seqlen`

@@ -54,9 +54,9 @@ from triptych_serving.heap import trim_heap
 from triptych_serving.languages import UNDETERMINED
 from triptych_serving.manifest import FORMAT, TRANSLATION, TranslationManifest
 from triptych_serving.shortlist import read_shortlist
-from triptych_training.checkpoint import ARCHITECTURE, load_checkpoint
-from triptych_training.corpus import Pair, read_pairs
-from triptych_training.transformer import Transformer
+from triptych_training.checkpoints.translation import ARCHITECTURE, load_checkpoint
+from triptych_training.data.corpus import Pair, read_pairs
+from triptych_training.models.transformer import Transformer
 
 KINDS = ("encoder", "step", "search", "score")
 Trace = Callable[[Transformer, Decoding], Graph]

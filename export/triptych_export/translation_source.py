@@ -7,9 +7,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from triptych_serving.manifest import SourceFrame, TargetFrame
-from triptych_training.checkpoint import ARCHITECTURE, Checkpoint
-from triptych_training.corpus import Pair
-from triptych_training.transformer import Transformer
+from triptych_training.checkpoints.translation import ARCHITECTURE, Checkpoint
+from triptych_training.data.corpus import Pair
+from triptych_training.models.transformer import Transformer
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.operators import fused_attention
-from triptych_training.swin import PatchMerging, SwinLayer, Windows
+from triptych_training.models.swin import PatchMerging, SwinLayer, Windows
 
 
 class WindowLayer(nn.Module):

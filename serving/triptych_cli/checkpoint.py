@@ -23,9 +23,9 @@ def command() -> None:
 @click.option("--piece-mib", default=15.0, show_default=True, help="Largest file to write.")
 def pack(checkpoint: Path, out: Path, precision: str, piece_mib: float) -> None:
     """Write CHECKPOINT as OUT.01, OUT.02, ... and OUT.json, their list; prints their names."""
-    needs("triptych_training.packing", "train")
+    needs("triptych_training.checkpoints.packing", "train")
+    from triptych_training.checkpoints.packing import pack_checkpoint
     from triptych_training.errors import TrainingError
-    from triptych_training.packing import pack_checkpoint
 
     with one_line(TrainingError):
         for path in pack_checkpoint(checkpoint, out, precision, piece_mib):
@@ -37,9 +37,9 @@ def pack(checkpoint: Path, out: Path, precision: str, piece_mib: float) -> None:
 @click.argument("checkpoint", type=click.Path(path_type=Path, file_okay=False))
 def join(pack: Path, checkpoint: Path) -> None:
     """Put the pieces that OUT.json lists together again into the folder CHECKPOINT."""
-    needs("triptych_training.packing", "train")
+    needs("triptych_training.checkpoints.packing", "train")
+    from triptych_training.checkpoints.packing import join_checkpoint
     from triptych_training.errors import TrainingError
-    from triptych_training.packing import join_checkpoint
 
     with one_line(TrainingError):
         click.echo(join_checkpoint(pack, checkpoint))
@@ -63,10 +63,10 @@ def score(
     as_json: bool,
 ) -> None:
     """Translate the source side of PAIRS in PyTorch, before any export, and print BLEU in both conventions."""
-    needs("triptych_training.scoring", "train")
-    from triptych_training.batchsearch import SearchOptions
+    needs("triptych_training.evaluation.checkpoint_score", "train")
+    from triptych_training.decoding.batch_beam import SearchOptions
     from triptych_training.errors import TrainingError
-    from triptych_training.scoring import score_checkpoint
+    from triptych_training.evaluation.checkpoint_score import score_checkpoint
 
     with one_line(TrainingError, ValueError):
         options = SearchOptions(beam_size, 1, length_penalty)

@@ -79,12 +79,12 @@ def command(
 
     What is done is kept beside the output: the same command goes on where it was.
     """
-    needs("triptych_training.distillation", "train")
+    needs("triptych_training.tasks.distillation", "train")
     import torch
 
-    from triptych_training.batchsearch import SearchOptions
-    from triptych_training.distillation import DistillationRecipe, Shard, distill
+    from triptych_training.decoding.batch_beam import SearchOptions
     from triptych_training.errors import TrainingError
+    from triptych_training.tasks.distillation import DistillationRecipe, Shard, distill
 
     rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))

@@ -47,9 +47,9 @@ def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None,
     needs("sacrebleu", "train")
     from sacrebleu.metrics.bleu import BLEU
 
-    from triptych_training.corpus import read_pairs
+    from triptych_training.data.corpus import read_pairs
     from triptych_training.errors import TrainingError
-    from triptych_training.scores import literature_score
+    from triptych_training.evaluation.bleu import literature_score
 
     with one_line(TrainingError, BackendError):
         examples = read_pairs(pairs)
@@ -84,7 +84,7 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **ask
 
     80 % of them are behind [MASK], 10 % behind another token, 10 % as they were: the same ones for every model of a vocabulary.
     """
-    needs("triptych_training.pretraining", "train")
+    needs("triptych_training.tasks.pretraining", "train")
     from triptych_cli.evaluation import masked_accuracy
     from triptych_training.errors import TrainingError
 
@@ -101,7 +101,7 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **ask
 @as_json_option
 def image_classification(folders: tuple[str, ...], hold_out: int, as_json: bool, **asked: Any) -> None:
     """Classify the images of FOLDERS, each of <class>/<image> files, and print the accuracy."""
-    needs("triptych_training.pictures", "train")
+    needs("triptych_training.data.images", "train")
     from triptych_cli.evaluation import image_accuracy
     from triptych_training.errors import TrainingError
 

@@ -15,13 +15,13 @@ from triptych_serving.row import Item
 from triptych_serving.textmodel import TextModel
 from triptych_serving.textrunner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.waiting import run_rows
-from triptych_training.documents import encode_documents, read_documents
-from triptych_training.masking import Masker
-from triptych_training.pictures import hold_out, read_folders
-from triptych_training.pretraining import VALID_SHARE, draw_valid
-from triptych_training.segments import SPECIAL_PAIR, SpecialIds, cut_chunks, make_row, whole_segments
-from triptych_training.tokenizer import load_tokenizer
-from triptych_training.wordpiece import SPECIAL_TOKENS
+from triptych_training.data.documents import encode_documents, read_documents
+from triptych_training.data.images import hold_out, read_folders
+from triptych_training.data.masking import Masker
+from triptych_training.data.segments import SPECIAL_PAIR, SpecialIds, cut_chunks, make_row, whole_segments
+from triptych_training.data.tokenizer import load_tokenizer
+from triptych_training.data.wordpiece import SPECIAL_TOKENS
+from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
 
 CALL_ROWS = 512  # handed to the engine at once
 

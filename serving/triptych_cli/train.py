@@ -113,10 +113,10 @@ def _loop(**defaults: Any) -> Callable[[Function], Function]:
 @_loop()
 def translation(out: Path, resume: bool, **options: Any) -> None:
     """Train an encoder-decoder Transformer on sentence pairs."""
-    needs("triptych_training.trainer", "train")
-    from triptych_training.recipe import TranslationRecipe
-    from triptych_training.transformer import TransformerConfig
-    from triptych_training.translation import train_translation
+    needs("triptych_training.loop.trainer", "train")
+    from triptych_training.loop.recipe import TranslationRecipe
+    from triptych_training.models.transformer import TransformerConfig
+    from triptych_training.tasks.translation import train_translation
 
     def train() -> Path:
         recipe, shape = _split(TranslationRecipe, options)
@@ -148,10 +148,10 @@ def translation(out: Path, resume: bool, **options: Any) -> None:
 @_loop(learning_rate=1e-4, schedule="linear", warmup_steps=1000, weight_decay=0.01, label_smoothing=0.0, average=1)
 def bert(out: Path, resume: bool, **options: Any) -> None:
     """Pre-train a BERT on document-ordered text: masked tokens and next sentences."""
-    needs("triptych_training.trainer", "train")
-    from triptych_training.bert import BertConfig
-    from triptych_training.pretraining import pretrain
-    from triptych_training.recipe import PretrainingRecipe
+    needs("triptych_training.loop.trainer", "train")
+    from triptych_training.loop.recipe import PretrainingRecipe
+    from triptych_training.models.bert import BertConfig
+    from triptych_training.tasks.pretraining import pretrain
 
     def train() -> Path:
         recipe, shape = _split(PretrainingRecipe, options)
@@ -172,9 +172,9 @@ def _finetuning(name: str, train_help: str, summary: str) -> None:
     @_option("--batch-tokens", default=4096, help="Rows x longest row of a batch.")
     @_loop(epochs=3, learning_rate=5e-5, schedule="linear", warmup_steps=100, weight_decay=0.01, label_smoothing=0.0, average=1)
     def finetuning(out: Path, resume: bool, **options: Any) -> None:
-        needs("triptych_training.trainer", "train")
-        from triptych_training.finetuning import finetune
-        from triptych_training.recipe import FinetuningRecipe
+        needs("triptych_training.loop.trainer", "train")
+        from triptych_training.loop.recipe import FinetuningRecipe
+        from triptych_training.tasks.finetuning import finetune
 
         _run(lambda: finetune(FinetuningRecipe(head=name, **options), out, resume))
 
@@ -223,10 +223,10 @@ _finetuning(
 @_loop(epochs=100, schedule="cosine", weight_decay=0.05, average=1, ema_decay=0.999)
 def vit(out: Path, resume: bool, **options: Any) -> None:
     """Train a Vision Transformer on folders of images."""
-    needs("triptych_training.trainer", "train")
-    from triptych_training.classification import train_vit
-    from triptych_training.recipe import ImageRecipe
-    from triptych_training.vit import VitConfig
+    needs("triptych_training.loop.trainer", "train")
+    from triptych_training.loop.recipe import ImageRecipe
+    from triptych_training.models.vit import VitConfig
+    from triptych_training.tasks.image_classification import train_vit
 
     def train() -> Path:
         recipe, shape = _split(ImageRecipe, options)

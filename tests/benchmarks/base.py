@@ -19,19 +19,19 @@ import numpy as np
 import torch
 from PIL import Image
 
-from triptych_training.bert import BertConfig, BertForPretraining
-from triptych_training.blocks import FeedForward
-from triptych_training.checkpoint import Checkpoint, save_checkpoint
-from triptych_training.encoder_checkpoint import (
+from triptych_training.checkpoints.encoder import (
     BertCheckpoint,
     ImagePreprocessing,
     VitCheckpoint,
     save_bert_checkpoint,
     save_vit_checkpoint,
 )
-from triptych_training.tokenizer import load_tokenizer
-from triptych_training.transformer import Transformer, TransformerConfig
-from triptych_training.vit import Vit, VitConfig
+from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
+from triptych_training.data.tokenizer import load_tokenizer
+from triptych_training.models.bert import BertConfig, BertForPretraining
+from triptych_training.models.blocks import FeedForward
+from triptych_training.models.transformer import Transformer, TransformerConfig
+from triptych_training.models.vit import Vit, VitConfig
 
 SAMPLES = 24  # inputs that the export compares
 SPREAD = 3.0  # fresh weights are so small that all inputs would get one answer

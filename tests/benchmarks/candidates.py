@@ -11,7 +11,7 @@ from torch_peer import TorchPeer
 from triptych_peer import ServedPeer, TriptychPeer
 
 from triptych_serving.repository import Entry
-from triptych_training.checkpoint import Checkpoint
+from triptych_training.checkpoints.translation import Checkpoint
 
 NAMES = ("ctranslate2", "triptych", "grpc", "pytorch", "concat")
 EXACT = ("ctranslate2", "triptych")  # whose fp32 answers the others are held against

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_serving.processor import int8_saturates
-from triptych_training.transformer import DecoderLayer, Transformer
+from triptych_training.models.transformer import DecoderLayer, Transformer
 
 OPSET = 21
 ROWS, SOURCE, PAST = 3, 7, 5  # examples; any sizes but 0 and 1, which the tracer would take for constants

@@ -10,7 +10,7 @@ from candidate import Answer, Candidate, Decoding
 from concat_graphs import export_decoder, export_encoder, names
 from numpy.typing import NDArray
 
-from triptych_training.checkpoint import Checkpoint
+from triptych_training.checkpoints.translation import Checkpoint
 
 Array = NDArray[Any]
 

@@ -43,8 +43,8 @@ from triptych_serving.processor import usable_cpus
 from triptych_serving.repository import newest_versions
 from triptych_serving.session import Session
 from triptych_serving.textmodel import TextModel
-from triptych_training.config import read_architecture
-from triptych_training.encoder_checkpoint import BERT, load_bert_checkpoint, load_vit_checkpoint
+from triptych_training.checkpoints.config import read_architecture
+from triptych_training.checkpoints.encoder import BERT, load_bert_checkpoint, load_vit_checkpoint
 
 TOP_K = 5
 BATCHES = (1, 4, 16)

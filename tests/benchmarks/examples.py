@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from triptych_training.corpus import Pair, read_pairs
+from triptych_training.data.corpus import Pair, read_pairs
 
 
 @dataclass(frozen=True)

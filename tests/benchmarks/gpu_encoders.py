@@ -51,8 +51,8 @@ from triptych_serving.encoder import EncoderOptions
 from triptych_serving.manifest import ImageManifest, TextManifest
 from triptych_serving.processor import usable_cpus
 from triptych_serving.repository import Entry, newest_versions
-from triptych_training.config import read_architecture
-from triptych_training.encoder_checkpoint import BERT
+from triptych_training.checkpoints.config import read_architecture
+from triptych_training.checkpoints.encoder import BERT
 
 FLOOD = str(Path(__file__).with_name("gpu_flood.py"))
 ENGINE = "Triptych in process"

@@ -11,9 +11,9 @@ import torch
 from candidate import Answer, Candidate, Decoding
 from torch import Tensor
 
-from triptych_training.batches import pad
-from triptych_training.checkpoint import Checkpoint
-from triptych_training.transformer import Transformer, TransformerConfig
+from triptych_training.checkpoints.translation import Checkpoint
+from triptych_training.data.batches import pad
+from triptych_training.models.transformer import Transformer, TransformerConfig
 
 NAMES = {  # ours: theirs
     "attention_residual.norm": "self_attn_layer_norm",

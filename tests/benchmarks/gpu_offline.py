@@ -51,8 +51,8 @@ from work import NOTHING, Work, graph_kernels, translation
 
 from triptych_serving.bundle import open_bundle
 from triptych_serving.manifest import TranslationManifest
-from triptych_training.checkpoint import load_checkpoint
-from triptych_training.transformer import TransformerConfig
+from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.models.transformer import TransformerConfig
 
 CONVERTER = Path(__file__).with_name("peers.py")
 USUAL = ("ctranslate2", "ctranslate2-int8", "triptych", "pytorch", "transformers")

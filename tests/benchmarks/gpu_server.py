@@ -40,7 +40,7 @@ from triptych_peer import find_model
 
 from triptych_serving.bundle import open_bundle
 from triptych_serving.manifest import TranslationManifest
-from triptych_training.checkpoint import load_checkpoint
+from triptych_training.checkpoints.translation import load_checkpoint
 
 HERE = Path(__file__).parent
 OWN, STATIC, PEER, TORCH = "Triptych", "Triptych static", "CTranslate2", "PyTorch"

@@ -14,10 +14,10 @@ from candidate import Answer, Candidate, Decoding
 from torch import Tensor
 from torch.nn import functional
 
-from triptych_training.attention import KeyValues, merge_heads
-from triptych_training.batches import pad
-from triptych_training.checkpoint import Checkpoint
-from triptych_training.transformer import DecoderLayer
+from triptych_training.checkpoints.translation import Checkpoint
+from triptych_training.data.batches import pad
+from triptych_training.models.attention import KeyValues, merge_heads
+from triptych_training.models.transformer import DecoderLayer
 
 SOURCE_STEP = 16  # lengths of padded sources are multiples of it
 ROWS = (1, 8, 32, 64, 128, 256, 512, 1024)  # that a batch is filled up to

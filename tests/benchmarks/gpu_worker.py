@@ -33,13 +33,13 @@ def open_candidate(spec: dict[str, Any]) -> Candidate:
         case "pytorch":
             from gpu_torch import CompiledTorchPeer
 
-            from triptych_training.checkpoint import load_checkpoint
+            from triptych_training.checkpoints.translation import load_checkpoint
 
             return CompiledTorchPeer(load_checkpoint(Path(spec["checkpoint"])), device, spec["compiles"])
         case "transformers":
             from gpu_huggingface import HuggingFacePeer
 
-            from triptych_training.checkpoint import load_checkpoint
+            from triptych_training.checkpoints.translation import load_checkpoint
 
             return HuggingFacePeer(load_checkpoint(Path(spec["checkpoint"])), device)
     raise ValueError(f"{spec['kind']} is unknown")

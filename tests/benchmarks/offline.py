@@ -42,7 +42,7 @@ from triptych_peer import find_model
 
 from triptych_serving.bundle import open_bundle
 from triptych_serving.manifest import TranslationManifest
-from triptych_training.checkpoint import load_checkpoint
+from triptych_training.checkpoints.translation import load_checkpoint
 
 FP32 = "fp32"
 CALIBRATION_SENTENCES = 64

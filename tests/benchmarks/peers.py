@@ -12,10 +12,10 @@ from ct2_peer import TOKENIZER
 from ctranslate2.specs import common_spec, transformer_spec  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-from triptych_training.attention import CrossAttention, SelfAttention
-from triptych_training.blocks import EncoderLayer, FeedForward
-from triptych_training.checkpoint import Checkpoint, load_checkpoint
-from triptych_training.transformer import DecoderLayer
+from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
+from triptych_training.models.attention import CrossAttention, SelfAttention
+from triptych_training.models.blocks import EncoderLayer, FeedForward
+from triptych_training.models.transformer import DecoderLayer
 
 ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,

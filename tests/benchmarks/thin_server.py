@@ -179,7 +179,7 @@ def main(  # noqa: PLR0917 - click passes them by name
 def _pytorch(checkpoint: Path, device: str) -> Candidate:
     from gpu_torch import CompiledTorchPeer
 
-    from triptych_training.checkpoint import load_checkpoint
+    from triptych_training.checkpoints.translation import load_checkpoint
 
     return CompiledTorchPeer(load_checkpoint(checkpoint), device, compiles=device != "cpu")
 

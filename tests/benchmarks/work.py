@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triptych_training.bert import BertConfig
-from triptych_training.blocks import BlockConfig
-from triptych_training.transformer import TransformerConfig
-from triptych_training.vit import VitConfig
+from triptych_training.models.bert import BertConfig
+from triptych_training.models.blocks import BlockConfig
+from triptych_training.models.transformer import TransformerConfig
+from triptych_training.models.vit import VitConfig
 
 HALF = 2  # bytes of a number in fp16
 ENCODER_KERNELS = 8  # of a layer: 4 products, attention, 2 norms with their residual sums, activation

@@ -43,7 +43,7 @@ OWN = {  # the project's; stubs say which grpcio and protobuf they want
     "triptych_serving.server": "triptych (server)",
     "triptych_client": "triptych (client)",
     "triptych_export.exporter": "triptych (export)",
-    "triptych_training.checkpoint": "triptych (training)",
+    "triptych_training.checkpoints.translation": "triptych (training)",
 }
 OPTIONAL = {"ctranslate2": "ctranslate2", "transformers": "transformers"}
 CUDA = {"cuda.bindings.runtime": "cuda-bindings"}

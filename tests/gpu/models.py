@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from PIL import Image
 
-from triptych_training.bert import BertConfig, BertForPretraining
-from triptych_training.encoder_checkpoint import (
+from triptych_training.checkpoints.encoder import (
     BertCheckpoint,
     ImagePreprocessing,
     VitCheckpoint,
     save_bert_checkpoint,
     save_vit_checkpoint,
 )
-from triptych_training.vit import Vit, VitConfig
-from triptych_training.wordpiece import train_wordpiece
+from triptych_training.data.wordpiece import train_wordpiece
+from triptych_training.models.bert import BertConfig, BertForPretraining
+from triptych_training.models.vit import Vit, VitConfig
 
 from ..fixtures.toy import SOURCES
 

@@ -22,9 +22,9 @@ from triptych_serving.memory import Memory
 from triptych_serving.options import DecodingOptions
 from triptych_serving.text import TextCodec
 from triptych_serving.translator import Translator, TranslatorOptions
-from triptych_training.checkpoint import Checkpoint, load_checkpoint
-from triptych_training.corpus import Pair, read_pairs
-from triptych_training.greedy import greedy
+from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
+from triptych_training.data.corpus import Pair, read_pairs
+from triptych_training.decoding.greedy import greedy
 
 from ..fixtures.toy import HERE, PAIRS
 from .rig import Rig

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from triptych_serving.row import Finish, Hypothesis, Row
 from triptych_serving.search import Search
-from triptych_training.beam import BeamOptions, Candidate, beam_search
-from triptych_training.transformer import Transformer
+from triptych_training.decoding.beam import BeamOptions, Candidate, beam_search
+from triptych_training.models.transformer import Transformer
 
 TOLERANCE = 1e-4  # of scores and attention, fp32
 

@@ -17,7 +17,15 @@ from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_serving.bundle import Bundle, open_bundle, read_labels
 from triptych_serving.manifest import ImageManifest, TextManifest
-from triptych_training.bert import (
+from triptych_training.checkpoints.encoder import (
+    BertCheckpoint,
+    ImagePreprocessing,
+    VitCheckpoint,
+    save_bert_checkpoint,
+    save_vit_checkpoint,
+)
+from triptych_training.data.wordpiece import train_wordpiece
+from triptych_training.models.bert import (
     BertConfig,
     BertForPretraining,
     BertForQuestionAnswering,
@@ -25,15 +33,7 @@ from triptych_training.bert import (
     BertForTokenClassification,
     BertModel,
 )
-from triptych_training.encoder_checkpoint import (
-    BertCheckpoint,
-    ImagePreprocessing,
-    VitCheckpoint,
-    save_bert_checkpoint,
-    save_vit_checkpoint,
-)
-from triptych_training.vit import Vit, VitConfig
-from triptych_training.wordpiece import train_wordpiece
+from triptych_training.models.vit import Vit, VitConfig
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "play", "chess"]
 TEXTS = [" ".join(WORDS[i % 7 : 3 + i % 14]) for i in range(30)]

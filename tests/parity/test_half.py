@@ -23,8 +23,8 @@ from triptych_serving.bundle import Bundle, open_bundle
 from triptych_serving.manifest import TranslationManifest
 from triptych_serving.padding import stack_rows
 from triptych_serving.session import Session
-from triptych_training.checkpoint import load_checkpoint
-from triptych_training.greedy import greedy
+from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.decoding.greedy import greedy
 
 from ..fixtures.toy import HALF_BUNDLE, HERE, SOURCES
 

@@ -26,7 +26,7 @@ from triptych_serving.bundle import open_bundle
 from triptych_serving.encoder import EncoderOptions
 from triptych_serving.imagemodel import ImageModel
 from triptych_serving.results import ClassifiedImage
-from triptych_training.encoder_checkpoint import ImageCheckpoint
+from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 TOLERANCE = 1e-4
 SPREAD = 0.3  # standard deviation of what is added to every weight

@@ -20,7 +20,7 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.image_processor import read_image_processor
 from triptych_serving.images import decode_image
 from triptych_serving.imagespec import ImageSpec
-from triptych_training.encoder_checkpoint import ImagePreprocessing
+from triptych_training.checkpoints.encoder import ImagePreprocessing
 
 Pixels = NDArray[np.uint8]
 Maker = Callable[[], Any]

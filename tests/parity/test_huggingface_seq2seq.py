@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.registry import load
 from triptych_export.translation_source import TranslationSource
-from triptych_training.batches import Ids, pad
-from triptych_training.greedy import greedy
+from triptych_training.data.batches import Ids, pad
+from triptych_training.decoding.greedy import greedy
 
 from ..fixtures.huggingface import VARIANTS, small_model
 from ..fixtures.sentences import SENTENCES

@@ -25,7 +25,7 @@ from triptych_export.text_family import TextFamily, write_text
 from triptych_serving.bundle import open_bundle
 from triptych_serving.encoder import EncoderOptions
 from triptych_serving.textmodel import TextModel
-from triptych_training.encoder_checkpoint import BertCheckpoint
+from triptych_training.checkpoints.encoder import BertCheckpoint
 
 from ..fixtures.sentences import SENTENCES
 from .text_checkpoints import byte_pieces, enlarge, modern_pieces, save_checkpoint, sentence_pieces, word_pieces

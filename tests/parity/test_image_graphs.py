@@ -16,8 +16,8 @@ from triptych_export.image_graphs import half_image_graph, image_graph
 from triptych_export.parity_image import answer_images_in_session, answer_images_in_torch
 from triptych_export.tracing import trace_half_image, trace_image
 from triptych_serving.session import Session
-from triptych_training.swin import Swin, SwinConfig
-from triptych_training.vit import Vit, VitConfig
+from triptych_training.models.swin import Swin, SwinConfig
+from triptych_training.models.vit import Vit, VitConfig
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLASSES, SIDE = 20, 32

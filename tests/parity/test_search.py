@@ -14,9 +14,9 @@ from triptych_serving.engine import EngineOptions
 from triptych_serving.row import Finish, Row
 from triptych_serving.search import Search
 from triptych_serving.translator import Translator, TranslatorOptions
-from triptych_training.checkpoint import load_checkpoint
-from triptych_training.greedy import greedy
-from triptych_training.transformer import Transformer
+from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.decoding.greedy import greedy
+from triptych_training.models.transformer import Transformer
 
 from ..fixtures.toy import BUNDLE, HERE, SOURCES, TARGETS
 from .reference import TOLERANCE, assert_found, expected, log_probabilities, token_log_probabilities

@@ -36,9 +36,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_served_answers_equal_pytorch(address: str) -> None:
-    from triptych_training.checkpoint import load_checkpoint
-    from triptych_training.corpus import read_pairs
-    from triptych_training.greedy import greedy
+    from triptych_training.checkpoints.translation import load_checkpoint
+    from triptych_training.data.corpus import read_pairs
+    from triptych_training.decoding.greedy import greedy
 
     checkpoint = load_checkpoint(Path(os.environ["TRIPTYCH_CHECKPOINT"]))
     texts = [source for source, _ in read_pairs([os.environ["TRIPTYCH_PAIRS"]])][:SENTENCES]

@@ -20,7 +20,7 @@ from triptych_export.text_graphs import half_text_graph, text_graph
 from triptych_export.tracing import trace_half_text, trace_text
 from triptych_serving.padding import stack_rows
 from triptych_serving.session import Session
-from triptych_training.bert import (
+from triptych_training.models.bert import (
     BertConfig,
     BertForPretraining,
     BertForQuestionAnswering,

@@ -20,9 +20,9 @@ from triptych_serving.padding import stack_rows
 from triptych_serving.row import Row
 from triptych_serving.session import Session
 from triptych_serving.translator import Translator, TranslatorOptions
-from triptych_training.checkpoint import load_checkpoint
-from triptych_training.greedy import greedy
-from triptych_training.transformer import Transformer, TransformerConfig
+from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.decoding.greedy import greedy
+from triptych_training.models.transformer import Transformer, TransformerConfig
 
 from ..fixtures.toy import HERE
 from .reference import token_log_probabilities

@@ -54,7 +54,7 @@ def texts() -> list[str]:
     """So many different sentences."""
     _, _, pairs = os.environ.get("TRIPTYCH_INVARIANCE", "").partition(":")
     if pairs:
-        from triptych_training.corpus import read_pairs
+        from triptych_training.data.corpus import read_pairs
 
         found = [source for source, _ in read_pairs([pairs])]
         return [found[index * len(found) // SENTENCES] for index in range(SENTENCES)]

@@ -17,8 +17,8 @@ from triptych_export.huggingface.text_heads import (
     load_text,
     refuse,
 )
-from triptych_training.bert import BertConfig, EncoderConfig
-from triptych_training.encoder_checkpoint import BertCheckpoint
+from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.models.bert import BertConfig, EncoderConfig
 
 PREDICTIONS = (
     Rule("masked_token.transform", "cls.predictions.transform.dense"),

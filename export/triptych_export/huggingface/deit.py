@@ -8,8 +8,8 @@ from triptych_export.huggingface.image_processor import read_image_processor
 from triptych_export.huggingface.mapping import Rule, load_rules
 from triptych_export.huggingface.vit import IGNORED, RULES, count_classes, vit_members
 from triptych_export.huggingface.weights import open_weights
-from triptych_training.encoder_checkpoint import ImageCheckpoint
-from triptych_training.vit import Vit, VitConfig
+from triptych_training.checkpoints.encoder import ImageCheckpoint
+from triptych_training.models.vit import Vit, VitConfig
 
 PLAIN, WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
 TOKEN_RULE = Rule("distillation_token", "embeddings.distillation_token")

@@ -8,8 +8,8 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.mapping import Rule
 from triptych_export.huggingface.special_ids import SpecialIds
 from triptych_export.huggingface.text_heads import ANSWER, BARE, MASKED, TEXT, TOKENS, TextMapping, load_text
-from triptych_training.bert import BertConfig, EncoderConfig
-from triptych_training.encoder_checkpoint import BertCheckpoint
+from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.models.bert import BertConfig, EncoderConfig
 
 
 def load_distilbert(folder: Folder) -> BertCheckpoint:

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import CONFIG, Folder
-from triptych_training.encoder_checkpoint import ImageCheckpoint, ImagePreprocessing
-from triptych_training.swin import Swin
-from triptych_training.vit import Vit
+from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
+from triptych_training.models.swin import Swin
+from triptych_training.models.vit import Vit
 
 COLOURS = 3
 SINGLE_LABEL = "single_label_classification"

@@ -12,9 +12,9 @@ from triptych_export.huggingface.folder import CONFIG, Folder
 from triptych_export.huggingface.mapping import Rule
 from triptych_export.huggingface.special_ids import SpecialIds
 from triptych_export.huggingface.text_heads import ANSWER, BARE, MASKED, TEXT, TOKENS, TextMapping, load_text, refuse
-from triptych_training.bert import EncoderConfig
-from triptych_training.encoder_checkpoint import BertCheckpoint
-from triptych_training.modernbert import ModernBertConfig
+from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.models.bert import EncoderConfig
+from triptych_training.models.modernbert import ModernBertConfig
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 THETAS = {GLOBAL: ("global_rope_theta", 160_000.0), LOCAL: ("local_rope_theta", 10_000.0)}

@@ -17,7 +17,7 @@ from triptych_export.huggingface.swin import load_swin
 from triptych_export.huggingface.t5 import load_t5
 from triptych_export.huggingface.vit import load_vit
 from triptych_export.translation_source import TranslationSource
-from triptych_training.encoder_checkpoint import BertCheckpoint, ImageCheckpoint
+from triptych_training.checkpoints.encoder import BertCheckpoint, ImageCheckpoint
 
 Loaded = TranslationSource | BertCheckpoint | ImageCheckpoint
 

@@ -16,7 +16,7 @@ from triptych_export.huggingface.token_limit import limit_tokens
 from triptych_export.huggingface.tokenizer import TranslationTokenizers
 from triptych_export.huggingface.weights import StoredWeights
 from triptych_export.translation_source import TranslationSource
-from triptych_training.transformer import Transformer, TransformerConfig
+from triptych_training.models.transformer import Transformer, TransformerConfig
 
 PREFIX = "model."
 LOGITS_BIAS = "final_logits_bias"

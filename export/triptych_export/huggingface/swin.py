@@ -11,8 +11,8 @@ from triptych_export.huggingface.image_processor import read_image_processor
 from triptych_export.huggingface.mapping import Rule, load_rules
 from triptych_export.huggingface.vit import count_classes
 from triptych_export.huggingface.weights import open_weights
-from triptych_training.encoder_checkpoint import ImageCheckpoint, ImagePreprocessing
-from triptych_training.swin import Swin, SwinConfig
+from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
+from triptych_training.models.swin import Swin, SwinConfig
 
 ARCHITECTURES = ("SwinForImageClassification",)
 OURS, LAYER = "stages.{i}.layers.{j}", "encoder.layers.{i}.blocks.{j}"

@@ -12,7 +12,8 @@ from triptych_export.huggingface.sentence_vectors import Vectors, read_vectors
 from triptych_export.huggingface.special_ids import SpecialIds, special_ids
 from triptych_export.huggingface.tokenizer import text_tokenizer
 from triptych_export.huggingface.weights import open_weights
-from triptych_training.bert import (
+from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.models.bert import (
     BertForEmbedding,
     BertForPretraining,
     BertForQuestionAnswering,
@@ -21,7 +22,6 @@ from triptych_training.bert import (
     BertModel,
     EncoderConfig,
 )
-from triptych_training.encoder_checkpoint import BertCheckpoint
 
 # The second halves of their classes' names.
 BARE, MASKED, PRETRAINING = "Model", "ForMaskedLM", "ForPreTraining"

@@ -10,8 +10,8 @@ from triptych_export.huggingface.image_config import check_architecture, image_c
 from triptych_export.huggingface.image_processor import read_image_processor
 from triptych_export.huggingface.mapping import Rule, load_rules
 from triptych_export.huggingface.weights import StoredWeights, open_weights
-from triptych_training.encoder_checkpoint import ImageCheckpoint
-from triptych_training.vit import Vit, VitConfig
+from triptych_training.checkpoints.encoder import ImageCheckpoint
+from triptych_training.models.vit import Vit, VitConfig
 
 ARCHITECTURES = ("ViTForImageClassification",)
 LAYER = "encoder.layer.{i}"

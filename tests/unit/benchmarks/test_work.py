@@ -7,9 +7,9 @@ import torch
 from onnx import TensorProto, helper, save
 from work import NOTHING, Work, bert, graph_kernels, translation, translation_encoder, translation_step, vit
 
-from triptych_training.bert import BertConfig
-from triptych_training.transformer import Transformer, TransformerConfig
-from triptych_training.vit import VitConfig
+from triptych_training.models.bert import BertConfig
+from triptych_training.models.transformer import Transformer, TransformerConfig
+from triptych_training.models.vit import VitConfig
 
 CONFIG = TransformerConfig(1_000, 64, 4, 256, 3, 2, max_positions=32)
 HALF = 2

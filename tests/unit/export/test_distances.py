@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from triptych_export.distances import DistanceBias
-from triptych_training.relative import RelativeBias
+from triptych_training.models.positions import RelativeBias
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

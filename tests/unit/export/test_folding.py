@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from triptych_export.folding import RmsNorm, fold_scales, fuse_norms, head_dim
-from triptych_training.attention import CrossAttention, SelfAttention
-from triptych_training.transformer import Transformer, TransformerConfig
+from triptych_training.models.attention import CrossAttention, SelfAttention
+from triptych_training.models.transformer import Transformer, TransformerConfig
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "heads of 8": {},

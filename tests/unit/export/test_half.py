@@ -7,8 +7,8 @@ from torch import nn
 from triptych_export.errors import RangeError
 from triptych_export.half import LARGEST, halve
 from triptych_export.image_stems import PatchStem, PixelStem
-from triptych_training.transformer import Transformer, TransformerConfig
-from triptych_training.vit import ConvolutionStem, VitConfig
+from triptych_training.models.transformer import Transformer, TransformerConfig
+from triptych_training.models.vit import ConvolutionStem, VitConfig
 
 MEAN, STD = (0.5, 0.45, 0.4), (0.25, 0.3, 0.35)
 

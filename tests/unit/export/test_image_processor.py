@@ -9,7 +9,7 @@ import pytest
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.image_processor import read_image_processor
-from triptych_training.encoder_checkpoint import ImagePreprocessing
+from triptych_training.checkpoints.encoder import ImagePreprocessing
 
 HALF = (0.5, 0.5, 0.5)
 

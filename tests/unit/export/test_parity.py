@@ -14,8 +14,8 @@ from torch import nn
 from triptych_export.bundle_files import write_manifest
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.parity import Sample, agreement, check_parity, find_ties, make_framed_sample, make_sample
-from triptych_training.checkpoint import Checkpoint, load_checkpoint
-from triptych_training.greedy import greedy
+from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
+from triptych_training.decoding.greedy import greedy
 
 from ...fixtures.toy import BUNDLE, HERE
 

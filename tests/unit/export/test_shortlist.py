@@ -19,9 +19,9 @@ from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
 from triptych_serving.manifest import SourceFrame, TargetFrame, read_manifest
 from triptych_serving.shortlist import Shortlist, read_shortlist
-from triptych_training.checkpoint import load_checkpoint
-from triptych_training.lexicon import Lexicon, LexiconOptions
-from triptych_training.transformer import Transformer
+from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.data.lexicon import Lexicon, LexiconOptions
+from triptych_training.models.transformer import Transformer
 
 from ...fixtures.toy import BUNDLE, HERE, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 

@@ -11,7 +11,7 @@ from triptych_export.errors import SourceError
 from triptych_export.translation_family import TranslationFamily, suppressed_tokens, translation_manifest
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.manifest import SourceFrame, TargetFrame
-from triptych_training.transformer import Transformer, TransformerConfig
+from triptych_training.models.transformer import Transformer, TransformerConfig
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from triptych_training.trainer import Trainer
+from triptych_training.loop.trainer import Trainer
 
 
 class Killed(BaseException):

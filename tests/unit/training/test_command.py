@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from triptych_cli.main import cli
-from triptych_training.checkpoint import load_checkpoint
+from triptych_training.checkpoints.translation import load_checkpoint
 
 from .toy import PAIRS, write_pairs
 

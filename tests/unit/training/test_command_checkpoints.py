@@ -9,10 +9,10 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 
 from triptych_cli.main import cli
-from triptych_training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from triptych_training.corpus import read_pairs
-from triptych_training.greedy import greedy
-from triptych_training.tokenizer import train_tokenizer
+from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.data.corpus import read_pairs
+from triptych_training.data.tokenizer import train_tokenizer
+from triptych_training.decoding.greedy import greedy
 
 from .toy import PAIRS, make_model, write_pairs
 

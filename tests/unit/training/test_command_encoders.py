@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from triptych_cli.main import cli
-from triptych_training.encoder_checkpoint import load_bert_checkpoint, load_vit_checkpoint
+from triptych_training.checkpoints.encoder import load_bert_checkpoint, load_vit_checkpoint
 
 from .toy_pictures import write_pictures
 from .toy_text import write, write_documents, write_encoder, write_labelled, write_questions, write_words

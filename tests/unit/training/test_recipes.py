@@ -15,8 +15,8 @@ import click
 import pytest
 
 from triptych_cli.main import cli
-from triptych_training.checkpoint import load_checkpoint
-from triptych_training.languages import Languages
+from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.data.languages import Languages
 
 from .toy_pictures import write_pictures
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from triptych_training.recipe import TranslationRecipe
-from triptych_training.transformer import Transformer, TransformerConfig
+from triptych_training.loop.recipe import TranslationRecipe
+from triptych_training.models.transformer import Transformer, TransformerConfig
 
 SHAPE = TransformerConfig(
     vocabulary_size=50,

@@ -10,10 +10,10 @@ import torch
 from tokenizers import Tokenizer, models
 from torch import nn
 
-from triptych_training.bert import BertConfig, BertForPretraining, BertModel
-from triptych_training.encoder_checkpoint import BertCheckpoint, save_bert_checkpoint
-from triptych_training.tokenizer import literal
-from triptych_training.wordpiece import SPECIAL_TOKENS, UNKNOWN, train_wordpiece
+from triptych_training.checkpoints.encoder import BertCheckpoint, save_bert_checkpoint
+from triptych_training.data.tokenizer import literal
+from triptych_training.data.wordpiece import SPECIAL_TOKENS, UNKNOWN, train_wordpiece
+from triptych_training.models.bert import BertConfig, BertForPretraining, BertModel
 
 ANIMALS = {"cat": "fish", "dog": "bones", "cow": "grass", "bird": "seeds", "frog": "flies", "horse": "hay"}
 MEAT = {"fish", "bones", "flies"}

@@ -1,0 +1,104 @@
+"""Checkpoints made small, cut into pieces and put together."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from triptych_training.checkpoints.packing import join_checkpoint, pack_checkpoint
+from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.data.tokenizer import train_tokenizer
+from triptych_training.errors import CheckpointError, RecipeError, TrainingError
+
+from ..toy import PAIRS, make_model
+
+PIECE = 0.005  # MiB
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tokenizer = train_tokenizer([text for pair in PAIRS for text in pair], 290)
+    model = make_model(vocabulary_size=290)
+    save_checkpoint(Checkpoint(model, tokenizer, "en", "de", {"epochs": 3}, PAIRS[:5]), tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_pack_becomes_the_same_checkpoint(tmp_path: Path, folder: Path, precision: str) -> None:
+    listing, *pieces = pack_checkpoint(folder, tmp_path / "carried/small", precision, PIECE)
+    assert [path.name for path in pieces] == [f"small.{number:02d}" for number in range(1, len(pieces) + 1)]
+    assert len(pieces) > 2
+    assert all(path.stat().st_size <= PIECE * 2**20 for path in pieces)
+    out = join_checkpoint(listing, tmp_path / "joined")
+    before, after = load_checkpoint(folder), load_checkpoint(out)
+    assert (after.provenance, list(after.samples)) == (before.provenance, list(before.samples))
+    rounding = {"fp32": 0.0, "fp16": 2**-11, "bf16": 2**-8}[precision]
+    for (name, tensor), (_, expected) in zip(after.model.state_dict().items(), before.model.state_dict().items(), strict=True):
+        assert tensor.dtype == torch.float32
+        torch.testing.assert_close(tensor, expected, rtol=rounding if tensor.ndim > 1 else 0, atol=1e-7, msg=name)
+
+
+def test_half_the_precision_is_about_half_the_size(tmp_path: Path, folder: Path) -> None:
+    sizes = {}
+    for precision in ("fp32", "fp16"):
+        _, *pieces = pack_checkpoint(folder, tmp_path / precision, precision)
+        join_checkpoint(tmp_path / f"{precision}.json", tmp_path / f"joined-{precision}")
+        sizes[precision] = (tmp_path / f"joined-{precision}/model.safetensors").stat().st_size
+        assert len(pieces) == 1
+    assert sizes["fp16"] < 0.6 * sizes["fp32"]
+
+
+def test_what_half_precision_cannot_hold_stays_as_it_is(tmp_path: Path, folder: Path) -> None:
+    weights = load_file(str(folder / "model.safetensors"))
+    weights["encoder.embedding.tokens.weight"][0, 0] = 1e6
+    save_file(weights, str(folder / "model.safetensors"))
+    pack_checkpoint(folder, tmp_path / "pack")
+    joined = load_file(str(join_checkpoint(tmp_path / "pack.json", tmp_path / "joined") / "model.safetensors"))
+    assert torch.equal(joined["encoder.embedding.tokens.weight"], weights["encoder.embedding.tokens.weight"])
+    assert joined["encoder.layers.0.feedforward.expand.weight"].dtype == torch.float16
+    assert joined["encoder.layers.0.feedforward.expand.bias"].dtype == torch.float32
+
+
+def test_the_same_checkpoint_makes_the_same_pack(tmp_path: Path, folder: Path) -> None:
+    first = pack_checkpoint(folder, tmp_path / "a/pack", "fp16", PIECE)
+    second = pack_checkpoint(folder, tmp_path / "b/pack", "fp16", PIECE)
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_every_missing_and_damaged_piece_is_named(tmp_path: Path, folder: Path) -> None:
+    listing, first, second, *_ = pack_checkpoint(folder, tmp_path / "pack", "fp16", PIECE)
+    first.unlink()
+    second.write_bytes(b"x" + second.read_bytes()[1:])
+    with pytest.raises(CheckpointError) as caught:
+        join_checkpoint(listing, tmp_path / "joined")
+    assert str(caught.value) == f"{first}: missing; {second}: damaged, or of another pack"
+    assert not (tmp_path / "joined").exists()
+
+
+def test_a_list_names_no_files_elsewhere(tmp_path: Path, folder: Path) -> None:
+    listing, *_ = pack_checkpoint(folder, tmp_path / "pack")
+    content = json.loads(listing.read_text())
+    content["pieces"][0]["file"] = "../../etc/passwd"
+    listing.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=f"{tmp_path / 'passwd'}: missing"):
+        join_checkpoint(listing, tmp_path / "joined")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2, "pieces": []}', '{"format": 1, "pieces": [1]}'])
+def test_what_is_no_list_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "pack.json").write_text(content)
+    with pytest.raises(TrainingError, match=r"pack\.json: (not the list of a pack|format 2; supported: 1)"):
+        join_checkpoint(tmp_path / "pack.json", tmp_path / "joined")
+
+
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(RecipeError, match="precision: 'int4' is unknown"):
+        pack_checkpoint(folder, tmp_path / "pack", "int4")
+    with pytest.raises(RecipeError, match="piece_mib: 0 is not above 0"):
+        pack_checkpoint(folder, tmp_path / "pack", "fp16", 0)
+    with pytest.raises(CheckpointError, match="not a checkpoint folder"):
+        pack_checkpoint(tmp_path, tmp_path / "pack")
+    with pytest.raises(CheckpointError, match="exists already"):
+        join_checkpoint(tmp_path / "pack.json", folder)

@@ -1,0 +1,176 @@
+"""Augmentation: what it may change, and what it may not."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from triptych_training.data import augmentation
+from triptych_training.data.augmentation import COLOURS, Colour, augment, erase, mix
+
+
+def make(count: int = 6, height: int = 10, width: int = 10) -> Tensor:
+    torch.manual_seed(count)
+    return torch.rand(count, 3, height, width)
+
+
+def strength(value: float, count: int = 6) -> Tensor:
+    return torch.full((count, 1, 1, 1), value)
+
+
+@pytest.mark.parametrize("operations", [0, 1, 3])
+@pytest.mark.parametrize("magnitude", [0.0, 0.5, 1.0])
+def test_images_keep_their_shape_and_range(operations: int, magnitude: float) -> None:
+    images = make(40, 8, 12)
+    before = images.clone()
+    changed = augment(images, operations, magnitude, flip=True, translate=0.3)
+    assert changed.shape == images.shape
+    assert float(changed.min()) >= 0
+    assert float(changed.max()) <= 1
+    assert torch.equal(images, before)
+
+
+def test_nothing_changes_when_all_is_off() -> None:
+    assert torch.equal(augment(make(), 0, 1.0, flip=False, translate=0.0), make())
+
+
+def test_chance_is_torch_s_own() -> None:
+    def draw(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return augment(images, 2, 0.5, flip=True, translate=0.2)
+
+    images = make()
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+
+
+def test_a_flip_mirrors_half_of_the_images() -> None:
+    images = make(40)
+    changed = augment(images, 0, 0.0, flip=True, translate=0.0)
+    same = [torch.allclose(a, b, atol=1e-5) for a, b in zip(changed, images, strict=True)]
+    mirrored = [torch.allclose(a, b.flip(-1), atol=1e-5) for a, b in zip(changed, images, strict=True)]
+    assert all(a != b for a, b in zip(same, mirrored, strict=True))
+    assert 8 < sum(mirrored) < 32
+
+
+def test_a_shift_moves_an_image_no_further_than_its_share() -> None:
+    images = torch.zeros(60, 3, 20, 20)
+    images[:, :, 10, 10] = 1.0
+    changed = augment(images, 0, 0.0, flip=False, translate=0.2)
+    weights = changed[:, 0] / changed[:, 0].sum((1, 2), keepdim=True)
+    places = torch.arange(20.0)
+    shifts = torch.stack((weights.sum(2) @ places, weights.sum(1) @ places)) - 10
+    assert 3 < float(shifts.abs().max()) <= 4.01
+    assert float(shifts.min()) < 0 < float(shifts.max())
+
+
+@pytest.mark.parametrize("operation", [c for c in COLOURS if c is not augmentation.autocontrast])
+def test_a_colour_operation_of_no_strength_changes_nothing(operation: Colour) -> None:
+    images = torch.randint(256, (6, 3, 8, 8)) / 255
+    torch.testing.assert_close(operation(images, strength(0.0)), images, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("operation", COLOURS)
+def test_a_colour_operation_of_full_strength_changes_something(operation: Colour) -> None:
+    images = 0.1 + 0.6 * make()
+    for sign in (1.0, -1.0):
+        assert not torch.allclose(operation(images, strength(sign)), images, atol=1e-2)
+
+
+def test_brightness_and_contrast_go_both_ways() -> None:
+    images = make()
+    assert augmentation.brightness(images, strength(0.5)).mean() > images.mean()
+    assert augmentation.brightness(images, strength(-0.5)).mean() < images.mean()
+    assert augmentation.contrast(images, strength(0.5)).std() > images.std()
+    assert augmentation.contrast(images, strength(-0.5)).std() < images.std()
+
+
+def test_saturation_leaves_grey_alone() -> None:
+    grey = make()[:, :1].expand(-1, 3, -1, -1)
+    torch.testing.assert_close(augmentation.saturation(grey, strength(0.9)), grey)
+
+
+def test_posterize_leaves_sixteen_levels_of_full_strength() -> None:
+    levels = set(augmentation.posterize(make(), strength(-1.0)).flatten().tolist())
+    assert len(levels) <= 16
+    assert (min(levels), max(levels)) == (0, 1)
+
+
+def test_solarize_turns_over_what_is_bright() -> None:
+    images = torch.tensor([0.2, 0.6, 0.9]).view(1, 1, 1, 3).expand(1, 3, 1, 3)
+    torch.testing.assert_close(augmentation.solarize(images, strength(0.3, 1))[0, 0, 0], torch.tensor([0.2, 0.6, 0.1]))
+
+
+def test_autocontrast_uses_the_whole_range() -> None:
+    stretched = augmentation.autocontrast(0.4 + 0.2 * make(), strength(1.0))
+    torch.testing.assert_close(stretched.amin((2, 3)), torch.zeros(6, 3))
+    torch.testing.assert_close(stretched.amax((2, 3)), torch.ones(6, 3))
+
+
+def test_mixing_switched_off_changes_nothing() -> None:
+    images, partners, own = mix(make(), 0.0, 0.0)
+    assert torch.equal(images, make())
+    assert sorted(partners.tolist()) == list(range(6))
+    assert own == 1
+
+
+def test_mixup_blends_by_the_share_that_it_tells() -> None:
+    images = make()
+    for seed in range(5):
+        torch.manual_seed(seed)
+        mixed, partners, own = mix(images, 1.0, 0.0)
+        assert 0 <= own <= 1
+        torch.testing.assert_close(mixed, own * images + (1 - own) * images[partners])
+
+
+def test_cutmix_pastes_one_box_of_the_share_that_it_tells() -> None:
+    images = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 9, 14)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        mixed, partners, own = mix(images, 0.0, 1.0)
+        for number, partner in enumerate(partners.tolist()):
+            if partner == number:
+                assert bool((mixed[number] == number).all())
+                continue
+            pasted = mixed[number, 0] == partner
+            assert bool((pasted | (mixed[number, 0] == number)).all())
+            assert float(pasted.float().mean()) == pytest.approx(1 - own, abs=1e-6)
+            rows, columns = pasted.any(1), pasted.any(0)
+            assert torch.equal(pasted, rows[:, None] & columns[None, :])
+            assert all(int(side.int().diff().abs().sum()) <= 2 for side in (rows, columns))
+
+
+def test_with_both_on_one_is_drawn_for_a_batch() -> None:
+    images = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 8, 8)
+    torch.manual_seed(1)
+    pasted = [bool((mix(images, 1.0, 1.0)[0] % 1 == 0).all()) for _ in range(40)]
+    assert 8 < sum(pasted) < 32
+
+
+def test_all_operations_at_once_change_images_as_one_by_one() -> None:
+    images = make(40)
+    drawn, signs = torch.arange(40) % (len(COLOURS) + 2), strength(0.6, 40).view(-1) * (1 - 2 * (torch.arange(40) % 2))
+    expected = augmentation._colour(images, drawn, signs)
+    torch.testing.assert_close(augmentation._colour_all(images, drawn, signs), expected)
+    assert not torch.equal(expected, images)
+
+
+def test_erasing_puts_noise_into_a_box_of_some_images() -> None:
+    torch.manual_seed(1)
+    images = torch.full((400, 3, 32, 32), 9.0)
+    changed = erase(images, 0.25)
+    lost = (changed != 9.0).all(1)
+    assert torch.equal(lost, (changed != 9.0).any(1))  # of every channel the same box
+    hit = lost.any(2).any(1)
+    assert 60 < int(hit.sum()) < 140
+    for box in lost[hit]:
+        rows, columns = box.any(1).nonzero(), box.any(0).nonzero()
+        height, width = int(rows[-1] - rows[0]) + 1, int(columns[-1] - columns[0]) + 1
+        assert int(box.sum()) == height * width
+        assert 0.01 < height * width / 32**2 < 0.4
+    noise = changed[lost[:, None].expand_as(changed)]
+    assert abs(float(noise.mean())) < 0.05
+    assert float(noise.std()) == pytest.approx(1, abs=0.05)
+
+
+def test_nothing_is_erased_when_it_is_off() -> None:
+    assert torch.equal(erase(make(), 0.0), make())

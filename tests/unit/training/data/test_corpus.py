@@ -1,0 +1,100 @@
+"""Files of sentence pairs: what is read, and what a bad file is told."""
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from triptych_training.data.corpus import read_pairs
+from triptych_training.errors import CorpusError
+
+GOOD = "a dog\tein Hund\na café\tein Café\n"
+PAIRS = [("a dog", "ein Hund"), ("a café", "ein Café")]
+
+
+def write(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def fault(*paths: str) -> str:
+    with pytest.raises(CorpusError) as caught:
+        read_pairs(paths)
+    return str(caught.value)
+
+
+def test_tabbed_gzipped_and_aligned_files_hold_the_same_pairs(tmp_path: Path) -> None:
+    tabbed = write(tmp_path / "a.tsv", GOOD)
+    zipped = write(tmp_path / "a.tsv.gz", gzip.compress(GOOD.encode()))
+    left = write(tmp_path / "a.en", "a dog\na café\n")
+    right = write(tmp_path / "a.de.gz", gzip.compress("ein Hund\nein Café".encode()))
+    assert read_pairs([tabbed]) == read_pairs([zipped]) == read_pairs([f"{left}::{right}"]) == PAIRS
+    assert read_pairs([tabbed, zipped]) == PAIRS * 2
+
+
+def test_windows_line_ends_byte_order_mark_and_outer_space_are_no_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", b"\xef\xbb\xbf a dog \tein Hund\r\na caf\xc3\xa9\tein Caf\xc3\xa9 \r\n")
+    assert read_pairs([path]) == PAIRS
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "a\u2028b\x0bc\tein\x85Hund\n")
+    assert read_pairs([path]) == [("a\u2028b\x0bc", "ein\x85Hund")]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("no tab", "1 tab-separated fields, expected 2 (source, target)"),
+        ("one\ttwo\tthree", "3 tab-separated fields, expected 2 (source, target)"),
+        ("", "1 tab-separated fields, expected 2 (source, target)"),
+        (" \tein Hund", "the source side is empty"),
+        ("a dog\t ", "the target side is empty"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = write(tmp_path / "a.tsv", f"{GOOD}{line}\n")
+    assert fault(path) == f"{path}:3: {message}"
+
+
+def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", GOOD.encode() + b"caf\xe9 noir\tKaffee\n")
+    assert fault(path) == f"{path}:3: not UTF-8 (invalid continuation byte at byte 3)"
+
+
+def test_a_file_cut_short_is_named_with_the_line_where_it_breaks(tmp_path: Path) -> None:
+    whole = gzip.compress("".join(f"source {i * 7919}\ttarget {i * 104729}\n" for i in range(5_000)).encode())
+    path = write(tmp_path / "a.tsv.gz", whole[: len(whole) // 2])
+    assert re.fullmatch(rf"{path}:\d+: cannot be read: Compressed file ended.*", fault(path))
+
+
+@pytest.mark.parametrize("place", [0, 15, 60], ids=["header", "first block", "data"])
+def test_a_damaged_gzip_file_is_named(tmp_path: Path, place: int) -> None:
+    content = bytearray(gzip.compress(GOOD.encode() * 50, mtime=0))
+    content[place] ^= 0xFF
+    path = write(tmp_path / "a.tsv.gz", bytes(content))
+    assert fault(path).startswith(str(path))
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    assert fault(str(tmp_path / "none.tsv")) == f"{tmp_path}/none.tsv: cannot be read: No such file or directory"
+    assert fault(str(tmp_path)) == f"{tmp_path}: cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, gzip.compress(b"") if name.endswith(".gz") else b"")
+    assert fault(path) == f"{path}: holds no sentence pairs"
+
+
+@pytest.mark.parametrize(("lines", "shorter"), [((3, 2), "b.de"), ((2, 3), "a.en")])
+def test_aligned_files_of_unequal_length_are_named_with_the_place(tmp_path: Path, lines: tuple[int, int], shorter: str) -> None:
+    left = write(tmp_path / "a.en", "a dog\n" * lines[0])
+    right = write(tmp_path / "b.de", "ein Hund\n" * lines[1])
+    assert fault(f"{left}::{right}") == f"{left}::{right}: {tmp_path / shorter} ends after line 2, the other file goes on"
+
+
+def test_an_empty_side_of_aligned_files_is_named(tmp_path: Path) -> None:
+    left, right = write(tmp_path / "a.en", "a dog\na cat\n"), write(tmp_path / "a.de", "ein Hund\n\n")
+    assert fault(f"{left}::{right}") == f"{left}::{right}:2: the target side is empty"

@@ -1,0 +1,101 @@
+"""Text by documents: how it is divided, encoded and kept."""
+
+import gzip
+import lzma
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triptych_training.data import documents as documents_module
+from triptych_training.data.documents import encode_documents, load_documents, read_documents, save_documents, split_sentences
+from triptych_training.errors import CorpusError
+
+from ..toy_text import DOCUMENTS, TOKENIZER, write, write_documents
+
+TEXT = "One line. Another one.\nA second line.\n\n\n  \nThe next document.\n"
+READ = [["One line.", "Another one.", "A second line."], ["The next document."]]
+
+
+def test_blank_lines_divide_documents(tmp_path: Path) -> None:
+    assert list(read_documents([write(tmp_path / "a.txt", TEXT)])) == READ
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_packed_files_hold_the_same(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(pack(TEXT.encode()))
+    assert list(read_documents([str(path)])) == READ
+
+
+def test_a_document_ends_with_its_file(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, "One line.") for name in ("a.txt", "b.txt")]
+    assert list(read_documents(paths)) == [["One line."], ["One line."]]
+
+
+@pytest.mark.parametrize("content", ["", "\n \n\n"])
+def test_a_file_without_text_is_named(tmp_path: Path, content: str) -> None:
+    good, empty = write(tmp_path / "a.txt", TEXT), write(tmp_path / "b.txt", content)
+    with pytest.raises(CorpusError) as caught:
+        list(read_documents([good, empty]))
+    assert str(caught.value) == f"{empty}: holds no text"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentences"),
+    [
+        ("One. Two! Three? 4.", ["One.", "Two!", "Three?", "4."]),
+        ("It is 3.5 m long, e.g. here. Yes.", ["It is 3.5 m long, e.g. here.", "Yes."]),
+        ('He said "No." Then he left.', ['He said "No."', "Then he left."]),
+        ('"No!" (He left.) "Why?"', ['"No!"', "(He left.)", '"Why?"']),
+        ("no end", ["no end"]),
+        ("End. ", ["End. "]),
+    ],
+)
+def test_sentences_end_where_a_capital_follows(line: str, sentences: list[str]) -> None:
+    assert split_sentences(line) == sentences
+
+
+@given(st.text("aB1.!?\"')([ ", min_size=1))
+def test_only_space_is_lost_between_sentences(line: str) -> None:
+    sentences = split_sentences(line)
+    assert all(sentences)
+    assert "".join(sentences).replace(" ", "") == line.replace(" ", "")
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 100])
+def test_offsets_find_every_sentence_again(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(documents_module, "ENCODE_DOCUMENTS", at_once)
+    encoded = encode_documents(TOKENIZER, iter(DOCUMENTS))
+    assert len(encoded) == len(DOCUMENTS)
+    for number, document in enumerate(DOCUMENTS):
+        bounds = encoded.sentences[encoded.documents[number] : encoded.documents[number + 1] + 1]
+        found = [encoded.ids[start:end].tolist() for start, end in pairwise(bounds)]
+        assert found == [TOKENIZER.encode(text, add_special_tokens=False).ids for text in document]
+
+
+def test_no_documents_are_encoded_as_none() -> None:
+    encoded = encode_documents(TOKENIZER, iter(()))
+    assert (len(encoded), encoded.ids.tolist(), encoded.sentences.tolist()) == (0, [], [0])
+
+
+def test_encoded_text_is_kept_in_a_file(tmp_path: Path) -> None:
+    encoded = encode_documents(TOKENIZER, read_documents([write_documents(tmp_path / "a.txt")]))
+    save_documents(encoded, tmp_path / "documents.npz")
+    loaded = load_documents(tmp_path / "documents.npz")
+    for name in ("ids", "sentences", "documents"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(encoded, name))
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "documents.npz"}
+
+
+@pytest.mark.parametrize("kept", [0, 100, -30])
+def test_a_damaged_file_is_named(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "documents.npz"
+    save_documents(encode_documents(TOKENIZER, iter(DOCUMENTS)), path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(CorpusError, match=r"documents\.npz: damaged"):
+        load_documents(path)

@@ -1,0 +1,115 @@
+"""Labelled text in its three formats, and what a bad file is told."""
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_training.data.labelled import LabelledText, LabelledWords, Question, read_questions, read_texts, read_words
+from triptych_training.errors import CorpusError
+
+from ..toy_text import write
+
+CONTEXT = "The cat eats fish. The dog eats bones."
+
+
+def fault(read: Callable[[Sequence[str]], object], path: str) -> str:
+    with pytest.raises(CorpusError) as caught:
+        read([path])
+    return str(caught.value)
+
+
+def squad(*items: dict[str, Any]) -> str:
+    return json.dumps({"version": "2.0", "data": [{"title": "a", "paragraphs": [{"context": CONTEXT, "qas": list(items)}]}]})
+
+
+def item(*answers: tuple[str, int]) -> dict[str, Any]:
+    return {"id": "q1", "question": "Who eats?", "answers": [{"text": text, "answer_start": start} for text, start in answers]}
+
+
+def test_texts_and_pairs_are_read(tmp_path: Path) -> None:
+    single = write(tmp_path / "a.tsv", "good film\tpos\r\n bad film \t neg \n")
+    packed = tmp_path / "b.tsv.gz"
+    packed.write_bytes(gzip.compress(b"so so\tneg\n"))
+    expected = [("good film", "", "pos"), ("bad film", "", "neg"), ("so so", "", "neg")]
+    assert read_texts([single, str(packed)]) == [LabelledText(*fields) for fields in expected]
+    pair = write(tmp_path / "c.tsv", "it rains\tit is wet\tyes\n")
+    assert read_texts([pair]) == [LabelledText("it rains", "it is wet", "yes")]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("no label", "1 tab-separated fields, expected 2 (text, label) or 3 (two texts)"),
+        ("a\tb\tc\td", "4 tab-separated fields, expected 2 (text, label) or 3 (two texts)"),
+        ("", "1 tab-separated fields, expected 2 (text, label) or 3 (two texts)"),
+        ("a\t ", "a field is empty"),
+        ("\tpos", "a field is empty"),
+        ("a\t\tpos", "a field is empty"),
+    ],
+)
+def test_a_malformed_line_of_texts_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = write(tmp_path / "a.tsv", f"one\tpos\n{line}\n")
+    assert fault(read_texts, path) == f"{path}:2: {message}"
+
+
+def test_texts_must_be_there_and_of_one_kind(tmp_path: Path) -> None:
+    empty = write(tmp_path / "empty.tsv", "")
+    assert fault(read_texts, empty) == f"{empty}: hold no labelled texts"
+    mixed = write(tmp_path / "mixed.tsv", "a\tpos\na\tb\tpos\n")
+    assert fault(read_texts, mixed) == f"{mixed}: some lines have one text and others two"
+
+
+def test_words_are_read_with_the_last_column_as_their_label(tmp_path: Path) -> None:
+    text = "-DOCSTART- -X- O O\n\nThe DT B-NP O\nEU NNP I-NP B-ORG\n\n\n Berlin\tB-LOC\n-DOCSTART- -X- O O\nyes O"
+    assert read_words([write(tmp_path / "a.conll", text)]) == [
+        LabelledWords(("The", "EU"), ("O", "B-ORG")),
+        LabelledWords(("Berlin",), ("B-LOC",)),
+        LabelledWords(("yes",), ("O",)),
+    ]
+
+
+def test_a_word_without_a_label_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", "The O\nBerlin\n")
+    assert fault(read_words, path) == f"{path}:2: 'Berlin' has no label, expected a word and a label"
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "-DOCSTART- O\n"])
+def test_words_must_be_there(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path / "a.conll", content)
+    assert fault(read_words, path) == f"{path}: hold no labelled words"
+
+
+def test_questions_are_read_with_and_without_answers(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", squad(item(("fish", 13), ("cat", 4)), item()))
+    assert read_questions([path]) == [
+        Question("Who eats?", CONTEXT, ("fish", "cat"), 13),
+        Question("Who eats?", CONTEXT, (), -1),
+    ]
+
+
+@pytest.mark.parametrize("answer", [("fish", 12), ("bird", 4), ("", 3), ("bones.", 1_000)])
+def test_an_answer_that_is_not_where_it_says_is_named(tmp_path: Path, answer: tuple[str, int]) -> None:
+    path = write(tmp_path / "a.json", squad(item(("fish", 13), answer)))
+    assert fault(read_questions, path) == f"{path}: question 'q1': {answer[0]!r} is not in its context at {answer[1]}"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"data": [{}]}', '{"data": [{"paragraphs": [{"qas": [{}]}]}]}', '{"data": 3}']
+)
+def test_what_is_not_squad_s_json_is_named(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path / "a.json", content)
+    assert fault(read_questions, path).startswith(f"{path}: not SQuAD's JSON (")
+
+
+def test_questions_must_be_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", squad())
+    assert fault(read_questions, path) == f"{path}: hold no questions"
+
+
+@pytest.mark.parametrize("read", [read_texts, read_words, read_questions])
+def test_a_missing_file_is_named(tmp_path: Path, read: Callable[[Sequence[str]], object]) -> None:
+    assert fault(read, str(tmp_path / "none")) == f"{tmp_path}/none: cannot be read: No such file or directory"

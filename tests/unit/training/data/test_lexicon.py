@@ -1,0 +1,133 @@
+"""Model 1 on a language whose translations are known."""
+
+import random
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from triptych_training.data import lexicon
+from triptych_training.data.lexicon import Lexicon, LexiconOptions, learn_lexicon
+from triptych_training.errors import RecipeError
+
+END, FIRST, WORDS = 2, 10, 20  # word w is translated to w + WORDS; ids from FIRST on
+SIZE = FIRST + 2 * WORDS
+ARTICLE = 5  # stands in every target, and translates nothing
+Pairs = list[tuple[list[int], list[int]]]
+
+
+def make_pairs(count: int = 400) -> Pairs:
+    """Sentences of three to six words, translated word for word in another order."""
+    rng = random.Random(3)
+    pairs = []
+    for _ in range(count):
+        words = [rng.randrange(FIRST, FIRST + WORDS) for _ in range(rng.randint(3, 6))]
+        pairs.append(([*words, END], [ARTICLE, *(word + WORDS for word in reversed(words)), END]))
+    return pairs
+
+
+def learn(pairs: Pairs, **options: float) -> Lexicon:
+    return learn_lexicon(pairs, SIZE, LexiconOptions(**{"always": 0, **options}))  # type: ignore[arg-type]
+
+
+def lists(learned: Lexicon) -> list[list[int]]:
+    return [learned.of(source).tolist() for source in range(SIZE)]
+
+
+def test_every_word_finds_its_translation_first() -> None:
+    learned = learn(make_pairs())
+    assert [learned.of(word)[0] for word in range(FIRST, FIRST + WORDS)] == list(range(FIRST + WORDS, SIZE))
+
+
+def test_what_translates_nothing_belongs_to_the_end_of_the_sentence() -> None:
+    learned = learn(make_pairs())
+    assert {ARTICLE, END} <= set(learned.of(END)[:2].tolist())
+
+
+def test_a_token_that_no_source_has_gets_no_targets() -> None:
+    learned = learn(make_pairs())
+    assert not learned.of(FIRST + WORDS).size
+    assert not learned.of(0).size
+
+
+def test_lists_are_as_long_as_asked_for() -> None:
+    pairs = make_pairs()
+    short, long = lists(learn(pairs, targets=3)), lists(learn(pairs, targets=9, least_probability=0.0))
+    assert {len(targets) for targets in short} <= {0, 1, 2, 3}
+    assert len(short[FIRST]) <= 3 < len(long[FIRST]) <= 9
+    assert long[FIRST][: len(short[FIRST])] == short[FIRST]
+
+
+def test_improbable_targets_are_left_out() -> None:
+    learned = learn(make_pairs(), least_probability=0.5)
+    assert lists(learned)[FIRST : FIRST + WORDS] == [[word] for word in range(FIRST + WORDS, SIZE)]
+
+
+def test_always_taken_is_what_the_lists_miss_most() -> None:
+    pairs = make_pairs()
+    often, seldom = [ARTICLE, FIRST + WORDS], [ARTICLE, FIRST + WORDS + 1]  # neither article nor translations of word 30
+    pairs += [([30, END], [*often, END])] * 30 + [([30, END], [*seldom, END])] * 20
+    learned = learn(pairs, targets=1, always=2)
+    assert FIRST + WORDS + 1 in learned.always
+    assert FIRST + WORDS not in learned.always  # the better one of word 30
+
+
+def test_what_the_lists_never_miss_is_not_always_taken() -> None:
+    assert not learn(make_pairs(), targets=SIZE, always=10, least_probability=0.0).always.size
+
+
+def test_what_is_always_taken_takes_no_place_in_the_lists() -> None:
+    learned = learn(make_pairs(), targets=2, always=5)
+    assert learned.always.tolist() == sorted(set(learned.always.tolist()))
+    assert not set(chain.from_iterable(lists(learned))) & set(learned.always.tolist())
+
+
+def test_needed_targets_are_always_taken() -> None:
+    learned = learn_lexicon(make_pairs(), SIZE, LexiconOptions(always=0), needed=(END, 7))
+    assert learned.always.tolist() == [END, 7]
+
+
+def test_sentences_in_portions_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = make_pairs()
+    whole = learn(pairs, always=4)
+    monkeypatch.setattr(lexicon, "LINKS", 100)
+    portions = learn(pairs, always=4)
+    assert lists(portions) == lists(whole)
+    assert portions.always.tolist() == whole.always.tolist()
+
+
+def test_probabilities_are_those_of_model_1() -> None:
+    """Two sentences by hand: das Haus, das Buch."""
+    the, house, book, das, haus, buch = range(3, 9)
+    links = lexicon._link([([the, house], [das, haus]), ([the, book], [das, buch])], SIZE)
+    table = dict(
+        zip(zip(links.sources.tolist(), links.targets.tolist(), strict=True), lexicon._maximize(links, 2), strict=True)
+    )
+    # First round: every link 1/2. p(das|the) = 1/2, p(haus|the) = 1/4, p(das|house) = p(haus|house) = 1/2.
+    # Second: das shares 1/2 : 1/2 in both, haus 1/4 : 1/2.
+    np.testing.assert_allclose(table[the, das], 1 / (1 + 2 / 3))
+    np.testing.assert_allclose(table[the, haus], (1 / 3) / (1 + 2 / 3))
+    np.testing.assert_allclose(table[house, haus], (2 / 3) / (1 / 2 + 2 / 3))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "problem"),
+    [
+        ([], "there are no sentence pairs"),
+        ([([1, END], [])], "one has an empty side"),
+        ([([1, SIZE], [1])], f"token {SIZE} is not below {SIZE}"),
+        ([([1], [-1, 3])], "token -1 is not below"),
+    ],
+)
+def test_what_is_no_corpus_is_refused(pairs: Pairs, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        learn(pairs)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("targets", 0), ("always", -1), ("iterations", 0), ("least_probability", 1.5), ("least_probability", -0.1)],
+)
+def test_options_out_of_range_are_named(name: str, value: float) -> None:
+    with pytest.raises(RecipeError, match=f"{name}: {value} is"):
+        LexiconOptions(**{name: value})  # type: ignore[arg-type]

@@ -1,0 +1,53 @@
+"""BERT's vocabulary: special tokens, template, letters."""
+
+from pathlib import Path
+
+import pytest
+
+from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer
+from triptych_training.data.wordpiece import SPECIAL_TOKENS, train_wordpiece
+
+from ..toy_text import TEXTS, TOKENIZER
+
+
+def test_special_tokens_come_first() -> None:
+    assert [TOKENIZER.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
+
+
+def test_a_text_is_framed() -> None:
+    encoding = TOKENIZER.encode("the cat eats")
+    assert encoding.tokens == ["[CLS]", "the", "cat", "eats", "[SEP]"]
+    assert encoding.type_ids == [0] * 5
+
+
+def test_a_pair_has_two_segments() -> None:
+    encoding = TOKENIZER.encode("the cat", "eats fish")
+    assert encoding.tokens == ["[CLS]", "the", "cat", "[SEP]", "eats", "fish", "[SEP]"]
+    assert encoding.type_ids == [0, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("lowercase", "same"), [(True, True), (False, False)])
+def test_case_and_accents_matter_or_not(lowercase: bool, same: bool) -> None:
+    tokenizer = train_wordpiece([*TEXTS, "Café CAFÉ café cafe"] * 2, 200, lowercase)
+    first, second = (tokenizer.encode(text).ids for text in ("Café", "cafe"))
+    assert (first == second) is same
+    assert 1 not in (*first, *second)
+
+
+def test_unseen_letters_are_unknown_and_unseen_words_are_pieces() -> None:
+    assert TOKENIZER.encode("猫", add_special_tokens=False).tokens == ["[UNK]"]
+    pieces = TOKENIZER.encode("cats", add_special_tokens=False).tokens
+    assert pieces[0] == "cat"
+    assert all(piece.startswith("##") for piece in pieces[1:])
+    assert TOKENIZER.decode(TOKENIZER.encode("cats").ids) == "cats"
+
+
+def test_the_vocabulary_keeps_its_limit() -> None:
+    assert train_wordpiece(TEXTS * 2, 120, lowercase=True).get_vocab_size() <= 120
+    assert train_wordpiece(TEXTS * 2, 60, lowercase=True).get_vocab_size() == 60
+
+
+def test_text_that_looks_like_a_special_token_is_text(tmp_path: Path) -> None:
+    save_tokenizer(train_wordpiece(TEXTS * 2, 120, lowercase=True), tmp_path / "tokenizer.json")
+    ids = load_tokenizer(tmp_path / "tokenizer.json").encode("a [SEP] b", add_special_tokens=False).ids
+    assert 3 not in ids

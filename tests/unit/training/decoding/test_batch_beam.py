@@ -1,0 +1,90 @@
+"""Batched beam search against the one that searches sentence by sentence."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from triptych_training.decoding import batch_beam as batchsearch
+from triptych_training.decoding.batch_beam import Hypothesis, SearchOptions, search
+from triptych_training.decoding.beam import BeamOptions, beam_search
+from triptych_training.decoding.greedy import greedy
+from triptych_training.models.transformer import Transformer
+
+from ..toy import SHAPE, make_ids, make_model
+
+LENGTH = 10
+SOURCES = make_ids(*range(2, 14), 5, 5)
+
+
+def reference(model: Transformer, options: SearchOptions) -> list[list[tuple[list[int], bool]]]:
+    beam = BeamOptions(
+        options.beam_size,
+        num_hypotheses=options.hypotheses,
+        length_penalty=options.length_penalty,
+        max_length=options.max_length,
+    )
+    return [[(list(c.tokens), c.ended) for c in found] for found in beam_search(model, SOURCES, beam)]
+
+
+def texts(found: list[list[Hypothesis]]) -> list[list[tuple[list[int], bool]]]:
+    return [[(h.tokens, h.ended) for h in hypotheses] for hypotheses in found]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3, 6])
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+def test_it_finds_what_the_reference_finds(beam_size: int, length_penalty: float) -> None:
+    model = make_model()
+    options = SearchOptions(beam_size, min(2, beam_size), length_penalty, LENGTH)
+    assert texts(search(model, SOURCES, options)) == reference(model, options)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [{"norm": "pre"}, {"positions": "learned", "tie_embeddings": False}, {"relative_buckets": 8, "relative_distance": 16}],
+    ids=["pre", "learned", "relative"],
+)
+def test_every_kind_of_model_can_be_searched(variant: dict[str, Any]) -> None:
+    model = make_model(**variant)
+    options = SearchOptions(3, 3, max_length=LENGTH)
+    assert texts(search(model, SOURCES, options)) == reference(model, options)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 60, 100_000])
+@pytest.mark.parametrize("look", [1, 5])
+def test_neither_batches_nor_those_that_leave_them_change_a_translation(
+    monkeypatch: pytest.MonkeyPatch, batch_tokens: int, look: int
+) -> None:
+    model = make_model()
+    whole = texts(search(model, SOURCES, SearchOptions(4, 4, max_length=LENGTH)))
+    monkeypatch.setattr(batchsearch, "LOOK_STEPS", look)
+    monkeypatch.setattr(batchsearch, "SHRINK_BELOW", 1.0)
+    assert texts(search(model, SOURCES, SearchOptions(4, 4, max_length=LENGTH, batch_tokens=batch_tokens))) == whole
+
+
+def test_scores_are_log_probabilities_by_length() -> None:
+    model = make_model()
+    [[best]] = search(model, SOURCES[:1], SearchOptions(4, max_length=LENGTH))
+    target = torch.tensor([*best.tokens, SHAPE.eos_id][: len(best.tokens) + best.ended])
+    inputs = torch.tensor([[SHAPE.bos_id, *target[:-1].tolist()]])
+    logs = model(torch.tensor(SOURCES[:1]), inputs)[0].detach().log_softmax(-1).gather(1, target[:, None])
+    assert best.score == pytest.approx(float(logs.mean()), abs=1e-5)
+
+
+def test_one_beam_is_greedy_search() -> None:
+    model = make_model()
+    found = search(model, SOURCES, SearchOptions(1, max_length=LENGTH))
+    assert [best.tokens for [best] in found] == greedy(model, SOURCES, LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size: 0 is below 1"),
+        ({"max_length": 0}, "max_length: 0 is below 1"),
+        ({"beam_size": 2, "hypotheses": 3}, "hypotheses: 3 is above beam_size 2"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SearchOptions(**options)

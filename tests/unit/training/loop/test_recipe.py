@@ -1,0 +1,87 @@
+"""A recipe refuses what cannot be meant."""
+
+from typing import Any
+
+import pytest
+
+from triptych_training.errors import RecipeError
+from triptych_training.loop.recipe import HEADS, FinetuningRecipe, ImageRecipe, PretrainingRecipe, Recipe, TranslationRecipe
+
+GOOD: dict[str, Any] = {"train": ("a",), "valid": ("b",), "source_language": "en", "target_language": "de"}
+FILES = {"train": ("a",), "valid": ("b",)}
+PRETRAINING: tuple[type[Recipe], dict[str, Any]] = PretrainingRecipe, {**FILES}
+FINETUNING: tuple[type[Recipe], dict[str, Any]] = FinetuningRecipe, {**FILES, "head": "text-classification", "encoder": "c"}
+IMAGES: tuple[type[Recipe], dict[str, Any]] = ImageRecipe, {"train": ("a",)}
+
+
+def test_the_defaults_are_a_recipe() -> None:
+    assert TranslationRecipe(**GOOD).optimizer == "adam"
+    assert [kind(**good).epochs for kind, good in (PRETRAINING, FINETUNING, IMAGES)] == [20, 3, 20]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "epochs: 0 is below 1"),
+        ({"batch_tokens": 0}, "batch_tokens: 0 is below 1"),
+        ({"accumulate": 0}, "accumulate: 0 is below 1"),
+        ({"average": 0}, "average: 0 is below 1"),
+        ({"save_steps": 0}, "save_steps: 0 is below 1"),
+        ({"max_length": 0}, "max_length: 0 is below 1"),
+        ({"max_steps": -1}, "max_steps: -1 is below 0"),
+        ({"ema_decay": 1.0}, "ema_decay: 1.0 is outside [0, 1)"),
+        ({"warmup_steps": -1}, "warmup_steps: -1 is below 0"),
+        ({"weight_decay": -0.1}, "weight_decay: -0.1 is below 0"),
+        ({"weight_decay": float("nan")}, "weight_decay: nan is below 0"),
+        ({"clip_norm": -1.0}, "clip_norm: -1.0 is below 0"),
+        ({"seed": -1}, "seed: -1 is below 0"),
+        ({"vocabulary_size": 259}, "vocabulary_size: 259 is below 260"),
+        ({"learning_rate": 0.0}, "learning_rate: 0.0 is not above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate: nan is not above 0"),
+        ({"label_smoothing": 1.0}, "label_smoothing: 1.0 is outside [0, 1)"),
+        ({"optimizer": "sgd"}, "optimizer: 'sgd' is unknown; choose one of adam, muon"),
+        ({"schedule": "step"}, "schedule: 'step' is unknown; choose one of inverse-sqrt, linear, cosine"),
+        ({"precision": "fp8"}, "precision: 'fp8' is unknown; choose one of auto, fp32, bf16, fp16"),
+        ({"valid": ()}, "train and valid: both need at least one file"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_value_out_of_range_is_named_with_its_limit(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        TranslationRecipe(**{**GOOD, **changes})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "message"),
+    [
+        (PRETRAINING, {"sequence_length": 7}, "sequence_length: 7 is below 8"),
+        (PRETRAINING, {"batch_tokens": 127}, "batch_tokens: 127 is below 128"),
+        (PRETRAINING, {"vocabulary_size": 99}, "vocabulary_size: 99 is below 100"),
+        (PRETRAINING, {"mask_share": -0.1}, "mask_share: -0.1 is outside [0, 1)"),
+        (PRETRAINING, {"valid": ()}, "train and valid: both need at least one file"),
+        (FINETUNING, {"head": "summary"}, f"head: 'summary' is unknown; choose one of {', '.join(HEADS)}"),
+        (FINETUNING, {"max_length": -1}, "max_length: -1 is below 0"),
+        (FINETUNING, {"stride": -1}, "stride: -1 is below 0"),
+        (FINETUNING, {"batch_tokens": 0}, "batch_tokens: 0 is below 1"),
+        (FINETUNING, {"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
+        (FINETUNING, {"train": ()}, "train and valid: both need at least one file"),
+        (IMAGES, {"hold_out": -1}, "hold_out: -1 is below 0"),
+        (IMAGES, {"hold_out": 0}, "valid: name folders, or let hold_out take images from the training folders"),
+        (IMAGES, {"batch_images": 0}, "batch_images: 0 is below 1"),
+        (IMAGES, {"randaugment_operations": -1}, "randaugment_operations: -1 is below 0"),
+        (IMAGES, {"randaugment_magnitude": 1.1}, "randaugment_magnitude: 1.1 is outside [0, 1]"),
+        (IMAGES, {"translate": -0.1}, "translate: -0.1 is outside [0, 1]"),
+        (IMAGES, {"mixup": float("nan")}, "mixup: nan is below 0"),
+        (IMAGES, {"cutmix": -1.0}, "cutmix: -1.0 is below 0"),
+        (IMAGES, {"cache_gib": -1.0}, "cache_gib: -1.0 is below 0"),
+        (IMAGES, {"train": ()}, "train: needs at least one folder"),
+    ],
+)
+def test_every_recipe_refuses_what_cannot_be_meant(
+    recipe: tuple[type[Recipe], dict[str, Any]], changes: dict[str, Any], message: str
+) -> None:
+    kind, good = recipe
+    with pytest.raises(RecipeError) as caught:
+        kind(**{**good, **changes})
+    assert str(caught.value) == message

@@ -1,0 +1,112 @@
+"""The run folder's own rules."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from triptych_training.errors import CheckpointError, RecipeError
+from triptych_training.loop.recipe import TranslationRecipe
+from triptych_training.loop.run_folder import RunFolder
+
+from ..toy import SHAPE, make_recipe
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> TranslationRecipe:
+    return make_recipe(tmp_path)
+
+
+@pytest.fixture
+def run(tmp_path: Path, recipe: TranslationRecipe) -> Path:
+    """The folder of a run that has saved its state."""
+    folder = RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
+    folder.begin()
+    folder.save_state({"position": {"step": 4}})
+    return folder.root
+
+
+def test_looking_at_a_folder_writes_nothing(tmp_path: Path, recipe: TranslationRecipe) -> None:
+    RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_holds_a_training_is_refused_without_resume(run: Path, recipe: TranslationRecipe) -> None:
+    with pytest.raises(RecipeError, match=f"out: {run} holds a training already; pass --resume"):
+        RunFolder(run, recipe, "transformer", SHAPE, resume=False)
+
+
+@pytest.mark.parametrize(
+    ("recipe_changes", "shape_changes", "message"),
+    [
+        ({"learning_rate": 0.5}, {}, "learning_rate was 0.01, is 0.5"),
+        ({"optimizer": "muon", "seed": 2}, {}, "optimizer was 'adam', is 'muon'; seed was 1, is 2"),
+        ({}, {"heads": 4}, "heads was 2, is 4"),
+        ({}, {"dropout": 0.3, "norm": "pre"}, "norm was 'post', is 'pre'; dropout was 0.1, is 0.3"),
+    ],
+)
+def test_resuming_another_training_is_refused_with_all_differences(
+    run: Path, recipe: TranslationRecipe, recipe_changes: dict[str, Any], shape_changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        RunFolder(run, replace(recipe, **recipe_changes), "transformer", replace(SHAPE, **shape_changes), resume=True)
+    assert str(caught.value) == f"resume: {run} was started otherwise: {message}"
+
+
+def test_resuming_may_change_how_long_and_where(run: Path, recipe: TranslationRecipe) -> None:
+    RunFolder(
+        run, replace(recipe, epochs=9, average=1, devices="auto", save_steps=1), "transformer", SHAPE, resume=True
+    ).begin()
+    assert json.loads((run / "recipe.json").read_text())["epochs"] == 9
+
+
+def test_options_that_an_older_recipe_does_not_name_are_no_difference(run: Path, recipe: TranslationRecipe) -> None:
+    options = json.loads((run / "recipe.json").read_text())
+    del options["transformer"], options["clip_norm"]
+    (run / "recipe.json").write_text(json.dumps(options))
+    RunFolder(run, recipe, "transformer", SHAPE, resume=True)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "vit"])
+def test_the_training_of_another_architecture_is_not_resumed(run: Path, recipe: TranslationRecipe, architecture: str) -> None:
+    with pytest.raises(RecipeError, match=f"holds the training of another model, not of a {architecture}"):
+        RunFolder(run, recipe, architecture, SHAPE, resume=True)
+
+
+def test_a_start_that_saved_no_state_leaves_nothing_to_the_next(tmp_path: Path, recipe: TranslationRecipe) -> None:
+    folder = RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
+    folder.begin()
+    folder.tokenizer.write_text("another vocabulary")
+    folder.log({"kind": "note", "step": 0})
+    RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False).begin()
+    assert [path.name for path in folder.root.iterdir()] == ["recipe.json"]
+
+
+def test_a_rewind_forgets_what_will_happen_again(run: Path, recipe: TranslationRecipe) -> None:
+    folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
+    for kind, step in (("note", 0), ("train", 2), ("epoch", 4), ("final", 4), ("train", 6)):
+        folder.log({"kind": kind, "step": step})
+    with open(folder.metrics, "a") as file:
+        file.write('{"kind": "tra')
+    folder.rewind(4)
+    assert [(r["kind"], r["step"]) for r in folder.records()] == [("note", 0), ("train", 2), ("epoch", 4)]
+
+
+def test_state_survives_and_a_damaged_one_is_named(run: Path, recipe: TranslationRecipe) -> None:
+    folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
+    folder.save_state({"model": {"weight": torch.ones(2)}})
+    state = folder.load_state()
+    assert state is not None
+    assert torch.equal(state["model"]["weight"], torch.ones(2))
+    folder.state.write_bytes(folder.state.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match=r"state\.pt: damaged"):
+        folder.load_state()
+
+
+def test_a_damaged_recipe_is_named(run: Path, recipe: TranslationRecipe) -> None:
+    (run / "recipe.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"recipe\.json: damaged"):
+        RunFolder(run, recipe, "transformer", SHAPE, resume=True)

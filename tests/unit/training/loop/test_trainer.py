@@ -1,0 +1,267 @@
+"""Whole trainings, tiny ones."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.errors import CheckpointError, CorpusError, DivergedError, RecipeError
+from triptych_training.loop import trainer as trainer_module
+from triptych_training.loop.recipe import TranslationRecipe
+from triptych_training.loop.trainer import Trainer
+from triptych_training.tasks.translation import train_translation
+
+from ..runs import assert_same, files, kill, records
+from ..toy import PAIRS, SHAPE, make_recipe, write_pairs
+
+STEPS = 26  # of `make_recipe`
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[TranslationRecipe, Path]:
+    """An uninterrupted run, with both optimizers: Muon for the layers' matrices, Adam for the rest."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer_module, "METRIC_STEPS", 5)
+        recipe = make_recipe(folder, optimizer="muon")
+        train_translation(recipe, SHAPE, folder / "run")
+    return recipe, folder / "run"
+
+
+@pytest.fixture(autouse=True)
+def frequent_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_module, "METRIC_STEPS", 5)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> TranslationRecipe:
+    return make_recipe(tmp_path)
+
+
+def test_a_run_folder_holds_what_is_documented(finished: tuple[TranslationRecipe, Path]) -> None:
+    _, run = finished
+    checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
+    epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
+    model = {f"model/{name}" for name in (*checkpoint, "samples.tsv")}
+    assert files(run) == {"recipe.json", "tokenizer.json", "metrics.jsonl", "loss.png", "state.pt"} | epochs | model
+    assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_metrics_tell_of_steps_epochs_and_the_end(finished: tuple[TranslationRecipe, Path]) -> None:
+    recipe, run = finished
+    lines = records(run)
+    assert [r["step"] for r in lines if r["kind"] == "train"] == [5, 10, 15, 20, 25]
+    assert [(r["epoch"], r["step"]) for r in lines if r["kind"] == "epoch"] == [(1, STEPS // 2), (2, STEPS)]
+    assert [(r["kind"], r["averaged_epochs"]) for r in lines[-1:]] == [("final", 2)]
+    for line in lines:
+        wanted = {
+            "train": {"loss", "tokens_per_second", "learning_rate"},
+            "epoch": {"train_loss", "valid_loss", "valid_bleu"},
+            "final": {"valid_loss", "valid_bleu", "averaged_epochs"},
+        }[line["kind"]]
+        assert line.keys() == {"kind", "epoch", "step_in_epoch", "step", "seconds"} | wanted
+    rate = next(r["learning_rate"] for r in lines if r["step"] == 5)
+    assert rate == pytest.approx(recipe.learning_rate * (4 / 6) ** 0.5)
+
+
+def test_the_loss_falls(finished: tuple[TranslationRecipe, Path]) -> None:
+    first, second = (r["valid_loss"] for r in records(finished[1]) if r["kind"] == "epoch")
+    assert second < first < 6
+
+
+def test_the_result_is_a_checkpoint_with_its_history(finished: tuple[TranslationRecipe, Path]) -> None:
+    recipe, run = finished
+    checkpoint = load_checkpoint(run / "model")
+    assert list(checkpoint.samples) == PAIRS[::8]
+    assert checkpoint.provenance["steps"] == STEPS
+    assert checkpoint.provenance["training_pairs"] == len(PAIRS)
+    assert checkpoint.provenance["recipe"]["optimizer"] == recipe.optimizer
+    assert checkpoint.provenance["metrics"].keys() == {"loss", "bleu"}
+    means = [load_checkpoint(run / f"checkpoints/epoch-000{n}").model.projection.weight for n in (1, 2)]
+    assert torch.allclose(checkpoint.model.projection.weight, (means[0] + means[1]) / 2)
+
+
+KILLS = {
+    "before any state was saved": ("_step", 3, 4),
+    "within the first epoch": ("_step", 7, 4),
+    "between an epoch's last step and its validation": ("_end_epoch", 1, 13),
+    "within the second epoch": ("_step", 18, 4),
+    "after the last step": ("_end_epoch", 2, 4),
+    "between the last step and its validation": ("_end_epoch", 2, 13),
+    "at the final validation": ("_finish", 1, 4),
+}
+
+
+@pytest.mark.parametrize(("method", "call", "save_steps"), KILLS.values(), ids=KILLS)
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
+    finished: tuple[TranslationRecipe, Path], tmp_path: Path, method: str, call: int, save_steps: int
+) -> None:
+    recipe, whole = finished
+    recipe = replace(recipe, save_steps=save_steps)
+    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), method, call)
+    train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+    assert_same(tmp_path / "run", whole)
+
+
+def test_a_state_of_the_first_release_is_resumed(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
+    """It knew a random state, no average and no batches per step; recipe.json did not hold the model's shape."""
+    recipe, whole = finished
+    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_finish", 1)
+    state = torch.load(tmp_path / "run/state.pt", weights_only=True)
+    del state["batches_per_step"], state["average"]
+    torch.save({**state, "random": torch.get_rng_state()}, tmp_path / "run/state.pt")
+    options = json.loads((tmp_path / "run/recipe.json").read_text())
+    del options["transformer"]
+    (tmp_path / "run/recipe.json").write_text(json.dumps(options))
+    result = train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+    assert (result / "model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
+
+
+def test_a_finished_run_can_go_on_for_longer(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
+    recipe, whole = finished
+    shutil.copytree(whole, tmp_path / "run")
+    train_translation(replace(recipe, epochs=3), SHAPE, tmp_path / "run", resume=True)
+    assert [r["step"] for r in records(tmp_path / "run") if r["kind"] == "epoch"] == [13, 26, 39]
+    assert [r["kind"] for r in records(tmp_path / "run")].count("final") == 1
+
+
+def test_an_optimizer_step_of_other_size_is_not_resumed(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
+    recipe, whole = finished
+    shutil.copytree(whole, tmp_path / "run")
+    with pytest.raises(RecipeError, match="took 1 batches an optimizer step, now it would be 2"):
+        train_translation(replace(recipe, accumulate=2), SHAPE, tmp_path / "run", resume=True)
+
+
+def test_a_state_of_another_model_is_named(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
+    recipe, whole = finished
+    shutil.copytree(whole, tmp_path / "run")
+    state = torch.load(tmp_path / "run/state.pt", weights_only=True)
+    del state["model"]["encoder.embedding.tokens.weight"]
+    torch.save(state, tmp_path / "run/state.pt")
+    with pytest.raises(CheckpointError, match=r"state\.pt: is not of this model and recipe"):
+        train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+
+
+class Recorder:
+    """Stands in for an optimizer."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.param_groups: list[dict[str, Any]] = []
+        self.gradients: list[Tensor] = []
+
+    def step(self) -> None:
+        self.gradients = [p.grad.clone() for p in self.model.parameters() if p.grad is not None]
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        self.model.zero_grad(set_to_none)
+
+
+@pytest.fixture
+def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    """A trainer that has not begun."""
+    held: list[Trainer] = []
+    monkeypatch.setattr(Trainer, "run", lambda trainer: held.append(trainer))  # noqa: PLW0108 - a function becomes a method
+    recipe = make_recipe(tmp_path, clip_norm=0.0)
+    train_translation(recipe, replace(SHAPE, dropout=0.0), tmp_path / "run")
+    return held[0]
+
+
+def step(trainer: Trainer, batches: list[list[int]]) -> float:
+    """The loss of one optimizer step over these pairs."""
+    return float(trainer._step(trainer._share(batches, trainer.position.step)))
+
+
+def test_accumulated_batches_have_the_gradient_of_one_batch(trainer: Trainer) -> None:
+    recorder = Recorder(trainer.task.model)
+    trainer.optimizers = [recorder]  # type: ignore[list-item]
+    chosen = [0, 8, 17, 30, 41, 48]  # of unequal lengths
+    losses, gradients = [], []
+    for batches in ([chosen], [chosen[:3], chosen[3:]], [[i] for i in chosen]):
+        losses.append(step(trainer, batches))
+        gradients.append(recorder.gradients)
+    assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-5)
+    for other in gradients[1:]:
+        for expected, gradient in zip(gradients[0], other, strict=True):
+            torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_of_a_step_is_a_mean_over_its_tokens(trainer: Trainer) -> None:
+    trainer.optimizers = [Recorder(trainer.task.model)]  # type: ignore[list-item]
+    alone = [step(trainer, [[i]]) for i in (0, 8)]
+    sizes = [trainer.task.weight([i]) for i in (0, 8)]
+    mean = sum(loss * size for loss, size in zip(alone, sizes, strict=True)) / sum(sizes)
+    assert step(trainer, [[0, 8]]) == pytest.approx(mean, rel=1e-5)
+
+
+def test_gradients_are_clipped(trainer: Trainer) -> None:
+    recorder = Recorder(trainer.task.model)
+    trainer.optimizers = [recorder]  # type: ignore[list-item]
+    trainer.recipe = replace(trainer.recipe, clip_norm=0.01)
+    step(trainer, [[0, 1, 2]])
+    assert torch.cat([g.flatten() for g in recorder.gradients]).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_dropout_differs_from_step_to_step_and_not_from_run_to_run(trainer: Trainer) -> None:
+    draws = []
+    for trainer.position.step in (0, 1, 0):
+        trainer._seed_step()
+        draws.append(torch.rand(3))
+    assert torch.equal(draws[0], draws[2])
+    assert not torch.equal(draws[0], draws[1])
+
+
+def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path, recipe: TranslationRecipe) -> None:
+    long = " ".join(["three"] * 40)
+    train = write_pairs(tmp_path / "long.tsv", [*PAIRS, (long, "one"), ("one", long)])
+    valid = write_pairs(tmp_path / "long_valid.tsv", [*PAIRS[:4], (long, "one"), ("one", long)])
+    recipe = replace(recipe, train=(train,), valid=(valid,), max_length=10, epochs=1, average=1)
+    result = train_translation(recipe, SHAPE, tmp_path / "run")
+    notes = [r for r in records(tmp_path / "run") if r["kind"] == "note"]
+    assert notes == [
+        {"kind": "note", "step": 0, "pairs_left_out": 2, "longer_than_tokens": 10},
+        {"kind": "note", "step": 0, "valid_pairs_left_out": 2, "longer_than_tokens": SHAPE.max_positions},
+    ]
+    assert list(load_checkpoint(result).samples) == PAIRS[:4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_length": 2}, "max_length: no training pair has at most 2 tokens"),
+        ({"devices": "several"}, "devices: 'several' cannot be used"),
+        ({"devices": "0"}, "devices: '0' cannot be used"),
+    ],
+)
+def test_a_recipe_that_cannot_run_is_refused(
+    tmp_path: Path, recipe: TranslationRecipe, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        train_translation(replace(recipe, **changes), SHAPE, tmp_path / "run")
+
+
+def test_validation_needs_a_pair_that_the_model_can_take(tmp_path: Path, recipe: TranslationRecipe) -> None:
+    valid = write_pairs(tmp_path / "long.tsv", [("one", " ".join(["three"] * 40))])
+    with pytest.raises(RecipeError, match="max_positions: no validation pair has at most 32 tokens"):
+        train_translation(replace(recipe, valid=(valid,)), SHAPE, tmp_path / "run")
+
+
+def test_bad_data_leaves_no_run_folder(tmp_path: Path, recipe: TranslationRecipe) -> None:
+    bad = write_pairs(tmp_path / "bad.tsv", [("one", "")])
+    with pytest.raises(CorpusError, match=r"bad\.tsv:1: the target side is empty"):
+        train_translation(replace(recipe, train=(bad,)), SHAPE, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_is_no_number_ends_the_training(
+    recipe: TranslationRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "_step", lambda trainer, share: float("nan"))
+    with pytest.raises(DivergedError, match=r"step 1: the loss is nan; lower the learning rate"):
+        train_translation(recipe, SHAPE, tmp_path / "run")

@@ -1,0 +1,171 @@
+"""BERT's arithmetic and its heads."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from triptych_training.models.bert import (
+    DEVIATION,
+    Bert,
+    BertConfig,
+    BertForPretraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
+
+from ..toy_text import SHAPE, make_bert, stir
+
+IDS = torch.tensor([[2, 9, 12, 7, 3, 0, 0], [2, 8, 3, 20, 21, 22, 3]])
+SEGMENTS = torch.tensor([[0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1, 1]])
+LENGTH = 5  # of the first row
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_padding_is_invisible(norm: str) -> None:
+    bert = make_bert(norm=norm).bert
+    batch = bert(IDS, SEGMENTS)
+    alone = bert(IDS[:1, :LENGTH], SEGMENTS[:1, :LENGTH])
+    torch.testing.assert_close(batch[0, :LENGTH], alone[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_every_token_sees_every_other_one(norm: str) -> None:
+    bert = make_bert(norm=norm).bert
+    changed = IDS.clone()
+    changed[1, 5] = 30
+    moved = (bert(changed, SEGMENTS) - bert(IDS, SEGMENTS)).abs().amax(-1).detach()
+    assert bool((moved[1] > 1e-4).all())
+    assert float(moved[0].max()) == 0
+
+
+def test_positions_and_segments_count() -> None:
+    bert = make_bert().bert
+    same = torch.tensor([[2, 9, 9, 3]])
+    states = bert(same, torch.zeros_like(same))
+    assert not torch.allclose(states[0, 1], states[0, 2], atol=1e-3)
+    assert not torch.allclose(states, bert(same, torch.tensor([[0, 0, 1, 1]])), atol=1e-3)
+
+
+def test_only_a_pre_norm_model_has_a_norm_behind_its_layers() -> None:
+    assert isinstance(make_bert(norm="pre").bert.norm, nn.LayerNorm)
+    assert isinstance(make_bert(norm="post").bert.norm, nn.Identity)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_fresh_hidden_states_are_normalised(norm: str) -> None:
+    states = Bert(BertConfig(50, 16, 2, 24, 2, 16, norm=norm)).eval()(IDS, SEGMENTS)
+    torch.testing.assert_close(states.mean(-1), torch.zeros(2, 7), rtol=0, atol=1e-5)
+    torch.testing.assert_close(states.std(-1, correction=0), torch.ones(2, 7), rtol=0, atol=1e-3)
+
+
+def test_only_the_asked_places_are_projected() -> None:
+    model = make_bert()
+    every, _ = model(IDS, SEGMENTS, torch.arange(IDS.numel()))
+    some, _ = model(IDS, SEGMENTS, torch.tensor([1, 3, 11]))
+    assert some.shape == (3, SHAPE.vocabulary_size)
+    torch.testing.assert_close(some, every[[1, 3, 11]])
+    none, follows = model(IDS, SEGMENTS, torch.tensor([], dtype=torch.long))
+    assert none.shape == (0, SHAPE.vocabulary_size)
+    assert follows.shape == (2, 2)
+
+
+def test_the_output_matrix_is_the_embedding() -> None:
+    model = BertForPretraining(SHAPE)
+    tokens = model.bert.embedding.tokens.weight
+    assert model.masked_token.projection.weight is tokens
+    assert sum(parameter is tokens for parameter in model.parameters()) == 1
+    model(IDS, SEGMENTS, torch.tensor([1]))[0].sum().backward()
+    assert tokens.grad is not None
+    assert bool((tokens.grad[40] != 0).any())  # a token that is nowhere in the input
+
+
+def test_next_sentence_prediction_can_be_left_out() -> None:
+    model = BertForPretraining(SHAPE, next_sentence=False)
+    logits, follows = model(IDS, SEGMENTS, torch.tensor([1]))
+    assert follows is None
+    assert logits.shape == (1, SHAPE.vocabulary_size)
+    assert not any("pooler" in name or "next_sentence" in name for name in model.state_dict())
+
+
+def test_classification_heads_have_a_logit_a_class() -> None:
+    assert BertForSequenceClassification(SHAPE, 3)(IDS, SEGMENTS).shape == (2, 3)
+    assert BertForTokenClassification(SHAPE, 5)(IDS, SEGMENTS).shape == (2, 7, 5)
+
+
+def test_an_answer_never_begins_or_ends_in_padding() -> None:
+    model = BertForQuestionAnswering(SHAPE).eval()
+    stir(model)
+    for logits in model(IDS, SEGMENTS):
+        assert logits.shape == (2, 7)
+        assert logits[0, LENGTH:].tolist() == [-float("inf")] * 2
+        assert bool(logits[0, :LENGTH].isfinite().all())
+        assert bool(logits[1].isfinite().all())
+
+
+def heads() -> list[nn.Module]:
+    return [
+        BertForPretraining(SHAPE),
+        BertForSequenceClassification(SHAPE, 3),
+        BertForTokenClassification(SHAPE, 3),
+        BertForQuestionAnswering(SHAPE),
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_fresh_weights_are_small_and_positions_begin_as_sinusoids(number: int) -> None:
+    model = heads()[number]
+    embedding = model.bert.embedding  # type: ignore[union-attr]
+    assert isinstance(embedding, nn.Module)
+    weights: dict[str, Tensor] = {name: tensor.detach() for name, tensor in embedding.named_parameters()}
+    assert float(weights["tokens.weight"][5:].std()) == pytest.approx(DEVIATION, rel=0.1)
+    positions = weights["positions.weight"]
+    assert float(positions.square().mean().sqrt()) == pytest.approx(DEVIATION, rel=0.01)
+    near, far = positions[10] @ positions[11], positions[10] @ positions[40]
+    assert near > far
+    assert all(not bool(tensor.any()) for name, tensor in model.named_parameters() if name.endswith("bias"))
+
+
+def test_dropout_is_for_training_only() -> None:
+    model = make_bert(dropout=0.3)
+    first, second = (model(IDS, SEGMENTS, torch.tensor([1]))[0] for _ in range(2))
+    assert torch.equal(first, second)
+    model.train()
+    assert not torch.equal(model(IDS, SEGMENTS, torch.tensor([1]))[0], first)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": 0}, "layers: 0 is below 1"),
+        ({"segments": -1}, "segments: -1 is below 0"),
+        ({"pooler_activation": "sin"}, "pooler_activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu, tanh"),
+        ({"heads": 5}, "heads: 5 does not divide model_dim 768"),
+        ({"max_positions": 3}, "max_positions: 3 is below 4: [CLS], a token, [SEP] twice"),
+        ({"mask_id": 50}, "mask_id: 50 is outside the vocabulary of 50"),
+        ({"pad_id": -1}, "pad_id: -1 is outside the vocabulary of 50"),
+        ({"norm": "both"}, "norm: 'both' is unknown; choose one of pre, post"),
+        ({"activation": "tanh"}, "activation: 'tanh' is unknown; choose one of relu, gelu, gelu_tanh, silu"),
+        ({"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
+    ],
+)
+def test_a_shape_out_of_range_is_named_with_its_limit(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        BertConfig(50, **changes)
+    assert str(caught.value) == message
+
+
+def test_segments_that_do_not_tell_anything_are_not_looked_up() -> None:
+    for segments in (0, 1):
+        bert = make_bert(segments=segments).bert
+        torch.testing.assert_close(bert(IDS, SEGMENTS), bert(IDS, torch.zeros_like(SEGMENTS)))
+    assert "embedding.segments.weight" not in make_bert(segments=0).bert.state_dict()
+
+
+def test_independent_labels_have_probabilities_of_their_own() -> None:
+    logits = torch.tensor([[0.0, 2.0]])
+    torch.testing.assert_close(BertForSequenceClassification(SHAPE, 2).probabilities(logits).sum(-1), torch.ones(1))
+    independent = BertForSequenceClassification(SHAPE, 2, independent=True).probabilities(logits)
+    torch.testing.assert_close(independent, torch.tensor([[0.5, 0.880797]]))

@@ -1,0 +1,151 @@
+"""The model: one arithmetic, whether teacher-forced, step by step, alone or padded."""
+
+import re
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+
+from triptych_training.data.batches import pad
+from triptych_training.models.blocks import ACTIVATIONS, NORM_ORDERS
+from triptych_training.models.transformer import Transformer, TransformerConfig
+
+from ..toy import SHAPE, make_ids, make_model
+
+VARIANTS: list[dict[str, Any]] = [
+    {"norm": norm, "positions": positions, "activation": activation, "tie_embeddings": tied}
+    for norm, positions, activation, tied in product(NORM_ORDERS, ("sinusoidal", "learned"), ACTIVATIONS, (True, False))
+]
+# Each of the other members at least once, as BART, M2M100, Marian and T5 combine them.
+VARIANTS += [
+    {"positions": "sinusoidal-marian", "decoder_heads": 4, "decoder_feedforward_dim": 20, "projection_bias": True},
+    {"positions": "sinusoidal-fairseq", "norm": "pre", "norm_epsilon": 1e-3, "tie_projection": False},
+    {"positions": "learned", "embedding_norm": True, "scaled_embedding": False, "final_norm": True},
+    {"source_vocabulary_size": 57, "tie_projection": True, "head_dim": 5},
+    {
+        "positions": "none",
+        "norm": "pre",
+        "norm_kind": "rms",
+        "bias": False,
+        "gated": True,
+        "activation": "gelu_tanh",
+        "head_dim": 6,
+        "scaled_attention": False,
+        "scaled_embedding": False,
+        "projection_scale": 0.25,
+        "relative_buckets": 6,
+        "relative_distance": 10,
+    },
+]
+every_variant = pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: "-".join(map(str, v.values())))
+
+
+@torch.inference_mode()
+def step_by_step(model: Transformer, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    mask = model.source_mask(source)
+    memory = model.decoder.project_memory(model.encoder(source, mask))
+    past, logits = None, []
+    for position in range(target.shape[1]):
+        hidden, past = model.decoder.step(target[:, position : position + 1], position, memory, mask, past)
+        logits.append(model.projection(hidden))
+    return torch.cat(logits, dim=1)
+
+
+@every_variant
+@torch.inference_mode()
+def test_cached_steps_equal_the_teacher_forced_pass(variant: dict[str, Any]) -> None:
+    model = make_model(**variant)
+    source, target = pad(make_ids(9, 4, 6), 0), pad(make_ids(7, 7, 7), 0)
+    torch.testing.assert_close(step_by_step(model, source, target), model(source, target), rtol=1e-4, atol=1e-4)
+
+
+@every_variant
+@torch.inference_mode()
+def test_source_padding_changes_nothing(variant: dict[str, Any]) -> None:
+    model = make_model(**variant)
+    sources, target = make_ids(9, 3, 6), pad(make_ids(5, 5, 5), 0)
+    together = model(pad(sources, 0), target)
+    for row, source in enumerate(sources):
+        alone = model(torch.tensor([source]), target[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_a_position_does_not_see_what_follows() -> None:
+    model = make_model()
+    source, target = pad(make_ids(6), 0), pad(make_ids(8), 0)
+    changed = target.clone()
+    changed[:, 5:] = 9
+    torch.testing.assert_close(model(source, target)[:, :5], model(source, changed)[:, :5])
+    assert not torch.allclose(model(source, target)[:, 5:], model(source, changed)[:, 5:])
+
+
+def test_tied_embeddings_are_one_matrix() -> None:
+    tied, untied = make_model(), make_model(tie_embeddings=False)
+    size = SHAPE.vocabulary_size * SHAPE.model_dim
+    assert tied.projection.weight is tied.encoder.embedding.tokens.weight is tied.decoder.embedding.tokens.weight
+    assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == 2 * size
+
+
+def test_parts_of_the_embeddings_may_be_tied() -> None:
+    projection = make_model(tie_embeddings=False, tie_projection=True)
+    assert projection.projection.weight is projection.decoder.embedding.tokens.weight
+    assert projection.encoder.embedding.tokens.weight is not projection.projection.weight
+    sides = make_model(tie_projection=False)
+    assert sides.encoder.embedding.tokens.weight is sides.decoder.embedding.tokens.weight
+    assert sides.projection.weight is not sides.decoder.embedding.tokens.weight
+    vocabularies = make_model(source_vocabulary_size=57)
+    assert vocabularies.encoder.embedding.tokens.weight.shape == (57, SHAPE.model_dim)
+    assert vocabularies.projection.weight is vocabularies.decoder.embedding.tokens.weight
+
+
+def test_the_decoder_may_start_from_padding_or_from_the_end() -> None:
+    for start in (SHAPE.pad_id, SHAPE.eos_id):
+        assert make_model(bos_id=start).config.bos_id == start
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model = make_model(dropout=0.5)
+    source, target = pad(make_ids(6), 0), pad(make_ids(6), 0)
+    assert torch.equal(model(source, target), model(source, target))
+    model.train()
+    assert not torch.equal(model(source, target), model(source, target))
+
+
+def test_the_padding_vector_gets_no_gradient() -> None:
+    model = make_model(tie_embeddings=False)
+    model(pad(make_ids(6, 2), 0), pad(make_ids(6, 2), 0)).sum().backward()
+    gradient = model.encoder.embedding.tokens.weight.grad
+    assert gradient is not None
+    assert not gradient[SHAPE.pad_id].any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_dim": 0}, "model_dim: 0 is below 1"),
+        ({"decoder_layers": 0}, "decoder_layers: 0 is below 1"),
+        ({"max_positions": 1}, "max_positions: 1 is below 2"),
+        ({"heads": 3}, "heads: 3 does not divide model_dim 512"),
+        ({"norm": "middle"}, "norm: 'middle' is unknown; choose one of pre, post"),
+        ({"activation": "tanh"}, "activation: 'tanh' is unknown; choose one of relu, gelu, gelu_tanh, silu"),
+        ({"positions": "rotary"}, "positions: 'rotary' is unknown; choose one of sinusoidal, learned, sinusoidal-marian"),
+        ({"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
+        ({"eos_id": 100}, "eos_id: 100 is outside the vocabulary of 100"),
+        ({"eos_id": 0}, "pad_id, eos_id: both are 0; padding would end every sentence"),
+        ({"source_vocabulary_size": -1}, "source_vocabulary_size: -1 is below 0"),
+        ({"source_vocabulary_size": 2}, "eos_id: 2 is outside the sources' vocabulary of 2"),
+        ({"relative_buckets": 3}, "relative_buckets: 3 is below 4"),
+        (
+            {"relative_buckets": 32, "relative_distance": 16},
+            "relative_distance: 16 is not above 16, half of the relative_buckets",
+        ),
+        ({"decoder_heads": 3}, "heads: 3 does not divide model_dim 512"),
+        ({"head_dim": -1}, "head_dim: -1 is below 0"),
+        ({"norm_kind": "batch"}, "norm_kind: 'batch' is unknown; choose one of layer, rms"),
+    ],
+)
+def test_a_field_out_of_range_is_named_with_value_and_limit(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        TransformerConfig(**{"vocabulary_size": 100, **changes})

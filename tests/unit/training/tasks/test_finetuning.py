@@ -1,0 +1,177 @@
+"""Fine-tuning of every head, from labelled files to checkpoint."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from triptych_training.checkpoints.encoder import load_bert_checkpoint
+from triptych_training.errors import CheckpointError, CorpusError, RecipeError
+from triptych_training.loop import trainer as trainer_module
+from triptych_training.loop.recipe import FinetuningRecipe
+from triptych_training.tasks.finetuning import finetune
+
+from ..runs import assert_same, files, kill, records
+from ..toy_text import (
+    ANIMALS,
+    DOCUMENTS,
+    SHAPE,
+    TOKENIZER,
+    make_bert,
+    write,
+    write_encoder,
+    write_labelled,
+    write_questions,
+    write_words,
+)
+
+WRITERS: dict[str, tuple[str, Callable[[Path, int], str]]] = {
+    "text-classification": ("train.tsv", write_labelled),
+    "token-classification": ("train.conll", write_words),
+    "question-answering": ("train.json", write_questions),
+}
+METRICS = {
+    "text-classification": {"accuracy"},
+    "token-classification": {"accuracy", "f1"},
+    "question-answering": {"exact_match", "f1"},
+}
+
+
+def make_recipe(folder: Path, head: str, **changes: Any) -> FinetuningRecipe:
+    name, writer = WRITERS[head]
+    recipe = FinetuningRecipe(
+        head=head,
+        encoder=write_encoder(folder / "encoder"),
+        train=(writer(folder / name, 60),),
+        valid=(writer(folder / f"valid-{name}", 1),),
+        stride=4,
+        batch_tokens=200,
+        dropout=0.0,
+        epochs=2,
+        learning_rate=1e-2,
+        warmup_steps=4,
+        weight_decay=0.0,
+        save_steps=5,
+        precision="fp32",
+        devices="1",
+    )
+    return replace(recipe, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of every head."""
+    runs = {}
+    for head in WRITERS:
+        folder = tmp_path_factory.mktemp(head)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trainer_module, "METRIC_STEPS", 10)
+            finetune(make_recipe(folder, head), folder / "run")
+        runs[head] = folder / "run"
+    return runs
+
+
+@pytest.mark.parametrize("head", WRITERS)
+def test_a_small_task_is_learnt_by_heart(finished: dict[str, Path], head: str) -> None:
+    last = records(finished[head])[-1]
+    assert last["kind"] == "final"
+    for name in METRICS[head]:
+        assert last[f"valid_{name}"] > 0.9, name
+
+
+@pytest.mark.parametrize("head", WRITERS)
+def test_a_run_folder_holds_what_is_documented(finished: dict[str, Path], head: str) -> None:
+    checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
+    epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
+    model = {f"model/{name}" for name in (*checkpoint, "samples.json")}
+    assert files(finished[head]) == {"recipe.json", "tokenizer.json", "metrics.jsonl", "loss.png", "state.pt"} | epochs | model
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "pairs", "sample"),
+    [
+        ("text-classification", ("meat", "plants"), False, "the cat eats fish"),
+        ("token-classification", ("B-ANIMAL", "B-FOOD", "O"), False, "the cat eats fish"),
+        ("question-answering", (), True, ("what eats the cat", " ".join(DOCUMENTS[0]))),
+    ],
+)
+def test_the_result_is_a_checkpoint_of_its_head(
+    finished: dict[str, Path], head: str, labels: tuple[str, ...], pairs: bool, sample: str | tuple[str, str]
+) -> None:
+    checkpoint = load_bert_checkpoint(finished[head] / "model")
+    assert (checkpoint.head, checkpoint.labels, checkpoint.pairs) == (head, labels, pairs)
+    assert checkpoint.samples[0] == sample
+    assert len(checkpoint.samples) >= len(ANIMALS)
+    assert checkpoint.provenance["metrics"].keys() == {"loss", *METRICS[head]}
+    assert checkpoint.tokenizer.get_vocab() == TOKENIZER.get_vocab()
+
+
+@pytest.mark.parametrize("head", WRITERS)
+def test_the_encoder_s_weights_are_where_training_starts(tmp_path: Path, head: str) -> None:
+    encoder = make_bert()
+    recipe = make_recipe(tmp_path, head, max_steps=1, learning_rate=1e-9)
+    write_encoder(tmp_path / "encoder", encoder)
+    model = load_bert_checkpoint(finetune(recipe, tmp_path / "run")).model
+    for (name, tensor), expected in zip(model.bert.state_dict().items(), encoder.bert.state_dict().values(), strict=True):
+        torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-6, msg=name)
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuningRecipe, Path]:
+    """A training to be killed, and how it ends when it is not."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    recipe = make_recipe(folder, "text-classification", dropout=0.1, ema_decay=0.7, max_steps=20)
+    finetune(recipe, folder / "whole")
+    return recipe, folder / "whole"
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [("_step", 3), ("_step", 17), ("_end_epoch", 2), ("_finish", 1)],
+    ids=["before any state", "within the second epoch", "between the last step and its validation", "at the end"],
+)
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
+    interrupted: tuple[FinetuningRecipe, Path], tmp_path: Path, method: str, call: int
+) -> None:
+    recipe, whole = interrupted
+    kill(lambda: finetune(recipe, tmp_path / "run"), method, call)
+    finetune(recipe, tmp_path / "run", resume=True)
+    assert_same(tmp_path / "run", whole)
+
+
+def test_inputs_that_are_too_long_are_left_out_and_counted(tmp_path: Path) -> None:
+    train = write(tmp_path / "a.tsv", "the cat\tyes\nthe cow\tno\nthe cat eats fish\tno\n")
+    recipe = make_recipe(tmp_path, "text-classification", train=(train,), valid=(train,), max_length=5, max_steps=1)
+    finetune(recipe, tmp_path / "run")
+    assert [r for r in records(tmp_path / "run") if r["kind"] == "note"] == [
+        {"kind": "note", "step": 0, "inputs_left_out": 1, "longer_than_tokens": 5},
+        {"kind": "note", "step": 0, "valid_inputs_left_out": 1, "longer_than_tokens": 5},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"max_length": 49}, RecipeError, "max_length: 49 is above the encoder's max_positions 48"),
+        ({"max_length": 3}, RecipeError, "max_length: no input of the train files has at most 3 tokens"),
+        ({"encoder": "nowhere"}, CheckpointError, "nowhere: not a checkpoint folder, missing config.json"),
+        ({"train": ("nowhere.tsv",)}, CorpusError, "nowhere.tsv: cannot be read"),
+    ],
+)
+def test_a_recipe_that_cannot_run_is_refused(
+    tmp_path: Path, changes: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        finetune(make_recipe(tmp_path, "text-classification", **changes), tmp_path / "run")
+
+
+def test_another_encoder_s_head_is_no_obstacle(tmp_path: Path) -> None:
+    """Fine-tuning a fine-tuned model keeps its encoder alone."""
+    first = finetune(make_recipe(tmp_path, "text-classification", max_steps=1), tmp_path / "first")
+    second = finetune(make_recipe(tmp_path, "token-classification", encoder=str(first), max_steps=1), tmp_path / "second")
+    model = load_bert_checkpoint(second).model
+    assert model.config == SHAPE
+    assert load_bert_checkpoint(second).head == "token-classification"

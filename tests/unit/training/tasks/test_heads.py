@@ -1,0 +1,272 @@
+"""Fine-tuning heads: from files to examples, and from outputs to metrics."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from triptych_training.errors import CorpusError
+from triptych_training.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
+from triptych_training.tasks.heads import (
+    IGNORED,
+    LabelledExample,
+    QuestionHead,
+    TextHead,
+    TokenHead,
+    _entities,
+    _normal,
+    _overlap,
+    make_head,
+)
+
+from ..toy_text import SHAPE, TOKENIZER, write, write_labelled, write_questions, write_words
+
+CONTEXT = "Here is a cat. The cat eats fish. Here is a dog. The dog eats bones. Here is a cow. The cow eats grass."
+
+
+def write_squad(path: Path, *questions: tuple[str, str, Sequence[str]]) -> str:
+    """Question, context and answers, which begin where they are found first."""
+    paragraphs = [
+        {"context": c, "qas": [{"question": q, "answers": [{"text": a, "answer_start": c.index(a)} for a in answers]}]}
+        for q, c, answers in questions
+    ]
+    return write(path, json.dumps({"data": [{"paragraphs": paragraphs}]}))
+
+
+def test_a_name_makes_its_head_and_model(tmp_path: Path) -> None:
+    texts, words = write_labelled(tmp_path / "a.tsv"), write_words(tmp_path / "a.conll")
+    text, token, question = (
+        make_head("text-classification", [texts], 8),
+        make_head("token-classification", [words], 8),
+        make_head("question-answering", [], 8),
+    )
+    assert (text.labels, text.pairs) == (("meat", "plants"), False)
+    assert (token.labels, token.pairs) == (("B-ANIMAL", "B-FOOD", "O"), False)
+    assert (question.labels, question.pairs) == ((), True)
+    kinds = [type(head.model(SHAPE)) for head in (text, token, question)]
+    assert kinds == [BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering]
+
+
+def test_texts_become_examples_and_long_ones_are_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "the cat\tyes\nthe cat eats fish\tno\n")
+    head = TextHead([path])
+    examples, lost = head.examples(TOKENIZER, [path], max_length=5)
+    assert lost == 1
+    assert [(e.ids, e.target, e.source) for e in examples] == [(TOKENIZER.encode("the cat").ids, [1], 0)]
+    assert head.examples(TOKENIZER, [path], max_length=6)[1] == 0
+    assert head.targets(head.examples(TOKENIZER, [path], 6)[0]).tolist() == [1, 0]
+    assert head.samples() == ["the cat", "the cat eats fish"]
+
+
+def test_pairs_become_two_segments(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "the cat\teats fish\tyes\nthe cow\teats hay\tno\n")
+    head = TextHead([path])
+    examples, _ = head.examples(TOKENIZER, [path], 48)
+    assert head.pairs
+    assert examples[0].ids == TOKENIZER.encode("the cat", "eats fish").ids
+    assert examples[0].segments == [0, 0, 0, 0, 1, 1, 1]
+    assert head.samples()[0] == ("the cat", "eats fish")
+
+
+def test_labels_must_be_those_of_the_training_files(tmp_path: Path) -> None:
+    train = write(tmp_path / "a.tsv", "one\tyes\ntwo\tno\n")
+    other = write(tmp_path / "b.tsv", "one\tmaybe\ntwo\tyes\nthree\tnever\n")
+    with pytest.raises(CorpusError) as caught:
+        TextHead([train]).examples(TOKENIZER, [other], 48)
+    assert str(caught.value) == f"{other}: maybe, never are no labels of the training files"
+    words, more = write(tmp_path / "a.conll", "a O\n"), write(tmp_path / "b.conll", "a B-X\n")
+    with pytest.raises(CorpusError, match=r"b\.conll: B-X are no labels of the training files"):
+        TokenHead([words]).examples(TOKENIZER, [more], 48)
+
+
+def test_training_texts_need_two_labels_and_validation_texts_their_kind(tmp_path: Path) -> None:
+    same = write(tmp_path / "same.tsv", "one\tyes\n")
+    with pytest.raises(CorpusError, match=r"same\.tsv: the only label is 'yes', expected at least 2"):
+        TextHead([same])
+    single, pair = write(tmp_path / "a.tsv", "one\tyes\ntwo\tno\n"), write(tmp_path / "b.tsv", "one\ttwo\tyes\none\tone\tno\n")
+    with pytest.raises(CorpusError, match=r"b\.tsv: has pairs, unlike the training files"):
+        TextHead([single]).examples(TOKENIZER, [pair], 48)
+    with pytest.raises(CorpusError, match=r"a\.tsv: has single texts, unlike the training files"):
+        TextHead([pair]).examples(TOKENIZER, [single], 48)
+
+
+def test_the_first_piece_of_a_word_carries_its_label(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", "the O\ncats B-ANIMAL\neats O\n")
+    head = TokenHead([path])
+    examples, _ = head.examples(TOKENIZER, [path], 48)
+    assert [TOKENIZER.id_to_token(i) for i in examples[0].ids] == ["[CLS]", "the", "cat", "##s", "eats", "[SEP]"]
+    assert examples[0].target == [IGNORED, 1, 0, IGNORED, 1, IGNORED]
+    assert head.weight(examples[0]) == 3
+    assert head.samples() == ["the cats eats"]
+
+
+def test_sentences_that_are_too_long_are_counted_and_targets_padded(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", "the O\n\nthe O\ncat B-ANIMAL\n\nthe O\ncow B-ANIMAL\neats O\n")
+    head = TokenHead([path])
+    examples, lost = head.examples(TOKENIZER, [path], 4)
+    assert lost == 1
+    assert head.targets(examples).tolist() == [[IGNORED, 1, IGNORED, IGNORED], [IGNORED, 1, 0, IGNORED]]
+
+
+def test_the_loss_of_tokens_is_a_sum_over_words_alone() -> None:
+    logits = torch.randn(2, 4, 3)
+    head = object.__new__(TokenHead)
+    targets = torch.tensor([[IGNORED, 1, IGNORED, IGNORED], [IGNORED, 1, 0, IGNORED]])
+    loss = head.loss(lambda ids, segments: logits, torch.ones(1), torch.ones(1), targets, 0.0)  # type: ignore[arg-type]
+    logs = logits.log_softmax(-1)
+    torch.testing.assert_close(loss, -(logs[0, 1, 1] + logs[1, 1, 1] + logs[1, 2, 0]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "entities"),
+    [
+        ("O O", []),
+        ("B-A I-A O B-A", [("A", 0, 1), ("A", 3, 3)]),
+        ("B-A B-A", [("A", 0, 0), ("A", 1, 1)]),
+        ("B-A I-B I-B", [("A", 0, 0), ("B", 1, 2)]),
+        ("O I-A I-A", [("A", 1, 2)]),
+        ("A A O B", [("A", 0, 1), ("B", 3, 3)]),
+        ("", []),
+    ],
+)
+def test_entities_are_runs_of_a_name(labels: str, entities: list[tuple[str, int, int]]) -> None:
+    assert list(_entities(labels.split())) == entities
+
+
+def test_token_metrics_count_words_and_whole_entities(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", "a B-X\nb I-X\nc O\nd B-X\n")
+    head = TokenHead([path])
+    assert head.labels == ("B-X", "I-X", "O")
+    example = LabelledExample([], [], [IGNORED, 0, 1, 2, 0], 0)
+
+    def metrics(*guesses: int) -> dict[str, float]:
+        return head.metrics([torch.eye(3)[[2, *guesses]]], [example])
+
+    assert metrics(0, 1, 2, 0) == {"accuracy": 1, "f1": 1}
+    assert metrics(0, 2, 2, 0) == {"accuracy": 0.75, "f1": 0.5}  # of two found and two that are there one is the same
+    assert metrics(2, 2, 2, 2) == {"accuracy": 0.25, "f1": 0}
+
+
+def answer_of(example: LabelledExample, context: str) -> str:
+    first, last = example.target
+    return context[example.offsets[first][0] : example.offsets[last][1]]
+
+
+def test_windows_cover_a_long_context_and_find_the_answer(tmp_path: Path) -> None:
+    path = write_squad(
+        tmp_path / "a.json", ("the cow eats", CONTEXT, ["grass"]), ("the dog eats", CONTEXT, ["The dog eats bones"])
+    )
+    examples, lost = QuestionHead(stride=6).examples(TOKENIZER, [path], max_length=22)
+    assert lost == 0
+    assert {example.source for example in examples} == {0, 1}
+    for example in examples:
+        assert len(example.ids) <= 22
+        assert answer_of(example, CONTEXT) == ("grass", "The dog eats bones")[example.source]
+        assert example.offsets[: example.segments.index(1)] == [(0, 0)] * example.segments.index(1)
+    short, _ = QuestionHead(stride=6).examples(TOKENIZER, [path], max_length=48)
+    assert len(short) == 2 <= len(examples)
+
+
+def test_a_question_without_an_answer_points_at_cls_in_every_window(tmp_path: Path) -> None:
+    path = write_squad(tmp_path / "a.json", ("the frog eats", CONTEXT, []))
+    examples, lost = QuestionHead(stride=6).examples(TOKENIZER, [path], max_length=22)
+    assert lost == 0
+    assert len(examples) > 1
+    assert all(example.target == [0, 0] for example in examples)
+
+
+def test_an_answer_that_no_window_holds_is_counted(tmp_path: Path) -> None:
+    path = write_squad(tmp_path / "a.json", ("what", CONTEXT, [CONTEXT]), ("what", CONTEXT, ["fish"]))
+    examples, lost = QuestionHead(stride=6).examples(TOKENIZER, [path], max_length=22)
+    assert lost == 1
+    assert {example.source for example in examples} == {1}
+
+
+def test_a_question_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
+    path = write_squad(tmp_path / "a.json", ("the cat eats fish", CONTEXT, ["fish"]))
+    with pytest.raises(
+        CorpusError, match="a question has 6 tokens; with stride 10 that leaves no room for a context in max_length 16"
+    ):
+        QuestionHead(stride=10).examples(TOKENIZER, [path], max_length=16)
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [("The  Cat.", "cat"), ("an apple, a pear", "apple pear"), ("theatre", "theatre"), ("U.S.A.", "usa"), ("a", ""), ("", "")],
+)
+def test_answers_are_compared_as_squad_does(text: str, normal: str) -> None:
+    assert _normal(text) == normal
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "f1"),
+    [("the cat", "Cat!", 1), ("black cat", "cat", 2 / 3), ("dog", "cat", 0), ("", "", 1), ("cat", "", 0), ("x x y", "x", 0.5)],
+)
+def test_overlap_is_the_f1_of_words(answer: str, right: str, f1: float) -> None:
+    assert _overlap(answer, right) == pytest.approx(f1)
+
+
+def logits(size: int, *high: tuple[int, float]) -> Tensor:
+    values = torch.zeros(size)
+    for place, value in high:
+        values[place] = value
+    return values
+
+
+@pytest.fixture
+def question(tmp_path: Path) -> tuple[QuestionHead, LabelledExample]:
+    """`[CLS] the [SEP] the cat eats fish [SEP]`."""
+    head = QuestionHead(stride=2)
+    examples, _ = head.examples(TOKENIZER, [write_squad(tmp_path / "a.json", ("the", "the cat eats fish", ["fish"]))], 48)
+    assert len(examples[0].ids) == 8
+    return head, examples[0]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "answer"),
+    [
+        ([(4, 5.0)], [(6, 5.0)], "cat eats fish"),
+        ([(6, 5.0), (4, 4.0)], [(4, 5.0), (5, 4.5)], "cat"),  # 6 to 4 goes backwards
+        ([(1, 9.0), (4, 4.0)], [(4, 4.0), (7, 9.0)], "cat"),  # the question and [SEP] are no answers
+        ([(0, 9.0), (4, 4.0)], [(0, 9.0), (4, 4.0)], ""),  # [CLS]: there is none
+        ([(0, 9.0), (4, 4.0)], [(4, 4.0)], ""),
+    ],
+)
+def test_the_best_span_of_the_context_is_the_answer(
+    question: tuple[QuestionHead, LabelledExample],
+    start: list[tuple[int, float]],
+    end: list[tuple[int, float]],
+    answer: str,
+) -> None:
+    head, example = question
+    padded = [torch.cat((logits(8, *side), torch.full((3,), -math.inf))) for side in (start, end)]
+    assert head._answer(padded[0], padded[1], example)[1] == answer
+
+
+def test_of_a_question_s_windows_the_surest_answers(question: tuple[QuestionHead, LabelledExample]) -> None:
+    head, example = question
+    wrong = logits(8, (4, 3.0)), logits(8, (4, 3.0))
+    surer = logits(8, (6, 4.0)), logits(8, (6, 4.0))
+    for outputs in ([wrong, surer], [surer, wrong]):
+        assert head.metrics(outputs, [example, example]) == {"exact_match": 1, "f1": 1}
+    assert head.metrics([wrong], [example]) == {"exact_match": 0, "f1": 0}
+
+
+def test_question_targets_are_places(tmp_path: Path) -> None:
+    head = QuestionHead(stride=4)
+    examples, lost = head.examples(TOKENIZER, [write_questions(tmp_path / "a.json")], 48)
+    assert lost == 0
+    assert head.targets(examples).tolist() == [example.target for example in examples]
+    assert len(head.samples()) == len(examples) == 6
+    loss = head.loss(
+        lambda ids, segments: (torch.zeros(6, 40), torch.zeros(6, 40)),  # type: ignore[arg-type]
+        torch.ones(1),
+        torch.ones(1),
+        head.targets(examples),
+        0.1,
+    )
+    assert float(loss) == pytest.approx(6 * math.log(40), rel=1e-5)

@@ -1,0 +1,103 @@
+"""One model for several directions."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.data.languages import Languages, directed_files, find_languages, language_token
+from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
+from triptych_training.errors import CheckpointError, RecipeError
+from triptych_training.loop.recipe import TranslationRecipe
+from triptych_training.tasks.translation import train_translation
+
+from ..runs import records
+from ..toy import PAIRS, SHAPE, make_model, make_recipe, write_pairs
+
+THERE, BACK = [(a, b) for a, b in PAIRS], [(b, a) for a, b in PAIRS]
+
+
+def several(folder: Path, **changes: Any) -> TranslationRecipe:
+    there, back = write_pairs(folder / "there.tsv", THERE), write_pairs(folder / "back.tsv", BACK)
+    few = write_pairs(folder / "few.tsv", THERE[::8]), write_pairs(folder / "few-back.tsv", BACK[::8])
+    files = {"train": (f"en:xx={there}", f"xx:en={back}"), "valid": (f"xx:en={few[1]}", f"en:xx={few[0]}")}
+    return make_recipe(folder, **{**files, "source_language": "", "target_language": "", **changes})
+
+
+def test_a_model_of_two_directions_names_them_and_reads_the_language_wanted(tmp_path: Path) -> None:
+    recipe = several(tmp_path, epochs=1, average=1)
+    checkpoint = load_checkpoint(train_translation(recipe, SHAPE, tmp_path / "run"))
+    tokenizer = checkpoint.tokenizer
+    assert (checkpoint.source_language, checkpoint.target_language) == ("en", "xx")
+    assert checkpoint.languages == Languages(("en", "xx"), {"xx": 4, "en": 5})
+    assert [tokenizer.id_to_token(number) for number in (4, 5)] == ["<2xx>", "<2en>"]
+    assert list(checkpoint.samples) == THERE[::8]
+    assert (checkpoint.prefix("xx"), checkpoint.prefix("en")) == ([4], [5])
+    final = records(tmp_path / "run")[-1]
+    assert {"valid_loss", "valid_bleu", "valid_bleu_en_xx", "valid_bleu_xx_en"} < final.keys()
+    assert final["valid_bleu"] == pytest.approx((final["valid_bleu_en_xx"] + final["valid_bleu_xx_en"]) / 2)
+    ids, start = tokenizer.encode("one two.").ids, torch.tensor([[SHAPE.bos_id]])
+    one, other = (checkpoint.model(torch.tensor([[number, *ids]]), start) for number in (4, 5))
+    assert not torch.allclose(one, other, atol=1e-4)
+
+
+def test_text_that_looks_like_a_language_is_ordinary_text(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(["one", "two"], 290, [language_token("xx")])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    assert tokenizer.token_to_id("<2xx>") == 4
+    assert 4 not in loaded.encode("<2xx> one").ids
+    assert loaded.decode(loaded.encode("<2xx> one").ids) == "<2xx> one"
+
+
+def test_a_model_of_one_direction_has_no_tokens(tmp_path: Path) -> None:
+    there = write_pairs(tmp_path / "there.tsv")
+    recipe = several(tmp_path, train=(f"en:xx={there}",), valid=(f"en:xx={there}",), max_steps=1, average=1)
+    checkpoint = load_checkpoint(train_translation(recipe, SHAPE, tmp_path / "run"))
+    assert checkpoint.languages == Languages()
+    assert checkpoint.prefix() == checkpoint.prefix("xx") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": ("a",)}, "source_language, target_language: both are needed for a, or en:de=a"),
+        ({"source_language": "en"}, "source_language, target_language: en:xx="),
+        ({"valid": ("de:xx=a",)}, "valid: there is no training file for de:xx"),
+        ({"valid": ("xx:en=a",)}, "valid: a file is needed for the first direction, en:xx"),
+    ],
+)
+def test_languages_that_do_not_go_together_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        several(tmp_path, **changes)
+
+
+def test_paths_may_hold_what_languages_are_written_with() -> None:
+    assert [file.path for file in directed_files(["en:de=a=b::c"], ("", ""))] == ["a=b::c"]
+    assert [file.direction for file in directed_files(["a::b"], ("en", "de"))] == [("en", "de")]
+
+
+def test_an_initial_vocabulary_must_have_the_languages(tmp_path: Path) -> None:
+    save_checkpoint(Checkpoint(make_model(), train_tokenizer(["one"], 290), "en", "xx"), tmp_path / "alone")
+    with pytest.raises(CheckpointError, match="vocabulary: it has no <2xx>, <2en>"):
+        train_translation(several(tmp_path, initial=str(tmp_path / "alone")), SHAPE, tmp_path / "run")
+
+
+def test_a_model_of_several_must_be_told_which() -> None:
+    languages = Languages(("en", "xx"), {"xx": 4, "en": 5})
+    checkpoint = Checkpoint(make_model(), train_tokenizer(["one"], 290), "en", "xx", languages=languages)
+    with pytest.raises(RecipeError, match="target_language: the model has several, name one of xx, en"):
+        checkpoint.prefix()
+    with pytest.raises(RecipeError, match="target_language: 'de' is none of the model's: xx, en"):
+        checkpoint.prefix("de")
+    alone = replace(checkpoint, languages=Languages())
+    assert alone.prefix() == []
+
+
+def test_languages_in_the_order_of_the_directions() -> None:
+    tokenizer = train_tokenizer(["one"], 290, [language_token(code) for code in ("de", "en")])
+    assert find_languages([("en", "de"), ("de", "en")], tokenizer) == Languages(("en", "de"), {"de": 4, "en": 5})
+    assert find_languages([("en", "de"), ("en", "de")], tokenizer) == Languages()

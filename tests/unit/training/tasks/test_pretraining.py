@@ -1,0 +1,242 @@
+"""BERT's pre-training from text to checkpoint."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from triptych_training.checkpoints.encoder import load_bert_checkpoint
+from triptych_training.data.documents import encode_documents
+from triptych_training.data.tokenizer import save_tokenizer, train_tokenizer
+from triptych_training.errors import CorpusError, RecipeError
+from triptych_training.loop import trainer as trainer_module
+from triptych_training.loop.recipe import PretrainingRecipe
+from triptych_training.models.bert import BertForPretraining
+from triptych_training.tasks.pretraining import PretrainingLoss, PretrainingTask, TextCorpus, draw_valid, fit_shape, pretrain
+
+from ..runs import assert_same, files, kill, records
+from ..toy_text import DOCUMENTS, SHAPE, TOKENIZER, write, write_documents
+
+STEPS = 44  # of `finished`, which ends within its second epoch
+DROPPING = replace(SHAPE, dropout=0.1)
+
+
+def make_recipe(folder: Path, **changes: Any) -> PretrainingRecipe:
+    save_tokenizer(TOKENIZER, folder / "given.json")
+    recipe = PretrainingRecipe(
+        train=(write_documents(folder / "train.txt", repeat=24),),
+        valid=(write_documents(folder / "valid.txt"),),
+        tokenizer=str(folder / "given.json"),
+        sequence_length=32,
+        batch_tokens=160,
+        epochs=2,
+        max_steps=STEPS,
+        optimizer="muon",
+        learning_rate=2e-2,
+        schedule="linear",
+        warmup_steps=4,
+        average=1,
+        ema_decay=0.8,
+        save_steps=9,
+        precision="fp32",
+        devices="1",
+    )
+    return replace(recipe, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[PretrainingRecipe, Path]:
+    folder = tmp_path_factory.mktemp("finished")
+    recipe = make_recipe(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer_module, "METRIC_STEPS", 10)
+        pretrain(recipe, DROPPING, folder / "run")
+    return recipe, folder / "run"
+
+
+def make_task(folder: Path, **changes: Any) -> PretrainingTask:
+    recipe = make_recipe(folder, **changes)
+    documents = encode_documents(TOKENIZER, iter(DOCUMENTS))
+    torch.manual_seed(1)
+    return PretrainingTask(recipe, fit_shape(SHAPE, TOKENIZER), TOKENIZER, TextCorpus(documents, documents, ()))
+
+
+def test_a_small_corpus_is_learnt_by_heart(tmp_path: Path) -> None:
+    train = write_documents(tmp_path / "long.txt", repeat=400)
+    changes = {"train": (train,), "next_sentence": False, "batch_tokens": 320, "max_steps": 120, "learning_rate": 3e-2}
+    pretrain(make_recipe(tmp_path, **changes), replace(SHAPE, norm="pre"), tmp_path / "run")
+    last = records(tmp_path / "run")[-1]
+    assert last["valid_top1"] > 0.9
+    assert last["valid_loss"] < 0.3
+
+
+def test_a_run_folder_holds_what_is_documented(finished: tuple[PretrainingRecipe, Path]) -> None:
+    _, run = finished
+    checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
+    epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
+    model = {f"model/{name}" for name in (*checkpoint, "samples.json")}
+    own = {"recipe.json", "tokenizer.json", "documents.npz", "metrics.jsonl", "loss.png", "state.pt"}
+    assert files(run) == own | epochs | model
+
+
+def test_metrics_tell_of_masks_and_next_sentences(finished: tuple[PretrainingRecipe, Path]) -> None:
+    valid = {f"valid_{name}" for name in ("loss", "perplexity", "top1", "top5", "next_sentence")}
+    lines = records(finished[1])
+    assert [r["step"] for r in lines if r["kind"] == "train"] == [10, 20, 30, 40]
+    assert all(r["masks_per_second"] > 0 for r in lines if r["kind"] == "train")
+    assert [r["kind"] for r in lines][-2:] == ["epoch", "final"]
+    for line in lines:
+        if line["kind"] != "train":
+            assert valid <= line.keys()
+            assert line["valid_top1"] <= line["valid_top5"] <= 1
+            assert line["valid_perplexity"] == pytest.approx(np.exp(line["valid_loss"]))
+    assert lines[-1]["step"] == STEPS
+
+
+def test_the_result_is_a_checkpoint_with_its_history(finished: tuple[PretrainingRecipe, Path]) -> None:
+    recipe, run = finished
+    checkpoint = load_bert_checkpoint(run / "model")
+    assert isinstance(checkpoint.model, BertForPretraining)
+    assert checkpoint.model.next_sentence is not None
+    assert checkpoint.provenance["steps"] == STEPS
+    assert checkpoint.provenance["recipe"]["ema_decay"] == recipe.ema_decay
+    assert checkpoint.provenance["metrics"].keys() == {"loss", "perplexity", "top1", "top5", "next_sentence"}
+    assert checkpoint.provenance["training_tokens"] == 24 * sum(
+        len(e.ids) - 2 for d in DOCUMENTS for e in TOKENIZER.encode_batch(d)
+    )
+    assert checkpoint.model.config.vocabulary_size == checkpoint.tokenizer.get_vocab_size()
+    texts = {text for document in DOCUMENTS for text in document}
+    assert checkpoint.samples
+    assert set(checkpoint.samples) <= texts
+
+
+def test_the_model_is_the_moving_average(finished: tuple[PretrainingRecipe, Path]) -> None:
+    state = torch.load(finished[1] / "state.pt", weights_only=True)
+    assert state["average"]["steps"] == STEPS
+    model = load_bert_checkpoint(finished[1] / "model").model.state_dict()
+    assert all(torch.equal(model[name], tensor) for name, tensor in state["average"]["mean"].items())
+    assert not torch.equal(model["masked_token.transform.weight"], state["model"]["masked_token.transform.weight"])
+
+
+@pytest.mark.parametrize(
+    ("method", "call", "save_steps"),
+    [("_step", 3, 9), ("_step", 41, 9), ("_end_epoch", 2, 11), ("_finish", 1, 9)],
+    ids=["before any state", "within the second epoch", "between the last step and its validation", "at the end"],
+)
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
+    finished: tuple[PretrainingRecipe, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    call: int,
+    save_steps: int,
+) -> None:
+    monkeypatch.setattr(trainer_module, "METRIC_STEPS", 10)
+    recipe, whole = finished
+    recipe = replace(recipe, save_steps=save_steps)
+    kill(lambda: pretrain(recipe, DROPPING, tmp_path / "run"), method, call)
+    pretrain(recipe, DROPPING, tmp_path / "run", resume=True)
+    assert_same(tmp_path / "run", whole)
+
+
+def test_without_next_sentences_rows_are_single_and_the_head_is_missing(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, next_sentence=False, max_steps=2, ema_decay=0.0)
+    model = load_bert_checkpoint(pretrain(recipe, SHAPE, tmp_path / "run")).model
+    assert isinstance(model, BertForPretraining)
+    assert model.next_sentence is None
+    assert "valid_next_sentence" not in records(tmp_path / "run")[-1]
+
+
+def test_a_given_tokenizer_is_used_and_else_one_is_learnt(tmp_path: Path) -> None:
+    given = pretrain(make_recipe(tmp_path, max_steps=1), SHAPE, tmp_path / "given")
+    assert load_bert_checkpoint(given).tokenizer.get_vocab() == TOKENIZER.get_vocab()
+    recipe = make_recipe(tmp_path, max_steps=1, tokenizer="", vocabulary_size=100, lowercase=False)
+    learnt = load_bert_checkpoint(pretrain(recipe, SHAPE, tmp_path / "learnt"))
+    assert learnt.tokenizer.get_vocab_size() == learnt.model.config.vocabulary_size <= 100
+    assert learnt.tokenizer.encode("The").ids != learnt.tokenizer.encode("the").ids
+
+
+def test_a_tokenizer_without_special_tokens_is_refused(tmp_path: Path) -> None:
+    save_tokenizer(train_tokenizer(["a b"], 270), tmp_path / "bpe.json")
+    with pytest.raises(RecipeError) as caught:
+        pretrain(make_recipe(tmp_path, tokenizer=str(tmp_path / "bpe.json")), SHAPE, tmp_path / "run")
+    assert str(caught.value) == "tokenizer: it has no [PAD], [CLS], [SEP], [MASK]"
+
+
+def test_rows_must_fit_the_model(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="sequence_length: 49 is above max_positions 48"):
+        pretrain(make_recipe(tmp_path, sequence_length=49), SHAPE, tmp_path / "run")
+
+
+def test_text_that_makes_no_tokens_is_refused(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, valid=(write(tmp_path / "empty.txt", "\u200b\n"),))
+    with pytest.raises(CorpusError, match="valid: the files hold no tokens"):
+        pretrain(recipe, SHAPE, tmp_path / "run")
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_a_batch_hides_tokens_and_nothing_else(tmp_path: Path, next_sentence: bool) -> None:
+    task = make_task(tmp_path, next_sentence=next_sentence)
+    for indices in task.plan(0):
+        ids, segments, places, labels, follows = task.batch(indices, seed=3)
+        assert ids.shape == segments.shape
+        assert ids.numel() <= task.recipe.batch_tokens
+        assert len(places) == len(labels) == task.weight(indices)
+        original = ids.flatten().scatter(0, places, labels).view_as(ids)
+        for row, index in enumerate(indices):
+            a, b, c, d = task._rows.spans[index].tolist()
+            text = task.corpus.train.ids
+            expected = [SHAPE.cls_id, *text[a:b], SHAPE.sep_id, *([*text[c:d], SHAPE.sep_id] if d else [])]
+            assert original[row].tolist() == [*expected, *[SHAPE.pad_id] * (ids.shape[1] - len(expected))]
+            assert segments[row].tolist() == [int(b - a + 2 <= t < len(expected)) for t in range(ids.shape[1])]
+        assert set(follows.tolist()) <= ({0, 1, -1} if next_sentence else {-1})
+
+
+def test_batches_depend_on_seed_and_epoch(tmp_path: Path) -> None:
+    def batch(epoch: int, seed: int) -> list[list[int]]:
+        return [tensor.tolist() for tensor in task.batch(task.plan(epoch)[0], seed)]
+
+    task = make_task(tmp_path)
+    assert batch(0, 1) == batch(0, 1)
+    assert batch(0, 1) != batch(0, 2)
+    assert batch(0, 1) != batch(1, 1)
+
+
+def test_validation_is_the_same_for_every_batch_size_and_mask_share(tmp_path: Path) -> None:
+    one, other = make_task(tmp_path), make_task(tmp_path, batch_tokens=70, mask_share=0.4)
+    other.model.load_state_dict(one.model.state_dict())
+    assert one.validate() == pytest.approx(other.validate(), rel=1e-4)
+    assert one.model.training
+    assert draw_valid(3).random() == draw_valid(3).random() != draw_valid(4).random()
+
+
+class Fixed(torch.nn.Module):
+    """Answers with these logits."""
+
+    def __init__(self, tokens: Tensor, follows: Tensor | None) -> None:
+        super().__init__()
+        self.answer = tokens, follows
+
+    def forward(self, *arguments: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.answer
+
+
+@pytest.mark.parametrize(("follows", "pairs"), [([1, -1], 1.0), ([-1, -1], 0.0), ([1, 1], 1.0)])
+def test_next_sentences_count_as_much_as_masks(follows: list[int], pairs: float) -> None:
+    tokens, classes = torch.zeros(5, 7), torch.zeros(2, 2)
+    ids = torch.zeros(2, 3, dtype=torch.long)
+    loss = PretrainingLoss(Fixed(tokens, classes))  # type: ignore[arg-type]
+    total = loss(ids, ids, torch.arange(5), torch.zeros(5, dtype=torch.long), torch.tensor(follows))
+    assert float(total) == pytest.approx(5 * np.log(7) + 5 * pairs * np.log(2), rel=1e-5)
+    alone = PretrainingLoss(Fixed(tokens, None))  # type: ignore[arg-type]
+    total = alone(ids, ids, torch.arange(5), torch.zeros(5, dtype=torch.long), torch.tensor(follows))
+    assert float(total) == pytest.approx(5 * np.log(7), rel=1e-5)
+
+
+def test_the_shape_takes_the_tokenizer_s_ids() -> None:
+    fitted = fit_shape(replace(SHAPE, vocabulary_size=999, cls_id=7), TOKENIZER)
+    assert asdict(fitted) == asdict(SHAPE)

@@ -1,0 +1,99 @@
+"""Document-ordered text for pre-training: one paragraph or sentence a line, a blank line between documents."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from triptych_training.data.corpus import read_lines
+from triptych_training.errors import CorpusError
+
+SENTENCE_END = re.compile(r"[.!?][\"')\]]*(\s+)(?=[\"'(\[]?[A-Z0-9])")
+ENCODE_DOCUMENTS = 2_000  # tokenized in one call
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Encoded text. `sentences` and `documents` hold offsets, the end of the last one included.
+
+    ids        `[N]`, all tokens one after the other
+    sentences  `[S + 1]`, offsets into `ids`
+    documents  `[D + 1]`, offsets into `sentences`
+    """
+
+    ids: NDArray[np.int32]
+    sentences: Integers
+    documents: Integers
+
+    def __len__(self) -> int:
+        return len(self.documents) - 1
+
+
+def read_documents(paths: Sequence[str]) -> Iterator[list[str]]:
+    """The sentences of each document of each file; files may end in `.gz` or `.xz`.
+
+    Raises:
+        CorpusError: a file cannot be read, is not UTF-8 or holds no text.
+    """
+    for path in paths:
+        empty = True
+        lines = (line.strip() for _, line in read_lines(Path(path)))
+        for text, block in groupby(lines, bool):
+            if text:
+                empty = False
+                yield [sentence for line in block for sentence in split_sentences(line)]
+        if empty:
+            raise CorpusError(f"{path}: holds no text")
+
+
+def split_sentences(line: str) -> list[str]:
+    """Roughly: where a full stop, a space and a capital letter or digit meet."""
+    gaps = [match.span(1) for match in SENTENCE_END.finditer(line)]
+    starts, ends = [0, *(end for _, end in gaps)], [*(start for start, _ in gaps), len(line)]
+    return [line[start:end] for start, end in zip(starts, ends, strict=True) if start < end]
+
+
+def encode_documents(tokenizer: Tokenizer, documents: Iterator[list[str]]) -> Documents:
+    """Tokenize without special tokens."""
+    parts: list[NDArray[np.int32]] = []
+    sentence_sizes: list[int] = []
+    document_sizes: list[int] = []
+    while batch := list(islice(documents, ENCODE_DOCUMENTS)):
+        encodings = tokenizer.encode_batch_fast([text for document in batch for text in document], add_special_tokens=False)
+        rows = [encoding.ids for encoding in encodings]
+        parts.append(np.fromiter((token for row in rows for token in row), np.int32))
+        sentence_sizes += map(len, rows)
+        document_sizes += map(len, batch)
+    ids = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+    return Documents(ids, _offsets(sentence_sizes), _offsets(document_sizes))
+
+
+def save_documents(documents: Documents, path: Path) -> None:
+    """Write in one move, for the other processes of a training, and for a resumed one."""
+    partial = path.with_name(f"{path.name}.partial.npz")
+    np.savez(partial, ids=documents.ids, sentences=documents.sentences, documents=documents.documents)
+    partial.replace(path)
+
+
+def load_documents(path: Path) -> Documents:
+    """What `save_documents` wrote.
+
+    Raises:
+        CorpusError: the file is damaged.
+    """
+    try:
+        with np.load(path) as arrays:
+            return Documents(arrays["ids"], arrays["sentences"], arrays["documents"])
+    except Exception as error:  # zip and numpy each raise their own
+        raise CorpusError(f"{path}: damaged ({error})") from error
+
+
+def _offsets(sizes: Sequence[int]) -> Integers:
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

@@ -1,0 +1,192 @@
+"""Beam search for whole batches of sentences on a GPU or CPU, with a key/value cache: for translating corpora in PyTorch.
+
+The rules are those of `beam.py`, the reference, with a patience of 1 and no constraints. Nothing is read back from the device
+but, every few steps, which sentences are done; those leave the batch.
+
+Shapes: `B` sentences, `K` beams of each, `T` tokens so far, `F` hypotheses that are wanted.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from triptych_training.data.batches import Ids, by_length, pad
+from triptych_training.models.attention import KeyValues
+from triptych_training.models.transformer import Transformer
+
+LOOK_STEPS = 4  # from one look at which sentences are done to the next
+SHRINK_BELOW = 0.75  # share of a batch still running under which the rest leaves it
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How far to search.
+
+    Raises:
+        ValueError: a number is out of range, or more hypotheses are wanted than the search finishes.
+    """
+
+    beam_size: int = 4
+    hypotheses: int = 1  # of each sentence, best first
+    length_penalty: float = 1.0  # alpha: ranked by log-probability / length^alpha, the end of the sentence counted
+    max_length: int = 256  # tokens, the end of the sentence counted
+    batch_tokens: int = 16_000  # sentences x beams x longest source of one batch
+
+    def __post_init__(self) -> None:
+        for name in ("beam_size", "hypotheses", "max_length", "batch_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        if self.hypotheses > self.beam_size:
+            raise ValueError(f"hypotheses: {self.hypotheses} is above beam_size {self.beam_size}")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation: ids without the end of the sentence, and whether the model ended it before `max_length` did."""
+
+    tokens: Ids
+    score: float
+    ended: bool
+
+
+@torch.inference_mode()
+def search(model: Transformer, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
+    """The best translations of each source (ids, EOS last), in the sources' order.
+
+    The model stays in the mode it is in: call `eval()` first.
+    """
+    results: list[list[Hypothesis]] = [[] for _ in sources]
+    for batch in by_length(sources, max(1, options.batch_tokens // options.beam_size)):
+        found = _Batch(model, [sources[i] for i in batch], options).run()
+        for index, hypotheses in zip(batch, found, strict=True):
+            results[index] = hypotheses
+    return results
+
+
+class _Batch:
+    """Sentences that are searched together."""
+
+    def __init__(self, model: Transformer, sources: Sequence[Ids], options: SearchOptions) -> None:
+        self.model, self.options = model, options
+        self.count, beams = len(sources), options.beam_size
+        device = model.projection.weight.device
+        source = pad(sources, model.config.pad_id).to(device)
+        mask = model.source_mask(source)
+        memory = model.decoder.project_memory(model.encoder(source, mask))
+        self.mask = mask.repeat_interleave(beams, 0)
+        self.memory = [(k.repeat_interleave(beams, 0), v.repeat_interleave(beams, 0)) for k, v in memory]
+        self.past: list[KeyValues] | None = None
+        self.tokens = torch.full((self.count * beams, 1), model.config.bos_id, device=device)
+        # At first all beams of a sentence are the same one: the others must not win.
+        self.totals = torch.full((self.count, beams), -torch.inf, device=device)
+        self.totals[:, 0] = 0
+        self.history = torch.empty((self.count, beams, 0), dtype=torch.long, device=device)
+        self.finished = _Finished(self.count, options, device)
+        self.places = torch.arange(self.count, device=device)  # sentences of the rows
+        self.done = torch.zeros(self.count, dtype=torch.bool, device=device)
+        self.best_ended = self.done.clone()
+
+    def run(self) -> list[list[Hypothesis]]:
+        for length in range(1, self.options.max_length + 1):
+            self._advance(length)
+            if length % LOOK_STEPS == 0 and not self._shrink():
+                break
+        return self.finished.take()
+
+    def _advance(self, length: int) -> None:
+        """One token more for every beam."""
+        beams, last = self.options.beam_size, length == self.options.max_length
+        hidden, self.past = self.model.decoder.step(self.tokens, length - 1, self.memory, self.mask, self.past)
+        steps = self.model.projection(hidden[:, 0]).float().log_softmax(-1)  # [B*K, V]
+        totals = (self.totals.view(-1, 1) + steps).view(len(self.places), -1)
+        values, flat = totals.topk(min(2 * beams, totals.shape[1]))  # [B, 2K]
+        parents, tokens = flat // steps.shape[1], flat % steps.shape[1]
+        ended = tokens == self.model.config.eos_id
+        self._finish(length, values[:, :beams], parents[:, :beams], tokens[:, :beams], ended[:, :beams], last)
+        kept = ended.long().argsort(dim=1, stable=True)[:, :beams]
+        self._follow(values.gather(1, kept), parents.gather(1, kept), tokens.gather(1, kept))
+
+    def _finish(self, length: int, values: Tensor, parents: Tensor, tokens: Tensor, ended: Tensor, last: bool) -> None:
+        """Put away the leaders `[B, K]` that end here."""
+        ends = (ended | last) & ~self.done[:, None] & values.isfinite()
+        texts = torch.cat((self._ancestors(parents), tokens[..., None]), 2)
+        scores = values / length**self.options.length_penalty
+        counts = self.finished.add(self.places, texts, scores, ended, ends)
+        self.best_ended |= ended[:, 0]
+        enough = self.options.beam_size
+        if self.options.length_penalty == 0:  # nothing that is still running can overtake a best one
+            self.done |= self.best_ended & (counts >= self.options.hypotheses)
+        else:
+            self.done |= counts >= enough
+
+    def _follow(self, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
+        """Go on with these `[B, K]`."""
+        self.history = torch.cat((self._ancestors(parents), tokens[..., None]), 2)
+        self.totals, self.tokens = totals, tokens.reshape(-1, 1)
+        if self.options.beam_size > 1 and self.past is not None:
+            first = torch.arange(len(parents), device=parents.device)[:, None] * self.options.beam_size
+            self._select_past((first + parents).flatten())
+
+    def _ancestors(self, parents: Tensor) -> Tensor:
+        """The history `[B, K, T]` of these beams."""
+        return self.history.gather(1, parents[..., None].expand(-1, -1, self.history.shape[2]))
+
+    def _select_past(self, rows: Tensor) -> None:
+        if self.past is not None:
+            self.past = [(key[rows], value[rows]) for key, value in self.past]
+
+    def _shrink(self) -> bool:
+        """Let sentences go that are done; False if all are."""
+        running = (~self.done).nonzero()[:, 0]
+        if len(running) > SHRINK_BELOW * len(self.done):
+            return True
+        beams = torch.arange(self.options.beam_size, device=running.device)
+        rows = (running[:, None] * self.options.beam_size + beams).flatten()
+        self._select_past(rows)
+        self.memory = [(key[rows], value[rows]) for key, value in self.memory]
+        self.mask, self.tokens = self.mask[rows], self.tokens[rows]
+        self.totals, self.history, self.places = self.totals[running], self.history[running], self.places[running]
+        self.done, self.best_ended = self.done[running], self.best_ended[running]
+        return len(running) > 0
+
+
+class _Finished:
+    """The best that the search has found, best first: `[B, F]`."""
+
+    def __init__(self, sentences: int, options: SearchOptions, device: torch.device) -> None:
+        shape = sentences, options.hypotheses
+        self.counts = torch.zeros(sentences, dtype=torch.long, device=device)  # found, whether they are kept or not
+        self.scores = torch.full(shape, -torch.inf, device=device)
+        self.ended = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.lengths = torch.zeros(shape, dtype=torch.long, device=device)
+        self.texts = torch.zeros((*shape, options.max_length), dtype=torch.long, device=device)
+
+    def add(self, places: Tensor, texts: Tensor, scores: Tensor, ended: Tensor, ends: Tensor) -> Tensor:
+        """Take those of `texts` `[b, K, T]` that `ends`, of the sentences `places`; returns how many each of them has had."""
+        length, room = texts.shape[2], self.texts.shape[2]
+        scores = torch.cat((self.scores[places], scores.masked_fill(~ends, -torch.inf)), 1)
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.scores.shape[1]]
+        lengths = torch.cat((self.lengths[places], length - ended.long()), 1)
+        texts = torch.cat((self.texts[places], functional.pad(texts, (0, room - length))), 1)
+        self.scores[places] = scores.gather(1, best)
+        self.ended[places] = torch.cat((self.ended[places], ended), 1).gather(1, best)
+        self.lengths[places] = lengths.gather(1, best)
+        self.texts[places] = texts.gather(1, best[..., None].expand(-1, -1, room))
+        self.counts[places] += ends.sum(1)
+        return self.counts[places]
+
+    def take(self) -> list[list[Hypothesis]]:
+        """Of every sentence."""
+        scores, ended, lengths, texts = (t.tolist() for t in (self.scores, self.ended, self.lengths, self.texts))
+        return [
+            [
+                Hypothesis(text[:length], score, end)
+                for score, end, length, text in zip(*columns, strict=True)
+                if score > -math.inf
+            ]
+            for columns in zip(scores, ended, lengths, texts, strict=True)
+        ]

@@ -1,0 +1,187 @@
+"""How good translations are, in both conventions: cased sacreBLEU, and the literature's on small sets."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sacrebleu.metrics.bleu import BLEU
+
+
+@dataclass(frozen=True)
+class Score:
+    """BLEU of a corpus, and what kind of BLEU it is."""
+
+    bleu: float
+    signature: str
+
+
+def cased_score(outputs: Sequence[str], references: Sequence[str]) -> Score:
+    """sacreBLEU's own, of translations and one reference each."""
+    scorer = BLEU()
+    value = scorer.corpus_score(list(outputs), [list(references)]).score
+    return Score(value, str(scorer.get_signature()))
+
+
+def literature_score(outputs: Sequence[str], references: Sequence[str], language: str) -> Score | None:
+    """The literature's, of text in this language (a code such as de); None where there are no rules for it."""
+    language = language.partition("-")[0].lower()
+    if language not in LANGUAGES:
+        return None
+    scorer = BLEU(tokenize="none", force=True)
+    value = scorer.corpus_score(prepare(outputs, language), [prepare(references, language)]).score
+    return Score(value, f"{scorer.get_signature()}|text:lower-cased, normalised, tokenised ({language})")
+
+
+# Abbreviations, in lower case, whose full stop belongs to them; those of NUMERIC only in front of a number.
+ABBREVIATIONS = {
+    "en": "v vs i.e rev e.g",
+    "fr": (
+        "b c d e f g h i j k l m n o p q r s t u v w x y z ann apr art auj av lib boul ca c.-à-d cf ch.-l chap contr dir éd "
+        "e.g env al etc ex fasc fém fig fr hab ibid id i.e inf loc.cit masc ms n/réf p.c.c pl pp p.ex p.j sec sect sing sq sqq "
+        "suiv sup suppl tél vb vol vs"
+    ),
+    "de": (
+        "a b c d e f g h i j k l m n o p q r s t u v w x y z ii iii iv vi vii viii ix xi xii xiii xiv xv xvi xvii xviii xix xx "
+        "bzgl bzw ca dergl dgl d.h etc evtl ff ggf jun pp sen sog sogen spp u.a usf usw vgl vs zzt"
+    ),
+}
+NUMERIC = {"en": "pp", "fr": "", "de": ""}
+ORDINAL = re.compile(r"\d{1,2}")  # in German "16." is a number, at the end of a sentence too
+LANGUAGES = tuple(ABBREVIATIONS)
+
+Rule = tuple[re.Pattern[str], str]
+
+
+def _rules(*rules: tuple[str, str]) -> tuple[Rule, ...]:
+    return tuple((re.compile(pattern), replacement) for pattern, replacement in rules)
+
+
+NORMAL = _rules(
+    (r"\r", ""),
+    (r"\(", " ("),
+    (r"\)", ") "),
+    (r" +", " "),
+    (r"\) ([.!:?;,])", r")\1"),
+    (r"\( ", "("),
+    (r" \)", ")"),
+    (r"(\d) %", r"\1%"),
+    (r" :", ":"),
+    (r" ;", ";"),
+    ("`", "'"),
+    ("''", ' " '),
+    ("[„“”]", '"'),
+    ("–", "-"),
+    ("—", " - "),
+    (r" +", " "),
+    ("´", "'"),
+    ("([a-zA-Z])[‘’]([a-zA-Z])", r"\1'\2"),
+    ("[‘‚’]", "'"),
+    ("''", '"'),
+    ("´´", '"'),
+    ("…", "..."),
+    ("\u00a0« ", ' "'),
+    ("«\u00a0", '"'),
+    ("«", '"'),
+    ("\u00a0» ", '" '),
+    ("\u00a0»", '"'),
+    ("»", '"'),
+    ("\u00a0%", "%"),
+    ("nº\u00a0", "nº "),
+    ("\u00a0:", ":"),
+    ("\u00a0ºC", " ºC"),
+    ("\u00a0cm", " cm"),
+    ("\u00a0\\?", "?"),
+    ("\u00a0!", "!"),
+    ("\u00a0;", ";"),
+    (",\u00a0", ", "),
+    (r" +", " "),
+)
+# In English a comma or full stop stands within the closing quotation mark, elsewhere behind it.
+QUOTES = {"en": _rules((r'"([,.]+)', r'\1"'))}
+QUOTES_ELSEWHERE = _rules((',"', '",'), (r'(\.+)"(\s*[^<])', r'"\1\2'))
+THOUSANDS = {
+    "en": _rules(("(\\d)\u00a0(\\d)", r"\1.\2")),
+    "de": _rules(("(\\d)\u00a0(\\d)", r"\1,\2")),
+    "fr": _rules(("(\\d)\u00a0(\\d)", r"\1,\2")),
+}
+
+
+def normalise(text: str, language: str) -> str:
+    """Punctuation in one of its spellings."""
+    for pattern, replacement in (*NORMAL, *QUOTES.get(language, QUOTES_ELSEWHERE), *THOUSANDS[language]):
+        text = pattern.sub(replacement, text)
+    return text
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Words and punctuation marks of running text in lower case, apart."""
+
+    language: str
+
+    def __call__(self, text: str) -> str:
+        text = f" {' '.join(CONTROL.sub('', text).split())} "
+        text = re.sub(r"([^\w\s.'`,-]|_)", r" \1 ", text)
+        text = re.sub(r"(\.{2,})", lambda dots: f" {HELD * (len(dots[1]) - 1)}{HELD} ", text)
+        text = re.sub(r"(\D),", r"\1 , ", text)
+        text = re.sub(r",(\D)", r" , \1", text)
+        text = re.sub(r"(\d),$", r"\1 ,", text)
+        text = self._apostrophes(text)
+        words = text.split()
+        text = " ".join(self._full_stop(words, index) for index in range(len(words)))
+        return re.sub(f"{HELD}+", lambda dots: "." * len(dots[0]), text)
+
+    def _apostrophes(self, text: str) -> str:
+        rules = APOSTROPHES.get(self.language, APOSTROPHES_ELSEWHERE)
+        for pattern, replacement in rules:
+            text = pattern.sub(replacement, text)
+        return text
+
+    def _full_stop(self, words: Sequence[str], index: int) -> str:
+        """The word, its full stop apart where it ends a sentence."""
+        word = words[index]
+        if not word.endswith(".") or len(word) < 2:
+            return word
+        stem, following = word[:-1], words[index + 1] if index + 1 < len(words) else ""
+        if "." in stem and re.search(r"[^\W\d_]", stem):
+            return word
+        if stem in ABBREVIATIONS[self.language].split() or following[:1].islower():
+            return word
+        if self.language == "de" and ORDINAL.fullmatch(stem):
+            return word
+        if stem in NUMERIC[self.language].split() and following[:1].isdigit():
+            return word
+        return f"{stem} ."
+
+
+CONTROL = re.compile("[\x00-\x1f]")
+HELD = "\ue000"  # a full stop of several, while single ones are looked at
+LETTER, OTHER = r"[^\W\d_]", r"(?:[\W\d_])"
+APOSTROPHES = {
+    "en": _rules(
+        (rf"({OTHER})'({OTHER})", r"\1 ' \2"),
+        (rf"([^\w])'({LETTER})", r"\1 ' \2"),
+        (rf"({LETTER})'({OTHER})", r"\1 ' \2"),
+        (rf"({LETTER})'({LETTER})", r"\1 '\2"),
+        (r"(\d)'(s)", r"\1 '\2"),
+    ),
+    "fr": _rules(
+        (rf"({OTHER})'({OTHER})", r"\1 ' \2"),
+        (rf"({OTHER})'({LETTER})", r"\1 ' \2"),
+        (rf"({LETTER})'({OTHER})", r"\1 ' \2"),
+        (rf"({LETTER})'({LETTER})", r"\1' \2"),
+    ),
+}
+APOSTROPHES_ELSEWHERE = _rules((r"'", " ' "))
+
+
+def prepare(texts: Sequence[str], language: str) -> list[str]:
+    """Texts as the literature compares them.
+
+    Raises:
+        ValueError: there are no rules for the language.
+    """
+    if language not in LANGUAGES:
+        raise ValueError(f"language: {language!r} has no rules; there are those of {', '.join(LANGUAGES)}")
+    tokenize: Callable[[str], str] = Tokenizer(language)
+    return [tokenize(normalise(text.lower(), language)) for text in texts]

@@ -1,0 +1,48 @@
+"""A checkpoint's BLEU, in PyTorch: what it is worth before it is exported."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.data.corpus import read_pairs
+from triptych_training.decoding.batch_beam import SearchOptions, search
+from triptych_training.errors import CorpusError
+from triptych_training.evaluation.bleu import Score, cased_score, literature_score
+
+
+@dataclass(frozen=True)
+class ScoredTranslations:
+    """Translations, in the pairs' order, and how good they are; `literature` is None for languages without its rules."""
+
+    texts: Sequence[str]
+    cased: Score
+    literature: Score | None
+
+
+def score_checkpoint(
+    folder: Path, paths: Sequence[str], options: SearchOptions, target_language: str = ""
+) -> ScoredTranslations:
+    """Translate the source side of sentence pairs, on the GPU where there is one, in float32.
+
+    Args:
+        folder: checkpoint of a translation model.
+        paths: files of pairs.
+        options: of the search; translations are as long as the model's positions allow, if `max_length` allows more.
+        target_language: of a model that has several.
+
+    Raises:
+        TrainingError: checkpoint or pairs cannot be used.
+    """
+    checkpoint, pairs = load_checkpoint(folder), read_pairs(paths)
+    prefix, limit = checkpoint.prefix(target_language), checkpoint.model.config.max_positions
+    ids = [[*prefix, *encoding.ids] for encoding in checkpoint.tokenizer.encode_batch([source for source, _ in pairs])]
+    if (longest := max(map(len, ids))) > limit:
+        raise CorpusError(f"{', '.join(paths)}: a source has {longest} tokens, the model takes {limit}")
+    model = checkpoint.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    found = search(model, ids, replace(options, max_length=min(options.max_length, limit - 1)))
+    outputs = checkpoint.tokenizer.decode_batch([hypotheses[0].tokens for hypotheses in found])
+    references, language = [target for _, target in pairs], target_language or checkpoint.target_language
+    return ScoredTranslations(outputs, cased_score(outputs, references), literature_score(outputs, references, language))

@@ -1,0 +1,271 @@
+"""The Swin Transformer (Liu et al. 2021): attention within windows of the image, which every other layer shifts.
+
+Shapes: `B` images, `C` channels, `P` positions of a grid, `W` windows of `N` positions, `H` heads, `E` dimensions of a stage.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_training.models.attention import SelfAttention
+from triptych_training.models.blocks import BlockConfig, FeedForward, Residual
+
+APART = -100.0  # added to the scores of positions that the shift brought into one window; the authors' own number
+PATCH_NORM_EPSILON = 1e-5  # of the norms behind the patches and before a merge
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How a grid of positions is cut into square windows. What the last windows lack is padded with zeros.
+
+    Args:
+        rows: of the grid.
+        columns: of the grid.
+        size: height and width of a window.
+        shift: the grid is rolled up and left by so much before the cut.
+    """
+
+    rows: int
+    columns: int
+    size: int
+    shift: int = 0
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Rows and columns that whole windows have."""
+        return self.rows + -self.rows % self.size, self.columns + -self.columns % self.size
+
+    @property
+    def count(self) -> int:
+        """Windows."""
+        rows, columns = self.padded
+        return rows * columns // self.size**2
+
+    def split(self, x: Tensor) -> Tensor:
+        """`[B, P, E]` -> `[B*W, N, E]`."""
+        rows, columns = self.padded
+        grid = torch.unflatten(x, 1, (self.rows, self.columns))
+        whole = functional.pad(grid, (0, 0, 0, columns - self.columns, 0, rows - self.rows))
+        return self._cut(whole.roll((-self.shift, -self.shift), (1, 2)))
+
+    def join(self, windows: Tensor) -> Tensor:
+        """`[B*W, N, E]` -> `[B, P, E]`."""
+        (rows, columns), size = self.padded, self.size
+        tiles = torch.unflatten(torch.unflatten(windows, 1, (size, size)), 0, (-1, rows // size, columns // size))
+        whole = tiles.transpose(2, 3).flatten(3, 4).flatten(1, 2)
+        return whole.roll((self.shift, self.shift), (1, 2))[:, : self.rows, : self.columns].flatten(1, 2)
+
+    def mask(self) -> Tensor | None:
+        """`[W, N, N]`, added to scores: keeps apart what the roll has carried around an edge; None without a shift."""
+        if not self.shift:
+            return None
+        rows, columns = (torch.arange(side) >= side - self.shift for side in self.padded)
+        carried = 2 * rows[:, None].float() + columns[None, :].float()
+        parts = self._cut(carried[None, :, :, None]).squeeze(-1)  # [W, N]
+        return torch.zeros(()).where(parts[:, :, None] == parts[:, None, :], APART)
+
+    def _cut(self, grid: Tensor) -> Tensor:
+        size = self.size
+        tiles = torch.unflatten(torch.unflatten(grid, 2, (-1, size)), 1, (-1, size))  # [B, rows, size, columns, size, E]
+        return tiles.transpose(2, 3).flatten(0, 2).flatten(1, 2)
+
+
+@dataclass(frozen=True)
+class SwinConfig:
+    """Everything that fixes the weights' shapes and the arithmetic; the defaults are Swin-T.
+
+    Raises:
+        ValueError: a field is out of range; the message names field, value and limit.
+    """
+
+    classes: int
+    image_size: int = 224  # pixels, height; width too where image_width is 0
+    patch_size: int = 4  # likewise
+    channels: int = 3
+    model_dim: int = 96  # of the first stage; doubles from stage to stage
+    depths: tuple[int, ...] = (2, 2, 6, 2)  # layers of each stage
+    heads: tuple[int, ...] = (3, 6, 12, 24)  # of each stage
+    window_size: int = 7  # positions, height and width
+    feedforward_ratio: float = 4.0  # width of a feed-forward for one of its stage
+    dropout: float = 0.0
+    drop_path: float = 0.0  # of the last layer; rises linearly from 0 at the first
+    norm_epsilon: float = 1e-5
+    image_width: int = 0
+    patch_width: int = 0
+    activation: str = "gelu"
+    input_bias: bool = True  # of attention's projection to queries, keys and values
+    absolute_positions: bool = False  # a learned vector for each patch too
+
+    def __post_init__(self) -> None:
+        for name in ("classes", "image_size", "patch_size", "channels", "window_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        for name in ("image_width", "patch_width"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 0")
+        if not self.depths or min(self.depths) < 1:
+            raise ValueError(f"depths: {list(self.depths)}, every stage needs a layer")
+        if len(self.heads) != len(self.depths):
+            raise ValueError(f"heads: {len(self.heads)} stages, depths has {len(self.depths)}")
+        if self.absolute_positions and any(image % patch for image, patch in zip(self.image, self.patch, strict=True)):
+            raise ValueError(f"patch_size: {self.patch} does not divide image_size {self.image}: no absolute positions fit")
+        for stage in range(len(self.depths)):
+            if min(self.grid(stage)) < self.window_size:
+                rows, columns = self.grid(stage)
+                raise ValueError(f"window_size: {self.window_size} exceeds the {rows} x {columns} positions of stage {stage}")
+            _ = self.block(stage, 0)
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Height and width, in pixels."""
+        return self.image_size, self.image_width or self.image_size
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        """Height and width, in pixels."""
+        return self.patch_size, self.patch_width or self.patch_size
+
+    def width(self, stage: int) -> int:
+        """E."""
+        return self.model_dim << stage
+
+    def grid(self, stage: int) -> tuple[int, int]:
+        """Rows and columns of positions: an image or a grid that a patch does not divide is padded."""
+        rows, columns = (-(-image // (patch << stage)) for image, patch in zip(self.image, self.patch, strict=True))
+        return rows, columns
+
+    def windows(self, stage: int, layer: int) -> Windows:
+        """Of a stage's layer; every second one is shifted, but for a grid with a side of one window."""
+        rows, columns = self.grid(stage)
+        shifted = layer % 2 and min(rows, columns) > self.window_size
+        return Windows(rows, columns, self.window_size, self.window_size // 2 if shifted else 0)
+
+    def block(self, stage: int, layer: int) -> BlockConfig:
+        """A stage's layer."""
+        share = (sum(self.depths[:stage]) + layer) / max(1, sum(self.depths) - 1)
+        return BlockConfig(
+            self.width(stage),
+            self.heads[stage],
+            int(self.feedforward_ratio * self.width(stage)),
+            norm="pre",
+            activation=self.activation,
+            dropout=self.dropout,
+            norm_epsilon=self.norm_epsilon,
+            drop_path=self.drop_path * share,
+            input_bias=self.input_bias,
+        )
+
+
+class SwinLayer(nn.Module):
+    """Self-attention within windows and feed-forward, each in its residual frame."""
+
+    def __init__(self, config: BlockConfig, windows: Windows) -> None:
+        super().__init__()
+        self.windows = windows
+        self.attention = SelfAttention(config.attention)
+        self.relative_positions = nn.Parameter(torch.zeros((2 * windows.size - 1) ** 2, config.heads))
+        self.attention_residual = Residual(config)
+        self.feedforward = FeedForward(config)
+        self.feedforward_residual = Residual(config)
+
+    def bias(self) -> Tensor:
+        """What is added to the scores for how far apart two positions of a window are, `[H, N, N]`."""
+        places = relative_places(self.windows.size).to(self.relative_positions.device)
+        return self.relative_positions[places].permute(2, 0, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, P, E]` -> `[B, P, E]`."""
+        bias, apart = self.bias()[None], self.windows.mask()
+        if apart is not None:
+            bias = (bias + apart[:, None].to(x.device)).repeat(len(x), 1, 1, 1)  # [B*W, H, N, N]
+        windows = self.windows.split(self.attention_residual.enter(x))
+        x = self.attention_residual.leave(x, self.windows.join(self.attention(windows, bias)))
+        return self.feedforward_residual.leave(x, self.feedforward(self.feedforward_residual.enter(x)))
+
+
+class PatchMerging(nn.Module):
+    """Four neighbours become one position of twice the width."""
+
+    def __init__(self, rows: int, columns: int, width: int) -> None:
+        super().__init__()
+        self.rows, self.columns = rows, columns
+        self.norm = nn.LayerNorm(4 * width, eps=PATCH_NORM_EPSILON)
+        self.reduction = nn.Linear(4 * width, 2 * width, bias=False)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """`[B, P, E]` -> `[B, P/4, 4E]`: top left, bottom left, top right, bottom right; zeros where there is no neighbour."""
+        grid = torch.unflatten(x, 1, (self.rows, self.columns))
+        whole = functional.pad(grid, (0, 0, 0, self.columns % 2, 0, self.rows % 2))
+        quarters = [whole[:, row::2, column::2] for column in range(2) for row in range(2)]
+        return torch.cat(quarters, dim=-1).flatten(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, P, E]` -> `[B, P/4, 2E]`."""
+        y: Tensor = self.reduction(self.norm(self.gather(x)))
+        return y
+
+
+class SwinStage(nn.Module):
+    """Layers on one grid, and the way to the next one."""
+
+    def __init__(self, config: SwinConfig, stage: int) -> None:
+        super().__init__()
+        depth, last = config.depths[stage], len(config.depths) - 1
+        self.layers = nn.ModuleList(SwinLayer(config.block(stage, i), config.windows(stage, i)) for i in range(depth))
+        self.merging = PatchMerging(*config.grid(stage), config.width(stage)) if stage < last else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, P, E]` -> the next stage's."""
+        for layer in self.layers:
+            x = layer(x)
+        return x if self.merging is None else self.merging(x)
+
+
+class Swin(nn.Module):
+    """Images -> class logits."""
+
+    def __init__(self, config: SwinConfig) -> None:
+        super().__init__()
+        self.config = config
+        rows, columns = config.grid(0)
+        self.stem = nn.Conv2d(config.channels, config.model_dim, config.patch, stride=config.patch)
+        self.stem_norm = nn.LayerNorm(config.model_dim, eps=PATCH_NORM_EPSILON)
+        positions = torch.empty(rows * columns, config.model_dim).normal_(std=0.02) if config.absolute_positions else None
+        self.positions = None if positions is None else nn.Parameter(positions)
+        self.dropout = nn.Dropout(config.dropout)
+        self.stages = nn.ModuleList(SwinStage(config, stage) for stage in range(len(config.depths)))
+        width = config.width(len(config.depths) - 1)
+        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
+        self.classifier = nn.Linear(width, config.classes)
+
+    def features(self, images: Tensor) -> Tensor:
+        """`[B, C, height, width]`, normalised -> the mean of the last states `[B, E]`."""
+        x = self.stem_norm(self.stem(pad_to(images, self.config.patch)).flatten(2).transpose(1, 2))
+        if self.positions is not None:
+            x = x + self.positions
+        x = self.dropout(x)
+        for stage in self.stages:
+            x = stage(x)
+        y: Tensor = self.norm(x).mean(1)
+        return y
+
+    def forward(self, images: Tensor) -> Tensor:
+        """`[B, C, height, width]` -> `[B, classes]`."""
+        logits: Tensor = self.classifier(self.features(images))
+        return logits
+
+
+def pad_to(images: Tensor, patch: tuple[int, int]) -> Tensor:
+    """`[..., height, width]`, with zeros at the bottom and the right up to whole patches."""
+    height, width = images.shape[-2:]
+    return functional.pad(images, (0, -width % patch[1], 0, -height % patch[0]))
+
+
+def relative_places(size: int) -> Tensor:
+    """`[N, N]` int64: the row of the table of relative positions for each pair of a window's positions."""
+    steps = torch.arange(size)
+    apart = steps[:, None] - steps + size - 1  # [size, size], 0 to 2 * size - 2
+    rows, columns = apart[:, None, :, None], apart[None, :, None, :]
+    return (rows * (2 * size - 1) + columns).reshape(size**2, size**2)

@@ -1,0 +1,298 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017), readable first.
+
+Shapes: `B` sentences, `S` source positions, `T` target positions, `E` model dimensions, `H` heads of `D`, `V` tokens.
+`norm="post"` is the paper's order (normalise after the residual sum); `norm="pre"` normalises the sub-layer's input and
+adds one final norm (Xiong et al. 2020), which trains without a long warm-up. The other members of the configuration make it
+BART (Lewis et al. 2019), M2M-100 (Fan et al. 2020), Marian's and T5 (Raffel et al. 2020).
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention
+from triptych_training.models.blocks import BlockConfig, EncoderLayer, FeedForward, Residual, make_norm
+from triptych_training.models.positions import POSITIONS, RelativeBias, check_buckets, make_positions
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Everything that fixes the weights' shapes and the arithmetic.
+
+    Raises:
+        ValueError: a field is out of range; the message names field, value and limit.
+    """
+
+    vocabulary_size: int
+    model_dim: int = 512
+    heads: int = 8
+    feedforward_dim: int = 2048
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    norm: str = "post"
+    activation: str = "relu"
+    positions: str = "sinusoidal"
+    max_positions: int = 512  # longest source or target, in tokens
+    tie_embeddings: bool = True  # source, target and output share one matrix (Press and Wolf 2017)
+    dropout: float = 0.1
+    pad_id: int = 0
+    bos_id: int = 1  # what the decoder starts from; may be one of the other two
+    eos_id: int = 2
+    tie_projection: bool | None = None  # target and output share one matrix; None: as tie_embeddings
+    source_vocabulary_size: int = 0  # 0: the same vocabulary; else no matrix is shared with the source
+    decoder_heads: int = 0  # 0: as the encoder
+    decoder_feedforward_dim: int = 0  # 0: as the encoder
+    head_dim: int = 0  # 0: model_dim / heads
+    norm_kind: str = "layer"
+    norm_epsilon: float = 1e-5
+    final_norm: bool | None = None  # behind the last layer; None: where norm is "pre"
+    bias: bool = True  # of the layers' projections
+    gated: bool = False  # feed-forward
+    scaled_attention: bool = True
+    scaled_embedding: bool = True  # token vectors times sqrt(model_dim)
+    embedding_norm: bool = False  # a norm behind token and position vectors
+    projection_bias: bool = False
+    projection_scale: float = 1.0  # the last hidden states are multiplied by it
+    relative_buckets: int = 0  # of T5's attention bias; 0: there is none
+    relative_distance: int = 128  # tokens; farther is all the same
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary_size", "encoder_layers", "decoder_layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        if self.max_positions < 2:
+            raise ValueError(f"max_positions: {self.max_positions} is below 2, a token and the end of the sentence")
+        if self.positions not in POSITIONS:
+            raise ValueError(f"positions: {self.positions!r} is unknown; choose one of {', '.join(POSITIONS)}")
+        _ = self.block, self.decoder_block
+        if self.source_vocabulary_size < 0:
+            raise ValueError(f"source_vocabulary_size: {self.source_vocabulary_size} is below 0")
+        if self.relative_buckets:
+            check_buckets(self.relative_buckets, self.relative_distance)
+        for name in ("pad_id", "bos_id", "eos_id"):
+            if not 0 <= getattr(self, name) < self.vocabulary_size:
+                raise ValueError(f"{name}: {getattr(self, name)} is outside the vocabulary of {self.vocabulary_size}")
+        for name in ("pad_id", "eos_id"):
+            if getattr(self, name) >= (self.source_vocabulary_size or self.vocabulary_size):
+                sources = self.source_vocabulary_size
+                raise ValueError(f"{name}: {getattr(self, name)} is outside the sources' vocabulary of {sources}")
+        if self.pad_id == self.eos_id:
+            raise ValueError(f"pad_id, eos_id: both are {self.pad_id}; padding would end every sentence")
+
+    @property
+    def block(self) -> BlockConfig:
+        """One layer of the encoder."""
+        return BlockConfig(
+            self.model_dim,
+            self.heads,
+            self.feedforward_dim,
+            self.norm,
+            self.activation,
+            self.dropout,
+            self.norm_epsilon,
+            head_dim=self.head_dim,
+            bias=self.bias,
+            norm_kind=self.norm_kind,
+            gated=self.gated,
+            scaled=self.scaled_attention,
+        )
+
+    @property
+    def decoder_block(self) -> BlockConfig:
+        """One layer of the decoder."""
+        heads, feedforward_dim = self.decoder_heads or self.heads, self.decoder_feedforward_dim or self.feedforward_dim
+        return replace(self.block, heads=heads, feedforward_dim=feedforward_dim)
+
+    @property
+    def ties_source(self) -> bool:
+        """Source and target share one matrix."""
+        return self.tie_embeddings and not self.source_vocabulary_size
+
+    @property
+    def ties_projection(self) -> bool:
+        """Target and output share one matrix."""
+        return self.tie_embeddings if self.tie_projection is None else self.tie_projection
+
+    @property
+    def ends_with_norm(self) -> bool:
+        """A norm stands behind the last layer."""
+        return self.norm == "pre" if self.final_norm is None else self.final_norm
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        block = config.decoder_block
+        self.attention = SelfAttention(block.attention)
+        self.attention_residual = Residual(block)
+        self.cross_attention = CrossAttention(block.attention)
+        self.cross_attention_residual = Residual(block)
+        self.feedforward = FeedForward(block)
+        self.feedforward_residual = Residual(block)
+
+    def forward(self, x: Tensor, memory: KeyValues, mask: Tensor | None, own: Tensor | None = None) -> Tensor:
+        """`own` is the mask of the self-attention, `[1, H, T, T]` to be added to its scores; None: a causal one."""
+        frame = self.attention_residual
+        x = frame.leave(x, self.attention(frame.enter(x), own, causal=own is None))
+        return self.after_attention(x, memory, mask)
+
+    def step(
+        self, x: Tensor, memory: KeyValues, mask: Tensor | None, past: KeyValues | None, bias: Tensor | None = None
+    ) -> tuple[Tensor, KeyValues]:
+        """One position: `x` is `[B, 1, E]`; returns its output and the grown self-attention cache."""
+        y, present = self.attention.step(self.attention_residual.enter(x), past, bias)
+        return self.after_attention(self.attention_residual.leave(x, y), memory, mask), present
+
+    def after_attention(self, x: Tensor, memory: KeyValues, mask: Tensor | None) -> Tensor:
+        residual = self.cross_attention_residual
+        x = residual.leave(x, self.cross_attention(residual.enter(x), memory, mask))
+        return self.feedforward_residual.leave(x, self.feedforward(self.feedforward_residual.enter(x)))
+
+
+class Embedding(nn.Module):
+    """Token vectors scaled by sqrt(E), plus positions, plus dropout (sections 3.4, 3.5); some models lack one of these."""
+
+    def __init__(self, config: TransformerConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary_size, config.model_dim, padding_idx=config.pad_id)
+        self.positions = make_positions(config.positions, config.max_positions, config.model_dim)
+        self.scale = math.sqrt(config.model_dim) if config.scaled_embedding else 1.0
+        self.norm = make_norm(config.block) if config.embedding_norm else None
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """`[B, T]` ids at positions `start`... -> `[B, T, E]`."""
+        table = self.positions
+        return self.at(ids, None if table is None else table.weight[start : start + ids.shape[1]])
+
+    def at(self, ids: Tensor, positions: Tensor | None) -> Tensor:
+        """`[B, T]` ids with their position vectors, broadcastable to `[B, T, E]`."""
+        x: Tensor = self.tokens(ids)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if positions is not None:
+            x = x + positions
+        if self.norm is not None:
+            x = self.norm(x)
+        dropped: Tensor = self.dropout(x)
+        return dropped
+
+
+class Encoder(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.embedding = Embedding(config, config.source_vocabulary_size or config.vocabulary_size)
+        self.relative = _relative_bias(config, config.heads, bidirectional=True)
+        self.layers = nn.ModuleList(EncoderLayer(config.block) for _ in range(config.encoder_layers))
+        self.norm = make_norm(config.block) if config.ends_with_norm else nn.Identity()
+
+    def forward(self, source: Tensor, mask: Tensor | None) -> Tensor:
+        """`[B, S]` ids -> `[B, S, E]`; `mask` `[B, 1, 1, S]` is False on padding."""
+        x: Tensor = self.embedding(source)
+        if self.relative is not None:
+            bias = self.relative(source.shape[1], source.shape[1])
+            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))  # [B, H, S, S]
+        for layer in self.layers:
+            x = layer(x, mask)
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class Decoder(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.embedding = Embedding(config, config.vocabulary_size)
+        self.relative = _relative_bias(config, config.decoder_block.heads, bidirectional=False)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.norm = make_norm(config.block) if config.ends_with_norm else nn.Identity()
+        self.output_scale = config.projection_scale
+
+    def project_memory(self, memory: Tensor) -> list[KeyValues]:
+        """Cross-attention keys and values of every layer, computed once a sentence."""
+        return [layer.cross_attention.project_memory(memory) for layer in self._layers()]
+
+    def forward(self, target: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+        """Teacher forcing: `[B, T]` ids -> hidden states `[B, T, E]`."""
+        x: Tensor = self.embedding(target)
+        own = None if self.relative is None else self._causal(self.relative, target.shape[1])
+        for layer, keys_values in zip(self.layers, self.project_memory(memory), strict=True):
+            x = layer(x, keys_values, mask, own)
+        return self.finish(x)
+
+    def step(
+        self, tokens: Tensor, position: int, memory: list[KeyValues], mask: Tensor | None, past: list[KeyValues] | None
+    ) -> tuple[Tensor, list[KeyValues]]:
+        """One step of every row: `tokens` `[B, 1]` at `position` -> hidden `[B, 1, E]` and the grown caches."""
+        x = self.embedding(tokens, position)
+        bias = None if self.relative is None else self.relative(1, position + 1, position)
+        present = []
+        for index, layer in enumerate(self._layers()):
+            x, keys_values = layer.step(x, memory[index], mask, past[index] if past else None, bias)
+            present.append(keys_values)
+        return self.finish(x), present
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The last layer's output as the projection takes it."""
+        normed: Tensor = self.norm(x)
+        return normed if self.output_scale == 1.0 else normed * self.output_scale
+
+    def _layers(self) -> list[DecoderLayer]:
+        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+    @staticmethod
+    def _causal(relative: RelativeBias, length: int) -> Tensor:
+        """`[1, H, T, T]`"""
+        bias: Tensor = relative(length, length)
+        future = torch.ones(length, length, dtype=torch.bool, device=bias.device).triu(1)
+        return bias.masked_fill(future, float("-inf"))
+
+
+def _relative_bias(config: TransformerConfig, heads: int, bidirectional: bool) -> RelativeBias | None:
+    if not config.relative_buckets:
+        return None
+    return RelativeBias(heads, config.relative_buckets, config.relative_distance, bidirectional)
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder and output projection; `forward` is the teacher-forced training pass."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self.projection = nn.Linear(config.model_dim, config.vocabulary_size, bias=config.projection_bias)
+        self.apply(_initialise)
+        if config.ties_source:
+            self.decoder.embedding.tokens.weight = self.encoder.embedding.tokens.weight
+        if config.ties_projection:
+            self.projection.weight = self.decoder.embedding.tokens.weight
+
+    def source_mask(self, source: Tensor) -> Tensor:
+        """`[B, S]` ids -> `[B, 1, 1, S]`, False on padding."""
+        return (source != self.config.pad_id)[:, None, None, :]
+
+    def hidden(self, source: Tensor, target: Tensor) -> Tensor:
+        """Decoder states `[B, T, E]` for target input ids `[B, T]` (which start with `bos_id`)."""
+        mask = self.source_mask(source)
+        hidden: Tensor = self.decoder(target, self.encoder(source, mask), mask)
+        return hidden
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits `[B, T, V]` of the token after each target position."""
+        logits: Tensor = self.projection(self.hidden(source, target))
+        return logits
+
+
+@torch.no_grad()
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        if module.padding_idx is not None:
+            module.weight[module.padding_idx].zero_()

@@ -1,0 +1,172 @@
+"""The Vision Transformer (Dosovitskiy et al. 2020), and DeiT, which has a second token (Touvron et al. 2021).
+
+Shapes: `B` images, `C` channels, `P` patches, `S` leading tokens, `E` model dimensions.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from triptych_training.models.blocks import BlockConfig, EncoderLayer
+
+STEMS = ("patch", "convolution")
+SIDES = ("size", "width")
+
+
+@dataclass(frozen=True)
+class VitConfig:
+    """Everything that fixes the weights' shapes and the arithmetic; the defaults are ViT-B/16.
+
+    Raises:
+        ValueError: a field is out of range; the message names field, value and limit.
+    """
+
+    classes: int
+    image_size: int = 224  # pixels, height; width too where image_width is 0
+    patch_size: int = 16  # likewise
+    channels: int = 3
+    model_dim: int = 768
+    heads: int = 12
+    feedforward_dim: int = 3072
+    layers: int = 12
+    dropout: float = 0.0
+    drop_path: float = 0.0  # of the last layer; rises linearly from 0 at the first
+    norm_epsilon: float = 1e-6
+    stem: str = "patch"  # "convolution" helps on small data (Xiao et al. 2021)
+    image_width: int = 0
+    patch_width: int = 0
+    activation: str = "gelu"
+    input_bias: bool = True  # of attention's projection to queries, keys and values
+    distillation_token: bool = False  # DeiT's, behind the class token
+    distillation_head: bool = False  # logits are the mean of two classifiers', one for each of the two tokens
+
+    def __post_init__(self) -> None:
+        for name in ("classes", "image_size", "patch_size", "channels", "layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        for name in ("image_width", "patch_width"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 0")
+        for side, image, patch in zip(SIDES, self.image, self.patch, strict=True):
+            if image % patch:
+                raise ValueError(f"patch_{side}: {patch} does not divide image_{side} {image}")
+        if self.stem not in STEMS:
+            raise ValueError(f"stem: {self.stem!r} is unknown; choose one of {', '.join(STEMS)}")
+        if self.stem == "convolution" and self.patch_size & (self.patch_size - 1):
+            raise ValueError(f"patch_size: {self.patch_size} is not a power of two, which the convolution stem needs")
+        if self.stem == "convolution" and self.patch[0] != self.patch[1]:
+            raise ValueError(f"patch_width: {self.patch_width} is not patch_size, which the convolution stem needs")
+        if self.distillation_head and not self.distillation_token:
+            raise ValueError("distillation_head: there is no distillation_token for it")
+        if not 0.0 <= self.drop_path < 1.0:
+            raise ValueError(f"drop_path: {self.drop_path} is outside [0, 1)")
+        _ = self.block(0)
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Height and width, in pixels."""
+        return self.image_size, self.image_width or self.image_size
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        """Height and width, in pixels."""
+        return self.patch_size, self.patch_width or self.patch_size
+
+    @property
+    def patches(self) -> int:
+        """Patches of one image."""
+        return (self.image[0] // self.patch[0]) * (self.image[1] // self.patch[1])
+
+    @property
+    def tokens(self) -> int:
+        """Those before the patches."""
+        return 1 + self.distillation_token
+
+    def block(self, layer: int) -> BlockConfig:
+        """Layer number `layer`."""
+        share = layer / max(1, self.layers - 1)
+        return BlockConfig(
+            self.model_dim,
+            self.heads,
+            self.feedforward_dim,
+            norm="pre",
+            activation=self.activation,
+            dropout=self.dropout,
+            norm_epsilon=self.norm_epsilon,
+            drop_path=self.drop_path * share,
+            input_bias=self.input_bias,
+        )
+
+
+class ConvolutionStem(nn.Sequential):
+    """A 3x3 convolution over the pixels, then stride-2 ones down to one pixel a patch; the width doubles up to the model's."""
+
+    def __init__(self, config: VitConfig) -> None:
+        halvings = config.patch_size.bit_length() - 1
+        widths = [min(config.model_dim, max(16, config.model_dim >> (halvings - 1 - i))) for i in range(halvings)]
+        widths = [config.channels, *widths, config.model_dim]
+        layers: list[nn.Module] = []
+        for index, (before, after) in enumerate(pairwise(widths)):
+            stride = 2 if index else 1
+            layers += [nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(after), nn.GELU()]
+        super().__init__(*layers)
+
+
+class Vit(nn.Module):
+    """Images -> class logits."""
+
+    def __init__(self, config: VitConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.stem: nn.Module = (
+            nn.Conv2d(config.channels, config.model_dim, config.patch, stride=config.patch)
+            if config.stem == "patch"
+            else ConvolutionStem(config)
+        )
+        self.class_token = nn.Parameter(torch.zeros(1, 1, config.model_dim))
+        self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.model_dim)) if config.distillation_token else None
+        self.positions = nn.Parameter(torch.empty(config.tokens + config.patches, config.model_dim).normal_(std=0.02))
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(EncoderLayer(config.block(i)) for i in range(config.layers))
+        self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon)
+        self.classifier = nn.Linear(config.model_dim, config.classes)
+        self.distillation_classifier = nn.Linear(config.model_dim, config.classes) if config.distillation_head else None
+        self.apply(_initialise)
+
+    def leading(self) -> Tensor:
+        """The tokens before the patches, `[1, S, E]`."""
+        if self.distillation_token is None:
+            return self.class_token
+        return torch.cat((self.class_token, self.distillation_token), dim=1)
+
+    def states(self, images: Tensor) -> Tensor:
+        """`[B, C, height, width]`, normalised -> the leading tokens' last states `[B, S, E]`."""
+        patches = self.stem(images).flatten(2).transpose(1, 2)  # [B, P, E]
+        x = torch.cat((self.leading().expand(len(patches), -1, -1), patches), dim=1) + self.positions
+        x = self.dropout(x)
+        for layer in self.layers:
+            x = layer(x, None)
+        y: Tensor = self.norm(x[:, : self.config.tokens])
+        return y
+
+    def features(self, images: Tensor) -> Tensor:
+        """`[B, C, height, width]`, normalised -> the class token's last state `[B, E]`."""
+        return self.states(images)[:, 0]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """`[B, C, height, width]` -> `[B, classes]`."""
+        states = self.states(images)
+        logits: Tensor = self.classifier(states[:, 0])
+        if self.distillation_classifier is not None:
+            logits = (logits + self.distillation_classifier(states[:, 1])) / 2
+        return logits
+
+
+@torch.no_grad()
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

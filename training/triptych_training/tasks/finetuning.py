@@ -1,0 +1,132 @@
+"""Fine-tuning: a head on top of a pre-trained BERT (Devlin et al. 2018, section 3.2)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from triptych_training.checkpoints.encoder import BertCheckpoint, load_bert_checkpoint, save_bert_checkpoint
+from triptych_training.data.batches import pad, plan_sizes
+from triptych_training.data.tokenizer import save_tokenizer
+from triptych_training.errors import RecipeError
+from triptych_training.loop.fabric import make_fabric
+from triptych_training.loop.recipe import FinetuningRecipe
+from triptych_training.loop.run_folder import RunFolder
+from triptych_training.loop.trainer import Trainer
+from triptych_training.models.bert import BertModel
+from triptych_training.tasks.heads import Head, LabelledExample, make_head
+
+SAMPLES = 300  # validation inputs that the final checkpoint carries
+
+
+def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
+    """Train a head and its encoder into the run folder `out`; returns the final checkpoint folder.
+
+    Raises:
+        TrainingError: data, options or checkpoints cannot be used.
+    """
+    encoder = load_bert_checkpoint(Path(recipe.encoder))
+    config = replace(encoder.model.config, dropout=recipe.dropout)
+    if recipe.max_length > config.max_positions:
+        raise RecipeError(f"max_length: {recipe.max_length} is above the encoder's max_positions {config.max_positions}")
+    fabric = make_fabric(recipe)
+    folder = RunFolder(out, recipe, "bert", config, resume)
+    if fabric.is_global_zero:
+        folder.begin()
+        save_tokenizer(encoder.tokenizer, folder.tokenizer)
+    fabric.barrier()
+    head = make_head(recipe.head, recipe.train, recipe.stride)
+    model = head.model(config)
+    model.bert.load_state_dict(encoder.model.bert.state_dict())
+    task = FinetuningTask(recipe, head, model, encoder.tokenizer)
+    task.note_lost(fabric, folder)
+    return Trainer(fabric, recipe, folder, task).run()
+
+
+class FinetuningLoss(nn.Module):
+    """The head's loss, with the model inside."""
+
+    def __init__(self, model: BertModel, head: Head, smoothing: float) -> None:
+        super().__init__()
+        self.model = model
+        self._head = head
+        self._smoothing = smoothing
+
+    def forward(self, ids: Tensor, segments: Tensor, targets: Tensor) -> Tensor:
+        """`[B, T]`, `[B, T]` and the head's targets -> scalar."""
+        return self._head.loss(self.model, ids, segments, targets, self._smoothing)
+
+
+class FinetuningTask:
+    """Labelled text of one head."""
+
+    def __init__(self, recipe: FinetuningRecipe, head: Head, model: BertModel, tokenizer: Tokenizer) -> None:
+        self.recipe, self.head, self.model, self.tokenizer = recipe, head, model, tokenizer
+        self.unit, self.headline = head.unit, head.headline
+        self.loss = FinetuningLoss(model, head, recipe.label_smoothing)
+        limit = min(recipe.max_length or model.config.max_positions, recipe.batch_tokens)
+        self.train, self._train_lost = head.examples(tokenizer, recipe.train, limit)
+        self.valid, self._valid_lost = head.examples(
+            tokenizer, recipe.valid, limit
+        )  # last: metrics refer to what was read last
+        self._limit = limit
+        for name, examples in (("train", self.train), ("valid", self.valid)):
+            if not examples:
+                raise RecipeError(f"max_length: no input of the {name} files has at most {limit} tokens")
+
+    def note_lost(self, fabric: Fabric, folder: RunFolder) -> None:
+        """Write down what was left out."""
+        if fabric.is_global_zero and not folder.metrics.exists():
+            folder.note("inputs_left_out", self._train_lost, self._limit)
+            folder.note("valid_inputs_left_out", self._valid_lost, self._limit)
+
+    def describe(self) -> str:
+        classes = f", {len(self.head.labels)} labels" if self.head.labels else ""
+        return f"{len(self.train):,} inputs{classes}"
+
+    def plan(self, epoch: int) -> list[list[int]]:
+        return self._plan(self.train, f"{self.recipe.seed}/{epoch}")
+
+    def weight(self, indices: Sequence[int]) -> int:
+        return sum(self.head.weight(self.train[i]) for i in indices)
+
+    def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
+        return self._collate([self.train[i] for i in indices])
+
+    @torch.inference_mode()
+    def validate(self) -> Mapping[str, float]:
+        """Loss, and the head's own metrics."""
+        self.model.eval()
+        device = next(self.model.parameters()).device
+        loss, weight = 0.0, 0
+        outputs: dict[int, Any] = {}
+        for indices in self._plan(self.valid, "valid"):
+            ids, segments, targets = (tensor.to(device) for tensor in self._collate([self.valid[i] for i in indices]))
+            loss += float(self.head.loss(self.model, ids, segments, targets, 0.0))
+            weight += sum(self.head.weight(self.valid[i]) for i in indices)
+            rows = self.model(ids, segments)
+            rows = list(zip(*rows, strict=True)) if isinstance(rows, tuple) else list(rows)
+            outputs.update(zip(indices, rows, strict=True))
+        self.model.train()
+        metrics = self.head.metrics([outputs[i] for i in range(len(self.valid))], self.valid)
+        return {"loss": loss / max(1, weight), **metrics}
+
+    def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
+        samples = self.head.samples()[:SAMPLES] if final else ()
+        pairs = self.head.pairs
+        save_bert_checkpoint(BertCheckpoint(self.model, self.tokenizer, self.head.labels, provenance, samples, pairs), folder)
+
+    def _plan(self, examples: Sequence[LabelledExample], seed: str) -> list[list[int]]:
+        sizes = np.array([len(example.ids) for example in examples], np.int64)[:, None]
+        return plan_sizes(sizes, self.recipe.batch_tokens, seed)
+
+    def _collate(self, examples: Sequence[LabelledExample]) -> tuple[Tensor, ...]:
+        ids = pad([example.ids for example in examples], self.model.config.pad_id)
+        segments = pad([example.segments for example in examples], 0)
+        return ids, segments, self.head.targets(examples)

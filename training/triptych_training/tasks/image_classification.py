@@ -1,0 +1,157 @@
+"""Image classification with a ViT (Dosovitskiy et al. 2020), from folders of images."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_training.checkpoints.encoder import ImagePreprocessing, VitCheckpoint, save_vit_checkpoint
+from triptych_training.data.augmentation import augment, erase, mix
+from triptych_training.data.images import PictureStore, hold_out, read_folders
+from triptych_training.loop.fabric import make_fabric
+from triptych_training.loop.recipe import ImageRecipe
+from triptych_training.loop.run_folder import RunFolder
+from triptych_training.loop.trainer import Trainer
+from triptych_training.models.vit import Vit, VitConfig
+
+MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # of a channel, in [0, 1]: the ViT authors' own
+VALID_BATCH = 256  # images
+SAMPLE_IMAGES = 200  # validation images that the final checkpoint carries
+
+
+def train_vit(recipe: ImageRecipe, shape: VitConfig, out: Path, resume: bool = False) -> Path:
+    """Train a ViT into the run folder `out`; returns the final checkpoint folder.
+
+    Args:
+        recipe: what to do.
+        shape: the model; its number of classes is replaced by the folders'.
+        out: the run folder (see runfolder.py).
+        resume: go on from the folder's last saved state.
+
+    Raises:
+        TrainingError: data, options or checkpoints cannot be used.
+    """
+    fabric = make_fabric(recipe)
+    folder = RunFolder(out, recipe, "vit", shape, resume)
+    pictures, classes = read_folders(recipe.train)
+    if recipe.valid:
+        held_out, _ = read_folders(recipe.valid, classes)
+    else:
+        pictures, held_out = hold_out(pictures, recipe.hold_out)
+    if fabric.is_global_zero:
+        folder.begin()
+    fabric.barrier()
+    threads = os.cpu_count() or 1
+    stores = [PictureStore(chosen, shape.image_size, recipe.cache_gib * 2**30, threads) for chosen in (pictures, held_out)]
+    task = ImageTask(recipe, replace(shape, classes=len(classes)), classes, *stores)
+    return Trainer(fabric, recipe, folder, task).run()
+
+
+def normalise(pixels: Tensor) -> Tensor:
+    """uint8 `[B, H, W, 3]` -> float `[B, 3, H, W]` as the model takes it."""
+    return _standard(_unit(pixels))
+
+
+def _unit(pixels: Tensor) -> Tensor:
+    """uint8 `[B, H, W, 3]` -> float `[B, 3, H, W]` in [0, 1]."""
+    return pixels.permute(0, 3, 1, 2).float() / 255
+
+
+def _standard(images: Tensor) -> Tensor:
+    mean, std = (torch.tensor(values, device=images.device).view(1, 3, 1, 1) for values in (MEAN, STD))
+    return (images - mean) / std
+
+
+class ImageLoss(nn.Module):
+    """Augments, then sums the images' cross-entropies; on the device, in one go."""
+
+    def __init__(self, model: Vit, recipe: ImageRecipe) -> None:
+        super().__init__()
+        self.model = model
+        self.recipe = recipe
+
+    def forward(self, pixels: Tensor, labels: Tensor) -> Tensor:
+        """uint8 `[B, H, W, 3]` and `[B]` -> scalar."""
+        recipe = self.recipe
+        with torch.autocast(pixels.device.type, enabled=False):  # places in half precision would be beside the pixels
+            images = _unit(pixels)
+            images = augment(images, recipe.randaugment_operations, recipe.randaugment_magnitude, recipe.flip, recipe.translate)
+            images, partners, own = mix(erase(_standard(images), recipe.erase), recipe.mixup, recipe.cutmix)
+        logits = self.model(images).float()
+        loss = own * self._entropy(logits, labels)
+        return loss + (1 - own) * self._entropy(logits, labels[partners]) if own < 1 else loss
+
+    def _entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing, reduction="sum")
+
+
+class ImageTask:
+    """A unit is an image."""
+
+    unit = "images"
+    headline = "accuracy"
+
+    def __init__(
+        self, recipe: ImageRecipe, shape: VitConfig, classes: Sequence[str], train: PictureStore, valid: PictureStore
+    ) -> None:
+        self.recipe, self.classes, self.train, self.valid = recipe, classes, train, valid
+        self.model = Vit(shape)
+        self.loss = ImageLoss(self.model, recipe)
+
+    def describe(self) -> str:
+        return f"{len(self.train):,} images of {len(self.classes)} classes, {len(self.valid):,} held out"
+
+    def plan(self, epoch: int) -> list[list[int]]:
+        order = np.random.default_rng((self.recipe.seed, epoch)).permutation(len(self.train)).tolist()
+        size = min(self.recipe.batch_images, len(order))
+        return [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
+
+    def weight(self, indices: Sequence[int]) -> int:
+        return len(indices)
+
+    def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
+        return torch.from_numpy(self.train.load(indices)), torch.from_numpy(self.train.labels[list(indices)])
+
+    @torch.inference_mode()
+    def validate(self) -> Mapping[str, float]:
+        """Loss (nats an image) and accuracy, without augmentation."""
+        self.model.eval()
+        loss, right, right5 = 0.0, 0, 0
+        for start in range(0, len(self.valid), VALID_BATCH):
+            indices = range(start, min(start + VALID_BATCH, len(self.valid)))
+            device = next(self.model.parameters()).device
+            labels = torch.from_numpy(self.valid.labels[list(indices)]).to(device)
+            logits = self.model(normalise(torch.from_numpy(self.valid.load(indices)).to(device))).float()
+            loss += float(functional.cross_entropy(logits, labels, reduction="sum"))
+            best = logits.topk(min(5, len(self.classes))).indices == labels[:, None]
+            right, right5 = right + int(best[:, 0].sum()), right5 + int(best.sum())
+        self.model.train()
+        count = len(self.valid)
+        return {"loss": loss / count, "accuracy": right / count, "top5": right5 / count}
+
+    def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
+        size = self.model.config.image_size
+        image = ImagePreprocessing(size, size, mean=MEAN, std=STD)
+        provenance = {**provenance, "training_images": len(self.train), "held_out_images": len(self.valid)}
+        samples = self._samples() if final else ()
+        save_vit_checkpoint(VitCheckpoint(self.model, self.classes, image, provenance, samples), folder)
+
+    def _samples(self) -> list[bytes]:
+        step = max(1, len(self.valid) // SAMPLE_IMAGES)
+        return [_as_jpeg(self.valid.pictures[index].path) for index in range(0, len(self.valid), step)][:SAMPLE_IMAGES]
+
+
+def _as_jpeg(path: Path) -> bytes:
+    if path.suffix.lower() in (".jpg", ".jpeg"):
+        return path.read_bytes()
+    with Image.open(path) as image, BytesIO() as file:
+        image.convert("RGB").save(file, "JPEG", quality=95)
+        return file.getvalue()

@@ -1,0 +1,229 @@
+"""The translation task: sentence pairs in, an encoder-decoder out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import sacrebleu
+import torch
+from lightning_fabric import Fabric
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
+from triptych_training.data.batches import Example, collate, example_sizes, plan_batches, plan_sizes
+from triptych_training.data.corpus import Pair, read_pairs
+from triptych_training.data.languages import DirectedFile, Direction, Languages, find_languages, language_token
+from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+from triptych_training.decoding.greedy import greedy
+from triptych_training.errors import RecipeError
+from triptych_training.loop.fabric import make_fabric
+from triptych_training.loop.recipe import TranslationRecipe
+from triptych_training.loop.run_folder import RunFolder
+from triptych_training.loop.trainer import Trainer
+from triptych_training.models.transformer import Transformer, TransformerConfig
+
+SAMPLE_PAIRS = 500  # validation pairs that the final checkpoint carries
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """A pair as it was written, and as ids."""
+
+    direction: Direction
+    pair: Pair
+    example: Example
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sentence pairs and their ids."""
+
+    train: Sequence[Example]
+    valid: Sequence[EncodedPair]
+    languages: Languages = field(default_factory=Languages)  # of a model of several directions
+
+    def valid_of(self, direction: Direction) -> list[EncodedPair]:
+        """Those of one direction."""
+        return [each for each in self.valid if each.direction == direction]
+
+
+def train_translation(recipe: TranslationRecipe, shape: TransformerConfig, out: Path, resume: bool = False) -> Path:
+    """Train a translation model into the run folder `out`; returns the final checkpoint folder.
+
+    Args:
+        recipe: what to do.
+        shape: the model; its `vocabulary_size` is replaced by the trained tokenizer's.
+        out: the run folder (see runfolder.py).
+        resume: go on from the folder's last saved state.
+
+    Raises:
+        TrainingError: data, options or checkpoints cannot be used.
+    """
+    fabric = make_fabric(recipe)
+    folder = RunFolder(out, recipe, "transformer", shape, resume)
+    tokenizer, corpus = _prepare(fabric, recipe, shape, folder)
+    shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
+    return Trainer(fabric, recipe, folder, TranslationTask(recipe, shape, tokenizer, corpus)).run()
+
+
+class SequenceLoss(nn.Module):
+    """The sum over all target tokens, in nats; padding costs neither loss nor projection."""
+
+    def __init__(self, model: Transformer, smoothing: float) -> None:
+        super().__init__()
+        self.model = model
+        self.smoothing = smoothing
+
+    def forward(self, source: Tensor, inputs: Tensor, labels: Tensor, places: Tensor | None = None) -> Tensor:
+        """`[B, S]`, `[B, T]`, `[B, T]` -> scalar.
+
+        `places` `[tokens]` are those of the labels that are not padding, counted row by row. Where they are not given they are
+        looked for, for which a GPU has to be waited for.
+        """
+        labels = labels.flatten()
+        if places is None:
+            places = (labels != self.model.config.pad_id).nonzero()[:, 0]
+        logits = self.model.projection(self.model.hidden(source, inputs).flatten(0, 1)[places])  # [tokens, V]
+        return functional.cross_entropy(logits.float(), labels[places], label_smoothing=self.smoothing, reduction="sum")
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Loss in nats a token, cased sacreBLEU of greedy translations."""
+
+    loss: float
+    bleu: float
+
+
+def validate(
+    model: Transformer, tokenizer: Tokenizer, pairs: Sequence[Pair], examples: Sequence[Example], batch_tokens: int
+) -> Validation:
+    """Measure `model`; leaves it in training mode."""
+    model.eval()
+    try:
+        return Validation(_loss(model, examples, batch_tokens), bleu(model, tokenizer, pairs, examples).score)
+    finally:
+        model.train()
+
+
+def bleu(
+    model: Transformer, tokenizer: Tokenizer, pairs: Sequence[Pair], examples: Sequence[Example]
+) -> sacrebleu.metrics.bleu.BLEUScore:
+    """Greedy translations against the pairs' targets."""
+    limit = model.config.max_positions - 1
+    outputs = greedy(model, [example.source for example in examples], min(limit, 256))
+    return sacrebleu.corpus_bleu(tokenizer.decode_batch(outputs), [[target for _, target in pairs]])
+
+
+@torch.inference_mode()
+def _loss(model: Transformer, examples: Sequence[Example], batch_tokens: int) -> float:
+    total, tokens = 0.0, 0
+    loss = SequenceLoss(model, smoothing=0.0)
+    for indices in plan_batches(examples, batch_tokens, seed=0, epoch=0):
+        batch = collate([examples[i] for i in indices], model.config.pad_id, model.config.bos_id)
+        batch = batch.to(model.projection.weight.device)
+        total += float(loss(batch.source, batch.inputs, batch.labels))
+        tokens += batch.tokens
+    return total / max(1, tokens)
+
+
+class TranslationTask:
+    """Teacher forcing on sentence pairs; a unit is a target token."""
+
+    unit = "tokens"
+    headline = "bleu"
+
+    def __init__(self, recipe: TranslationRecipe, shape: TransformerConfig, tokenizer: Tokenizer, corpus: Corpus) -> None:
+        self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
+        self._sizes = example_sizes(corpus.train)
+        self.model = Transformer(shape)
+        self.loss = SequenceLoss(self.model, recipe.label_smoothing)
+
+    def describe(self) -> str:
+        return f"{len(self.corpus.train):,} pairs"
+
+    def plan(self, epoch: int) -> list[list[int]]:
+        return plan_sizes(self._sizes, self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
+
+    def weight(self, indices: Sequence[int]) -> int:
+        return sum(len(self.corpus.train[i].target) for i in indices)
+
+    def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
+        config = self.model.config
+        batch = collate([self.corpus.train[i] for i in indices], config.pad_id, config.bos_id)
+        places = (batch.labels != config.pad_id).flatten().nonzero()[:, 0]
+        return batch.source, batch.inputs, batch.labels, places
+
+    def validate(self) -> Mapping[str, float]:
+        """Loss and BLEU; of several directions each one's BLEU, and their mean."""
+        directions = self.recipe.directions
+        parts = {direction: self.corpus.valid_of(direction) for direction in directions}
+        found = {direction: self._validate(part) for direction, part in parts.items() if part}
+        if len(directions) == 1:
+            return asdict(found[directions[0]])
+        tokens = {d: sum(len(each.example.target) for each in part) for d, part in parts.items()}
+        loss = sum(each.loss * tokens[d] for d, each in found.items()) / sum(tokens.values())
+        scores = {f"bleu_{source}_{target}": each.bleu for (source, target), each in found.items()}
+        return {"loss": loss, "bleu": sum(scores.values()) / len(scores), **scores}
+
+    def _validate(self, valid: Sequence[EncodedPair]) -> Validation:
+        pairs, examples = [each.pair for each in valid], [each.example for each in valid]
+        return validate(self.model, self.tokenizer, pairs, examples, self.recipe.batch_tokens)
+
+    def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
+        first = self.recipe.directions[0]
+        samples = [each.pair for each in self.corpus.valid_of(first)][:SAMPLE_PAIRS] if final else ()
+        provenance = {**provenance, "training_pairs": len(self.corpus.train)}
+        languages = self.corpus.languages
+        save_checkpoint(Checkpoint(self.model, self.tokenizer, *first, provenance, samples, languages), folder)
+
+
+def _prepare(
+    fabric: Fabric, recipe: TranslationRecipe, shape: TransformerConfig, folder: RunFolder
+) -> tuple[Tokenizer, Corpus]:
+    pairs, valid_pairs = _read(recipe.train_files), _read(recipe.valid_files)
+    if fabric.is_global_zero:
+        folder.begin()
+        if not folder.tokenizer.exists():
+            save_tokenizer(_learn(recipe, [pair for _, pair in pairs]), folder.tokenizer)
+    fabric.barrier()
+    tokenizer = load_tokenizer(folder.tokenizer)
+    languages = find_languages(recipe.directions, tokenizer)
+    limit = min(recipe.max_length, shape.max_positions, recipe.batch_tokens)
+    train = [each.example for each in _encode(tokenizer, languages, pairs) if each.example.size() <= limit]
+    if not train:
+        raise RecipeError(f"max_length: no training pair has at most {limit} tokens")
+    valid = [each for each in _encode(tokenizer, languages, valid_pairs) if each.example.size() <= shape.max_positions]
+    if not any(each.direction == recipe.directions[0] for each in valid):
+        raise RecipeError(f"max_positions: no validation pair has at most {shape.max_positions} tokens")
+    if fabric.is_global_zero and not folder.metrics.exists():
+        folder.note("pairs_left_out", len(pairs) - len(train), limit)
+        folder.note("valid_pairs_left_out", len(valid_pairs) - len(valid), shape.max_positions)
+    return tokenizer, Corpus(train, valid, languages)
+
+
+def _read(files: Sequence[DirectedFile]) -> list[tuple[Direction, Pair]]:
+    return [(file.direction, pair) for file in files for pair in read_pairs([file.path])]
+
+
+def _learn(recipe: TranslationRecipe, pairs: Sequence[Pair]) -> Tokenizer:
+    """The vocabulary of a training that begins."""
+    if recipe.initial:
+        return load_tokenizer(Path(recipe.initial) / "tokenizer.json")
+    targets = dict.fromkeys(target for _, target in recipe.directions) if len(recipe.directions) > 1 else ()
+    texts = (text for pair in pairs for text in pair)
+    return train_tokenizer(texts, recipe.vocabulary_size, [language_token(code) for code in targets])
+
+
+def _encode(tokenizer: Tokenizer, languages: Languages, pairs: Sequence[tuple[Direction, Pair]]) -> list[EncodedPair]:
+    """Ids of both sides, EOS last; where there are several directions, the target's token in front of the source."""
+    sources = tokenizer.encode_batch([source for _, (source, _) in pairs])
+    targets = tokenizer.encode_batch([target for _, (_, target) in pairs])
+    encoded = []
+    for (direction, pair), source, target in zip(pairs, sources, targets, strict=True):
+        prefix = [languages.targets[direction[1]]] if languages.targets else []
+        encoded.append(EncodedPair(direction, pair, Example([*prefix, *source.ids], target.ids)))
+    return encoded
