@@ -13,10 +13,10 @@ from triptych_export.block_quantization import quantize_blocks
 from triptych_export.graph import Graph
 from triptych_export.quantization import quantize
 from triptych_export.weights import WeightsFile
-from triptych_serving.bundle import sha256
-from triptych_serving.manifest import FILE_NAME, FP16
-from triptych_serving.manifest.base import Graphs
-from triptych_serving.session import Session
+from triptych_serving.bundle.bundle import sha256
+from triptych_serving.bundle.manifest import FILE_NAME, FP16
+from triptych_serving.bundle.manifest.base import Graphs
+from triptych_serving.runtime.session import Session
 
 PRECISIONS = ("fp32", "int8")
 HALF_PRECISION = FP16  # for CUDA; traced by itself

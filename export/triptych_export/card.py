@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from triptych_serving.manifest import Manifest, runs_on
+from triptych_serving.bundle.manifest import Manifest, runs_on
 
 
 @dataclass(frozen=True)

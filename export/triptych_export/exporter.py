@@ -18,9 +18,9 @@ from triptych_export.errors import SourceError
 from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
 from triptych_export.tracing import HALF_OPSET, OPSET
-from triptych_serving.bundle import open_bundle, sha256
-from triptych_serving.manifest import FILE_NAME, FP16, read_manifest
-from triptych_serving.session import RUNTIME_VERSION
+from triptych_serving.bundle.bundle import open_bundle, sha256
+from triptych_serving.bundle.manifest import FILE_NAME, FP16, read_manifest
+from triptych_serving.runtime.session import RUNTIME_VERSION
 
 __all__ = ["ExportOptions", "export"]
 

@@ -15,10 +15,10 @@ from triptych_export.answers import LEAST_AGREEMENT
 from triptych_export.errors import ParityError
 from triptych_export.parity import Sample
 from triptych_export.samples import chunks
-from triptych_serving.bundle import Bundle
-from triptych_serving.manifest import TranslationGraphs, TranslationManifest
-from triptych_serving.padding import stack_rows
-from triptych_serving.session import Session
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TranslationGraphs, TranslationManifest
+from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.session import Session
 
 FREE = -1  # in `forced`: nothing is
 Ids = list[int]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.manifest import Frames, Framing
+from triptych_serving.bundle.manifest import Frames, Framing
 
 SEED = 20
 SHORTEST, LONGEST = 3, 40  # tokens of a sentence that is drawn

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 
 from triptych_export.errors import ParityError, SourceError
-from triptych_serving.bundle import Bundle, open_bundle
-from triptych_serving.engine import EngineOptions
-from triptych_serving.manifest import TranslationManifest
-from triptych_serving.row import Row
-from triptych_serving.scheduler import SchedulerLimits
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.scheduling.decode_scheduler import SchedulerLimits
+from triptych_serving.scheduling.request import Row
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import Transformer
 

@@ -11,7 +11,7 @@ from torch import nn
 from triptych_export.answers import Answer, Floats
 from triptych_export.generated_images import Pixels
 from triptych_export.samples import chunks
-from triptych_serving.session import Session
+from triptych_serving.runtime.session import Session
 
 
 def answer_images_in_torch(model: nn.Module, pixels: Pixels, mean: Sequence[float], std: Sequence[float]) -> Answer:

@@ -17,7 +17,7 @@ from torch import Tensor
 from triptych_export.answers import Answer, Floats
 from triptych_export.errors import ParityError
 from triptych_export.samples import chunks
-from triptych_serving.session import Session
+from triptych_serving.runtime.session import Session
 from triptych_training.models.bert import (
     BertForEmbedding,
     BertForPretraining,

@@ -1,6 +1,6 @@
 """The precision int8-shortlist: int8's graphs, and a step that looks at the part of the vocabulary that a source may need.
 
-Which part that is comes from a lexicon (`triptych_training.data.lexicon`); `triptych_serving.shortlist` describes its file.
+Which part that is comes from a lexicon (`triptych_training.data.lexicon`); `triptych_serving.decoding.shortlist` describes its file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ from triptych_export.samples import chunks
 from triptych_export.tracing import trace_short_search, trace_short_step
 from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
-from triptych_serving.manifest import SourceFrame, TargetFrame
-from triptych_serving.shortlist import Shortlist
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
+from triptych_serving.decoding.shortlist import Shortlist
 from triptych_training.data.corpus import Pair
 from triptych_training.data.lexicon import Lexicon, LexiconOptions, learn_lexicon
 

@@ -23,7 +23,7 @@ from triptych_export.ranges import within_half
 from triptych_export.samples import spread
 from triptych_export.text_graphs import half_text_graph, text_graph
 from triptych_export.tracing import trace_half_text, trace_text
-from triptych_serving.manifest import (
+from triptych_serving.bundle.manifest import (
     FILL_MASK,
     FORMAT,
     QUESTION_ANSWERING,

@@ -6,7 +6,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_serving.manifest import SourceFrame, TargetFrame
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_training.checkpoints.translation import ARCHITECTURE, Checkpoint
 from triptych_training.data.corpus import Pair
 from triptych_training.models.transformer import Transformer

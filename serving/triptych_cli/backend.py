@@ -135,7 +135,7 @@ def open_backend(request: Request) -> Backend:
         click.ClickException: options contradict each other, or an extra is missing.
     """
     if not asks_server():
-        needs("triptych_serving.registry", "serve")
+        needs("triptych_serving.repository.registry", "serve")
         from triptych_cli.embedded import EmbeddedBackend
 
         return EmbeddedBackend(request, request.models or embedded_repository())

@@ -7,16 +7,16 @@ from typing import Self
 
 from triptych_cli.backend import EMBEDDED_CALL, FIELD, BackendError, Candidate, InputError, Place, Request, Scored, Translated
 from triptych_cli.decoding import AUTO, OFF
-from triptych_serving.assembling import Output, OutputHypothesis
-from triptych_serving.capability import capabilities_of
-from triptych_serving.engine import EngineOptions
+from triptych_serving.bundle.capability import capabilities_of
+from triptych_serving.bundle.manifest import TRANSLATION, read_manifest
+from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
-from triptych_serving.manifest import TRANSLATION, read_manifest
-from triptych_serving.options import DecodingOptions
-from triptych_serving.placement import Hardware
-from triptych_serving.registry import Registry, Wish, load_registry
-from triptych_serving.repository import Entry, newest_versions
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.postprocess import Output, OutputHypothesis
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.repository.placement import Hardware
+from triptych_serving.repository.registry import Registry, Wish, load_registry
+from triptych_serving.repository.repository import Entry, newest_versions
 
 SPLIT = {None: None, AUTO: True, OFF: False}
 

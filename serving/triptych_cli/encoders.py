@@ -10,7 +10,7 @@ from triptych_cli.repository import embedded_repository
 
 if TYPE_CHECKING:
     import triptych_client as client
-    from triptych_serving import results as serving
+    from triptych_serving.models import results as serving
 
 # Both have the members of the wire's messages.
 FilledText: TypeAlias = "client.FilledText | serving.FilledText"
@@ -63,13 +63,13 @@ def open_encoders(place: Place, capability: str) -> Encoders:
 
     Args:
         place: which model, and where.
-        capability: one of `triptych_serving.capability`, such as "fill-mask".
+        capability: one of `triptych_serving.bundle.capability`, such as "fill-mask".
 
     Raises:
         click.ClickException: options contradict each other, or an extra is missing.
     """
     if not asks_server():
-        needs("triptych_serving.registry", "serve")
+        needs("triptych_serving.repository.registry", "serve")
         from triptych_cli.encoders_embedded import EmbeddedEncoders
 
         return EmbeddedEncoders(place, place.models or embedded_repository(), capability)

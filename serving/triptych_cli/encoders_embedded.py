@@ -7,10 +7,9 @@ from typing import Self
 from triptych_cli.backend import Place
 from triptych_cli.embedded import as_backend_errors, open_registry
 from triptych_cli.encoders import TextOrPair
-from triptych_serving.capability import EMBEDDING
-from triptych_serving.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
-from triptych_serving.registry import Registry, Wish
-from triptych_serving.results import (
+from triptych_serving.bundle.capability import EMBEDDING
+from triptych_serving.bundle.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
+from triptych_serving.models.results import (
     AnsweredQuestion,
     ClassifiedImage,
     ClassifiedText,
@@ -18,6 +17,7 @@ from triptych_serving.results import (
     LabelledText,
     TextEmbedding,
 )
+from triptych_serving.repository.registry import Registry, Wish
 
 
 class EmbeddedEncoders:

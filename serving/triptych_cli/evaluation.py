@@ -9,12 +9,12 @@ import numpy as np
 from triptych_cli.backend import BackendError, Place
 from triptych_cli.embedded import as_backend_errors, open_registry
 from triptych_cli.repository import embedded_repository
-from triptych_serving.manifest import FILL_MASK, IMAGE_CLASSIFICATION
-from triptych_serving.registry import Registry, Wish
-from triptych_serving.row import Item
-from triptych_serving.textmodel import TextModel
-from triptych_serving.textrunner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
-from triptych_serving.waiting import run_rows
+from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION
+from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.repository.registry import Registry, Wish
+from triptych_serving.scheduling.request import Item
+from triptych_serving.scheduling.waiting import run_rows
 from triptych_training.data.documents import encode_documents, read_documents
 from triptych_training.data.images import hold_out, read_folders
 from triptych_training.data.masking import Masker

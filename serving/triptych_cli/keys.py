@@ -40,9 +40,9 @@ def create(name: str, api_keys: Path, role: str, expires: str) -> None:
 
     It is shown this once, and kept nowhere.
     """
-    from triptych_serving.apikeys import Role
     from triptych_serving.errors import SecurityError
-    from triptych_serving.keyfile import add_key
+    from triptych_serving.security.api_keys import Role
+    from triptych_serving.security.key_file import add_key
 
     with one_line(SecurityError, ValueError):
         click.echo(add_key(api_keys, name, Role(role), expires))
@@ -53,8 +53,8 @@ def create(name: str, api_keys: Path, role: str, expires: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 def list_keys(api_keys: Path, as_json: bool) -> None:
     """List names, roles, and when each key expires."""
-    from triptych_serving.apikeys import read_keys
     from triptych_serving.errors import SecurityError
+    from triptych_serving.security.api_keys import read_keys
 
     now = datetime.now(UTC)
     with one_line(SecurityError):
@@ -80,7 +80,7 @@ def revoke(name: str, api_keys: Path) -> None:
     Servers that run refuse it within seconds.
     """
     from triptych_serving.errors import SecurityError
-    from triptych_serving.keyfile import remove_key
+    from triptych_serving.security.key_file import remove_key
 
     with one_line(SecurityError, ValueError):
         remove_key(api_keys, name)

@@ -14,7 +14,7 @@ from triptych_cli.languages import pair_text
 from triptych_cli.repository import embedded_repository
 
 if TYPE_CHECKING:
-    from triptych_serving.manifest import Manifest
+    from triptych_serving.bundle.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ def _cell(value: object) -> str:
 
 
 def _of_repository(root: Path) -> list[Row]:
-    needs("triptych_serving.repository", "serve")
-    from triptych_serving.bundle import open_bundle
+    needs("triptych_serving.repository.repository", "serve")
+    from triptych_serving.bundle.bundle import open_bundle
     from triptych_serving.errors import BundleError
-    from triptych_serving.registry import chosen_models
-    from triptych_serving.repository import Entry, Folder
+    from triptych_serving.repository.registry import chosen_models
+    from triptych_serving.repository.repository import Entry, Folder
 
     def row(model: Folder, entry: Entry) -> Row:
         called, default = ", ".join(model.policy.labels_of(entry.version)), entry == model.default
@@ -81,7 +81,7 @@ def _of_repository(root: Path) -> list[Row]:
 
 def _kind(manifest: "Manifest") -> tuple[str, int, str]:
     """Languages, labels, limits."""
-    from triptych_serving.manifest import ImageManifest, TextManifest, TranslationManifest
+    from triptych_serving.bundle.manifest import ImageManifest, TextManifest, TranslationManifest
 
     match manifest:
         case TranslationManifest():

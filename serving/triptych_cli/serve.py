@@ -55,14 +55,14 @@ def command(
 ) -> None:
     """Serve a model repository over gRPC, with health checks and reflection."""
     needs("triptych_serving.server", "serve")
-    from triptych_serving.encoder import EncoderOptions
-    from triptych_serving.engine import EngineOptions
+    from triptych_serving.decoding.engine import EngineOptions
+    from triptych_serving.encoding.options import EncoderOptions
     from triptych_serving.errors import ServingError
+    from triptych_serving.models.translation.translator import TranslatorOptions
     from triptych_serving.observability.logs import configure_logs
-    from triptych_serving.placement import Hardware
-    from triptych_serving.processor import usable_cpus
+    from triptych_serving.repository.placement import Hardware
+    from triptych_serving.runtime.cpu_info import usable_cpus
     from triptych_serving.server import ServerOptions, serve
-    from triptych_serving.translator import TranslatorOptions
 
     observed = observability.read(values, host)
     configure_logs(observed)

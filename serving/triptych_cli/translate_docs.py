@@ -157,7 +157,7 @@ def _translating(request: Request, running: Running) -> "Translating":
     for name in ("concurrency", "server_wait_secs"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name.replace('_', '-')} is for a server: name it with --server")
-    needs("triptych_serving.registry", "serve")
+    needs("triptych_serving.repository.registry", "serve")
     from triptych_cli.documents.embedded import EmbeddedTranslating
 
     return EmbeddedTranslating(request, request.models or embedded_repository())

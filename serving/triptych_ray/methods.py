@@ -10,9 +10,9 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
 
-from triptych_serving.servicers.descriptors import DESCRIPTORS
-from triptych_serving.servicers.health import HEALTH
-from triptych_serving.servicers.services import ALL
+from triptych_serving.rpc.descriptors import DESCRIPTORS
+from triptych_serving.rpc.service_names import ALL
+from triptych_serving.services.health import HEALTH
 
 # A health watch never ends: it would keep its replica busy, and from being let go. Clients take its absence for good health.
 LEFT_OUT = frozenset({f"/{HEALTH}/Watch"})

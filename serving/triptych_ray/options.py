@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from triptych_serving.device import CPU
-from triptych_serving.devices import AUTO
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.engine import EngineOptions
-from triptych_serving.manager import Control, RepositoryOptions
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.observability.options import ObservabilityOptions
-from triptych_serving.placement import Hardware
-from triptych_serving.repeats import RepeatOptions
-from triptych_serving.security import SecurityOptions
+from triptych_serving.repository.manager import Control, RepositoryOptions
+from triptych_serving.repository.placement import Hardware
+from triptych_serving.response_cache.repeats import RepeatOptions
+from triptych_serving.runtime.device import CPU
+from triptych_serving.runtime.devices import AUTO
+from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
-from triptych_serving.translator import TranslatorOptions
 
 ANYWHERE = "0.0.0.0"  # where Ray's proxies listen
 

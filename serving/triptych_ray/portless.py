@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from triptych_ray.transport import Transport
+from triptych_serving.rpc.dispatch import Routes
 from triptych_serving.server import Server
-from triptych_serving.servicers.routes import Routes
 
 
 class PortlessServer(Server):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triptych_ray.methods import Handler
-from triptych_serving.servicers.routes import Routes
+from triptych_serving.rpc.dispatch import Routes
 
 
 class Transport:

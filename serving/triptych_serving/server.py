@@ -15,37 +15,39 @@ from dataclasses import dataclass, field, replace
 from grpc import aio
 
 from triptych_serving.address import check_free, format_address
-from triptych_serving.admission import with_queue
-from triptych_serving.encoder import EncoderOptions
+from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import PortError, UnavailableError
 from triptych_serving.lifecycle import LifecycleOptions
-from triptych_serving.limits import LimitOptions
-from triptych_serving.loading import Loader
-from triptych_serving.manager import Control, ModelManager, RepositoryOptions
-from triptych_serving.memory.budget import Budgets
-from triptych_serving.niceness import give_way
+from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.observability.sources import Sources
-from triptych_serving.placement import CPU_ALONE, Hardware
-from triptych_serving.processor import usable_cpus
-from triptych_serving.registry import Registry
-from triptych_serving.repeats import RepeatOptions, Repeats
-from triptych_serving.security import SecurityOptions
-from triptych_serving.servicers import security, services
-from triptych_serving.servicers.calls import ActiveCalls
-from triptych_serving.servicers.clientlimit import ClientLimit
-from triptych_serving.servicers.documentthreads import DocumentThreads
-from triptych_serving.servicers.health import HEALTH, HealthServicer
-from triptych_serving.servicers.leases import Leases
-from triptych_serving.servicers.messagesize import MessageLimit
-from triptych_serving.servicers.methods import methods_of
-from triptych_serving.servicers.oip.statistics import Statistics
-from triptych_serving.servicers.registration import Parts, add_reflection, add_services
-from triptych_serving.servicers.repeated import Repeated
-from triptych_serving.servicers.routes import Routes, Surroundings
-from triptych_serving.servicers.rpc import Observers
-from triptych_serving.translator import TranslatorOptions
+from triptych_serving.repository.loading import Loader
+from triptych_serving.repository.manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.repository.placement import CPU_ALONE, Hardware
+from triptych_serving.repository.registry import Registry
+from triptych_serving.response_cache.cached_calls import Repeated
+from triptych_serving.response_cache.repeats import RepeatOptions, Repeats
+from triptych_serving.rpc import service_names as services
+from triptych_serving.rpc.active_calls import ActiveCalls
+from triptych_serving.rpc.call_context import Observers
+from triptych_serving.rpc.client_limit import ClientLimit
+from triptych_serving.rpc.dispatch import Routes, Surroundings
+from triptych_serving.rpc.leases import Leases
+from triptych_serving.rpc.limits import LimitOptions
+from triptych_serving.rpc.message_size import MessageLimit
+from triptych_serving.rpc.methods import methods_of
+from triptych_serving.runtime.cpu_info import usable_cpus
+from triptych_serving.runtime.memory.budget import Budgets
+from triptych_serving.runtime.niceness import give_way
+from triptych_serving.scheduling.admission import with_queue
+from triptych_serving.security.guard import AccessGuard
+from triptych_serving.security.options import SecurityOptions
+from triptych_serving.security.tls_credentials import server_credentials
+from triptych_serving.services.documents.threads import DocumentThreads
+from triptych_serving.services.health import HEALTH, HealthServicer
+from triptych_serving.services.oip.statistics import Statistics
+from triptych_serving.wiring import Parts, add_reflection, add_services
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +108,7 @@ class Server:
         self.options = options
         self.port = options.port
         self.repeats = Repeats(options.repeats)
-        self._credentials = security.credentials(options.security, options.host)
+        self._credentials = server_credentials(options.security, options.host)
         begin = give_way if options.gives_way else None
         self._pool = ThreadPoolExecutor(usable_cpus(), "triptych-text", begin)
         self._documents = DocumentThreads(begin)
@@ -235,7 +237,7 @@ class Server:
             self._calls,
             self._leases,
             # Who it is comes before how much of it there may be.
-            guards=(*security.guards(self.options.security), ClientLimit(self.options.limits.requests_per_client)),
+            guards=(AccessGuard(self.options.security), ClientLimit(self.options.limits.requests_per_client)),
             observers=Observers(*self.observability.observers, self._statistics),
             sizes=self._sizes,
         )

@@ -10,7 +10,7 @@ from ct2_peer import Ct2Peer, splits
 from torch_peer import TorchPeer
 from triptych_peer import ServedPeer, TriptychPeer
 
-from triptych_serving.repository import Entry
+from triptych_serving.repository.repository import Entry
 from triptych_training.checkpoints.translation import Checkpoint
 
 NAMES = ("ctranslate2", "triptych", "grpc", "pytorch", "concat")

@@ -11,7 +11,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_serving.processor import int8_saturates
+from triptych_serving.runtime.cpu_info import int8_saturates
 from triptych_training.models.transformer import DecoderLayer, Transformer
 
 OPSET = 21

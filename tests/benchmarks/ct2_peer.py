@@ -9,7 +9,7 @@ from typing import Any
 
 from candidate import Answer, Candidate, Decoding
 
-from triptych_serving.tokenizing import read_tokenizer
+from triptych_serving.text.tokenizers import read_tokenizer
 
 TOKENIZER = "tokenizer.json"
 VOCABULARY = "shared_vocabulary.json"

@@ -49,7 +49,7 @@ from triptych_cli.repository import embedded_repository
 from triptych_documents.driver import Work
 from triptych_documents.format import ReadOptions, open_format
 from triptych_documents.rules import Rules
-from triptych_serving.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions
 
 Result = TypeVar("Result")
 

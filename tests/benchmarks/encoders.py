@@ -34,15 +34,15 @@ from echo import METHOD
 from grpc import aio
 
 from triptych.v1 import fill_mask_pb2, fill_mask_pb2_grpc, image_classification_pb2, image_classification_pb2_grpc
-from triptych_serving.bundle import open_bundle
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.imagemodel import ImageModel
-from triptych_serving.images import decode_image
-from triptych_serving.manifest import TextManifest
-from triptych_serving.processor import usable_cpus
-from triptych_serving.repository import newest_versions
-from triptych_serving.session import Session
-from triptych_serving.textmodel import TextModel
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TextManifest
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.images.decode import decode_image
+from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.repository.repository import newest_versions
+from triptych_serving.runtime.cpu_info import usable_cpus
+from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.config import read_architecture
 from triptych_training.checkpoints.encoder import BERT, load_bert_checkpoint, load_vit_checkpoint
 

@@ -30,10 +30,10 @@ MIB = 1 << 20
 SERVE = """
 import sys, resource
 from pathlib import Path
-from triptych_serving.bundle import open_bundle
-from triptych_serving.engine import EngineOptions
-from triptych_serving.options import DecodingOptions
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 
 def resident():
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())

@@ -45,12 +45,12 @@ from report import Table, numbers
 from roofline import LARGE, TINY, Ceilings, describe, measure
 from work import NOTHING, Work, bert, graph_kernels, vit
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.devices import parse_devices
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.manifest import ImageManifest, TextManifest
-from triptych_serving.processor import usable_cpus
-from triptych_serving.repository import Entry, newest_versions
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import ImageManifest, TextManifest
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.repository.repository import Entry, newest_versions
+from triptych_serving.runtime.cpu_info import usable_cpus
+from triptych_serving.runtime.devices import parse_devices
 from triptych_training.checkpoints.config import read_architecture
 from triptych_training.checkpoints.encoder import BERT
 

@@ -20,9 +20,9 @@ from report import Table, numbers
 from torch.profiler import ProfilerActivity, profile
 from triptych_peer import TriptychPeer, find_model
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.manifest import TranslationManifest
-from triptych_serving.tokenizing import read_tokenizer
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.text.tokenizers import read_tokenizer
 
 WORDS = 16
 TOKENS_A_WORD = 4  # at most, about, of pieces that stand alone

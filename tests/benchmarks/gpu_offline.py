@@ -49,8 +49,8 @@ from tokenizers import Tokenizer
 from triptych_peer import find_model
 from work import NOTHING, Work, graph_kernels, translation
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.manifest import TranslationManifest
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.models.transformer import TransformerConfig
 

@@ -17,8 +17,8 @@ from triptych_serving.observability.calllog import LogObserver
 from triptych_serving.observability.names import trace_id_of
 from triptych_serving.observability.requestmetrics import MetricsObserver
 from triptych_serving.observability.spans import TracingObserver
-from triptych_serving.servicers.rpc import Observer
-from triptych_serving.tally import Steps
+from triptych_serving.rpc.call_context import Observer
+from triptych_serving.scheduling.step_stats import Steps
 
 from ..unit.serving.observability.calls import run_call
 

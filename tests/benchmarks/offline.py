@@ -40,8 +40,8 @@ from report import Table, numbers, words, write_json
 from result import Result, results_of
 from triptych_peer import find_model
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.manifest import TranslationManifest
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_training.checkpoints.translation import load_checkpoint
 
 FP32 = "fp32"

@@ -20,8 +20,8 @@ import numpy as np
 import onnxruntime as ort
 from triptych_peer import find_model
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.manifest import TranslationManifest
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
 
 STEPS, ROUNDS = 60, 3
 TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}

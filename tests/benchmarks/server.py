@@ -33,8 +33,8 @@ from report import Table, words, write_json
 from servers import OWN, PEER, STATIC, Scenario, in_process, running
 from triptych_peer import find_model
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.manifest import TranslationManifest
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_training.checkpoints.translation import load_checkpoint
 
 IN_PROCESS = "Triptych in process"

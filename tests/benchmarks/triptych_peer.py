@@ -10,12 +10,12 @@ from process import ServerProcess, serve_arguments
 
 from triptych_client import Client
 from triptych_client import options as client_options
-from triptych_serving.bundle import open_bundle
-from triptych_serving.devices import parse_devices
-from triptych_serving.manifest import TranslationManifest
-from triptych_serving.options import DecodingOptions
-from triptych_serving.repository import Entry, newest_versions
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.repository.repository import Entry, newest_versions
+from triptych_serving.runtime.devices import parse_devices
 
 CALL_SECONDS = 3_600.0
 CALL_TEXTS = 1 << 20  # a call is never cut into several

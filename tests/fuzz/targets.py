@@ -5,11 +5,11 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from triptych_serving.bertcodec import BertCodec
+from triptych_serving.bundle.manifest import FILE_NAME, TextManifest, read_manifest
 from triptych_serving.errors import BundleError, InvalidInputError
-from triptych_serving.images import ImageLimits, ImageSpec, decode_image
-from triptych_serving.manifest import FILE_NAME, TextManifest, read_manifest
-from triptych_serving.text import TextCodec
+from triptych_serving.images.decode import ImageLimits, ImageSpec, decode_image
+from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.translation_tokenizer import TextCodec
 from triptych_text.sentences import Splitter
 
 from ..fixtures.toy import BUNDLE

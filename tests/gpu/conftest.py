@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from triptych_export.exporter import ExportOptions, export
-from triptych_serving.bundle import Bundle, open_bundle
-from triptych_serving.device import Device
-from triptych_serving.devices import parse_devices, why_no_gpu
-from triptych_serving.memory import Memory, open_memory
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.devices import parse_devices, why_no_gpu
+from triptych_serving.runtime.memory import Memory, open_memory
 
 from ..fixtures.toy import HERE
 from .models import save_tiny_bert, save_tiny_vit

@@ -73,9 +73,9 @@ def provider(device: str) -> str:
     try:
         import numpy as np
 
-        from triptych_serving.devices import parse_devices
-        from triptych_serving.memory import open_memory
-        from triptych_serving.session import Place, Session
+        from triptych_serving.runtime.devices import parse_devices
+        from triptych_serving.runtime.memory import open_memory
+        from triptych_serving.runtime.session import Place, Session
 
         from .graphs import multiplication
 

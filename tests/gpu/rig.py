@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.bundle import Bundle
-from triptych_serving.capturing import GATE
-from triptych_serving.manifest import TranslationManifest
-from triptych_serving.memory import Box, DeviceArray, Memory
-from triptych_serving.session import UNCAPTURED, Binding, Place, Session
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.memory import Box, DeviceArray, Memory
+from triptych_serving.runtime.session import UNCAPTURED, Binding, Place, Session
 
 FREE = -1  # a row whose token is not forced
 HALF = np.float16

@@ -14,14 +14,14 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from triptych_export.exporter import ExportOptions, export
-from triptych_serving.bundle import Bundle, open_bundle
-from triptych_serving.device import CPU, Device
-from triptych_serving.engine import EngineOptions
-from triptych_serving.manifest import TranslationManifest
-from triptych_serving.memory import Memory
-from triptych_serving.options import DecodingOptions
-from triptych_serving.text import TextCodec
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.memory import Memory
+from triptych_serving.text.translation_tokenizer import TextCodec
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
 from triptych_training.data.corpus import Pair, read_pairs
 from triptych_training.decoding.greedy import greedy

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from triptych_serving.capturing import GATE
-from triptych_serving.device import Device
-from triptych_serving.memory import Memory, open_memory
-from triptych_serving.session import UNCAPTURED, Place, Session
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory import Memory, open_memory
+from triptych_serving.runtime.session import UNCAPTURED, Place, Session
 
 from .graphs import save
 

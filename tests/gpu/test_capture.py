@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from triptych_serving.bundle import Bundle
-from triptych_serving.manifest import TranslationManifest
-from triptych_serving.memory import Memory
-from triptych_serving.text import TextCodec
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.runtime.memory import Memory
+from triptych_serving.text.translation_tokenizer import TextCodec
 
 from ..fixtures.toy import SOURCES
 from .rig import Rig

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper
 
-from triptych_serving.memory import Memory
-from triptych_serving.session import Place, Session
+from triptych_serving.runtime.memory import Memory
+from triptych_serving.runtime.session import Place, Session
 
 from .graphs import Shape, save
 

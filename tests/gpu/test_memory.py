@@ -8,17 +8,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.device import Device
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.engine import EngineOptions
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import DeviceMemoryError
-from triptych_serving.imagemodel import ImageModel
-from triptych_serving.memory.budget import Budgets, parse_limit
-from triptych_serving.memory.gpu import gpu_memory
-from triptych_serving.options import DecodingOptions
-from triptych_serving.textmodel import TextModel
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory.budget import Budgets, parse_limit
+from triptych_serving.runtime.memory.gpu import gpu_memory
 
 from ..fixtures.toy import SOURCES
 from .models import picture

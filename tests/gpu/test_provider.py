@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from triptych_serving.bundle import Bundle
-from triptych_serving.device import Device
-from triptych_serving.manifest import TranslationManifest
-from triptych_serving.memory import Memory
-from triptych_serving.memory.gpu import find_gpus, gpu_memory
-from triptych_serving.session import Place, Session
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory import Memory
+from triptych_serving.runtime.memory.gpu import find_gpus, gpu_memory
+from triptych_serving.runtime.session import Place, Session
 
 from .graphs import multiplication
 

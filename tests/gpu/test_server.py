@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from triptych_client import AsyncClient, Client, DecodingOptions
-from triptych_serving.bundle import open_bundle
-from triptych_serving.device import Device
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.imagemodel import ImageModel
-from triptych_serving.textmodel import TextModel
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.runtime.device import Device
 
 from ..fixtures.toy import PAIRS, SOURCES
 from ..service.processes import ServerProcess

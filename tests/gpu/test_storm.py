@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from triptych_serving.bundle import Bundle
-from triptych_serving.device import Device
-from triptych_serving.engine import EngineOptions
-from triptych_serving.options import DecodingOptions
-from triptych_serving.row import Call, Listener
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.runtime.device import Device
+from triptych_serving.scheduling.request import Call, Listener
 
 from ..fixtures.toy import SOURCES
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from triptych_serving.row import Finish, Hypothesis, Row
-from triptych_serving.search import Search
+from triptych_serving.bundle.search_params import Search
+from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_training.decoding.beam import BeamOptions, Candidate, beam_search
 from triptych_training.models.transformer import Transformer
 

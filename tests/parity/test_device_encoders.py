@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from triptych_export.exporter import ExportOptions, export
-from triptych_serving.batching import BatchLimits
-from triptych_serving.bundle import Bundle, open_bundle
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.imagemodel import ImageModel
-from triptych_serving.imagerunner import ImageRow, ImageRunner
-from triptych_serving.manifest import TextManifest
-from triptych_serving.row import Item
-from triptych_serving.session import Session
-from triptych_serving.textmodel import TextModel
-from triptych_serving.textrunner import PER_MASK, TextRow, TextRunner
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import TextManifest
+from triptych_serving.encoding.image_runner import ImageRow, ImageRunner
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.encoding.text_runner import PER_MASK, TextRow, TextRunner
+from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.runtime.session import Session
+from triptych_serving.scheduling.batch_scheduler import BatchLimits
+from triptych_serving.scheduling.request import Item
 
 from ..fixtures.toy import HALF_MODELS
 from .test_encoder_export import HEADS, jpeg, save_text, save_vit

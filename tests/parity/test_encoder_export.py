@@ -15,8 +15,8 @@ from triptych_export import text_family
 from triptych_export.answers import Answer
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
-from triptych_serving.bundle import Bundle, open_bundle, read_labels
-from triptych_serving.manifest import ImageManifest, TextManifest
+from triptych_serving.bundle.bundle import Bundle, open_bundle, read_labels
+from triptych_serving.bundle.manifest import ImageManifest, TextManifest
 from triptych_training.checkpoints.encoder import (
     BertCheckpoint,
     ImagePreprocessing,

@@ -6,9 +6,9 @@ import onnx
 import pytest
 
 from triptych_export.exporter import ExportOptions, export
-from triptych_serving.bundle import Bundle, open_bundle
-from triptych_serving.engine import EngineOptions
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 
 from ..fixtures.toy import HERE, SOURCES, TARGETS
 

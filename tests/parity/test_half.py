@@ -19,10 +19,10 @@ from triptych_export.exporter import ExportOptions, export
 from triptych_export.parity import Sample
 from triptych_export.translation_family import TranslationFamily
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.bundle import Bundle, open_bundle
-from triptych_serving.manifest import TranslationManifest
-from triptych_serving.padding import stack_rows
-from triptych_serving.session import Session
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.decoding.greedy import greedy
 

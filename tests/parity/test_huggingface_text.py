@@ -22,9 +22,9 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.registry import load
 from triptych_export.text_family import TextFamily, write_text
-from triptych_serving.bundle import open_bundle
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.textmodel import TextModel
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.text.text_model import TextModel
 from triptych_training.checkpoints.encoder import BertCheckpoint
 
 from ..fixtures.sentences import SENTENCES

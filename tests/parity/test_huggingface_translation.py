@@ -16,10 +16,10 @@ from triptych_export.huggingface.folder import open_folder
 from triptych_export.huggingface.registry import load
 from triptych_export.translation_family import TranslationFamily, write_translation
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.bundle import open_bundle
-from triptych_serving.engine import EngineOptions
-from triptych_serving.options import DecodingOptions
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 
 from ..fixtures.huggingface import VARIANTS, small_model
 from ..fixtures.sentences import SENTENCES

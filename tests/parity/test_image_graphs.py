@@ -15,7 +15,7 @@ from triptych_export.generated_images import Pixels
 from triptych_export.image_graphs import half_image_graph, image_graph
 from triptych_export.parity_image import answer_images_in_session, answer_images_in_torch
 from triptych_export.tracing import trace_half_image, trace_image
-from triptych_serving.session import Session
+from triptych_serving.runtime.session import Session
 from triptych_training.models.swin import Swin, SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.engine import EngineOptions
-from triptych_serving.row import Finish, Row
-from triptych_serving.search import Search
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.search_params import Search
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.scheduling.request import Finish, Row
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import Transformer

@@ -7,11 +7,11 @@ import pytest
 from triptych_export import parity
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
-from triptych_serving.bundle import Bundle, open_bundle
-from triptych_serving.engine import EngineOptions
-from triptych_serving.row import Row
-from triptych_serving.search import Search
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.search_params import Search
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.scheduling.request import Row
 
 from ..fixtures.toy import HERE, SOURCES
 

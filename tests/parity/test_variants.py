@@ -13,13 +13,13 @@ from triptych_export.forcing import ForcedDecoder, forced_agreement
 from triptych_export.parity import Sample
 from triptych_export.translation_family import write_translation
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.bundle import Bundle, open_bundle
-from triptych_serving.engine import EngineOptions
-from triptych_serving.manifest import SourceFrame, TargetFrame
-from triptych_serving.padding import stack_rows
-from triptych_serving.row import Row
-from triptych_serving.session import Session
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.session import Session
+from triptych_serving.scheduling.request import Row
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import Transformer, TransformerConfig

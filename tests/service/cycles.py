@@ -11,13 +11,13 @@ from pathlib import Path
 
 import psutil
 
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.engine import EngineOptions
-from triptych_serving.loading import Loader
-from triptych_serving.manager import Control, ModelManager, RepositoryOptions
-from triptych_serving.model import Model
-from triptych_serving.translator import TranslatorOptions
-from triptych_serving.warming import WarmUp
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.model import Model
+from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.repository.loading import Loader
+from triptych_serving.repository.manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.repository.warmup import WarmUp
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from triptych_serving.engine import EngineOptions
-from triptych_serving.manager import RepositoryOptions
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.repository.manager import RepositoryOptions
 from triptych_serving.server import Server, ServerOptions
-from triptych_serving.translator import Translator, TranslatorOptions
 
 from ..fixtures.toy import MODELS
 from .processes import PATIENCE_SECONDS

@@ -12,10 +12,10 @@ import pytest
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import AsyncClient, Client, DeadlineExceededError, DecodingOptions
-from triptych_serving.lane import GreedyLane
-from triptych_serving.scheduler import Job
-from triptych_serving.searchlane import SearchLane
-from triptych_serving.translator import Translator
+from triptych_serving.decoding.greedy_lane import GreedyLane
+from triptych_serving.decoding.search_lane import SearchLane
+from triptych_serving.models.translation.translator import Translator
+from triptych_serving.scheduling.decode_scheduler import Job
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
 from .in_process import running_server

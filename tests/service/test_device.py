@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from triptych_client import Client, DecodingOptions, ModelState
-from triptych_serving.session import has_cuda
+from triptych_serving.runtime.session import has_cuda
 
 from ..fixtures.toy import HALF_MODELS, MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
 from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych

@@ -26,8 +26,8 @@ from triptych_client import (
     Severity,
     UnavailableError,
 )
-from triptych_serving.limits import LimitOptions
-from triptych_serving.translator import Translator
+from triptych_serving.models.translation.translator import Translator
+from triptych_serving.rpc.limits import LimitOptions
 
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET, TARGETS
 from .conftest import MAX_MESSAGE_BYTES

@@ -32,13 +32,13 @@ from triptych.v1 import (
     translation_pb2,
     translation_pb2_grpc,
 )
-from triptych_serving.encoder import EncoderOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.errors import EngineError, OverloadedError
-from triptych_serving.manager import RepositoryOptions
-from triptych_serving.registry import Wish
+from triptych_serving.repository.manager import RepositoryOptions
+from triptych_serving.repository.registry import Wish
+from triptych_serving.rpc import service_names as services
 from triptych_serving.server import Server, ServerOptions
-from triptych_serving.servicers import services
-from triptych_serving.textrunner import TextRunner
 
 from ..fixtures.encoders import COLOURS, ENTITIES, write_every_bundle, write_text_bundle
 from ..fixtures.toy import SOURCE, TARGET, copy_bundle, tamper

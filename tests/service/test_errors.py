@@ -21,7 +21,7 @@ from triptych_client import (
     ResourceExhaustedError,
 )
 from triptych_serving.errors import OverloadedError
-from triptych_serving.row import Call
+from triptych_serving.scheduling.request import Call
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
 from .conftest import MAX_MESSAGE_BYTES

@@ -13,11 +13,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from triptych.v1 import image_classification_pb2
 from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
-from triptych_serving import imagejob as module
-from triptych_serving.imagemodel import IN_FLIGHT
-from triptych_serving.registry import Wish
+from triptych_serving.models.image import image_request as module
+from triptych_serving.models.image.image_model import IN_FLIGHT
+from triptych_serving.repository.registry import Wish
+from triptych_serving.rpc.call_context import rpc_now
 from triptych_serving.server import Server
-from triptych_serving.servicers.rpc import rpc_now
 
 from ..fixtures.encoders import write_image_bundle, write_text_bundle
 from .in_process import serving

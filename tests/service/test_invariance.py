@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.engine import EngineOptions
-from triptych_serving.repository import newest_versions
-from triptych_serving.row import Call, Hypothesis, Listener, Row
-from triptych_serving.search import Search
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.search_params import Search
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.repository.repository import newest_versions
+from triptych_serving.scheduling.request import Call, Hypothesis, Listener, Row
 
 from ..fixtures.toy import MODELS, SOURCES
 

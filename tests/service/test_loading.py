@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from triptych_client import AsyncClient, UnavailableError
-from triptych_serving import loading, manager
 from triptych_serving.errors import RepositoryError
+from triptych_serving.repository import loading, manager
 from triptych_serving.server import Server
 
 from ..fixtures.toy import SOURCE, TARGET

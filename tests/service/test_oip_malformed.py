@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
-from triptych_serving.servicers.oip.parameters import Kind
-from triptych_serving.servicers.oip.tasks import TASKS
-from triptych_serving.servicers.oip.tensors import pack
+from triptych_serving.services.oip.parameters import Kind
+from triptych_serving.services.oip.tasks import TASKS
+from triptych_serving.services.oip.tensors import pack
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, TARGET, copy_bundle

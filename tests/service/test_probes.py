@@ -15,12 +15,12 @@ from grpc import StatusCode, aio
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client
-from triptych_serving.engine import EngineOptions
-from triptych_serving.limits import LimitOptions
-from triptych_serving.manager import ModelManager
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.observability.options import ObservabilityOptions
+from triptych_serving.repository.manager import ModelManager
+from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.server import Server
-from triptych_serving.translator import TranslatorOptions
 
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
 from .collector import Collector

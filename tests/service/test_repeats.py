@@ -28,13 +28,13 @@ from triptych.v1.image_classification_pb2_grpc import ImageClassificationService
 from triptych.v1.model_pb2_grpc import ModelServiceStub
 from triptych.v1.question_answering_pb2_grpc import QuestionAnsweringServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.manager import Control, RepositoryOptions
-from triptych_serving.repeats import RepeatOptions
-from triptych_serving.row import Call
-from triptych_serving.security import SecurityOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.translation.translator import Translator
+from triptych_serving.repository.manager import Control, RepositoryOptions
+from triptych_serving.response_cache.repeats import RepeatOptions
+from triptych_serving.scheduling.request import Call
+from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import Server
-from triptych_serving.translator import Translator
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle

@@ -20,8 +20,8 @@ from triptych_client import (
     UnavailableError,
     tls_credentials,
 )
-from triptych_serving.apikeys import Role, key_line, new_secret
-from triptych_serving.keyfile import add_key, remove_key
+from triptych_serving.security.api_keys import Role, key_line, new_secret
+from triptych_serving.security.key_file import add_key, remove_key
 
 from ..fixtures.certificates import DAY, LOCAL, NOW, Authority, Pair
 from ..fixtures.toy import MODELS, SOURCE, TARGET

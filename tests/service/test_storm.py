@@ -21,8 +21,8 @@ import pytest
 from PIL import Image
 
 from triptych_client import AsyncClient, ResourceExhaustedError
-from triptych_serving.bundle import open_bundle
-from triptych_serving.textmodel import TextModel
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.models.text.text_model import TextModel
 
 from ..fixtures.toy import MODELS, PAIRS, SOURCES
 from .processes import PATIENCE_SECONDS, ServerProcess

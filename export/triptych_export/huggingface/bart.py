@@ -21,7 +21,7 @@ from triptych_export.huggingface.seq2seq import (
 from triptych_export.huggingface.tokenizer import translation_tokenizers
 from triptych_export.huggingface.weights import open_weights
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.manifest import SourceFrame, TargetFrame
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_training.models.transformer import Transformer
 
 LANGUAGE_TOKEN = r"([a-z]{2}_[A-Z]{2})"

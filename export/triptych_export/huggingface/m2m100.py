@@ -22,7 +22,7 @@ from triptych_export.huggingface.seq2seq import (
 from triptych_export.huggingface.tokenizer import translation_tokenizers
 from triptych_export.huggingface.weights import open_weights
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.manifest import SourceFrame
+from triptych_serving.bundle.manifest import SourceFrame
 
 M2M100_TOKEN = r"__([a-z]{2,3})__"
 NLLB_TOKEN = r"([a-z]{3}_[A-Z][a-z]{3})"

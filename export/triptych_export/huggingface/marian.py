@@ -21,7 +21,7 @@ from triptych_export.huggingface.seq2seq import (
 from triptych_export.huggingface.tokenizer import translation_tokenizers
 from triptych_export.huggingface.weights import open_weights
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.manifest import SourceFrame, TargetFrame
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 
 LANGUAGE_TOKEN = r">>(.+)<<"
 PAIR = re.compile(r"opus-mt-(?:tc-(?:[a-z]+-)*?)?(?P<source>[A-Za-z_]+)-(?P<target>[A-Za-z_]+)$")

@@ -14,21 +14,21 @@ from triptych_cli.documents.identity import Identity, digest
 from triptych_cli.documents.translating import Outcome
 from triptych_cli.embedded import as_backend_errors, open_registry
 from triptych_documents.sentences import Answer, Ask, Refusal
-from triptych_serving.admission import QueueLimits, with_queue
-from triptych_serving.answering import answer_of
-from triptych_serving.assembling import Prepared, PreparedText
-from triptych_serving.engine import EngineOptions
+from triptych_serving.bundle.languages import UNDETERMINED, choose_language
+from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, TranslationManifest
+from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, ServingError, UnavailableError
-from triptych_serving.languagepair import SOURCE, TARGET
-from triptych_serving.languages import UNDETERMINED, choose_language
-from triptych_serving.manifest import FILE_NAME, TRANSLATION, TranslationManifest
-from triptych_serving.options import DecodingOptions
-from triptych_serving.processor import usable_cpus
-from triptych_serving.registry import Registry, Wish
-from triptych_serving.repository import Entry
-from triptych_serving.row import Call, Finish, Listener, Row
-from triptych_serving.scheduler import SchedulerLimits
-from triptych_serving.translator import Translator
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.postprocess import Prepared, PreparedText
+from triptych_serving.models.translation.translator import Translator
+from triptych_serving.repository.registry import Registry, Wish
+from triptych_serving.repository.repository import Entry
+from triptych_serving.runtime.cpu_info import usable_cpus
+from triptych_serving.scheduling.admission import QueueLimits, with_queue
+from triptych_serving.scheduling.decode_scheduler import SchedulerLimits
+from triptych_serving.scheduling.request import Call, Finish, Listener, Row
+from triptych_serving.services.documents.alignment import answer_of
+from triptych_serving.text.language_pair import SOURCE, TARGET
 
 WAITING_ROWS = 8  # for each that runs: they wait in the engine's queue while this thread reads and writes documents
 TOGETHER = 8  # asks in a call of the engine, whose threads have some work with every call

@@ -9,7 +9,7 @@ import click
 from triptych_cli import options
 
 if TYPE_CHECKING:
-    from triptych_serving.limits import LimitOptions
+    from triptych_serving.rpc.limits import LimitOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,7 +45,7 @@ flags = options.several(
 
 def read(values: dict[str, Any]) -> "LimitOptions":
     """The options, taken out of a command's values."""
-    from triptych_serving.limits import LimitOptions
+    from triptych_serving.rpc.limits import LimitOptions
 
     return LimitOptions(
         queue_requests=values.pop("max_queue_requests"),

@@ -11,7 +11,7 @@ from triptych_cli import options
 from triptych_cli.repository import embedded_repository
 
 if TYPE_CHECKING:
-    from triptych_serving.manager import RepositoryOptions
+    from triptych_serving.repository.manager import RepositoryOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -56,8 +56,8 @@ def read(values: dict[str, Any]) -> RepositoryOptions:
     Raises:
         click.UsageError: a flag is given that has no effect beside another.
     """
-    from triptych_serving.manager import Control, RepositoryOptions
-    from triptych_serving.warming import WarmUp
+    from triptych_serving.repository.manager import Control, RepositoryOptions
+    from triptych_serving.repository.warmup import WarmUp
 
     control = Control(values.pop("model_control"))
     root, model = values.pop("models") or embedded_repository(), values.pop("model")

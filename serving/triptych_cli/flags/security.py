@@ -9,7 +9,7 @@ import click
 from triptych_cli import options
 
 if TYPE_CHECKING:
-    from triptych_serving.security import SecurityOptions
+    from triptych_serving.security.options import SecurityOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,7 +39,7 @@ def read(values: dict[str, Any]) -> "SecurityOptions":
         click.UsageError: one would have no effect, or contradicts another.
     """
     from triptych_serving.errors import SecurityError
-    from triptych_serving.security import SecurityOptions
+    from triptych_serving.security.options import SecurityOptions
 
     try:
         return SecurityOptions(

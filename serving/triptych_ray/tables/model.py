@@ -10,15 +10,15 @@ from triptych_cli.documents.embedded import identity_of
 from triptych_cli.documents.identity import Identity
 from triptych_cli.embedded import as_backend_errors
 from triptych_cli.repository import embedded_repository
-from triptych_serving.bundle import Bundle
-from triptych_serving.device import CPU, Device
-from triptych_serving.devices import AUTO
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TranslationManifest, read_manifest
 from triptych_serving.errors import BundleError
-from triptych_serving.languagepair import has_pair, takes_any
-from triptych_serving.manifest import TranslationManifest, read_manifest
-from triptych_serving.placement import CPU_ALONE, Hardware, place
-from triptych_serving.registry import chosen_models
-from triptych_serving.repository import Entry
+from triptych_serving.repository.placement import CPU_ALONE, Hardware, place
+from triptych_serving.repository.registry import chosen_models
+from triptych_serving.repository.repository import Entry
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.devices import AUTO
+from triptych_serving.text.language_pair import has_pair, takes_any
 
 Model = tuple[Entry, TranslationManifest]
 GPU = Hardware((Device("cuda"),), needed=True)

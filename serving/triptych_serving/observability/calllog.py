@@ -13,7 +13,7 @@ from triptych_serving.observability.current import CallIds, call_now
 from triptych_serving.observability.names import is_background, method_of
 
 if TYPE_CHECKING:
-    from triptych_serving.servicers.rpc import Rpc, Use
+    from triptych_serving.rpc.call_context import Rpc, Use
 
 access = logging.getLogger("triptych_serving.access")
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields
 
 from prometheus_client.registry import Collector
 
-from triptych_serving.admission import Counters
-from triptych_serving.model import Model
+from triptych_serving.models.model import Model
 from triptych_serving.observability.families import Family, Labels, counter, gauge, histogram
-from triptych_serving.tally import Steps
+from triptych_serving.scheduling.admission import Counters
+from triptych_serving.scheduling.step_stats import Steps
 
 # Member of Counters -> name, help.
 COUNTERS = {

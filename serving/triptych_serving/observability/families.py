@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from triptych_serving.tally import Tally
+from triptych_serving.scheduling.step_stats import Tally
 
 LABELS = ("model", "version")
 Labels = tuple[str, ...]

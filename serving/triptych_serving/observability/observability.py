@@ -14,7 +14,7 @@ from triptych_serving.observability.sources import Sources
 from triptych_serving.observability.tracing import Tracing, wants_traces
 
 if TYPE_CHECKING:
-    from triptych_serving.servicers.rpc import Observer
+    from triptych_serving.rpc.call_context import Observer
 
 logger = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from triptych_serving.model import Model
+from triptych_serving.models.model import Model
 from triptych_serving.observability.families import Labels
 from triptych_serving.observability.names import method_of
 from triptych_serving.observability.series import ModelSeries, RequestCollector
 
 if TYPE_CHECKING:
-    from triptych_serving.servicers.rpc import Rpc, Use
+    from triptych_serving.rpc.call_context import Rpc, Use
 
 KEEP_SECONDS = 600.0  # that a model's series outlive it, so that the last counts before its end are read too
 MAX_METHODS = 256  # far more than a server has

@@ -9,10 +9,10 @@ from prometheus_client.registry import Collector
 
 from triptych_serving.observability.families import LABELS, Family, Labels, counter, gauge, histogram
 from triptych_serving.observability.names import CODES
-from triptych_serving.tally import Tally
+from triptych_serving.scheduling.step_stats import Tally
 
 if TYPE_CHECKING:
-    from triptych_serving.servicers.rpc import Rpc, Use
+    from triptych_serving.rpc.call_context import Rpc, Use
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 TOKEN_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from triptych_serving.answercache import CacheCounters
+from triptych_serving.response_cache.cache import CacheCounters
 
 if TYPE_CHECKING:
-    from triptych_serving.device import Device
-    from triptych_serving.memory.budget import Budget
-    from triptych_serving.model import Model
-    from triptych_serving.registry import Registry
+    from triptych_serving.models.model import Model
+    from triptych_serving.repository.registry import Registry
+    from triptych_serving.runtime.device import Device
+    from triptych_serving.runtime.memory.budget import Budget
 
 
 @dataclass(frozen=True)

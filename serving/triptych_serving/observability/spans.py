@@ -14,7 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from triptych_serving.observability.names import is_background, method_of
 
 if TYPE_CHECKING:
-    from triptych_serving.servicers.rpc import Rpc, Use
+    from triptych_serving.rpc.call_context import Rpc, Use
 
 # The server's fault, as the conventions for gRPC have it.
 ERRORS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client.registry import Collector
 
 from triptych.version import __version__
-from triptych_serving.answercache import CacheCounters
-from triptych_serving.device import Device
-from triptych_serving.memory.budget import Budget
-from triptych_serving.model import Model
+from triptych_serving.models.model import Model
 from triptych_serving.observability.families import LABELS, Family, Labels, counter, gauge
 from triptych_serving.observability.sources import Sources
-from triptych_serving.registry import Loaded, State
+from triptych_serving.repository.registry import Loaded, State
+from triptych_serving.response_cache.cache import CacheCounters
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory.budget import Budget
 
 CACHE = {
     "hits": "Requests whose answer was kept",

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from triptych_cli.main import VERBS
-from triptych_serving import placement
-from triptych_serving.device import CPU, Device
-from triptych_serving.devices import parse_devices
-from triptych_serving.placement import CPU_ALONE, Hardware
+from triptych_serving.repository import placement
+from triptych_serving.repository.placement import CPU_ALONE, Hardware
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.devices import parse_devices
 from triptych_serving.server import ServerOptions
 
 from ...fixtures.toy import HERE, MODELS, SOURCE, TARGET

@@ -10,7 +10,7 @@ import pytest
 from triptych_cli.backend import BackendError, InputError, Place
 from triptych_cli.batch import run_each
 from triptych_cli.scores import score_number, score_text
-from triptych_serving.results import (
+from triptych_serving.models.results import (
     Answer,
     AnsweredQuestion,
     ClassifiedImage,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych_serving.apikeys import find_key, read_keys
+from triptych_serving.security.api_keys import find_key, read_keys
 
 from .conftest import Run
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from triptych_serving import server
-from triptych_serving.manager import Control, RepositoryOptions
+from triptych_serving.repository.manager import Control, RepositoryOptions
+from triptych_serving.repository.warmup import WarmUp
 from triptych_serving.server import ServerOptions
-from triptych_serving.warming import WarmUp
 
 from ...fixtures.toy import MODELS, copy_bundle
 from .conftest import Run

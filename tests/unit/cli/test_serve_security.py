@@ -7,7 +7,7 @@ import pytest
 
 from triptych_cli.flags import security
 from triptych_serving import server
-from triptych_serving.security import SecurityOptions
+from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
 
 from ...fixtures.certificates import Authority

@@ -9,7 +9,7 @@ import pytest
 
 from triptych_cli.documents import embedded
 from triptych_cli.embedded import open_registry
-from triptych_serving.registry import Registry
+from triptych_serving.repository.registry import Registry
 
 from ...fixtures.toy import MODELS, PAIRS, SOURCES, TARGETS
 from .conftest import Result, Run

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from triptych_export.card import Description, write_card
-from triptych_serving.manifest import read_manifest
+from triptych_serving.bundle.manifest import read_manifest
 
 from ...fixtures.toy import BUNDLE
 

@@ -17,7 +17,7 @@ from triptych_export.exporter import ExportOptions, export
 from triptych_export.samples import spread
 from triptych_export.translation_family import translation_manifest
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.bundle import open_bundle
+from triptych_serving.bundle.bundle import open_bundle
 from triptych_training.checkpoints.encoder import VIT
 from triptych_training.checkpoints.translation import load_checkpoint, save_checkpoint
 

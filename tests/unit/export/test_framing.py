@@ -10,7 +10,7 @@ from tokenizers.processors import TemplateProcessing
 
 from triptych_export.framing import LONGEST, SHORTEST, LanguagePair, draw_sentences
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.manifest import SourceFrame, TargetFrame
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
 PAD, START, END = 0, 1, 2

@@ -15,7 +15,7 @@ from triptych_export.huggingface.languages import is_known, model_name, single
 from triptych_export.huggingface.registry import load
 from triptych_export.huggingface.token_limit import limit_tokens
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.manifest import SourceFrame, TargetFrame
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 
 from ...fixtures.huggingface import small_model
 

@@ -18,9 +18,9 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.piece_model import BPE, UNIGRAM, Kind, read_piece_model
 from triptych_export.huggingface.piece_tokenizer import cuts
 from triptych_export.huggingface.tokenizer import text_tokenizer, translation_tokenizers
-from triptych_serving.text import TextCodec
-from triptych_serving.tokenizing import make_tokenizer
-from triptych_serving.vocabulary import Vocabulary
+from triptych_serving.text.tokenizers import make_tokenizer
+from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.vocabulary import Vocabulary
 
 from ...fixtures.piece_folders import CODES, T5_IDS, PieceFolder, pieces_of, train, write_folder, write_m2m100, write_marian
 from ...fixtures.sentences import SENTENCES

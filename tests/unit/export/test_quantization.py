@@ -16,7 +16,7 @@ from triptych_export.errors import GraphError
 from triptych_export.graph import Graph
 from triptych_export.quantization import NARROWEST, SMALLEST_TABLE, quantize_columns
 from triptych_export.quantization import quantize as quantize_graph
-from triptych_serving.session import Session
+from triptych_serving.runtime.session import Session
 
 from ...fixtures.toy import BUNDLE
 

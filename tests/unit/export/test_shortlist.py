@@ -17,8 +17,8 @@ from triptych_export.graphs import NEVER, Decoding
 from triptych_export.shortlist import check_shortlist, coverage, learn_shortlist, write_short_graphs, write_shortlist
 from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
-from triptych_serving.manifest import SourceFrame, TargetFrame, read_manifest
-from triptych_serving.shortlist import Shortlist, read_shortlist
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame, read_manifest
+from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.data.lexicon import Lexicon, LexiconOptions
 from triptych_training.models.transformer import Transformer

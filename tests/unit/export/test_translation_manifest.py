@@ -10,7 +10,7 @@ from tokenizers.models import WordLevel
 from triptych_export.errors import SourceError
 from triptych_export.translation_family import TranslationFamily, suppressed_tokens, translation_manifest
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.manifest import SourceFrame, TargetFrame
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
 

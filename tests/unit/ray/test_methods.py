@@ -6,7 +6,7 @@ from typing import Any
 
 from triptych_ray.methods import METHODS, add_services
 from triptych_ray.replica import Replica
-from triptych_serving.servicers.services import ALL
+from triptych_serving.rpc.service_names import ALL
 
 
 def test_every_service_is_there_but_for_the_watch_of_health() -> None:

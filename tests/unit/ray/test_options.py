@@ -7,10 +7,10 @@ import pytest
 
 import triptych_models
 from triptych_ray.options import ReplicaOptions
-from triptych_serving import placement
-from triptych_serving.device import CPU, Device
 from triptych_serving.errors import DeviceError, SecurityError
-from triptych_serving.manager import Control
+from triptych_serving.repository import placement
+from triptych_serving.repository.manager import Control
+from triptych_serving.runtime.device import CPU, Device
 
 
 def test_without_arguments_a_replica_is_a_server_with_its_defaults() -> None:

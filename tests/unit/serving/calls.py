@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from triptych_serving.row import Call, Item, Row
-from triptych_serving.scheduler import Job
+from triptych_serving.scheduling.decode_scheduler import Job
+from triptych_serving.scheduling.request import Call, Item, Row
 
 PATIENCE_SECONDS = 120.0  # for a machine that has other things to do
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from triptych_serving.bundle import Bundle, open_bundle
-from triptych_serving.lane import GreedyLane
-from triptych_serving.session import Session
-from triptych_serving.text import TextCodec
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.decoding.greedy_lane import GreedyLane
+from triptych_serving.runtime.session import Session
+from triptych_serving.text.translation_tokenizer import TextCodec
 
 from ...fixtures.toy import BUNDLE
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.caches import cache_names, lengths_of
-from triptych_serving.capturing import GATE
-from triptych_serving.devicecaches import DeviceCaches, memory_shape
-from triptych_serving.devicelane import DeviceGreedyLane
-from triptych_serving.deviceslots import DeviceSlots
-from triptych_serving.manifest import DecoderShape, Limits, SpecialTokens, TranslationManifest
-from triptych_serving.memory import DeviceArray, host_view
-from triptych_serving.prefill import Prefill
-from triptych_serving.session import UNCAPTURED
+from triptych_serving.bundle.manifest import DecoderShape, Limits, SpecialTokens, TranslationManifest
+from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
+from triptych_serving.decoding.cuda.kv_cache import DeviceCaches, memory_shape
+from triptych_serving.decoding.cuda.prefill import Prefill
+from triptych_serving.decoding.cuda.slots import DeviceSlots
+from triptych_serving.decoding.kv_cache import cache_names, lengths_of
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.memory import DeviceArray, host_view
+from triptych_serving.runtime.session import UNCAPTURED
 
 from .lagging_memory import LaggingMemory
 

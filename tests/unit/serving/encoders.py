@@ -8,10 +8,10 @@ from typing import Any
 
 from PIL import Image
 
-from triptych_serving.bundle import open_bundle
-from triptych_serving.encoder import EncoderOptions
-from triptych_serving.imagemodel import ImageModel
-from triptych_serving.textmodel import TextModel
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.text.text_model import TextModel
 
 from ...fixtures.encoders import write_image_bundle, write_text_bundle
 

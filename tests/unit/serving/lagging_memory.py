@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from triptych_serving.capturing import GATE
-from triptych_serving.device import Device
-from triptych_serving.memory import Box, DeviceArray, HostMemory
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory import Box, DeviceArray, HostMemory
 
 Work = Callable[[], object]
 

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from triptych_serving.batching import BatchFormer, BatchLimits, Ticket
 from triptych_serving.errors import DeadlineError, OverloadedError
-from triptych_serving.row import Call, Item, Row
-from triptych_serving.scheduler import Job, Kind, Scheduler, SchedulerLimits
+from triptych_serving.scheduling.batch_scheduler import BatchFormer, BatchLimits, Ticket
+from triptych_serving.scheduling.decode_scheduler import Job, Kind, Scheduler, SchedulerLimits
+from triptych_serving.scheduling.request import Call, Item, Row
 
 from .calls import RecordedCall, Recorder
 

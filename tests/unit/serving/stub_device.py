@@ -6,13 +6,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.batching import BatchLimits
-from triptych_serving.buckets import Bucket, ImageBuckets
-from triptych_serving.devicegraph import GraphPlan
+from triptych_serving.encoding.cuda.buckets import Bucket, ImageBuckets
+from triptych_serving.encoding.cuda.graph import GraphPlan
+from triptych_serving.encoding.cuda.shapes import Shapes
 from triptych_serving.errors import EngineError
-from triptych_serving.layout import Array, Layout, Part
-from triptych_serving.memory import Box, DeviceArray, HostMemory, host_view
-from triptych_serving.shapes import Shapes
+from triptych_serving.runtime.layout import Array, Layout, Part
+from triptych_serving.runtime.memory import Box, DeviceArray, HostMemory, host_view
+from triptych_serving.scheduling.batch_scheduler import BatchLimits
 
 from .calls import PATIENCE_SECONDS
 

@@ -4,8 +4,8 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 
-from triptych_serving.row import Finish
-from triptych_serving.scheduler import Job
+from triptych_serving.scheduling.decode_scheduler import Job
+from triptych_serving.scheduling.request import Finish
 
 POISON = 13  # a row whose source begins so makes every batch fail that it is part of
 INDIGESTIBLE = 14  # one that fails when it is encoded

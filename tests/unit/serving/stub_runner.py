@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from triptych_serving.row import Item
+from triptych_serving.scheduling.request import Item
 
 from .stub_lane import Gate
 

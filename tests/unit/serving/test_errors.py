@@ -9,7 +9,7 @@ from google.rpc import code_pb2, error_details_pb2
 
 from triptych_serving import errors
 from triptych_serving.errors import BundleError, InvalidInputError, OverloadedError, ServingError
-from triptych_serving.servicers.status import status_of
+from triptych_serving.rpc.status import status_of
 
 
 def subclasses(kind: type[ServingError]) -> Iterator[type[ServingError]]:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.caches import HostCaches
-from triptych_serving.manifest import DecoderShape, Limits, TranslationManifest
-from triptych_serving.searchslots import SearchSlots
-from triptych_serving.session import Array
+from triptych_serving.bundle.manifest import DecoderShape, Limits, TranslationManifest
+from triptych_serving.decoding.kv_cache import HostCaches
+from triptych_serving.decoding.search_slots import SearchSlots
+from triptych_serving.runtime.session import Array
 
 from .generate import Floats
 

@@ -10,12 +10,12 @@ from triptych_cli.documents import embedded
 from triptych_cli.documents.embedded import EmbeddedTranslating, EngineAsking
 from triptych_cli.documents.translating import Outcome
 from triptych_documents.sentences import Answer, Ask, Refusal
-from triptych_serving.engine import EngineOptions
+from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import EngineError, UnavailableError
-from triptych_serving.registry import load_registry
-from triptych_serving.row import Call, Row
-from triptych_serving.scheduler import SchedulerLimits
-from triptych_serving.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.repository.registry import load_registry
+from triptych_serving.scheduling.decode_scheduler import SchedulerLimits
+from triptych_serving.scheduling.request import Call, Row
 
 from ....fixtures.toy import MODELS, SOURCES, TARGETS
 

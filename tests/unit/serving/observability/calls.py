@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-from triptych_serving.servicers.leases import Leases
-from triptych_serving.servicers.rpc import Observer, Observers, Rpc, Use
+from triptych_serving.rpc.call_context import Observer, Observers, Rpc, Use
+from triptych_serving.rpc.leases import Leases
 
 SERVICE, METHOD = "triptych.v1.TranslationService", "Translate"
 FULL = f"{SERVICE}/{METHOD}"

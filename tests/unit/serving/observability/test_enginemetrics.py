@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from triptych_serving.admission import Counters
 from triptych_serving.observability.enginemetrics import COUNTERS, EngineCollector
-from triptych_serving.tally import ROWS, Steps
+from triptych_serving.scheduling.admission import Counters
+from triptych_serving.scheduling.step_stats import ROWS, Steps
 
 
 class StubEngine:

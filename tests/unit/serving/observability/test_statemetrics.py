@@ -7,13 +7,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from triptych.version import __version__
-from triptych_serving.answercache import CacheCounters
-from triptych_serving.device import CPU, Device
-from triptych_serving.memory.budget import Budget
 from triptych_serving.observability.sources import Sources
 from triptych_serving.observability.statemetrics import StateCollector
-from triptych_serving.registry import Loaded, Registry, State
-from triptych_serving.repository import Entry
+from triptych_serving.repository.registry import Loaded, Registry, State
+from triptych_serving.repository.repository import Entry
+from triptych_serving.response_cache.cache import CacheCounters
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.memory.budget import Budget
 
 
 @dataclass

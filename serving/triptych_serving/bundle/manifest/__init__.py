@@ -1,0 +1,81 @@
+"""The manifest of a bundle, `bundle.json`: what the files beside it are and how to serve them.
+
+Members of every bundle:
+
+format                1; which releases read which is in serving/docs/compatibility.md
+task                  "translation", "fill-mask", "text-classification", "token-classification", "question-answering",
+                      "text-embedding" or "image-classification"
+family                the architecture's name, such as "triptych-transformer", "triptych-bert" or "triptych-vit"
+precisions            name -> the graphs' file names, {graph} (translation: {encoder, step, search, score} and, with a
+                      shortlist, four more: see TranslationGraphs); `saturation_free` (optional): the integer weights have
+                      7 bits, their products fit the fast kernels of every processor
+                      "fp16" has graphs for CUDA, see triptych_export: other inputs, other shapes of memory
+default_precision     one of them
+files                 name -> {sha256, bytes}; every file of the bundle but this one
+provenance, metrics, parity    for people and tools; not needed to serve
+
+The other members belong to a task's family: see TranslationManifest, TextManifest and ImageManifest.
+"""
+
+from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Graph, Graphs, Manifest, StoredFile
+from triptych_serving.bundle.manifest.frames import BARE, Frames, Framing, SourceFrame, TargetFrame
+from triptych_serving.bundle.manifest.generation import Generation
+from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, ImageManifest
+from triptych_serving.bundle.manifest.precision import FP16, runs_on
+from triptych_serving.bundle.manifest.reader import TASKS, read_manifest
+from triptych_serving.bundle.manifest.text import (
+    FILL_MASK,
+    QUESTION_ANSWERING,
+    TEXT_CLASSIFICATION,
+    TEXT_EMBEDDING,
+    TEXT_TASKS,
+    TOKEN_CLASSIFICATION,
+    TextLimits,
+    TextManifest,
+    TextTokens,
+)
+from triptych_serving.bundle.manifest.translation import (
+    TRANSLATION,
+    DecoderShape,
+    Limits,
+    SpecialTokens,
+    TranslationGraphs,
+    TranslationManifest,
+)
+
+__all__ = [
+    "BARE",
+    "FILE_NAME",
+    "FILL_MASK",
+    "FORMAT",
+    "FP16",
+    "IMAGE_CLASSIFICATION",
+    "OLDEST_FORMAT",
+    "QUESTION_ANSWERING",
+    "TASKS",
+    "TEXT_CLASSIFICATION",
+    "TEXT_EMBEDDING",
+    "TEXT_TASKS",
+    "TOKEN_CLASSIFICATION",
+    "TRANSLATION",
+    "DecoderShape",
+    "Frames",
+    "Framing",
+    "Generation",
+    "Graph",
+    "Graphs",
+    "ImageManifest",
+    "Limits",
+    "Manifest",
+    "SourceFrame",
+    "SpecialTokens",
+    "StoredFile",
+    "TargetFrame",
+    "TextLimits",
+    "TextManifest",
+    "TextTokens",
+    "TranslationGraphs",
+    "TranslationManifest",
+    "read_manifest",
+    "runs_on",
+]

@@ -1,0 +1,95 @@
+"""What the manifests of all tasks have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from triptych_serving.bundle.fields import Fields
+
+FORMAT = 1  # that export writes
+OLDEST_FORMAT = 1  # that is read
+FILE_NAME = "bundle.json"
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """What a file must be."""
+
+    sha256: str
+    bytes: int
+
+
+class Graphs(Protocol):
+    """One precision's graphs."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Their file names."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One precision of a model that is one graph."""
+
+    graph: str  # file name
+    saturation_free: bool = False  # integer weights of 7 bits: no product overflows, whatever the processor
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.graph,)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The parsed `bundle.json`, as far as every task has it."""
+
+    task: str
+    family: str
+    precisions: Mapping[str, Graphs]
+    default_precision: str
+    files: Mapping[str, StoredFile]
+    provenance: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    parity: Mapping[str, Any]
+
+
+def parse_common(fields: Fields) -> dict[str, Any]:
+    """The common members but `precisions`, by name."""
+    return {
+        "task": fields.get("task", str),
+        "family": fields.get("family", str),
+        "default_precision": fields.get("default_precision", str),
+        "files": {
+            name: StoredFile(file.get("sha256", str), file.get("bytes", int)) for name, file in fields.objects("files").items()
+        },
+        **{name: fields.object(name).values for name in ("provenance", "metrics", "parity")},
+    }
+
+
+def parse_graphs(fields: Fields) -> dict[str, Graph]:
+    """`precisions` of a model that is one graph."""
+    return {
+        name: Graph(graphs.get("graph", str), graphs.get("saturation_free", bool, False))
+        for name, graphs in fields.objects("precisions").items()
+    }
+
+
+def check_common(manifest: Manifest, needed: set[str], faults: list[str]) -> None:
+    """Note what does not fit together; `needed` are files beside the graphs."""
+    if manifest.default_precision not in manifest.precisions:
+        faults.append(f"default_precision {manifest.default_precision!r} is not among precisions {sorted(manifest.precisions)}")
+    graphs = {file for graphs in manifest.precisions.values() for file in graphs.files}
+    faults.extend(f"files lists no {name!r}" for name in sorted((graphs | needed) - manifest.files.keys() - {""}))
+    faults.extend(f"files: {name!r} is not a plain file name" for name in manifest.files if Path(name).name != name)
+
+
+def check_names(name: str, values: tuple[str, ...], faults: list[str]) -> None:
+    """Note an empty list, and names that are blank or occur twice."""
+    if not values:
+        faults.append(f"{name} is empty")
+    if any(not value.strip() for value in values):
+        faults.append(f"{name}: one is blank")
+    twice = sorted({value for value in values if values.count(value) > 1}) if len(set(values)) < len(values) else []
+    if twice:
+        faults.append(f"{name}: {twice[0]!r} occurs twice")

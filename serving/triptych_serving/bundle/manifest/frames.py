@@ -1,0 +1,102 @@
+"""What stands around the texts of a translation model, by language: tokens that name a language, or instructions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from triptych_serving.bundle.fields import Fields
+
+Ids = tuple[int, ...]
+
+SHORTEST = 2  # tokens of a text, its end included
+
+
+@dataclass(frozen=True)
+class SourceFrame:
+    """Ids around the text's own, whose end of sentence is `after`'s neighbour."""
+
+    before: Ids = ()
+    after: Ids = ()
+
+
+@dataclass(frozen=True)
+class TargetFrame:
+    """What tells the model its target language."""
+
+    text: str = ""  # put before the source text, before tokenizing ("translate English to German: ")
+    before: Ids = ()  # ids before the source, in front of the source's own
+    forced: Ids = ()  # the first tokens of every translation
+
+
+@dataclass(frozen=True)
+class Framing:
+    """All of one language pair."""
+
+    text: str = ""
+    before: Ids = ()
+    after: Ids = ()
+    forced: Ids = ()
+
+    @property
+    def size(self) -> int:
+        """Ids around a source; the text is not counted."""
+        return len(self.before) + len(self.after)
+
+
+BARE = Framing()
+
+
+@dataclass(frozen=True)
+class Frames:
+    """By language code; a code that is not here has no frame.
+
+    sources               code -> before, after: ids around the text's own
+    targets               code -> text (before the source text), before (ids in front of the source's own `before`), forced
+                          (first ids of every translation)
+    """
+
+    sources: Mapping[str, SourceFrame] = field(default_factory=dict)
+    targets: Mapping[str, TargetFrame] = field(default_factory=dict)
+
+    def of(self, source: str, target: str) -> Framing:
+        """The framing of a pair of the model's codes."""
+        if not self.sources and not self.targets:
+            return BARE
+        near, far = self.sources.get(source, SourceFrame()), self.targets.get(target, TargetFrame())
+        return Framing(far.text, far.before + near.before, near.after, far.forced)
+
+
+def parse_frames(fields: Fields) -> Frames:
+    """Read the optional member `frames`; what is wrong goes to the fields' faults."""
+    frames = fields.object("frames", optional=True)
+    return Frames(
+        {
+            code: SourceFrame(frame.ids("before"), frame.ids("after"))
+            for code, frame in frames.objects("sources", optional=True).items()
+        },
+        {
+            code: TargetFrame(frame.get("text", str, ""), frame.ids("before"), frame.ids("forced"))
+            for code, frame in frames.objects("targets", optional=True).items()
+        },
+    )
+
+
+def check_frames(frames: Frames, sources: Sequence[str], targets: Sequence[str], faults: list[str]) -> None:
+    """Note frames of languages that the model does not have."""
+    for kind, given, codes in (("sources", frames.sources, sources), ("targets", frames.targets, targets)):
+        known = set(codes)
+        faults.extend(f"frames.{kind}.{code}: {code!r} is none of {kind[:-1]}_languages" for code in given if code not in known)
+
+
+def check_room(frames: Frames, end: int, max_source: int, max_length: int, faults: list[str]) -> None:
+    """Note frames that leave no room for a text or for its translation, and translations that end before they begin."""
+    around = max((len(frame.before) + len(frame.after) for frame in frames.sources.values()), default=0)
+    in_front = max((len(frame.before) for frame in frames.targets.values()), default=0)
+    if around + in_front and around + in_front + SHORTEST > max_source:
+        faults.append(f"frames: {around + in_front} ids around a source leave no room in limits.max_source_tokens {max_source}")
+    for code, frame in frames.targets.items():
+        if frame.forced and len(frame.forced) >= max_length:
+            faults.append(
+                f"frames.targets.{code}.forced: {len(frame.forced)} ids leave no room in generation.max_length {max_length}"
+            )
+        if end in frame.forced:
+            faults.append(f"frames.targets.{code}.forced: {end} is the end of the sentence")

@@ -1,0 +1,72 @@
+"""Reading `bundle.json`: the task decides which members there must be."""
+
+import json
+from pathlib import Path
+
+from triptych_serving.bundle.fields import Fields
+from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Manifest
+from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, parse_image
+from triptych_serving.bundle.manifest.text import TEXT_TASKS, parse_text
+from triptych_serving.bundle.manifest.translation import TRANSLATION, parse_translation
+from triptych_serving.errors import BundleError
+
+TASKS = (TRANSLATION, *TEXT_TASKS, IMAGE_CLASSIFICATION)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check `folder/bundle.json`: a TranslationManifest, TextManifest or ImageManifest.
+
+    Raises:
+        BundleError: the file is missing, not JSON, of another format, or wrong in any member; lists all faults.
+    """
+    path = folder / FILE_NAME
+    try:
+        raw = json.loads(_text(path))
+    except FileNotFoundError as error:
+        raise BundleError(folder, [f"not a bundle, {FILE_NAME} is missing"]) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise BundleError(path, [f"cannot be read: {error}"]) from error
+    faults: list[str] = []
+    fields = Fields(raw, "", faults)
+    if (fault := _format_fault(fields)) and not faults:
+        raise BundleError(path, [fault])
+    task = fields.get("task", str)
+    if task not in TASKS and not faults:
+        raise BundleError(path, [f"task {task!r} is not supported; this release serves: {', '.join(TASKS)}"])
+    manifest = _parse(task, fields, faults)
+    if faults:
+        raise BundleError(path, faults)
+    return manifest
+
+
+def _text(path: Path) -> str:
+    if path.is_symlink() or (path.exists() and not path.is_file()):  # a link may lead out of the folder, a pipe never ends
+        raise ValueError("not a plain file")
+    return path.read_text(encoding="utf-8")
+
+
+def _format_fault(fields: Fields) -> str:
+    """Empty where this release reads the format."""
+    version = fields.get("format", int)
+    reads = f"format {FORMAT}" if OLDEST_FORMAT == FORMAT else f"formats {OLDEST_FORMAT} to {FORMAT}"
+    if version > FORMAT:
+        remedy = f"serve it with {_writer(fields)}, or export it with this one"
+        return f"format {version} is too new, this release reads {reads}: {remedy}"
+    if version < OLDEST_FORMAT:
+        return f"format {version} is too old, this release reads {reads}: export it again"
+    return ""
+
+
+def _writer(fields: Fields) -> str:
+    """The release that wrote a bundle, as far as its manifest can be understood."""
+    provenance = fields.values.get("provenance")
+    exporter = provenance.get("exporter") if isinstance(provenance, dict) else None
+    return f"{exporter:.40}, which wrote it, or a later one" if isinstance(exporter, str) else "a later one"
+
+
+def _parse(task: str, fields: Fields, faults: list[str]) -> Manifest:
+    if task in TEXT_TASKS:
+        return parse_text(fields, faults)
+    if task == IMAGE_CLASSIFICATION:
+        return parse_image(fields, faults)
+    return parse_translation(fields, faults)

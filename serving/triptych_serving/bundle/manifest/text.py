@@ -1,0 +1,84 @@
+"""The manifest of a model that reads text once: the BERT family."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from triptych_serving.bundle.fields import Fields
+from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, check_names, parse_common, parse_graphs
+
+FILL_MASK = "fill-mask"
+TEXT_CLASSIFICATION = "text-classification"
+TOKEN_CLASSIFICATION = "token-classification"
+QUESTION_ANSWERING = "question-answering"
+TEXT_EMBEDDING = "text-embedding"
+TEXT_TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING, TEXT_EMBEDDING)
+LABELLED_TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
+MEAN, CLS = "mean", "cls"
+POOLINGS = (MEAN, CLS)
+
+
+@dataclass(frozen=True)
+class TextTokens:
+    """Ids."""
+
+    pad: int
+    cls: int
+    sep: int
+    mask: int
+
+
+@dataclass(frozen=True)
+class TextLimits:
+    """Lengths in tokens, [CLS] and [SEP] included."""
+
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class TextManifest(Manifest):
+    """Beside the common members:
+
+    tokens                pad, cls, sep, mask: ids
+    limits                max_tokens: [CLS] and [SEP] included
+    hidden_size           length of a text's vector
+    labels                names of the classes, in the graph's order; classification tasks alone
+    next_sentence         (fill-mask, optional) the graph says whether a second text follows the first
+    pairs                 (text-classification, optional) the inputs are pairs of texts
+    singles               (text-classification with pairs, optional) the inputs may be single texts as well
+    pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1
+    """
+
+    precisions: Mapping[str, Graph]
+    tokens: TextTokens
+    limits: TextLimits
+    hidden_size: int
+    labels: tuple[str, ...] = ()
+    next_sentence: bool = False
+    pairs: bool = False
+    singles: bool = False
+    pooling: str = MEAN
+    normalize: bool = False
+
+
+def parse_text(fields: Fields, faults: list[str]) -> TextManifest:
+    """Read and check it; what is wrong goes to `faults`."""
+    tokens, task = fields.object("tokens"), fields.values.get("task")
+    manifest = TextManifest(
+        **parse_common(fields),
+        precisions=parse_graphs(fields),
+        tokens=TextTokens(*(tokens.natural(name) for name in ("pad", "cls", "sep", "mask"))),
+        limits=TextLimits(fields.object("limits").positive("max_tokens")),
+        hidden_size=fields.positive("hidden_size"),
+        labels=fields.strings("labels") if task in LABELLED_TASKS else (),
+        next_sentence=task == FILL_MASK and fields.get("next_sentence", bool, False),
+        pairs=task == TEXT_CLASSIFICATION and fields.get("pairs", bool, False),
+        singles=task == TEXT_CLASSIFICATION and fields.get("singles", bool, False),
+        pooling=fields.get("pooling", str, MEAN),
+        normalize=fields.get("normalize", bool, False),
+    )
+    if manifest.pooling not in POOLINGS and isinstance(fields.values.get("pooling", MEAN), str):
+        faults.append(f"pooling is {manifest.pooling!r}, expected one of: {', '.join(POOLINGS)}")
+    check_common(manifest, {"tokenizer.json"}, faults)
+    if task in LABELLED_TASKS and isinstance(fields.values.get("labels"), list):
+        check_names("labels", manifest.labels, faults)
+    return manifest

@@ -1,0 +1,199 @@
+"""The lanes of one model: sessions are loaded once, when a row first needs them, and shared by all workers of a place."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
+from triptych_serving.decoding.cuda.host_mirrored_cache import MirroredCaches
+from triptych_serving.decoding.cuda.kv_cache import DeviceCaches, memory_shape
+from triptych_serving.decoding.cuda.prefill import Prefill
+from triptych_serving.decoding.cuda.slots import DeviceSlots
+from triptych_serving.decoding.greedy_lane import GreedyLane, Lane
+from triptych_serving.decoding.kv_cache import Caches, HostCaches, lengths_of
+from triptych_serving.decoding.logits_processor import Vocabulary, single_tokens
+from triptych_serving.decoding.search_lane import MAX_CANDIDATES, SearchLane
+from triptych_serving.decoding.search_slots import SearchSlots
+from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
+from triptych_serving.decoding.vocab_subset import Columns, Projection
+from triptych_serving.errors import UnsupportedError
+from triptych_serving.runtime.memory import Memory
+from triptych_serving.runtime.session import Place, Session
+from triptych_serving.scheduling.decode_scheduler import Kind
+from triptych_serving.scheduling.request import Row
+from triptych_serving.text.tokenizers import read_tokenizer
+
+SEARCHES = (Kind.SEARCH, Kind.SHORT_SEARCH)
+SHORT = (Kind.SHORT_GREEDY, Kind.SHORT_SEARCH)
+SEARCH_SLOTS = 2  # times those of greedy lanes: a text takes several, and few texts at once are encoded in small batches
+
+
+class Lanes:
+    """Thread-safe.
+
+    Args:
+        bundle: where the graphs are.
+        precision: which of them.
+        slots: of each greedy lane.
+        places: where graphs of 16 bits run; they then have the devices' lanes. Empty: on the CPU, over arrays of the host.
+
+    Raises:
+        BundleError: a graph cannot be loaded.
+        DeviceError: a device has no room, or cannot be used.
+    """
+
+    def __init__(self, bundle: Bundle, precision: str, slots: int, places: Sequence[Place] = ()) -> None:
+        self._bundle = bundle
+        self._manifest = bundle.manifest_of(TranslationManifest)
+        self._graphs = self._manifest.precisions[precision]
+        self._slots = slots
+        self._places: tuple[Place | None, ...] = tuple(places) or (None,)
+        self._lock = threading.RLock()
+        self._sessions: dict[tuple[str, int], Session] = {}  # by file name, and number of the place
+        self._prefills: dict[int, Prefill] = {}  # by worker
+        short = bool(self._graphs.shortlist)
+        self.usual = Kind.SHORT_GREEDY if short else Kind.GREEDY  # what a row without options needs
+        self._shortlist = self._read_shortlist() if short else None
+        try:
+            self._load(self._graphs.encoder)
+            self._load(self._graph(self.usual))
+        except BaseException:
+            self.close()  # whoever looks at the error shall not keep what was loaded
+            raise
+
+    def assign(self, rows: Sequence[Row]) -> None:
+        """Find out which tokens each row may need."""
+        if self._shortlist is not None:
+            for row in rows:
+                row.shortlist = None if _needs_all_tokens(row) else self._shortlist.ids(row.source, row.prefix)
+
+    def is_open_for(self, rows: Sequence[Row]) -> bool:
+        """What the rows' lanes need is loaded."""
+        last = len(self._places) - 1  # which is loaded last
+        loaded = all((self._graph(kind), last) in self._sessions for kind in {Kind.of(row) for row in rows})
+        return loaded and not any(row.search.suppressed for row in rows)
+
+    def open_for(self, rows: Sequence[Row]) -> None:
+        """Load what the rows' lanes need, so that the engine's threads find it: some 0.1 s when the first such row comes.
+
+        Raises:
+            UnsupportedError: the bundle is an old one, without a search graph.
+            BundleError: a graph cannot be loaded.
+        """
+        for kind in {Kind.of(row) for row in rows}:
+            self.open(kind)
+        for text in {text for row in rows for text in row.search.suppressed}:
+            self._vocabulary.pattern(text)
+
+    def open_all(self) -> list[Kind]:
+        """Load what the bundle has; returns the kinds that there are.
+
+        Raises:
+            BundleError: a graph cannot be loaded.
+        """
+        kinds = [kind for kind in Kind if self._graph(kind)]
+        for kind in kinds:
+            self.open(kind)
+        return kinds
+
+    def open(self, kind: Kind) -> None:
+        """Load what lanes of this kind need.
+
+        Raises:
+            UnsupportedError: the bundle is an old one, without a search graph.
+            BundleError: a graph cannot be loaded.
+        """
+        if not self._graph(kind):
+            raise UnsupportedError("this bundle decodes greedily only; export the checkpoint again for other searches")
+        with self._lock:
+            if kind in SEARCHES:
+                _ = self._vocabulary
+            self._load(self._graph(kind))
+
+    def make(self, kind: Kind, worker: int = 0) -> Lane:
+        """One worker's lane, over graphs that are loaded.
+
+        Args:
+            kind: of the lane.
+            worker: its number; workers take the places in turn.
+
+        Raises:
+            DeviceMemoryError: the device has no room.
+        """
+        with self._lock:
+            number = worker % len(self._places)
+            place = self._places[number]
+            encoder, step = self._session(self._graphs.encoder, number), self._session(self._graph(kind), number)
+            if place is not None:
+                return self._make_on(place.memory, kind, worker, encoder, step)
+            columns = Columns(self._projection, self._manifest.tokens.end) if kind in SHORT else None
+            if kind in SEARCHES:
+                caches = HostCaches(encoder, step, self._manifest, SEARCH_SLOTS * self._slots)
+                return self._search_lane(caches, step, columns)
+            return GreedyLane(encoder, step, self._manifest, self._slots, columns)
+
+    def close(self) -> None:
+        """Give up the graphs, and with them their memory. No lane may be used after it, nor made."""
+        with self._lock:
+            self._sessions.clear()
+            self._prefills.clear()
+
+    def _make_on(self, memory: Memory, kind: Kind, worker: int, encoder: Session, step: Session) -> Lane:
+        manifest = self._manifest
+        if worker not in self._prefills:  # one for all lanes of a thread
+            shape = memory_shape(step, manifest.decoder)
+            self._prefills[worker] = Prefill(encoder, lengths_of(manifest.limits)[1], shape, memory)
+        count = SEARCH_SLOTS * self._slots if kind in SEARCHES else self._slots
+        caches = DeviceCaches(self._prefills[worker], step, manifest, count, memory)
+        if kind in SEARCHES:
+            return self._search_lane(MirroredCaches(caches, step, memory), step)
+        return DeviceGreedyLane(DeviceSlots(caches, step, manifest.tokens.start, memory), manifest.tokens, memory)
+
+    def _search_lane(self, caches: Caches, step: Session, columns: Columns | None = None) -> SearchLane:
+        width = step.output_width("log_probabilities") if columns is None else 0
+        slots = SearchSlots(caches, self._manifest, width, columns)
+        return SearchLane(slots, self._manifest.tokens, self._vocabulary)
+
+    def _read_shortlist(self) -> Shortlist:
+        banned = single_tokens(self._manifest.generation.suppressed_tokens)
+        return read_shortlist(self._bundle.path(self._graphs.shortlist), len(self._projection.weights), banned)
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary.of(read_tokenizer(self._bundle.path(self._manifest.tokenizers[1])))
+
+    @cached_property
+    def _projection(self) -> Projection:
+        return Projection.read(self._bundle.path(self._graphs.projection))
+
+    def _graph(self, kind: Kind) -> str:
+        graphs = self._graphs
+        return {
+            Kind.GREEDY: graphs.step,
+            Kind.SEARCH: graphs.search,
+            Kind.SHORT_GREEDY: graphs.short_step,
+            Kind.SHORT_SEARCH: graphs.short_search,
+        }[kind]
+
+    def _load(self, graph: str) -> None:
+        """At every place."""
+        for number in range(len(self._places)):
+            self._session(graph, number)
+
+    def _session(self, graph: str, number: int) -> Session:
+        with self._lock:
+            if (graph, number) not in self._sessions:
+                place = self._places[number]
+                if place is not None:
+                    place = replace(place, captures=graph == self._graphs.step)  # the others' shapes are too many
+                path = self._bundle.path(graph)
+                self._sessions[graph, number] = Session(path, saturation_free=self._graphs.saturation_free, place=place)
+            return self._sessions[graph, number]
+
+
+def _needs_all_tokens(row: Row) -> bool:
+    search = row.search
+    return search.samples and not 0 < search.sampling_topk <= MAX_CANDIDATES

@@ -1,0 +1,154 @@
+"""What a row's options make of the next token's logits: penalties and bans, as a few edits that a graph applies."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.bundle.manifest import SpecialTokens
+from triptych_serving.bundle.search_params import Rules, Search
+from triptych_serving.text.vocabulary import Pattern, Vocabulary
+
+__all__ = ["BAN", "Constraints", "Edits", "Vocabulary", "ban", "merge", "single_tokens"]
+
+BAN = -1e9  # added to a logit: its probability is 0, yet sums of it stay finite
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Value x of each token becomes `(x * factor if x < 0 else x / factor) + offset`. All `[E]`; tokens differ.
+
+    What x is, the bundle's graph says: the logit, whose softmax is taken after the edit. By the rules of transformers it is the
+    log-probability, or the logit where the factor is negative, which then counts without its sign; no softmax follows.
+    """
+
+    tokens: Ints
+    factors: Floats
+    offsets: Floats
+
+
+class Constraints:
+    """Constraints of one row; what they do depends on the tokens so far alone. Safe to share between its hypotheses.
+
+    By the rules of transformers the start token is one that has occurred, and penalties are of log-probabilities in a beam
+    search, else of logits.
+
+    Args:
+        search: the row's options.
+        tokens: ids of the special tokens.
+        vocabulary: what tokens look like.
+        forced: how many tokens of every translation are the model's frame, and no part of its text.
+    """
+
+    def __init__(self, search: Search, tokens: SpecialTokens, vocabulary: Vocabulary, forced: int = 0) -> None:
+        transformers = search.rules is Rules.TRANSFORMERS
+        self._start = np.array([tokens.start] if transformers else [], np.int64)
+        self._sign = -1 if transformers and search.beam_size == 1 else 1
+        self._penalty = search.repetition_penalty
+        self._run = search.no_repeat_ngram_size
+        self._min_length = len(self._start) + search.min_length
+        self._hidden = len(self._start) + forced
+        self._end = tokens.end
+        self._vocabulary = vocabulary
+        patterns = [vocabulary.pattern(text) for text in search.suppressed if text]
+        self._within = _union(pattern.within for pattern in patterns)
+        self._within_first = _union(pattern.within_first for pattern in patterns)
+        self._after = _completions(patterns)
+        self._heads = sorted({len(head) for head in self._after})
+        self._banned_always = single_tokens(search.suppressed_tokens)
+        self._runs = [(run[:-1], run[-1]) for run in search.suppressed_tokens if len(run) > 1]
+
+    def edits(self, history: Ints) -> Edits:
+        """Edits for the token after `history` `[T]`, all tokens so far, a prefix included, without the start token.
+
+        The repetition penalty is Keskar et al. 2019, section 4.1: once for each token that has occurred.
+        """
+        if len(self._start):
+            history = np.concatenate((self._start, history))
+        tokens: list[int] = history.tolist()
+        banned = self._banned(tokens, history)
+        penalized = set(tokens) - banned if self._penalty != 1 else set()
+        return _make_edits(penalized, banned, self._sign * self._penalty)
+
+    def _banned(self, tokens: list[int], history: Ints) -> set[int]:
+        banned = set(_repeats(tokens, history, self._run)) if self._run else set()
+        banned |= self._banned_always
+        banned.update(last for head, last in self._runs if tuple(tokens[-len(head) :]) == head)
+        if len(tokens) < self._min_length:
+            banned.add(self._end)
+        if self._within or self._after:
+            self._suppress(tokens[self._hidden :], banned)
+        return banned
+
+    def _suppress(self, tokens: list[int], banned: set[int]) -> None:
+        # A byte more than is compared: with it, a space that is stripped as the translation's first is never one of those.
+        tail = self._vocabulary.tail(tokens, 1 + max(self._heads, default=0))
+        if tail is None:
+            banned |= self._within_first
+            return
+        banned |= self._within
+        for size in self._heads:
+            if ids := self._after.get(tail[-size:]):
+                banned |= ids
+
+
+def ban(tokens: Iterable[int]) -> Edits:
+    """Edits that keep tokens from occurring."""
+    return _make_edits((), set(tokens), 1.0)
+
+
+def single_tokens(runs: Iterable[Sequence[int]]) -> frozenset[int]:
+    """Those of runs of ids that are one token long."""
+    return frozenset(run[0] for run in runs if len(run) == 1)
+
+
+def merge(edits: Sequence[Edits | None]) -> tuple[Ints, Floats, Floats]:
+    """Tokens, factors and offsets of all rows, each `[B, E]`, E a power of two.
+
+    A row is filled up with its own first edit, or where it has none with one of token 0 that changes nothing.
+    """
+    widest = max((len(edit.tokens) for edit in edits if edit is not None), default=0)
+    shape = len(edits), 1 << max(0, widest - 1).bit_length()
+    tokens, factors, offsets = np.zeros(shape, np.int64), np.ones(shape, np.float32), np.zeros(shape, np.float32)
+    for row, edit in enumerate(edits):
+        if edit is not None and len(edit.tokens):
+            for array, values in ((tokens, edit.tokens), (factors, edit.factors), (offsets, edit.offsets)):
+                array[row] = values[0]
+                array[row, : len(values)] = values
+    return tokens, factors, offsets
+
+
+def _make_edits(penalized: Iterable[int], banned: set[int], penalty: float) -> Edits:
+    tokens = np.array([*banned, *penalized], np.int64)
+    factors, offsets = np.full(len(tokens), penalty, np.float32), np.zeros(len(tokens), np.float32)
+    factors[: len(banned)], offsets[: len(banned)] = 1.0, BAN
+    return Edits(tokens, factors, offsets)
+
+
+def _repeats(tokens: list[int], history: Ints, size: int) -> list[int]:
+    """Tokens that would make a run of `size` occur again."""
+    if size == 1:
+        return tokens
+    if len(tokens) < size:
+        return []
+    last = tokens[1 - size :]
+    # Only where the run's last known token stands can it have occurred.
+    ends = np.flatnonzero(history[size - 2 : -1] == history[-1]).tolist()
+    return [tokens[start + size - 1] for start in ends if tokens[start : start + size - 1] == last]
+
+
+def _union(parts: Iterable[Ints]) -> frozenset[int]:
+    return frozenset(token for part in parts for token in part.tolist())
+
+
+def _completions(patterns: Iterable[Pattern]) -> dict[bytes, frozenset[int]]:
+    """Beginnings of texts, and the tokens that would complete one after each."""
+    after: dict[bytes, list[Ints]] = {}
+    for pattern in patterns:
+        for head, ids in pattern.after:
+            after.setdefault(head, []).append(ids)
+    return {head: _union(ids) for head, ids in after.items()}

@@ -1,0 +1,204 @@
+"""The shapes that batches are padded to where a graph is bound to memory once and run many times.
+
+Small batches, which a device finishes sooner than their operators can be launched, get shapes of which there are few, so that
+each can be captured beforehand: powers of two and the middles between them. Larger ones, where padding is time, get shapes that
+are an eighth of an octave apart; those are bound when they come.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from triptych_serving.scheduling.batch_scheduler import BatchLimits
+
+CAPTURED_TOKENS = 4096  # padded; a larger batch keeps a device busy for longer than it takes to launch the next one's operators
+CAPTURED_CANDIDATES = 8  # the usual request wants five
+MOST_CANDIDATES = 1024  # as many as a request may ask for, and some
+COARSE, FINE = 2, 8  # steps in an octave
+COARSE_LENGTH, FINE_LENGTH = 16, 8  # lengths are multiples
+LOGIT_BYTES = 64 << 20  # of one run: an array of [masks, vocabulary], fp32
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The shape of one run."""
+
+    rows: int
+    length: int = 1  # positions of a row, or what an image counts as
+    masks: int = 0  # of all rows; 0 where the graph fills none
+    k: int = 0  # candidates of a mask, or labels of an image; 0 where the graph ranks nothing
+
+    @property
+    def tokens(self) -> int:
+        """Padded."""
+        return self.rows * self.length
+
+
+class Buckets(Protocol):
+    """Those of one graph."""
+
+    @property
+    def captured(self) -> tuple[Bucket, ...]:
+        """Small ones, made ready before anybody asks; the largest first."""
+
+    @property
+    def largest(self) -> tuple[Bucket, ...]:
+        """No other bucket takes more memory than the largest of these; the largest first."""
+
+
+class TextBuckets:
+    """For graphs of the text family.
+
+    Args:
+        limits: of batches.
+        max_tokens: of a row.
+        vocabulary: candidates for a mask; 0: the graph fills no masks.
+    """
+
+    def __init__(self, limits: BatchLimits, max_tokens: int, vocabulary: int) -> None:
+        self._limits = limits
+        self._max_tokens = max_tokens
+        self._vocabulary = vocabulary
+        places = max(max_tokens, limits.batch_tokens)
+        self.most_masks = max(1, min(places, LOGIT_BYTES // (4 * vocabulary))) if vocabulary else 0
+        self._most_candidates = min(MOST_CANDIDATES, vocabulary)
+        self.captured = tuple(sorted(self._coarse_buckets(), key=_weight, reverse=True))
+        self.largest = tuple(sorted(self._widest_buckets(), key=_weight, reverse=True))
+
+    def fit(self, rows: int, longest: int, masks: int, k: int) -> Bucket:
+        """The bucket for a batch; more masks than `most_masks` take several runs of it.
+
+        Args:
+            rows: at least 1.
+            longest: tokens of the longest row.
+            masks: of all rows.
+            k: the most candidates that a mask wants; more than the vocabulary has: all.
+
+        Raises:
+            ValueError: no bucket is large enough.
+        """
+        k = min(k, max(1, self._vocabulary))
+        self._check(rows, longest, k)
+        bucket = self._coarse(rows, longest)
+        if bucket.tokens <= CAPTURED_TOKENS and masks <= bucket.masks and k <= max(1, bucket.k):
+            return bucket
+        if bucket.tokens > CAPTURED_TOKENS:
+            bucket = self._fine(rows, longest)
+        return self._with_masks(bucket, masks, k)
+
+    def _check(self, rows: int, longest: int, k: int) -> None:
+        limits, most_k = self._limits, max(1, self._most_candidates)
+        padded = rows * longest if rows > 1 else 0
+        if rows > limits.batch_rows or longest > self._max_tokens or padded > limits.batch_tokens or k > most_k:
+            raise ValueError(
+                f"a batch has {rows:,} rows of up to {longest:,} tokens and {k:,} candidates for a mask, the most is "
+                f"{limits.batch_rows:,} rows, {self._max_tokens:,} tokens ({limits.batch_tokens:,} in all) and {most_k:,}"
+            )
+
+    def _coarse(self, rows: int, longest: int) -> Bucket:
+        padded = self._rows(rows, COARSE)
+        masks, k = min(padded, self.most_masks), min(CAPTURED_CANDIDATES, self._most_candidates)
+        return Bucket(padded, self._length(longest, COARSE, COARSE_LENGTH), masks, k)
+
+    def _fine(self, rows: int, longest: int) -> Bucket:
+        return Bucket(self._rows(rows, FINE), self._length(longest, FINE, FINE_LENGTH))
+
+    def _with_masks(self, bucket: Bucket, masks: int, k: int) -> Bucket:
+        if not self._vocabulary:
+            return bucket
+        wanted = CAPTURED_CANDIDATES * rung(-(-k // CAPTURED_CANDIDATES), 1)
+        return replace(
+            bucket,
+            masks=min(max(bucket.masks, rung(max(1, masks), FINE)), self.most_masks),
+            k=min(max(bucket.k, wanted), self._most_candidates),
+        )
+
+    def _rows(self, rows: int, steps: int) -> int:
+        return min(rung(rows, steps), self._limits.batch_rows)
+
+    def _length(self, longest: int, steps: int, unit: int) -> int:
+        return min(unit * rung(-(-longest // unit), steps), self._max_tokens)
+
+    def _coarse_buckets(self) -> Iterator[Bucket]:
+        for shortest in self._shortest(COARSE, COARSE_LENGTH):
+            for fewest in _fewest(self._most_rows(shortest), COARSE):
+                bucket = self._coarse(fewest, shortest)
+                if bucket.tokens <= CAPTURED_TOKENS:
+                    yield bucket
+
+    def _widest_buckets(self) -> Iterator[Bucket]:
+        """Of every length the one with most of everything."""
+        widest = {bucket.length: bucket for bucket in reversed(self.captured)}
+        for shortest in self._shortest(FINE, FINE_LENGTH):
+            bucket = self._fine(self._most_rows(shortest), shortest)
+            widest[bucket.length] = max(bucket, widest.get(bucket.length, bucket), key=_weight)
+        for bucket in widest.values():
+            yield replace(bucket, masks=self.most_masks, k=self._most_candidates)
+
+    def _shortest(self, steps: int, unit: int) -> Iterator[int]:
+        """Of every length of a bucket, the shortest row that is padded to it."""
+        shortest = 1
+        while shortest <= self._max_tokens:
+            yield shortest
+            shortest = self._length(shortest, steps, unit) + 1
+
+    def _most_rows(self, longest: int) -> int:
+        return min(self._limits.batch_rows, max(1, self._limits.batch_tokens // longest))
+
+
+class ImageBuckets:
+    """For graphs of the image family.
+
+    Args:
+        limits: of batches.
+        row_size: tokens that an image counts as.
+        labels: that the graph tells apart.
+    """
+
+    def __init__(self, limits: BatchLimits, row_size: int, labels: int) -> None:
+        self._row_size = row_size
+        self._labels = labels
+        self._most_rows = min(limits.batch_rows, max(1, limits.batch_tokens // row_size))
+        coarse = [self._rows(fewest, COARSE) for fewest in _fewest(self._most_rows, COARSE)]
+        buckets = [Bucket(rows, row_size, k=min(CAPTURED_CANDIDATES, labels)) for rows in coarse]
+        self.captured = tuple(bucket for bucket in reversed(buckets) if bucket.tokens <= CAPTURED_TOKENS)
+        self.largest = (Bucket(self._most_rows, row_size, k=labels),)
+
+    def fit(self, images: int, k: int) -> Bucket:
+        """The bucket for a batch.
+
+        Args:
+            images: at least 1.
+            k: the most labels that an image wants.
+
+        Raises:
+            ValueError: no bucket is large enough.
+        """
+        if images > self._most_rows:
+            raise ValueError(f"a batch has {images:,} images, the most is {self._most_rows:,}")
+        rows = self._rows(images, COARSE)
+        if rows * self._row_size > CAPTURED_TOKENS:
+            rows = self._rows(images, FINE)
+        return Bucket(rows, self._row_size, k=min(CAPTURED_CANDIDATES * rung(-(-k // CAPTURED_CANDIDATES), 1), self._labels))
+
+    def _rows(self, images: int, steps: int) -> int:
+        return min(rung(images, steps), self._most_rows)
+
+
+def rung(size: int, steps: int) -> int:
+    """The smallest number that is no less than `size`, of so many in each octave: 1, 2, 3, 4, 6, 8, 12, ... with 2."""
+    octave = 1 << max(0, (size - 1).bit_length() - 1)
+    step = max(1, octave // steps)
+    return -(-size // step) * step
+
+
+def _fewest(most: int, steps: int) -> Iterator[int]:
+    """Of every rung up to that of `most`, the fewest rows that are padded to it."""
+    fewest = 1
+    while fewest <= most:
+        yield fewest
+        fewest = rung(fewest, steps) + 1
+
+
+def _weight(bucket: Bucket) -> tuple[int, int]:
+    return bucket.tokens, bucket.length

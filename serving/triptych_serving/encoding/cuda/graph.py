@@ -1,0 +1,259 @@
+"""One graph on one device: bound to static memory once for each bucket, captured where batches are small.
+
+    staging -> (landing) -> inputs -> run -> outputs -> staging
+
+All of it is one block of memory each, the same for every bucket: buckets are views of it. What is asked of the device is asked
+by one thread of its own, because captured runs belong to the thread that captured them, and a session must not be run by two at
+once; it only enqueues, so that a batch can wait on the device behind the one that runs. Large inputs are brought to a landing
+block on a stream of their own meanwhile, and are copied on the device when their turn comes.
+
+What is bound is bounded: every captured bucket, and the BINDINGS others that were used last.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from threading import Lock
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.encoding.cuda.buckets import Bucket, Buckets
+from triptych_serving.encoding.cuda.shapes import MakeShapes
+from triptych_serving.encoding.options import OVERLAP
+from triptych_serving.errors import ServingError, UnavailableError
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.layout import Array
+from triptych_serving.runtime.memory import Box, DeviceArray, Mark, Memory
+from triptych_serving.runtime.session import UNCAPTURED, Binding, Place, Session
+
+BINDINGS = 256  # of buckets that are not captured; to bind one waits for the device
+LANDING_BYTES = 1 << 20  # less is copied in as little time as it takes to have it copied twice
+
+Bytes = NDArray[np.uint8]
+WHOLE = slice(0, 1)
+
+
+class Idle(Protocol):
+    """Makes inputs that any graph of a family can run on."""
+
+    def __call__(self, inputs: Mapping[str, Array], bucket: Bucket) -> None:
+        """Write them; everything is zero before."""
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """What the runner of a model tells of its graph."""
+
+    buckets: Buckets
+    shapes: MakeShapes
+    idle: Idle
+
+    @property
+    def block_bytes(self) -> tuple[int, int]:
+        """Of all inputs and all outputs, of whichever bucket has most."""
+        shapes = [self.shapes(bucket) for bucket in (*self.buckets.largest, *self.buckets.captured)]
+        return max(each.inputs.nbytes for each in shapes), max(each.outputs.nbytes for each in shapes)
+
+    @property
+    def result_bytes(self) -> int:
+        """Of what is brought back, of whichever bucket has most."""
+        return max(self.shapes(bucket).results.nbytes for bucket in (*self.buckets.largest, *self.buckets.captured))
+
+    @property
+    def landing_bytes(self) -> int:
+        """Of one landing block; 0: there is none, all inputs are small."""
+        inputs, _ = self.block_bytes
+        return inputs if inputs >= LANDING_BYTES else 0
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What the driver is handed."""
+
+    bucket: Bucket
+    source: Bytes | DeviceArray  # page-locked memory, or a landing block
+    wanted: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bucket of the device's memory."""
+
+    binding: Binding
+    outputs: Mapping[str, DeviceArray]
+    number: int = UNCAPTURED  # of the captured run
+
+
+class DeviceGraph:
+    """Thread-safe but for `warm_up`, which comes first, and `close`, which comes last.
+
+    Args:
+        session: the graph; nobody else runs it, and nobody else keeps it: it ends with this.
+        place: the session's.
+        transfers: another stream of the same device.
+        plan: buckets and shapes.
+    """
+
+    def __init__(self, session: Session, place: Place, transfers: Memory, plan: GraphPlan) -> None:
+        memory = place.memory
+        self._session: Session | None = session
+        self._memory, self._transfers = memory, transfers
+        self._captures = place.captures
+        self.plan = plan
+        inputs, outputs = plan.block_bytes
+        self._inputs, self._outputs = memory.zeros((inputs,), np.uint8), memory.zeros((outputs,), np.uint8)
+        self._landing: SimpleQueue[DeviceArray] = SimpleQueue()
+        for _ in range(OVERLAP if plan.landing_bytes else 0):
+            self._landing.put(transfers.zeros((plan.landing_bytes,), np.uint8))
+        self._landing_lock = Lock()  # a memory is of one thread at a time
+        self._captured: dict[Bucket, Bound] = {}
+        self._bindings: OrderedDict[Bucket, Bound] = OrderedDict()
+        self._driver = ThreadPoolExecutor(1, thread_name_prefix=f"triptych-{memory.device}")
+
+    @property
+    def device(self) -> Device:
+        """Where it is."""
+        return self._memory.device
+
+    def staging(self, size: int) -> Bytes:
+        """Page-locked memory of so many bytes."""
+        return self._memory.staging((size,), np.uint8)
+
+    def warm_up(self) -> None:
+        """Run, and capture what is captured, so that nothing is allocated later.
+
+        Raises:
+            EngineError: the device failed, or has no room.
+        """
+        self._driver.submit(self._warm_up).result()
+
+    def run(self, bucket: Bucket, staged: Bytes, wanted: Mapping[str, Array]) -> None:
+        """Run a batch; returns when the results are there.
+
+        Args:
+            bucket: its shape.
+            staged: page-locked, laid out as the bucket's inputs are; must stay as it is until then.
+            wanted: of each wanted output, by name, where its first rows go.
+
+        Raises:
+            EngineError: the device failed.
+            UnavailableError: it is closed.
+        """
+        staged = staged[: self.plan.shapes(bucket).inputs.nbytes]
+        with self._landed(staged) as source:
+            try:
+                enqueued = self._driver.submit(self._enqueue, Feed(bucket, source, wanted))
+            except RuntimeError as error:  # the driver has ended
+                raise UnavailableError("the model is shutting down") from error
+            enqueued.result().wait()
+
+    def close(self) -> None:
+        """Wait for what runs, and free everything. Idempotent."""
+        if self._session is not None:
+            try:
+                self._driver.submit(self._close).result()
+            finally:
+                self._driver.shutdown()
+
+    @contextmanager
+    def _landed(self, staged: Bytes) -> Iterator[Bytes | DeviceArray]:
+        """Where the batch can be copied from quickly: where it is, or a landing block, while another batch runs."""
+        if staged.nbytes < LANDING_BYTES:
+            yield staged
+            return
+        block = self._landing.get()
+        try:
+            landing = block.first(staged.nbytes)
+            with self._landing_lock:
+                self._transfers.upload(staged, landing)
+                mark = self._transfers.mark()
+            mark.wait()
+            yield landing
+        finally:
+            self._landing.put(block)
+
+    def _enqueue(self, feed: Feed) -> Mark:
+        """In the driver's thread."""
+        bound = self._bound(feed.bucket)
+        try:
+            self._take(feed.source)
+            bound.binding.run(bound.number)
+            for name, host in feed.wanted.items():
+                self._memory.download(bound.outputs[name].first(len(host)), host)
+            return self._memory.mark()
+        except BaseException:
+            with suppress(ServingError):  # the batch's memory is used again: no copy may be under way
+                self._memory.wait()
+            raise
+
+    def _take(self, source: Bytes | DeviceArray) -> None:
+        """To the inputs."""
+        target = self._inputs.first(source.nbytes)
+        if isinstance(source, DeviceArray):
+            self._memory.copy(_box(source), _box(target))
+        else:
+            self._memory.upload(source, target)
+
+    def _bound(self, bucket: Bucket) -> Bound:
+        """A captured one, or one of those that were used last, or a new one."""
+        if (captured := self._captured.get(bucket)) is not None:
+            return captured
+        bound = self._bindings.pop(bucket, None) or self._bind(bucket)
+        self._bindings[bucket] = bound  # behind the others
+        if len(self._bindings) > BINDINGS:
+            self._bindings.popitem(last=False)
+        return bound
+
+    def _bind(self, bucket: Bucket, number: int = UNCAPTURED) -> Bound:
+        assert self._session is not None, "batches come before the end"
+        shapes = self.plan.shapes(bucket)
+        inputs, outputs = shapes.inputs.arrays(self._inputs), shapes.outputs.arrays(self._outputs)
+        return Bound(self._session.bind({**inputs, **shapes.scalars}, outputs), outputs, number)
+
+    def _warm_up(self) -> None:
+        buckets = self.plan.buckets
+        if not self._captures:
+            self._try(buckets.captured[-1] if buckets.captured else buckets.largest[-1])
+            return
+        for bucket in buckets.largest:  # before others: what they are given is given to smaller ones again
+            self._try(bucket)
+        for number, bucket in enumerate(buckets.captured, 1):
+            bound = self._bind(bucket, number)
+            self._feed_idle(bucket)
+            with GATE.capturing():
+                bound.binding.run(number)
+                self._memory.wait()
+            self._captured[bucket] = bound
+
+    def _try(self, bucket: Bucket) -> None:
+        """Run it once."""
+        bound = self._bound(bucket)
+        self._feed_idle(bucket)
+        bound.binding.run(bound.number)
+        self._memory.wait()
+
+    def _feed_idle(self, bucket: Bucket) -> None:
+        layout = self.plan.shapes(bucket).inputs
+        block = np.zeros(layout.nbytes, np.uint8)
+        self.plan.idle(layout.views(block), bucket)
+        self._memory.upload(block, self._inputs.first(layout.nbytes))
+
+    def _close(self) -> None:
+        """In the driver's thread, whose captured runs end with the session."""
+        with GATE.running(), ExitStack() as last:
+            last.callback(self._memory.close)
+            last.callback(self._transfers.close)
+            self._captured.clear()
+            self._bindings.clear()
+            self._session = None
+
+
+def _box(block: DeviceArray) -> Box:
+    """A block of bytes as what is copied on a device."""
+    return Box(replace(block, shape=(1, 1, 1, 1, *block.shape)), WHOLE, WHOLE)

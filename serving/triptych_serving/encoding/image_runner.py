@@ -1,0 +1,60 @@
+"""Batches of images through a graph of the ViT family."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.bundle.image_spec import ImageSpec
+from triptych_serving.runtime.session import Array, Session
+from triptych_serving.scheduling.request import Item
+
+SCORES, LABELS = "scores", "labels"
+
+
+@dataclass(eq=False, slots=True)
+class ImageRow:
+    """One image: the payload of an Item, whose result is (scores, labels), each [k]."""
+
+    pixels: NDArray[np.uint8]  # [height, width, 3]
+    k: int  # labels, at most as many as the model has
+
+
+class ImageRunner:
+    """Stacks and runs them.
+
+    Args:
+        session: the graph.
+        spec: the size of its input.
+    """
+
+    def __init__(self, session: Session, spec: ImageSpec) -> None:
+        self._session = session
+        self._spec = spec
+
+    def warm_up(self) -> None:
+        """Run one black image, so that the first request finds everything allocated."""
+        pixels = np.zeros((self._spec.height, self._spec.width, 3), np.uint8)
+        self.run(self.prepare([Item(ImageRow(pixels, 1), 1)]))
+
+    def prepare(self, items: Sequence[Item]) -> dict[str, Array]:
+        """The graph's inputs."""
+        rows: list[ImageRow] = [item.payload for item in items]
+        pixels = np.stack([row.pixels for row in rows])
+        return {"pixels": pixels, "k": np.array([max(row.k for row in rows)], np.int64)}
+
+    def run(self, batch: dict[str, Array]) -> list[Array]:
+        """Scores and labels."""
+        return self._session.run(batch, (SCORES, LABELS))
+
+    def finish(self, items: Sequence[Item], outputs: list[Array]) -> None:
+        """Give each image its own."""
+        hand_out(items, *outputs)
+
+
+def hand_out(items: Sequence[Item], scores: Array, labels: Array) -> None:
+    """Give each image its own copies of `[images, k]`, where k may be more than it wants."""
+    for index, item in enumerate(items):
+        k = item.payload.k
+        item.result = (scores[index, :k].copy(), labels[index, :k].copy())

@@ -1,0 +1,111 @@
+"""Batches of texts through a graph of the BERT family."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.bundle.manifest import TextTokens
+from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.session import Array, Session
+from triptych_serving.scheduling.request import Item
+
+SCORES, TOKENS, LOG_PROBABILITIES = "scores", "tokens", "log_probabilities"
+NEXT_SENTENCE, PROBABILITIES, START, END = "next_sentence", "probabilities", "start", "end"
+PER_MASK = frozenset({SCORES, TOKENS, LOG_PROBABILITIES})
+
+
+@dataclass(eq=False, slots=True)
+class TextRow:
+    """One text, and what is wanted of it: the payload of an Item, whose result is a dict of the outputs by name.
+
+    A row's outputs: `mean`, `cls` [E]; `scores`, `tokens` [masks, k]; `log_probabilities` [masks, targets];
+    `next_sentence` [2]; `probabilities` [C] or [T, C]; `start`, `end` [T].
+    """
+
+    ids: NDArray[np.int32]  # [T]
+    segments: NDArray[np.int32]  # [T]
+    outputs: tuple[str, ...]
+    places: NDArray[np.int64]  # [masks], positions in this text; empty if no output is per mask
+    k: int = 1  # candidates of a mask, for scores and tokens
+    targets: NDArray[np.int64] | None = None  # ids, for log_probabilities
+
+
+@dataclass(eq=False, slots=True)
+class TextBatch:
+    """What the session takes."""
+
+    inputs: dict[str, Array]
+    outputs: tuple[str, ...]
+
+
+class TextRunner:
+    """Runs rows of whatever length and wishes together; only outputs that a row of the batch wants are fetched.
+
+    Args:
+        session: the graph.
+        tokens: ids of the special tokens.
+        vocabulary: size; no mask has more candidates.
+    """
+
+    def __init__(self, session: Session, tokens: TextTokens, vocabulary: int) -> None:
+        self._session = session
+        self._tokens = tokens
+        self._vocabulary = vocabulary
+        self._takes_places = "places" in session.inputs
+
+    def warm_up(self) -> None:
+        """Run two short rows, so that the first request finds everything allocated."""
+        ids = np.array([self._tokens.cls, self._tokens.sep], np.int32)
+        places = np.array([1] if self._takes_places else [], np.int64)
+        outputs = tuple(name for name in self._session.outputs if name != LOG_PROBABILITIES)
+        rows = [TextRow(ids[:length], np.zeros(length, np.int32), outputs, places[: length - 1]) for length in (1, 2)]
+        self.run(self.prepare([Item(row, len(row.ids)) for row in rows]))
+
+    def prepare(self, items: Sequence[Item]) -> TextBatch:
+        """Pad and stack."""
+        rows: list[TextRow] = [item.payload for item in items]
+        lengths = np.array([len(row.ids) for row in rows], np.int32)
+        ids = stack_rows([row.ids for row in rows], self._tokens.pad, np.int32)
+        segments = stack_rows([row.segments for row in rows], 0, np.int32)
+        inputs: dict[str, Array] = {"ids": ids, "segments": segments, "lengths": lengths}
+        if self._takes_places:
+            inputs["places"] = np.concatenate([row.places + index * ids.shape[1] for index, row in enumerate(rows)])
+            most = max((row.k for row in rows if SCORES in row.outputs), default=1)
+            inputs["k"] = np.array([min(self._vocabulary, most)], np.int64)
+        return TextBatch(inputs, wanted_outputs(rows))
+
+    def run(self, batch: TextBatch) -> dict[str, Array]:
+        """The batch's outputs by name."""
+        return dict(zip(batch.outputs, self._session.run(batch.inputs, batch.outputs), strict=True))
+
+    def finish(self, items: Sequence[Item], outputs: dict[str, Array]) -> None:
+        """Give each row its own copies."""
+        hand_out(items, outputs)
+
+
+def wanted_outputs(rows: Sequence[TextRow]) -> tuple[str, ...]:
+    """Those that any row wants, each once."""
+    return tuple(dict.fromkeys(name for row in rows for name in row.outputs))
+
+
+def hand_out(items: Sequence[Item], outputs: Mapping[str, Array]) -> None:
+    """Give each row its own copies of a batch's outputs, which may have more rows, masks and positions than the items."""
+    first_mask = 0
+    for index, item in enumerate(items):
+        row: TextRow = item.payload
+        masks = slice(first_mask, first_mask + len(row.places))
+        first_mask = masks.stop
+        item.result = {name: _part(name, outputs[name], index, masks, row) for name in row.outputs}
+
+
+def _part(name: str, output: Array, index: int, masks: slice, row: TextRow) -> Array:
+    """One row's share of an output, a copy: a view would keep the whole batch in memory."""
+    if name == LOG_PROBABILITIES:
+        return np.asarray(output[masks][:, row.targets])
+    if name in PER_MASK:
+        return np.array(output[masks, : row.k])
+    if name in (START, END) or output.ndim == 3:
+        return np.array(output[index, : len(row.ids)])
+    return np.array(output[index])

@@ -1,0 +1,4 @@
+"""Image files to pixels: opening, limits, colour, resizing.
+
+Imports `bundle` and `runtime`; imported by `models`.
+"""

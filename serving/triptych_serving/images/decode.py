@@ -1,0 +1,130 @@
+"""The bytes of an image file to the pixels that a graph takes.
+
+    decode (a large JPEG at 1/2, 1/4 or 1/8) -> turn upright -> RGB -> resize -> centre crop
+
+The result equals Pillow's own `resize` of the whole image bit by bit, which is what Hugging Face's image processors call. One
+exception: a JPEG at least four times as large as the resize asks for is decoded by libjpeg at a fraction of its size, for a
+fraction of the time and memory, which changes a value by 0.6 of 255 on average. Pillow does not hold the interpreter's lock
+while it decodes and resizes: call this from a pool of threads.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.ExifTags import Base as Exif
+from PIL.Image import Resampling, Transpose
+from PIL.ImageFile import ImageFile
+
+from triptych_serving.bundle.image_spec import STRETCH, ImageLimits, ImageSpec
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.images.colour import to_rgb
+from triptych_serving.images.image_file import damage_refused, open_image
+
+__all__ = ["Decoded", "ImageLimits", "ImageSpec", "decode_image"]
+
+Size = tuple[int, int]  # width, height
+Box = tuple[float, float, float, float]
+
+_DEFAULT_LIMITS = ImageLimits()
+_RESAMPLING = {member.name.lower(): member for member in Resampling}
+_TURNS = {
+    2: Transpose.FLIP_LEFT_RIGHT,
+    3: Transpose.ROTATE_180,
+    4: Transpose.FLIP_TOP_BOTTOM,
+    5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_270,
+    7: Transpose.TRANSVERSE,
+    8: Transpose.ROTATE_90,
+}
+_SIDEWAYS = {Transpose.TRANSPOSE, Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90}
+# A reduced JPEG keeps at least so many pixels for each of the result: mean differences to the whole image were 2.2 of 255 at 1,
+# 0.6 at 2 and 0.25 at 4. These filters alone: a smaller image is another one to "nearest", and "box" differs by 2.7 at 2.
+_REDUCED_MARGIN = 2
+_REDUCIBLE = {"bilinear", "hamming", "bicubic", "lanczos"}
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """`pixels` are RGB, uint8 [height, width, 3], C-contiguous. `width` and `height` are those of the file, turned upright."""
+
+    pixels: NDArray[np.uint8]
+    width: int
+    height: int
+
+
+def decode_image(data: bytes, spec: ImageSpec, field: str = "images[0]", limits: ImageLimits = _DEFAULT_LIMITS) -> Decoded:
+    """Decode, turn upright as EXIF says, convert to RGB (see `to_rgb`) and resize. Of an animation, the first frame.
+
+    Raises:
+        InvalidInputError: the file is no JPEG, PNG or WebP image, damaged, cut short or too large; names `field`.
+    """
+    image = open_image(data, field, limits)
+    with damage_refused(image.format, field, limits):
+        if image.format != "JPEG":
+            image.load()  # their orientation may stand behind the pixels
+        turn = _turn(image)
+        upright = _swapped(image.size) if turn in _SIDEWAYS else image.size
+        size = _resized(upright, spec)
+        if size[0] * size[1] > limits.max_pixels:
+            raise InvalidInputError(
+                field,
+                f"the image is {upright[0]} x {upright[1]}, too narrow: resized to {size[0]} x {size[1]} it has "
+                f"{size[0] * size[1]} pixels, the limit is {limits.max_pixels} pixels",
+            )
+        box = _reduce(image, _swapped(size) if turn in _SIDEWAYS else size, spec)
+        image.load()
+        rgb = to_rgb(image)
+    fitted = _fit(rgb, turn, size, box, _RESAMPLING[spec.interpolation])
+    return Decoded(np.array(_centre(fitted, spec)), *upright)
+
+
+def _swapped(size: Size) -> Size:
+    return size[1], size[0]
+
+
+def _turn(image: ImageFile) -> Transpose | None:
+    """What turns the image upright. EXIF that cannot be read is no reason to refuse the image."""
+    try:
+        return _TURNS.get(image.getexif().get(Exif.Orientation, 1))
+    except Exception:
+        return None
+
+
+def _resized(size: Size, spec: ImageSpec) -> Size:
+    """Of the upright image, before the crop; the longer side is rounded down, as Hugging Face and torchvision do."""
+    if spec.resize == STRETCH:
+        height, width = spec.stretched
+        return width, height
+    width, height = size
+    if width <= height:
+        return spec.resize_size, int(spec.resize_size * height / width)
+    return int(spec.resize_size * width / height), spec.resize_size
+
+
+def _reduce(image: ImageFile, size: Size, spec: ImageSpec) -> Box | None:
+    """Have a JPEG that is large for `size`, of the image as it lies in the file, decoded smaller.
+
+    Returns the part of the smaller image that is the picture, its sides being rounded up; None where the image stays as it is.
+    """
+    if spec.interpolation not in _REDUCIBLE:
+        return None
+    whole = image.size
+    drafted = image.draft(None, (size[0] * _REDUCED_MARGIN, size[1] * _REDUCED_MARGIN))
+    return drafted[1] if drafted and image.size != whole else None
+
+
+def _fit(image: Image.Image, turn: Transpose | None, size: Size, box: Box | None, resampling: Resampling) -> Image.Image:
+    """Upright and of `size`. The turn comes first where the result must be exact: Pillow rounds between rows and columns."""
+    if turn is None:
+        return image.resize(size, resampling, box)
+    if box is None:
+        return image.transpose(turn).resize(size, resampling)
+    return image.resize(_swapped(size) if turn in _SIDEWAYS else size, resampling, box).transpose(turn)
+
+
+def _centre(image: Image.Image, spec: ImageSpec) -> Image.Image:
+    """The middle height x width; an odd pixel is left over at the right and bottom, as with Hugging Face."""
+    left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
+    return image.crop((left, top, left + spec.width, top + spec.height))

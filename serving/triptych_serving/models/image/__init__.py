@@ -1,0 +1,4 @@
+"""Image classification models.
+
+Imported by `repository` and `services`.
+"""

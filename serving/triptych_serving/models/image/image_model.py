@@ -1,0 +1,141 @@
+"""A model of the ViT family ready to serve: decoding in threads, the graph behind one engine."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from triptych_serving.bundle.bundle import Bundle, read_labels
+from triptych_serving.bundle.capability import capabilities_of, describe
+from triptych_serving.bundle.manifest import ImageManifest
+from triptych_serving.bundle.manifest.image import LABELS_FILE
+from triptych_serving.encoding.cuda.image_runner import DeviceImageRunner, image_plan
+from triptych_serving.encoding.encoder_engine import EncoderGraph, start_encoder
+from triptych_serving.encoding.image_runner import ImageRunner
+from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
+from triptych_serving.models.image.decode_queue import DecodeQueue
+from triptych_serving.models.image.image_limiter import Gate
+from triptych_serving.models.image.image_request import ImageJob, ImageParts, ImageRequest
+from triptych_serving.models.results import ClassifiedImage
+from triptych_serving.models.text.task import check_range
+from triptych_serving.runtime.cpu_info import usable_cpus
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.niceness import give_way
+
+DEFAULT_TOP_K = 5
+IN_FLIGHT = 64  # images of one request that are decoded or run; the others wait as files and leave room for other requests
+DECODED_BYTES = 512 << 20  # of all images that wait
+PIXELS_PER_TOKEN = 256  # patches of 16 x 16 pixels: what batches are measured in
+# A hidden state of n numbers takes weights of 12 * n * n in each layer, 2 bytes each, and nobody makes fewer than 4 layers.
+LEAST_BYTES_PER_SQUARE = 4 * 12 * 2
+
+
+class ImageModel:
+    """One version of one model. Thread-safe.
+
+    Raises:
+        BundleError: the bundle lacks the precision, or a file cannot be loaded.
+        DeviceError: a device cannot be used, or has no room.
+        EngineError: the runtime failed.
+    """
+
+    def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
+        self.name, self.version = name, version
+        self.manifest = bundle.manifest_of(ImageManifest)
+        self.precision = bundle.precision(options.precision)
+        self.labels = read_labels(bundle.path(LABELS_FILE))
+        self.capabilities = capabilities_of(self.manifest)
+        spec = self.manifest.image
+        pixels = spec.height * spec.width
+        row_size = max(1, pixels // PIXELS_PER_TOKEN)
+        self.weight_bytes = bundle.weight_bytes(self.precision)
+        self.devices = options.devices
+        self._work = start_encoder(self._graph(bundle, row_size), options)
+        self.engine = self._work.engine
+        self.engines = (self.engine,)
+        line = DecodeQueue(self.engine, row_size, time.monotonic)
+        most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
+        self.gate = Gate(most, line, options.limits)
+        self._parts = ImageParts(self.engine, spec, self.labels, row_size, line)
+        self._pool = ThreadPoolExecutor(
+            usable_cpus(), f"triptych-decode-{name}", initializer=give_way if options.gives_way else None
+        )
+
+    def classify(self, images: Sequence[bytes], top_k: int = DEFAULT_TOP_K) -> list[ClassifiedImage]:
+        """Rank the labels of each image; order is kept.
+
+        Args:
+            images: JPEG, PNG or WebP files.
+            top_k: labels of each image; more than the model has: all.
+
+        Raises:
+            ServingError: whatever kept the images from being classified; the first bad image is named.
+        """
+        jobs: deque[ImageJob] = deque()
+        results: list[ClassifiedImage] = []
+        with self.gate.admit(len(images)):
+            try:
+                for index, data in enumerate(images):
+                    if len(jobs) == IN_FLIGHT:
+                        results.append(jobs.popleft().result())
+                    jobs.append(self.begin(data, top_k, f"images[{index}]"))
+                while jobs:
+                    results.append(jobs.popleft().result())
+            finally:
+                for job in jobs:
+                    job.cancel()
+        return results
+
+    def begin(self, data: bytes, top_k: int | None, field: str, deadline: float | None = None) -> ImageJob:
+        """Start one image, for which the caller has passed the gate.
+
+        Args:
+            data: JPEG, PNG or WebP file.
+            top_k: labels; None: 5.
+            field: the request's field, for errors.
+            deadline: monotonic seconds.
+
+        Raises:
+            InvalidInputError: `top_k` is out of range.
+            UnavailableError: the model is shutting down.
+        """
+        k = min(check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1), len(self.labels))
+        return ImageJob(ImageRequest(data, k, field, deadline), self._parts, self._pool)
+
+    @property
+    def reserved(self) -> Mapping[Device, int]:
+        """Bytes that are set aside on each GPU."""
+        return self._work.reserved
+
+    def load(self) -> tuple[int, int]:
+        """Images that run; those that wait, to be decoded or to run."""
+        running, waiting = self.engine.load()
+        return running, waiting + self._parts.queue.waiting
+
+    def describe(self) -> str:
+        """For the log."""
+        size = f"{self.manifest.image.width} x {self.manifest.image.height} pixels"
+        return f"{describe(self.capabilities)} into {len(self.labels):,} labels, {self._work.takes}, {size}"
+
+    def close(self, drain: bool = True) -> None:
+        """Stop: with `drain`, after everything accepted is answered; else at once, failing what is left. Idempotent."""
+        self.gate.close()
+        if drain:
+            self.gate.wait()
+        self._pool.shutdown(wait=drain, cancel_futures=not drain)
+        self._work.close(drain)
+
+    def _graph(self, bundle: Bundle, row_size: int) -> EncoderGraph:
+        spec, labels = self.manifest.image, self.manifest.label_count
+        return EncoderGraph(
+            f"model {self.name} version {self.version}",
+            bundle,
+            self.weight_bytes,
+            self.precision,
+            self.manifest.precisions[self.precision],
+            math.isqrt(self.weight_bytes // LEAST_BYTES_PER_SQUARE),
+            lambda session: ImageRunner(session, spec),
+            lambda limits, session: image_plan(limits, row_size, labels, session),
+            DeviceImageRunner,
+        )

@@ -1,0 +1,4 @@
+"""Models of the BERT family and their tasks.
+
+Imported by `repository` and `services`.
+"""

@@ -1,0 +1,88 @@
+"""Extractive question answering: the parts of a context that answer a question (Devlin et al. 2019, section 4.2)."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from triptych_serving.encoding.options import Work
+from triptych_serving.encoding.text_runner import END, START
+from triptych_serving.models.results import Answer, AnsweredQuestion
+from triptych_serving.models.text.task import check_range, make_items, trim
+from triptych_serving.runtime.session import Array
+from triptych_serving.scheduling.request import Item
+from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.tokenizers import Encoding
+from triptych_serving.text.validation import Names
+
+NAMES = Names("inputs", ("question", "context"))
+MAX_TOP_K = 100
+DEFAULT_LENGTH = 15  # tokens
+
+
+def prepare_answer(
+    codec: BertCodec, inputs: Sequence[tuple[str, str]], top_k: int | None, max_answer_length: int | None
+) -> Work[AnsweredQuestion]:
+    """Check and tokenize (question, context) pairs. Answers are widened to whole words, and no two of them overlap.
+
+    Raises:
+        InvalidInputError: a question or context is empty, both together are too long, or an option is out of range.
+    """
+    k = check_range("top_k", 1 if top_k is None else top_k, 1, MAX_TOP_K)
+    length = check_range("max_answer_length", DEFAULT_LENGTH if max_answer_length is None else max_answer_length, 1)
+    encodings = codec.encode(inputs, NAMES, offsets=True)
+    items = make_items(encodings, (START, END))
+    size = sum(len(context) for _, context in inputs)
+    return Work(items, partial(_read, items, inputs, encodings, k, length), size, "inputs")
+
+
+def _read(
+    items: Sequence[Item], inputs: Sequence[tuple[str, str]], encodings: Sequence[Encoding], k: int, length: int
+) -> list[AnsweredQuestion]:
+    return [
+        AnsweredQuestion(_answers(item, context, encoding, k, length), item.size)
+        for item, (_, context), encoding in zip(items, inputs, encodings, strict=True)
+    ]
+
+
+def _answers(item: Item, context: str, encoding: Encoding, k: int, length: int) -> tuple[Answer, ...]:
+    places = [place for place, part in enumerate(encoding.sequence_ids) if part == 1]  # the context's tokens, in one run
+    if not places:
+        return ()
+    first, words, offsets = places[0], encoding.word_ids, encoding.offsets
+    scores = _scores(item.result[START][places], item.result[END][places], length)
+    taken: list[Answer] = []
+    for flat in np.argsort(-scores, axis=None, kind="stable"):
+        begin, more = divmod(int(flat), scores.shape[1])
+        if scores[begin, more] <= 0:
+            break
+        left, right = _whole_words(words, first + begin, first + begin + more)
+        start, end = trim(context, offsets[left][0], offsets[right][1])
+        if all(end <= other.start or start >= other.end for other in taken):
+            taken.append(Answer(context[start:end], float(scores[begin, more]), start, end))
+        if len(taken) == k:
+            break
+    return tuple(taken)
+
+
+def _scores(start: Array, end: Array, length: int) -> Array:
+    """Probability of each span, [first token, tokens after it]; 0 where it would leave the context."""
+    starts, ends = _softmax(start), _softmax(end)
+    scores = np.zeros((len(starts), min(length, len(starts))), np.float32)
+    for more in range(scores.shape[1]):
+        scores[: len(starts) - more, more] = starts[: len(starts) - more] * ends[more:]
+    return scores
+
+
+def _softmax(logits: Array) -> Array:
+    powers = np.exp(logits - logits.max())
+    return np.asarray(powers / powers.sum())
+
+
+def _whole_words(words: Sequence[int | None], left: int, right: int) -> tuple[int, int]:
+    """The span with the rest of its first and last word."""
+    while left > 0 and words[left] is not None and words[left - 1] == words[left]:
+        left -= 1
+    while right + 1 < len(words) and words[right] is not None and words[right + 1] == words[right]:
+        right += 1
+    return left, right

@@ -1,0 +1,4 @@
+"""Translation models: preprocessing, decoding options, scoring, postprocessing.
+
+Imported by `repository` and `services`.
+"""

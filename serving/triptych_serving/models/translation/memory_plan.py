@@ -1,0 +1,45 @@
+"""What a translation model will take of a GPU's memory, before it takes any."""
+
+from collections.abc import Mapping
+
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.decoding.cuda.kv_cache import bytes_for
+from triptych_serving.decoding.cuda.prefill import TOKENS, Prefill
+from triptych_serving.decoding.cuda.slots import DeviceSlots
+from triptych_serving.decoding.kv_cache import lengths_of
+from triptych_serving.decoding.lanes import SEARCH_SLOTS
+from triptych_serving.models.translation.scoring import LOGIT_BYTES
+from triptych_serving.runtime.external_data import external_bytes
+
+# Between operators, at most; the widest arrays there are of the vocabulary, and of four times the model's width.
+STEP_BYTES_PER_TOKEN = 16  # of the vocabulary, for each row: logits, their softmax in 32 bits, what the best are found with
+ENCODER_ARRAYS = 24  # of the model's width, 16 bits, for each source token
+SCORE_ARRAYS = 4  # of the size of the logits
+
+
+def memory_plan(bundle: Bundle, precision: str, slots: int, vocabulary: int) -> Mapping[str, int]:
+    """Bytes on each device, by what they are for: lanes of all kinds, and scores.
+
+    Args:
+        bundle: the model.
+        precision: of its graphs; one of 16 bits.
+        slots: of a greedy lane.
+        vocabulary: tokens.
+
+    Raises:
+        BundleError: a file is no graph.
+    """
+    manifest = bundle.manifest_of(TranslationManifest)
+    graphs, shape, limits = manifest.precisions[precision], manifest.decoder, manifest.limits
+    width = shape.heads * shape.head_dim
+    names = [name for name in (graphs.encoder, graphs.step, graphs.search, graphs.score) if name]
+    searches = SEARCH_SLOTS * slots if graphs.search else 0
+    prefill = Prefill.bytes_for(lengths_of(limits)[1], (2 * shape.layers, 1, width))
+    running = (slots + searches) * vocabulary * STEP_BYTES_PER_TOKEN + TOKENS * width * 2 * ENCODER_ARRAYS
+    return {
+        "weights": sum(bundle.manifest.files[name].bytes + external_bytes(bundle.path(name)) for name in names),
+        f"caches of {slots} rows": bytes_for(shape, limits, slots) + DeviceSlots.bytes_for(slots) + prefill,
+        f"caches of {searches} beams and samples": bytes_for(shape, limits, searches),
+        "between operators": running + (SCORE_ARRAYS * LOGIT_BYTES if graphs.score else 0),
+    }

@@ -1,0 +1,176 @@
+"""Texts as rows of the decode engine, and rows as texts again: one row for each sentence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.scheduling.request import Finish, Hypothesis, Row
+from triptych_serving.text.spans import Span, joined_spans, target_spans
+from triptych_serving.text.translation_tokenizer import Pieces, TextCodec
+from triptych_text.sentences import Sentences
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """One text of a request and the rows of its sentences, in order; at least one."""
+
+    sentences: Sentences
+    rows: tuple[Row, ...]
+    spans: tuple[Span, ...] = ()  # of all source tokens in it; empty where no alignment was asked for
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request, checked and tokenized: its rows go to the engine."""
+
+    texts: tuple[PreparedText, ...]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Of all texts: the first sentence of each, then the second, so that a short text does not wait for a long one."""
+        turns = zip_longest(*(text.rows for text in self.texts))
+        return [row for turn in turns for row in turn if row is not None]
+
+
+@dataclass(frozen=True)
+class OutputHypothesis:
+    """One translation of a text."""
+
+    text: str
+    finish: Finish  # LENGTH if one of its sentences was cut
+    token_count: int  # ends of sentences not included, nor what the model's frame forces
+    score: float | None = None  # sum over the sentences; None where it was not asked for
+    # [tokens, source tokens of the whole text], 0 outside of the own sentence; None where it was not asked for
+    alignment: NDArray[np.float32] | None = None
+    spans: tuple[Span, ...] = ()  # of its tokens in `text`; only with an alignment
+
+
+@dataclass(frozen=True)
+class Output:
+    """One translated text."""
+
+    hypotheses: tuple[OutputHypothesis, ...]  # best first, at least one
+    source_token_count: int  # ends of sentences included, the model's frame not
+    source_spans: tuple[Span, ...] = ()  # of the source tokens in the source, ends of sentences empty; only with an alignment
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.hypotheses[0].text
+
+    @property
+    def finish(self) -> Finish:
+        """Why it ended."""
+        return self.hypotheses[0].finish
+
+    @property
+    def token_count(self) -> int:
+        """Its tokens, ends of sentences not included."""
+        return self.hypotheses[0].token_count
+
+
+def assemble(texts: Sequence[PreparedText], codec: TextCodec) -> list[Output]:
+    """What finished rows say, text by text."""
+    every = [(row, hypothesis) for text in texts for row in text.rows for hypothesis in row.hypotheses]
+    spoken = codec.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
+    decoded = {id(hypothesis): text for (_, hypothesis), text in zip(every, spoken, strict=True)}
+    return [_output(text, decoded, codec) for text in texts]
+
+
+class GrowingText:
+    """One text of a stream. Its pieces, joined, are at any time a prefix of its best translation.
+
+    A sentence's pieces follow when all sentences before it are done, so what is sent never changes.
+    """
+
+    def __init__(self, text: PreparedText, codec: TextCodec) -> None:
+        self.text = text
+        self._codec = codec
+        self._done = 0  # sentences
+        self._gap = text.sentences.gaps[0]  # white space that is still to be sent
+        self._pieces = Pieces()  # of the sentence that runs
+
+    @property
+    def is_done(self) -> bool:
+        """All of it has been said."""
+        return self._done == len(self.text.rows)
+
+    def advance(self, changed: Row) -> str:
+        """What can be said now that `changed`, one of its rows, has more tokens or is finished; often nothing."""
+        if self.is_done or (changed is not self._current and self._current.finish is None):
+            return ""
+        said = []
+        while not self.is_done and self._current.finish is not None:
+            row = self._current
+            said.append(self._say(self._codec.decode([row.shown(row.hypotheses[0].tokens)])[0]))
+            self._done += 1
+            self._gap += self.text.sentences.gaps[self._done]
+            self._pieces = Pieces()
+        last = "" if self.is_done else self._codec.decode_stable(self._current.shown(self._current.tokens))
+        return "".join((*said, self._say(last)))
+
+    def _say(self, sentence: str) -> str:
+        said, self._gap = self._gap + self._pieces.advance(sentence), ""
+        return said
+
+    @property
+    def _current(self) -> Row:
+        return self.text.rows[self._done]
+
+
+def _output(text: PreparedText, decoded: dict[int, str], codec: TextCodec) -> Output:
+    """The first translation has every sentence's best, the second their second best, or the last where there are fewer."""
+    rows = [row.hypotheses for row in text.rows]
+    count = max(map(len, rows))
+    ranked = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows] for rank in range(count)]
+    return Output(
+        tuple(_joined(text, sentences, decoded, codec) for sentences in ranked),
+        sum(row.text_size for row in text.rows),
+        text.spans,
+    )
+
+
+def _joined(text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[int, str], codec: TextCodec) -> OutputHypothesis:
+    search = text.rows[0].search
+    cut = any(sentence.finish is Finish.LENGTH for sentence in sentences)
+    spoken = [decoded[id(sentence)] for sentence in sentences]
+    return OutputHypothesis(
+        text.sentences.join(spoken),
+        Finish.LENGTH if cut else Finish.STOP,
+        sum(len(row.shown(sentence.tokens)) for row, sentence in zip(text.rows, sentences, strict=True)),
+        sum(sentence.score or 0.0 for sentence in sentences) if search.scores else None,
+        _alignment(text, sentences) if search.alignment else None,
+        _spans(text, sentences, spoken, codec) if search.alignment else (),
+    )
+
+
+def _spans(text: PreparedText, sentences: Sequence[Hypothesis], spoken: Sequence[str], codec: TextCodec) -> tuple[Span, ...]:
+    shown = [row.shown(sentence.tokens) for row, sentence in zip(text.rows, sentences, strict=True)]
+    own = [target_spans(said, tokens, codec.decode) for said, tokens in zip(spoken, shown, strict=True)]
+    return joined_spans(text.sentences, spoken, own)
+
+
+def _alignment(text: PreparedText, sentences: Sequence[Hypothesis]) -> NDArray[np.float32]:
+    every = [_own_attention(row, sentence) for row, sentence in zip(text.rows, sentences, strict=True)]
+    weights = np.zeros(np.sum([own.shape for own in every], axis=0), np.float32)
+    token = source = 0
+    for own in every:
+        tokens, sources = own.shape
+        weights[token : token + tokens, source : source + sources] = own
+        token, source = token + tokens, source + sources
+    return weights
+
+
+def _own_attention(row: Row, sentence: Hypothesis) -> NDArray[np.float32]:
+    """Of the text's own tokens to each other; what went to a frame around the source is shared out among the source."""
+    assert sentence.attention is not None
+    frame = row.frame
+    own = sentence.attention[frame.forced :, frame.before : row.size - frame.after]
+    if frame.before or frame.after:
+        sums = own.sum(axis=1, keepdims=True)
+        own = np.divide(own, sums, out=np.zeros_like(own), where=sums > 0)
+    return own

@@ -1,0 +1,125 @@
+"""The probability of given translations: teacher-forced, one run of a graph for a batch of pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_serving.bundle.manifest import BARE, Framing, SpecialTokens
+from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
+from triptych_serving.encoding.options import Work
+from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.session import Array, Session
+from triptych_serving.runtime.session_pool import SessionPool
+from triptych_serving.scheduling.batch_scheduler import BatchLimits
+from triptych_serving.scheduling.request import Item
+from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.validation import PartNames
+
+LOGIT_BYTES = 64 << 20  # of one batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
+DEFAULT_LIMITS = BatchLimits()
+SOURCES, TARGETS = (PartNames("pairs", (part,)) for part in ("source", "target"))
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a model finds a translation."""
+
+    token_log_probabilities: NDArray[np.float32]  # [target tokens], natural logarithms, the end of the sentence included
+
+    @property
+    def log_probability(self) -> float:
+        """Of the whole translation."""
+        return float(self.token_log_probabilities.sum(dtype=np.float64))
+
+
+@dataclass(eq=False, slots=True)
+class PairRow:
+    """A source and its translation: the payload of an Item, whose result is the log-probability of each target token."""
+
+    source: Sequence[int]  # ids, end of sentence and frame included
+    target: Sequence[int]  # the same
+    forced: int = 0  # of the target's first ids, how many are the frame's, whose probability does not count
+
+
+class ScoreRunner:
+    """Runs pairs of whatever lengths together.
+
+    Args:
+        session: graph `source [B, S], lengths [B], targets [B, 1 + T] -> log_probabilities [B, T]`, or several of it.
+        tokens: ids of the special tokens.
+    """
+
+    def __init__(self, session: Session | SessionPool, tokens: SpecialTokens) -> None:
+        self._session = session
+        self._tokens = tokens
+
+    def warm_up(self) -> None:
+        """Run a short pair, so that the first request finds everything allocated."""
+        end = [self._tokens.end]
+        self.run(self.prepare([Item(PairRow(end, end), 1)]))
+
+    def prepare(self, items: Sequence[Item]) -> dict[str, Array]:
+        """Pad and stack."""
+        rows: list[PairRow] = [item.payload for item in items]
+        start, pad = self._tokens.start, self._tokens.pad
+        return {
+            "source": stack_rows([row.source for row in rows], pad, np.int64),
+            "lengths": np.array([len(row.source) for row in rows], np.int32),
+            "targets": stack_rows([[start, *row.target] for row in rows], pad, np.int64),
+        }
+
+    def run(self, batch: dict[str, Array]) -> Array:
+        """Log-probabilities `[B, T]`."""
+        [log_probabilities] = self._session.run(batch, ["log_probabilities"])
+        return log_probabilities
+
+    def finish(self, items: Sequence[Item], outputs: Array) -> None:
+        """Give each pair its own copy."""
+        for item, log_probabilities in zip(items, outputs, strict=True):
+            row: PairRow = item.payload
+            item.result = log_probabilities[row.forced : len(row.target)].copy()
+
+
+class Scorer:
+    """Scores pairs; its engine runs from the moment that it is made. Thread-safe.
+
+    Args:
+        session: the score graph, as for ScoreRunner.
+        codec: the model's tokenizer.
+        tokens: ids of the special tokens.
+        runs: batches that run at once.
+        limits: of the queue and of a batch.
+        gives_way: as OneShotOptions has it.
+    """
+
+    def __init__(
+        self,
+        session: Session | SessionPool,
+        codec: TextCodec,
+        tokens: SpecialTokens,
+        runs: int,
+        limits: BatchLimits = DEFAULT_LIMITS,
+        gives_way: bool = False,
+    ) -> None:
+        self._codec = codec
+        most = max(1, LOGIT_BYTES // (4 * codec.vocabulary))
+        limits = replace(limits, batch_tokens=min(limits.batch_tokens, most))
+        self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits, gives_way=gives_way))
+        self.engine.start()
+
+    def prepare(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Work[Score]:
+        """Tokenize sources and targets, and frame them.
+
+        Raises:
+            InvalidInputError: a text is empty, too long or not Unicode; names it.
+        """
+        forced = framing.forced
+        sources = self._codec.encode_sources([source for source, _ in pairs], framing, SOURCES)
+        targets = self._codec.encode_targets([target for _, target in pairs], TARGETS, len(forced))
+        items = [
+            Item(PairRow(source.ids, [*forced, *target], len(forced)), max(len(source.ids), len(forced) + len(target)))
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        return Work(items, lambda: [Score(item.result) for item in items], sum(map(len, targets)), "pairs")

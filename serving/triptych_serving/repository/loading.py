@@ -1,0 +1,101 @@
+"""From a bundle to the model of its task."""
+
+import logging
+from dataclasses import dataclass, field, replace
+
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import ImageManifest, TextManifest
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.errors import BundleError
+from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.model import Model
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.repository.placement import CPU_ALONE, Hardware, Placement, place
+from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.warmup import WarmUp, warm
+from triptych_serving.runtime.memory.budget import Budgets
+from triptych_serving.runtime.niceness import give_way
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Loads bundles of every task. Thread-safe."""
+
+    translator: TranslatorOptions  # its precision counts for every task
+    encoders: EncoderOptions
+    warm_up: WarmUp = WarmUp.NONE
+    hardware: Hardware = CPU_ALONE  # what models may run on
+    budgets: Budgets = field(default_factory=Budgets)  # memory of the GPUs, which all models share
+    gives_way: bool = False  # the thread that loads does, to the process's main one, and so do the threads of what it loads
+
+    def attempt(self, entry: Entry) -> tuple[Model | None, str]:
+        """The model, or why it cannot be loaded: whatever goes wrong, the other models must be served."""
+        if self.gives_way:
+            give_way()
+        try:
+            return self._load(entry), ""
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic in the tokenizers' Rust is no Exception
+            fault = " ".join(str(error).split())
+            if not isinstance(error, BundleError):
+                fault = f"{entry.folder}: cannot be loaded: {fault or type(error).__name__}"
+                logger.debug("model %s version %d", entry.name, entry.version, exc_info=error)
+            logger.error("model %s version %d cannot be served: %s", entry.name, entry.version, fault)
+            return None, fault
+
+    def _load(self, entry: Entry) -> Model:
+        translator = replace(self.translator, eager=self.translator.eager or self.warm_up is WarmUp.ALL)
+        model = load_model(entry, translator, self.encoders, self.hardware, self.budgets)
+        try:
+            warm(model, self.warm_up)
+        except BaseException:
+            model.close(drain=False)
+            raise
+        return model
+
+
+def load_model(
+    entry: Entry,
+    options: TranslatorOptions,
+    encoders: EncoderOptions,
+    hardware: Hardware = CPU_ALONE,
+    budgets: Budgets | None = None,
+) -> Model:
+    """Check the bundle, load its graphs, start its engine. A precision named in `options` counts for every task.
+
+    Args:
+        entry: which bundle.
+        options: how translation models are loaded; their devices are chosen here.
+        encoders: how models of the other tasks are loaded; likewise.
+        hardware: what the model may run on.
+        budgets: memory of the GPUs; None: nothing is counted.
+
+    Raises:
+        BundleError: anything is missing, damaged, not what the runtime can load, or not for the devices.
+        DeviceError: a device failed, or has no room.
+    """
+    bundle = open_bundle(entry.folder)
+    about = entry.name, entry.version, bundle
+    if isinstance(bundle.manifest, TextManifest | ImageManifest):
+        placement = _place(entry, bundle, encoders.precision or options.precision, hardware)
+        encoders = replace(encoders, precision=placement.precision)
+        if placement.on_gpu:
+            encoders = replace(encoders, devices=placement.devices, budgets=budgets)
+        return TextModel(*about, encoders) if isinstance(bundle.manifest, TextManifest) else ImageModel(*about, encoders)
+    placement = _place(entry, bundle, options.precision, hardware)
+    options = replace(options, precision=placement.precision)
+    if placement.on_gpu:
+        engine = replace(options.engine, slots=hardware.slots, devices=placement.devices, budgets=budgets)
+        options = replace(options, engine=engine)
+    return Translator(*about, options)
+
+
+def _place(entry: Entry, bundle: Bundle, precision: str | None, hardware: Hardware) -> Placement:
+    placement = place(bundle, precision, hardware)
+    if placement.remark:
+        logger.info("model %s version %d runs on the CPU: %s", entry.name, entry.version, placement.remark)
+    return placement

@@ -1,0 +1,140 @@
+"""Where a model runs, and with which of its graphs: settled before anything of it is loaded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import FP16, runs_on
+from triptych_serving.errors import BundleError, DeviceError
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.devices import AUTO, parse_devices, why_no_gpu
+from triptych_serving.runtime.memory.budget import MemoryLimit, parse_limit
+from triptych_serving.runtime.memory.gpu import find_gpus
+from triptych_serving.runtime.memory.sizes import show_bytes
+from triptych_serving.runtime.session import has_cuda
+
+Value = TypeVar("Value")
+
+GPU_SLOTS = 256  # a GPU steps so many rows in about the time of one
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What the models of a process may run on; by itself the CPU alone.
+
+    Args:
+        gpus: those that models with graphs for them run on, each model on all of them.
+        needed: a model without such graphs is refused; otherwise the CPU runs it.
+        slots: texts that one GPU decodes greedily at once.
+        memory_limit: of each GPU; None: most of what is free when its first model is loaded.
+        remark: why there are none although the installed runtime is the one for GPUs; where it is not, nobody expects any.
+    """
+
+    gpus: tuple[Device, ...] = ()
+    needed: bool = False
+    slots: int = GPU_SLOTS
+    memory_limit: MemoryLimit | None = None
+    remark: str = ""
+
+    @classmethod
+    def parse(cls, devices: str, memory_limit: str = "", slots: int | None = None) -> Self:
+        """As the command line has it.
+
+        Args:
+            devices: "auto", "cpu", "cuda", or GPUs by their numbers, "cuda:0,cuda:1".
+            memory_limit: such as "20GiB" or "0.5"; may be empty.
+            slots: None: the default.
+
+        Raises:
+            DeviceError: there is no such device, or what it takes is not installed; or the limit is none.
+        """
+        gpus = tuple(device for device in _read("--device", parse_devices, devices) if device != CPU)
+        limit = _read("--gpu-memory-limit", parse_limit, memory_limit) if memory_limit else None
+        remark = why_no_gpu() if devices == AUTO and not gpus and has_cuda() else ""
+        return cls(gpus, bool(gpus) and devices != AUTO, slots or GPU_SLOTS, limit, remark)
+
+    def describe(self) -> list[str]:
+        """For the log, a line each; the CPU alone needs none.
+
+        Raises:
+            ServingError: the driver failed.
+        """
+        if self.remark:
+            return [f"all models run on the CPU: {self.remark}"]
+        if not self.gpus:
+            return []
+        return [f"{gpu.device} is {gpu.name}, {show_bytes(gpu.total_bytes)}" for gpu in find_gpus() if gpu.device in self.gpus]
+
+
+CPU_ALONE = Hardware()
+
+
+def _read(flag: str, parse: Callable[[str], Value], text: str) -> Value:
+    try:
+        return parse(text)
+    except (DeviceError, ValueError) as error:
+        raise DeviceError(f"{flag}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where one model runs."""
+
+    precision: str
+    devices: tuple[Device, ...] = (CPU,)  # or GPUs, never both
+    remark: str = ""  # why not on the GPUs that there are
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether GPUs run it."""
+        return self.devices != (CPU,)
+
+
+def place(bundle: Bundle, wanted: str | None, hardware: Hardware) -> Placement:
+    """Choose.
+
+    Args:
+        bundle: the model's.
+        wanted: a precision; None: on GPUs the one that is made for them, on the CPU the bundle's default unless it is that one.
+        hardware: what there is.
+
+    Raises:
+        BundleError: the bundle has no such precision, or nothing for the device that was asked for.
+    """
+    if not hardware.gpus:
+        return Placement(_for_cpu(bundle, wanted))
+    precision, fault = _for_gpu(bundle, wanted)
+    if not fault:
+        return Placement(precision, hardware.gpus)
+    if hardware.needed:
+        raise BundleError(bundle.folder, [fault])
+    return Placement(_for_cpu(bundle, wanted), remark=fault)
+
+
+def _for_cpu(bundle: Bundle, wanted: str | None) -> str:
+    """The precision that is named, else the default; graphs for GPUs, which are slow there, only where there are no others.
+
+    Raises:
+        BundleError: the bundle has no such precision.
+    """
+    precisions = bundle.manifest.precisions
+    if wanted is None and "cuda" in runs_on(bundle.manifest.default_precision):
+        wanted = next((name for name in precisions if "cuda" not in runs_on(name)), None)
+    return bundle.precision(wanted)
+
+
+def _for_gpu(bundle: Bundle, wanted: str | None) -> tuple[str, str]:
+    """The precision that a GPU runs, or why none.
+
+    Raises:
+        BundleError: the bundle has no such precision.
+    """
+    there = sorted(bundle.manifest.precisions)
+    able = [name for name in there if "cuda" in runs_on(name)]
+    if wanted is not None:
+        name = bundle.precision(wanted)
+        return name, "" if name in able else f"precision {name} runs on the CPU only"
+    if not able:
+        return "", f"it has no graphs for CUDA, but {', '.join(there)}; export it with --precision {FP16}"
+    return FP16 if FP16 in able else able[0], ""

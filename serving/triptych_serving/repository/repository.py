@@ -1,0 +1,151 @@
+"""A model repository: `<repository>/<model>/<version>/`, the version a positive integer."""
+
+import hashlib
+import logging
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from triptych_serving.bundle.manifest import FILE_NAME
+from triptych_serving.errors import BundleError, RepositoryError
+from triptych_serving.repository.version_policy import DEFAULT, STABLE, Policy, read_policy
+from triptych_serving.repository.version_policy import FILE_NAME as POLICY_FILE
+
+logger = logging.getLogger(__name__)
+
+EMPTY = "no models here; expected <model>/<version>/bundle.json, the version a positive integer"
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One version of one model on disk."""
+
+    name: str
+    version: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a version's folder holds, as far as can be seen without reading it all."""
+
+    manifest: str = ""  # its SHA-256, which stands for all files that it lists; empty where there is none
+    files: frozenset[tuple[str, int, int, int]] = frozenset()  # name, bytes, time of change in ns, inode
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One model on disk: at least one version, or none where it is gone."""
+
+    name: str
+    versions: tuple[Entry, ...] = ()  # ascending
+    policy: Policy = DEFAULT
+    fault: str = ""  # why its `model.json` is of no use
+
+    @property
+    def numbers(self) -> list[int]:
+        """The versions."""
+        return [entry.version for entry in self.versions]
+
+    @property
+    def default(self) -> Entry:
+        """The one version to serve where there shall be no more: the stable one, else the newest that the policy allows."""
+        allowed = self.policy.candidates(self.numbers) or self.numbers[::-1]
+        stable = self.policy.labels.get(STABLE)
+        return self.entry(stable if stable in allowed else allowed[0])
+
+    def entry(self, version: int) -> Entry:
+        """That of a version which is there."""
+        return next(entry for entry in self.versions if entry.version == version)
+
+
+def newest_versions(root: Path) -> list[Entry]:
+    """The newest version of every model, by name.
+
+    Raises:
+        RepositoryError: the folder does not exist, cannot be read, or holds no model.
+    """
+    newest = {entry.name: entry for entry in list_versions(root)}
+    return list(newest.values())
+
+
+def list_versions(root: Path) -> list[Entry]:
+    """Every version of every model, by name, then version.
+
+    Raises:
+        RepositoryError: as `newest_versions`.
+    """
+    found = _list(root)
+    if not found:
+        raise RepositoryError(root, [EMPTY])
+    return found
+
+
+def list_models(root: Path) -> dict[str, Folder]:
+    """Every model with its versions and its policy; none where the repository is empty.
+
+    Raises:
+        RepositoryError: the folder does not exist or cannot be read.
+    """
+    versions: dict[str, list[Entry]] = defaultdict(list)
+    for entry in _list(root):
+        versions[entry.name].append(entry)
+    return {name: _folder(root / name, tuple(entries)) for name, entries in versions.items()}
+
+
+def stamp_of(folder: Path) -> Stamp:
+    """The stamp of a version's folder; an empty one where it cannot be read."""
+    try:
+        with os.scandir(folder) as items:
+            stats = [(item.name, item.stat(follow_symlinks=False)) for item in items]
+        files = frozenset((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
+        return Stamp(_digest(folder / FILE_NAME), files)
+    except OSError:
+        return Stamp()
+
+
+def _digest(path: Path) -> str:
+    if path.is_symlink() or not path.is_file():
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _folder(path: Path, versions: tuple[Entry, ...]) -> Folder:
+    try:
+        policy = read_policy(path)
+    except BundleError as error:
+        return Folder(path.name, versions, fault=str(error))
+    numbers = [entry.version for entry in versions]
+    fault = "" if policy.candidates(numbers) else f"{path / POLICY_FILE}: allows none of the versions that are there: {numbers}"
+    return Folder(path.name, versions, policy, fault)
+
+
+def _list(root: Path) -> list[Entry]:
+    try:
+        if not root.is_dir():
+            raise RepositoryError(root, ["no such model repository"])
+        return sorted(
+            Entry(model.name, int(version.name), version)
+            for model in root.iterdir()
+            for version in _folders_in(model)
+            if version.name.isascii() and version.name.isdigit() and int(version.name) > 0
+        )
+    except OSError as error:
+        raise RepositoryError(error.filename or root, [f"cannot be read: {error.strerror}"]) from error
+
+
+def _folders_in(model: Path) -> list[Path]:
+    """Of a folder that may be another's (`lost+found`) or gone in the meantime: it takes no other with it."""
+    try:
+        return [version for version in model.iterdir() if version.is_dir()] if model.is_dir() else []
+    except OSError as error:
+        _complain(str(model), error.strerror or str(error))
+        return []
+
+
+@cache
+def _complain(folder: str, reason: str) -> None:
+    """Once, however often it is looked at."""
+    logger.warning("%s cannot be read and is left out: %s", folder, reason)

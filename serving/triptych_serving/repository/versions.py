@@ -1,0 +1,226 @@
+"""The versions that a server knows: loading them, swapping them, letting them go. Decides nothing of that itself.
+
+Everything but the loading and closing of models happens in the event loop, and callers see to it that one change is made at a
+time. What requests see is `registry`: it is never changed, but replaced as a whole, after a new model is ready and before an
+old one is closed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from triptych_serving.models.model import Model
+from triptych_serving.repository.registry import Loaded, Registry, State
+from triptych_serving.repository.repository import Entry, Stamp, stamp_of
+from triptych_serving.repository.version_policy import Policy
+from triptych_serving.runtime.heap import trim_heap
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 60.0  # with callers of a model that is no longer in the registry
+
+Result = TypeVar("Result")
+
+NO_MANIFEST = "bundle.json is missing: not a bundle, or one that is still being copied"
+
+
+class Loads(Protocol):
+    """Makes models of bundles."""
+
+    def attempt(self, entry: Entry) -> tuple[Model | None, str]:
+        """The model, or why it cannot be loaded; called in a thread."""
+
+
+@dataclass(eq=False)
+class Version:
+    """What is known of one."""
+
+    entry: Entry
+    state: State = State.UNLOADED
+    model: Model | None = None
+    leaving: Model | None = None  # out of the registry, finishing what it has begun
+    loading: bool = False  # a model is being made for it
+    fault: str = ""
+    labels: tuple[str, ...] = ()
+    loaded: Stamp = field(default_factory=Stamp)  # of the folder that `model` came from
+    failed: Stamp | None = None  # of a folder that could not be loaded
+    seen: Stamp | None = None  # the last one
+
+    def look(self) -> Loaded:
+        """As it is now."""
+        return Loaded(self.entry, self.state, self.model, self.fault, self.labels)
+
+
+class Versions:
+    """Those of one repository.
+
+    Args:
+        loader: makes the models.
+        idle: waits until no request uses a model that is no longer in the registry.
+        changed: called after each change of the registry.
+    """
+
+    def __init__(self, loader: Loads, idle: Callable[[Model], Awaitable[None]], changed: Callable[[], None]) -> None:
+        self.registry = Registry([])
+        self._loader, self._idle, self._changed = loader, idle, changed
+        self._known: dict[tuple[str, int], Version] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="triptych-load")
+        self._retiring: dict[Model, asyncio.Task[None]] = {}
+        self._closed = False
+
+    @property
+    def is_loading(self) -> bool:
+        """A model is being loaded, which no one can stop."""
+        return any(version.loading for version in self._known.values())
+
+    @property
+    def names(self) -> set[str]:
+        """Of all models."""
+        return {name for name, _ in self._known}
+
+    def of(self, name: str) -> list[Version]:
+        """Those of one model, ascending."""
+        return [version for key, version in sorted(self._known.items()) if key[0] == name]
+
+    def note(self, entries: Iterable[Entry], policy: Policy | None) -> None:
+        """These versions of a model are in the repository; without a policy they keep their labels."""
+        for entry in entries:
+            version = self._known.setdefault((entry.name, entry.version), Version(entry))
+            if policy is not None:
+                version.labels = policy.labels_of(entry.version)
+
+    def forget(self, name: str, there: Iterable[int]) -> None:
+        """Drop the versions of a model that are neither in the repository nor in memory."""
+        gone = {version.entry.version for version in self.of(name) if not (version.model or version.leaving)} - set(there)
+        for number in gone:
+            del self._known[name, number]
+
+    def show(self) -> None:
+        """Let requests see what has changed."""
+        registry = Registry([version.look() for version in self._known.values()])
+        if registry.models != self.registry.models:
+            self.registry = registry
+            self._changed()
+
+    def refuse(self, entry: Entry, fault: str) -> None:
+        """A version cannot be served for a reason outside of its folder; what is loaded of it stays."""
+        version = self._known[entry.name, entry.version]
+        if version.fault != fault:
+            logger.error("model %s version %d: %s", entry.name, entry.version, fault)
+        version.fault, version.failed = fault, None
+        if version.model is None:
+            version.state = State.FAILED
+
+    async def serve(self, entry: Entry, patient: bool = False) -> bool:
+        """Have a version loaded as its folder is now; what is loaded of it serves meanwhile, and after a failure.
+
+        Args:
+            entry: that has been noted.
+            patient: leave a folder alone that failed and has not changed since, or that is still changing.
+
+        Returns:
+            Whether it serves.
+        """
+        version = self._known[entry.name, entry.version]
+        stamp = await self._run(stamp_of, entry.folder)
+        settled, version.seen = stamp == version.seen, stamp
+        if version.model is not None and stamp.manifest in ("", version.loaded.manifest):
+            version.fault, version.failed = "", None
+        elif patient and not stamp.manifest:
+            version.fault = NO_MANIFEST
+        elif not patient or _is_worth_a_try(version, settled):
+            await self._load(version, stamp)
+        return version.model is not None
+
+    def retire(self, version: Version) -> None:
+        """Take a version out, which is to be shown at once; its model is closed when the requests that use it have ended."""
+        version.failed = version.seen = None
+        version.fault = ""
+        version.state = State.UNLOADED if version.leaving is None else State.UNLOADING
+        if version.model is not None:
+            version.state = State.UNLOADING
+            self._let_go(version)
+
+    async def retired(self, versions: Iterable[Version]) -> None:
+        """Wait until the models that leave these versions are closed."""
+        leaving = {version.leaving for version in versions}
+        if tasks := [task for model, task in self._retiring.items() if model in leaving]:
+            await asyncio.wait(tasks)
+
+    async def close(self, drain: bool) -> None:
+        """Stop every model: with `drain`, after everything accepted is answered; else at once."""
+        self._closed = True
+        models = [*self.registry.ready, *self._retiring]
+        for task in self._retiring.values():
+            task.cancel()
+        await asyncio.gather(*(asyncio.to_thread(model.close, drain) for model in models))
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _load(self, version: Version, stamp: Stamp) -> None:
+        if version.model is None:
+            version.state = State.LOADING
+            self.show()
+        version.loading = True
+        try:
+            model, fault = await self._run(self._loader.attempt, version.entry)
+        finally:
+            version.loading = False
+        if model is None:
+            version.fault, version.failed = fault, stamp
+            version.state = State.FAILED if version.model is None else State.READY
+        elif self._closed:
+            await asyncio.to_thread(model.close, False)
+            return
+        else:
+            self._swap(version, model, stamp)
+        self.show()
+
+    def _swap(self, version: Version, model: Model, stamp: Stamp) -> None:
+        if version.model is not None:
+            self._let_go(version)
+        version.model, version.loaded, version.state = model, stamp, State.READY
+        version.fault, version.failed = "", None
+        logger.info("model %s version %d is loaded: %s", version.entry.name, version.entry.version, model.describe())
+
+    def _let_go(self, version: Version) -> None:
+        model, version.model = version.model, None
+        assert model is not None
+        version.leaving = model
+        self._retiring[model] = asyncio.create_task(self._retire(version, model))
+
+    async def _retire(self, version: Version, model: Model) -> None:
+        try:
+            await self._wait(model)
+            await asyncio.to_thread(model.close, True)
+        except Exception:
+            logger.exception("model %s version %d did not end well", version.entry.name, version.entry.version)
+        finally:
+            del self._retiring[model]
+        if version.leaving is model:
+            version.leaving = None
+            if version.state is State.UNLOADING:
+                version.state = State.UNLOADED
+                self.show()
+        logger.info("model %s version %d is unloaded", version.entry.name, version.entry.version)
+        del model
+        await asyncio.to_thread(trim_heap)
+
+    async def _wait(self, model: Model) -> None:
+        """Until nobody uses it; not for ever, for callers who do not read their answers. What runs is finished all the same."""
+        try:
+            await asyncio.wait_for(self._idle(model), PATIENCE_SECONDS)
+        except TimeoutError:
+            logger.warning("model %s version %d is closed under callers who do not go", model.name, model.version)
+
+    async def _run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _is_worth_a_try(version: Version, settled: bool) -> bool:
+    """A new folder at once; one that failed, or replaces what serves, when it has changed and does so no longer."""
+    if version.failed is None:
+        return version.model is None or settled
+    return settled and version.seen != version.failed

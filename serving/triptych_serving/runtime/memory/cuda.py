@@ -1,0 +1,222 @@
+"""The memory of a GPU, and one stream of work on it."""
+
+import ctypes
+import math
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from triptych_serving.errors import DeviceMemoryError, ServingError
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory.array import DeviceArray
+from triptych_serving.runtime.memory.box import Box, check_copy
+from triptych_serving.runtime.memory.cudart import Cuda, load_runtime
+from triptych_serving.runtime.memory.protocol import check_transfer
+from triptych_serving.runtime.memory.ring import Ring
+from triptych_serving.runtime.memory.sizes import show_bytes
+
+RING_BYTES = 1 << 20
+
+
+class CudaMark:
+    """An event; it goes back to its memory when the mark is gone."""
+
+    def __init__(self, memory: "CudaMemory", event: Any) -> None:
+        self._memory = memory
+        self._event = event
+        self._passed = False
+
+    def wait(self) -> None:
+        """Return when all work before it is done; other threads go on meanwhile."""
+        if not self._passed and not self._memory.closed:
+            with GATE.running():
+                self._memory.cuda.call("cudaEventSynchronize", self._event)
+        self._passed = True
+
+    def done(self) -> bool:
+        """All work before it is done."""
+        if not self._passed:
+            with GATE.running():
+                self._passed = self._memory.closed or self._memory.cuda.ready(self._event)
+        return self._passed
+
+    def __del__(self) -> None:
+        self._memory.spare.append(self._event)
+
+
+class CudaMemory:
+    """A Memory of a GPU. What it is asked for keeps clear of graphs that other threads capture.
+
+    Copies between the device and ordinary arrays of the host, which are not page-locked, wait for the stream; up to half a MiB
+    is uploaded without waiting all the same.
+
+    Args:
+        device: which GPU.
+        runtime: `cuda.bindings.runtime`, or what stands for it.
+
+    Raises:
+        DeviceError: there is no such GPU, or no bindings.
+    """
+
+    def __init__(self, device: Device, runtime: Any = None) -> None:
+        self._runtime = runtime or load_runtime()
+        self.cuda = Cuda(self._runtime)
+        self.device = device
+        self._arrays: list[int] = []  # addresses, of the device
+        self._locked: list[int] = []  # of the host
+        self._events: list[Any] = []
+        self.spare: deque[Any] = deque()  # events that no mark holds
+        self._box = self._runtime.cudaMemcpy3DParms()  # filled anew for each copy
+        self._box.kind = self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        self.closed = False
+        with GATE.running():
+            self._select()
+            self._stream = self.cuda.call("cudaStreamCreateWithFlags", self._runtime.cudaStreamNonBlocking)
+        self.stream = int(self._stream)
+        try:
+            self._ring = Ring(self, RING_BYTES)
+        except BaseException:
+            self.close()
+            raise
+
+    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> DeviceArray:
+        """Allocate."""
+        kind, shape = np.dtype(dtype), tuple(shape)
+        size = math.prod(shape) * kind.itemsize
+        with GATE.running():
+            address = int(self._allocate("cudaMalloc", size, f"{kind} {list(shape)} on {self.device}"))
+            self._arrays.append(address)
+            array = DeviceArray(address, shape, kind, self.device, self)
+            self.fill(array, 0)
+        return array
+
+    def staging(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+        """Allocate page-locked memory of the host."""
+        kind, shape = np.dtype(dtype), tuple(shape)
+        size = math.prod(shape) * kind.itemsize
+        with GATE.running():
+            what = f"page-locked {kind} {list(shape)}"
+            address = int(self._allocate("cudaHostAlloc", size, what, self._runtime.cudaHostAllocDefault))
+        self._locked.append(address)
+        held = (ctypes.c_uint8 * max(1, size)).from_address(address)
+        array: NDArray[Any] = np.ndarray(shape, kind, buffer=memoryview(held))
+        array[...] = 0
+        return array
+
+    def upload(self, host: NDArray[Any], target: DeviceArray) -> None:
+        """Copy to the device."""
+        check_transfer(host, target, self.device)
+        if host.nbytes <= self._ring.largest:
+            host = self._ring.take(host)
+        self._copy(target.address, host.ctypes.data, host.nbytes, "cudaMemcpyHostToDevice")
+
+    def download(self, source: DeviceArray, host: NDArray[Any]) -> None:
+        """Copy from the device."""
+        check_transfer(host, source, self.device)
+        self._copy(host.ctypes.data, source.address, host.nbytes, "cudaMemcpyDeviceToHost")
+
+    def copy(self, source: Box, target: Box) -> None:
+        """Copy on the device, by one call whatever the boxes.
+
+        Heads and rows follow each other at one distance, the length of a row's positions of one head, so that they are one
+        dimension of the runtime's three: the others are the bytes of the positions, and N.
+        """
+        check_copy(source, target)
+        n, rows, heads, positions, width = source.extent
+        if not math.prod(source.extent):
+            return
+        box = self._box
+        self._point(box.srcPtr, source)
+        self._point(box.dstPtr, target)
+        extent = box.extent
+        extent.width = positions * width * source.array.dtype.itemsize
+        extent.height = rows * heads
+        extent.depth = n
+        with GATE.running():
+            self._select()
+            self.cuda.call("cudaMemcpy3DAsync", box, self._stream)
+
+    def fill(self, target: DeviceArray, value: int) -> None:
+        """Set all bytes."""
+        if target.nbytes:
+            with GATE.running():
+                self._select()
+                self.cuda.call("cudaMemsetAsync", target.address, value, target.nbytes, self._stream)
+
+    def mark(self) -> CudaMark:
+        """Record an event."""
+        with GATE.running():
+            self._select()
+            event = self.spare.popleft() if self.spare else self._new_event()
+            mark = CudaMark(self, event)
+            self.cuda.call("cudaEventRecord", event, self._stream)
+        return mark
+
+    def wait(self) -> None:
+        """Return when the stream is empty; other threads go on meanwhile."""
+        with GATE.running():
+            self.cuda.call("cudaStreamSynchronize", self._stream)
+
+    def close(self) -> None:
+        """Free everything, even after the device failed."""
+        if self.closed:
+            return
+        self.closed = True
+        with GATE.running():
+            for name, freed in (
+                ("cudaSetDevice", [self.device.index]),  # see _select; it may say what failed before it
+                ("cudaStreamSynchronize", [self._stream]),
+                ("cudaEventDestroy", self._events),
+                ("cudaFree", self._arrays),
+                ("cudaFreeHost", self._locked),
+                ("cudaStreamDestroy", [self._stream]),
+            ):
+                for each in freed:
+                    self._release(name, each)
+
+    def _release(self, name: str, what: object) -> None:
+        with suppress(ServingError):  # a device that failed frees what it has when the process ends; who used it was told
+            self.cuda.call(name, what)
+
+    def _select(self) -> None:
+        """The thread's device: the runtime keeps one for each thread, and sessions on other devices change it."""
+        self.cuda.call("cudaSetDevice", self.device.index)
+
+    def _allocate(self, name: str, size: int, what: str, *flags: object) -> Any:
+        self._select()
+        try:
+            return self.cuda.call(name, max(1, size), *flags)
+        except DeviceMemoryError as error:
+            free, total = self.cuda.call("cudaMemGetInfo")
+            raise DeviceMemoryError(
+                f"no memory for {what}, {show_bytes(size)}: {show_bytes(free)} of {show_bytes(total)} are free; {error}"
+            ) from error
+
+    def _new_event(self) -> Any:
+        event = self.cuda.call("cudaEventCreateWithFlags", self._runtime.cudaEventDisableTiming)
+        self._events.append(event)
+        return event
+
+    def _copy(self, target: int, source: int, size: int, kind: str) -> None:
+        if size:
+            with GATE.running():
+                self._select()
+                which = getattr(self._runtime.cudaMemcpyKind, kind)
+                self.cuda.call("cudaMemcpyAsync", target, source, size, which, self._stream)
+
+    @staticmethod
+    def _point(pointer: Any, box: Box) -> None:
+        """Where a box begins, and the distances in its array."""
+        array = box.array
+        _, rows, heads, positions, width = array.shape
+        cell = width * array.dtype.itemsize
+        pitch = positions * cell
+        pointer.ptr = array.address + box.rows.start * heads * pitch + box.positions.start * cell
+        pointer.pitch = pitch
+        pointer.xsize = pitch
+        pointer.ysize = rows * heads

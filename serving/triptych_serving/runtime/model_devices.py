@@ -1,0 +1,64 @@
+"""The devices of one model, and what it may take of their memory."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from threading import Lock
+
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory import Memory, open_memory
+from triptych_serving.runtime.memory.budget import Budgets, Reservation
+from triptych_serving.runtime.session import Place
+
+
+class Places:
+    """One for each device, and streams and reservations that end with it. Of the CPU nothing is reserved. Thread-safe.
+
+    Args:
+        devices: each has the whole model.
+        budgets: None: nothing is counted.
+        what: whose the memory is, for errors: `model NAME version 1`.
+        parts: bytes on each device, by what they are for.
+
+    Raises:
+        DeviceMemoryError: a device's budget has no room.
+        DeviceError: a device cannot be used.
+    """
+
+    def __init__(self, devices: Sequence[Device], budgets: Budgets | None, what: str, parts: Mapping[str, int]) -> None:
+        self.all: tuple[Place, ...] = ()
+        self._reservations: dict[Device, Reservation] = {}
+        self._memories: list[Memory] = []
+        self._lock = Lock()
+        try:
+            for device in devices:
+                limit = None
+                if budgets is not None and device.kind != "cpu":
+                    budget = budgets.of(device)
+                    self._reservations[device] = budget.reserve(what, parts)
+                    limit = budget.limit_bytes
+                self._memories.append(open_memory(device))
+                self.all = (*self.all, Place(self._memories[-1], limit))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def reserved(self) -> Mapping[Device, int]:
+        """Bytes, of each device that counts them."""
+        return {device: reservation.bytes for device, reservation in self._reservations.items()}
+
+    def open(self, device: Device) -> Place:
+        """One more of a device, with a stream of its own: for another thread."""
+        limit = next((place.limit_bytes for place in self.all if place.memory.device == device), None)
+        with self._lock:
+            self._memories.append(memory := open_memory(device))
+        return Place(memory, limit)
+
+    def close(self) -> None:
+        """Free everything, and return when it is; the sessions must be gone. Idempotent."""
+        with self._lock, ExitStack() as last:
+            for reservation in self._reservations.values():
+                last.callback(reservation.release)
+            for memory in self._memories:
+                last.callback(memory.close)
+            self._memories, self._reservations = [], {}

@@ -1,0 +1,311 @@
+"""ONNX Runtime: the only module that knows it."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout, suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from traceback import clear_frames
+from typing import Any
+
+# The flash kernel of GroupQueryAttention is the slower one for single tokens on a CPU; read once, when a session is made.
+os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
+
+import numpy as np
+import onnxruntime as ort  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from triptych_serving.errors import BundleError, DeviceError, DeviceMemoryError, EngineError, ServingError
+from triptych_serving.runtime.cpu_info import int8_saturates
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.external_data import GRAPH_SUFFIX
+from triptych_serving.runtime.memory import INSTALL, DeviceArray, Memory
+from triptych_serving.runtime.session_options import cpu_entries, cuda_options, gpu_entries
+
+Array = NDArray[Any]
+Bindable = Array | DeviceArray
+UNCAPTURED = -1  # as a graph's number: run it operator by operator
+RUNTIME_ERRORS = tuple(
+    getattr(ort.capi.onnxruntime_pybind11_state, name)
+    for name in (
+        "EPFail",
+        "Fail",
+        "InvalidArgument",
+        "InvalidGraph",
+        "InvalidProtobuf",
+        "NoSuchFile",
+        "NotImplemented",
+        "RuntimeException",
+    )
+)
+RUN_ERRORS = (*RUNTIME_ERRORS, RuntimeError)  # bound runs raise the plain one
+RUNTIME_VERSION: str = ort.__version__
+CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
+ERRORS = 3  # severity of what is written to the runtime's log
+NO_LIBRARIES = (
+    "the runtime's CUDA provider cannot be used: the libraries that it needs (CUDA, cuDNN) are missing or of another version "
+    "than it was built with; what was written to stderr says which"
+)
+NO_ROOM = ("out of memory", "Failed to allocate memory", "Available memory of")  # the runtime's words
+DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(uint8)": np.uint8,
+    "tensor(int8)": np.int8,
+    "tensor(bool)": np.bool_,
+}
+
+
+def has_cuda() -> bool:
+    """The runtime that is installed was built for GPUs."""
+    return CUDA_PROVIDER in ort.get_available_providers()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a session computes.
+
+    Args:
+        memory: whose stream it uses and whose arrays it is bound to. On the CPU: its kind of device is all that counts.
+        limit_bytes: the most that the session may allocate for weights and what is between operators; None: no limit.
+        captures: runs may be captured as CUDA graphs; then every operator must have a kernel of the GPU.
+    """
+
+    memory: Memory
+    limit_bytes: int | None = None
+    captures: bool = False
+
+
+class RunOptions:
+    """The options of a GPU session's runs, made once for each graph's number."""
+
+    def __init__(self) -> None:
+        self._made: dict[int | None, ort.RunOptions] = {}
+
+    def of(self, graph: int | None) -> ort.RunOptions:
+        """Of a run; `graph` as Binding.run takes it."""
+        options = self._made.get(graph)
+        if options is None:
+            options = self._made[graph] = ort.RunOptions()
+            # A session that captures would capture the run under a number of its own if it were told none.
+            options.add_run_config_entry("gpu_graph_id", str(UNCAPTURED if graph is None else graph))
+            options.add_run_config_entry("disable_synchronize_execution_providers", "0" if graph is None else "1")
+        return options
+
+
+class Binding:
+    """Inputs and outputs of a session, tied to memory once and run many times (2 us a run instead of 170).
+
+    On a GPU, an array of the host is copied to the device when it is bound, not when it is run, unless the graph itself reads
+    it on the host: inputs that change between runs are DeviceArrays.
+    """
+
+    def __init__(
+        self,
+        session: ort.InferenceSession,
+        options: RunOptions | None,
+        inputs: Mapping[str, Bindable],
+        outputs: Mapping[str, Bindable],
+    ) -> None:
+        binding = session.io_binding()
+        for name, array in inputs.items():
+            binding.bind_input(name, *_place_of(array))
+        for name, array in outputs.items():
+            binding.bind_output(name, *_place_of(array))
+        if options is not None and any(isinstance(array, np.ndarray) for array in inputs.values()):
+            binding.synchronize_inputs()  # the runtime copies them on a stream of its own
+        self._memory = (dict(inputs), dict(outputs))  # bound by address: keep the arrays alive
+        self._owner = binding
+        self._options = options
+        # The Python wrapper of run_with_iobinding takes an exception path at every call; the C++ one does not.
+        self._run = session._sess.run_with_iobinding
+        self._binding = binding._iobinding
+
+    def run(self, graph: int | None = None) -> None:
+        """Run the graph over the bound memory. On the CPU the run is done when this returns, whatever `graph` is.
+
+        Args:
+            graph: None: return when the run is done. A number: it is only enqueued on the stream of the session's place; above
+                0 it is that of a CUDA graph, which this binding's first run with it captures, and which no other binding of the
+                session may use; UNCAPTURED is a run without one.
+
+        Raises:
+            EngineError: the runtime failed.
+        """
+        try:
+            if self._options is None:
+                self._run(self._binding, None)
+            else:
+                with GATE.running():
+                    self._run(self._binding, self._options.of(graph))
+        except RUN_ERRORS as error:
+            raise EngineError.of(error) from error
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_options") is not None:
+            GATE.part_with([self.__dict__.pop(name, None) for name in ("_run", "_binding", "_owner")])
+
+
+class Session:
+    """One graph, loaded. Safe to run from several threads at once.
+
+    Args:
+        path: the .onnx file; weights beside it are mapped.
+        threads: threads inside one operator; 1 runs in the caller's thread alone.
+        saturation_free: its integer weights are small enough for the fast kernels of every processor.
+        place: where it computes; None: on the CPU, over arrays of the host. On a GPU only one thread at a time may run it.
+
+    Raises:
+        BundleError: the file is not a graph that the runtime can load there.
+        DeviceError: the runtime cannot use the GPU.
+        DeviceMemoryError: the GPU has no room for it.
+    """
+
+    def __init__(self, path: Path, threads: int = 1, saturation_free: bool = False, place: Place | None = None) -> None:
+        if path.suffix != GRAPH_SUFFIX:  # the runtime would take it for another format, which is not checked
+            raise BundleError(path, [f"names of graphs end in {GRAPH_SUFFIX}"])
+        self._run_options: RunOptions | None = None
+        if place is None or place.memory.device.kind == "cpu":
+            self._session = _open_on_cpu(path, threads, exact_products=int8_saturates() and not saturation_free)
+        else:
+            self._session = _open_on_gpu(path, place)
+            self._run_options = RunOptions()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names."""
+        return tuple(node.name for node in self._session.get_inputs())
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names."""
+        return tuple(node.name for node in self._session.get_outputs())
+
+    def shape(self, name: str) -> tuple[int | str | None, ...]:
+        """Of an input or output: lengths that the graph fixes, names or None for the others.
+
+        Raises:
+            KeyError: there is neither.
+        """
+        return tuple(self._node(name).shape)
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """Of an input or output.
+
+        Raises:
+            KeyError: there is neither, or it is no tensor of a type that numpy has.
+        """
+        return np.dtype(DTYPES[self._node(name).type])
+
+    def _node(self, name: str) -> ort.NodeArg:
+        nodes = {node.name: node for node in (*self._session.get_inputs(), *self._session.get_outputs())}
+        return nodes[name]
+
+    def output_width(self, name: str) -> int:
+        """The last dimension of an output, where the graph fixes it.
+
+        Raises:
+            KeyError: there is no such output.
+        """
+        shapes = {node.name: node.shape for node in self._session.get_outputs()}
+        return int(shapes[name][-1])
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
+        """Run once; outputs are new arrays, those that are named in their order, or all.
+
+        Raises:
+            EngineError: the runtime failed.
+        """
+        names = None if outputs is None else list(outputs)
+        try:
+            with self._guard():
+                options = None if self._run_options is None else self._run_options.of(None)
+                results: list[Array] = self._session.run(names, dict(inputs), options)
+        except RUN_ERRORS as error:
+            raise EngineError.of(error) from error
+        return [np.asarray(result) for result in results]
+
+    def bind(self, inputs: Mapping[str, Bindable], outputs: Mapping[str, Bindable]) -> Binding:
+        """Tie the graph to memory of the host and of the place's device.
+
+        An output may share its memory with an input where the graph updates in place.
+        """
+        with self._guard():
+            return Binding(self._session, self._run_options, inputs, outputs)
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_run_options") is not None:  # to free memory of a GPU would spoil what others capture
+            GATE.part_with([self.__dict__.pop("_session", None)])
+
+    def _guard(self) -> AbstractContextManager[None]:
+        """Keeps a GPU clear of graphs that other threads capture."""
+        return nullcontext() if self._run_options is None else GATE.running()
+
+
+def _place_of(array: Bindable) -> tuple[str, int, type, Sequence[int], int]:
+    if isinstance(array, DeviceArray):
+        return array.device.kind, array.device.index, array.dtype.type, array.shape, array.address
+    return "cpu", 0, array.dtype.type, array.shape, array.ctypes.data
+
+
+def _open_on_cpu(path: Path, threads: int, exact_products: bool) -> ort.InferenceSession:
+    options = _session_options(threads, cpu_entries(threads, exact_products))
+    try:
+        return ort.InferenceSession(str(path), options, providers=[CPU_PROVIDER])
+    except RUNTIME_ERRORS as error:
+        raise BundleError(path, [f"the runtime cannot load it: {error}"]) from error
+
+
+def _open_on_gpu(path: Path, place: Place) -> ort.InferenceSession:
+    device = place.memory.device
+    if not has_cuda():
+        raise DeviceError(f"the installed onnxruntime has no CUDA provider: {INSTALL}")
+    options = _session_options(1, gpu_entries(place.captures))
+    options.enable_mem_pattern = False  # it keeps a plan of memory for each shape that was ever run
+    provider = cuda_options(device.index, place.memory.stream, place.limit_bytes, place.captures)
+    with GATE.running():
+        try:
+            _prepare_for_gpus()
+            session = ort.InferenceSession(str(path), options, providers=[(CUDA_PROVIDER, provider)], enable_fallback=0)
+        except (*RUN_ERRORS, ValueError) as error:
+            clear_frames(error.__traceback__)  # what there is of the session ends here: inside the gate, before its stream
+            raise _refusal(path, place, error) from error
+    if CUDA_PROVIDER not in session.get_providers():  # the runtime went on without, and wrote a line to its log
+        raise DeviceError(NO_LIBRARIES)
+    return session
+
+
+def _refusal(path: Path, place: Place, error: Exception) -> ServingError:
+    """Why a graph was not loaded on a GPU; inside the gate."""
+    device = place.memory.device
+    if any(words in str(error) for words in NO_ROOM):
+        return DeviceMemoryError(f"{path}: {device} has no room for it: {error}")
+    if not isinstance(error, RUNTIME_ERRORS):
+        return DeviceError(f"the runtime cannot use {device}: {error}")
+    if place.captures:  # then a provider that cannot be used looks like operators that it does not have
+        with suppress(BundleError):
+            _open_on_gpu(path, replace(place, captures=False))
+    return BundleError(path, [f"the runtime cannot load it on {device}: {error}"])
+
+
+@cache
+def _prepare_for_gpus() -> None:
+    """Load the libraries that pip installed, which the system's loader does not find; what is missing is printed."""
+    ort.set_default_logger_severity(ERRORS)  # it warns of plug-ins that nobody asked for, at every session
+    with redirect_stdout(sys.stderr):
+        ort.preload_dlls()
+
+
+def _session_options(threads: int, entries: Mapping[str, str]) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = ERRORS
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
+    return options

@@ -1,1 +1,0 @@
-"""gRPC services: wire messages to plain values and back. Nothing is decided here."""

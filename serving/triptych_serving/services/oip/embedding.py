@@ -1,0 +1,23 @@
+"""Texts as vectors."""
+
+from triptych_serving.bundle import capability
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.rpc.call_context import Context
+from triptych_serving.services.oip.parameters import FLAG, choice
+from triptych_serving.services.oip.task import TEXT_INPUT, TOKEN_COUNT, Calls, Output, Question, Results, Task
+from triptych_serving.services.oip.tensors import FP32
+from triptych_serving.services.oip.texts import ask
+
+
+async def _answer(calls: Calls, question: Question, context: Context) -> Results:
+    pooling, normalize = question.values.get("pooling"), question.values.get("normalize")
+    texts = question.inputs.texts("text")
+    return await ask(calls, question, context, capability.EMBEDDING, TextModel.prepare_embed, texts, pooling, normalize)
+
+
+EMBEDDING = Task(
+    inputs=(TEXT_INPUT,),
+    outputs=(Output("embedding", FP32, lambda result: result.values, (-1,), 1_000), TOKEN_COUNT),
+    parameters={"pooling": choice(mean="mean", cls="cls"), "normalize": FLAG},
+    answer=_answer,
+)

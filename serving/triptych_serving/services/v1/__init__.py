@@ -1,0 +1,4 @@
+"""The services of `triptych.v1`, one servicer per file.
+
+Imported by `wiring`.
+"""

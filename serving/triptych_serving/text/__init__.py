@@ -1,0 +1,4 @@
+"""Text to token ids and back: tokenizers, validation of texts, spans of tokens, and language pairs.
+
+Imports `bundle` and `runtime`; imported by `models` and `services`.
+"""

@@ -1,0 +1,136 @@
+"""Texts, or pairs of texts, to ids with segments: the tokenizer of a BERT-family bundle."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from triptych_serving.bundle.manifest import TextTokens
+from triptych_serving.errors import BundleError
+from triptych_serving.text.tokenizers import Encoding, Tokenizer, make_tokenizer, read_tokenizer
+from triptych_serving.text.validation import CONTENTS, Names, TextLimits, encode_inputs
+
+CHARACTERS_PER_TOKEN = 100  # WordPiece makes one token of up to so many
+ANY_TEXT = "a"
+
+
+class BertCodec:
+    """One bundle's tokenizer. Safe to use from several threads.
+
+    A user's "[CLS]" is text like any other. So is "[MASK]", whatever this tokenizer calls it, except where masks are to be
+    filled (`encode_masked`).
+
+    Args:
+        path: `tokenizer.json`; its post-processor builds [CLS] A [SEP] B [SEP].
+        tokens: ids of the special tokens.
+        max_tokens: the most that the model takes, [CLS] and [SEP] included.
+
+    Raises:
+        BundleError: the file is not a tokenizer, or not one that fits the manifest.
+    """
+
+    def __init__(self, path: Path, tokens: TextTokens, max_tokens: int) -> None:
+        self.path = path
+        self._tokenizer = read_tokenizer(path)
+        self._limits = TextLimits(max_tokens, max_tokens * CHARACTERS_PER_TOKEN)
+        self.mask = str(self._tokenizer.id_to_token(tokens.mask))
+        self.vocabulary: int = self._tokenizer.get_vocab_size()
+        self._mask_id = tokens.mask
+        self._pieces: dict[int, str] = {}
+        if faults := self._faults(tokens):
+            raise BundleError(path, faults)
+
+    @property
+    def prefix(self) -> str:
+        """What the tokens that go on with a word begin with, such as "##"; empty if this tokenizer marks them otherwise."""
+        return self._marks[0]
+
+    @cached_property
+    def spaced(self) -> bool:
+        """Whether a mask takes the white space before it along, as where tokens carry the space before their word."""
+        token = self._tokenizer.get_added_tokens_decoder().get(self._mask_id)
+        return token is not None and bool(token.lstrip)
+
+    @property
+    def unknown(self) -> int | None:
+        """The id that stands for what no other token covers."""
+        return self._marks[1]
+
+    def encode(self, inputs: Sequence[tuple[str, ...]], names: Names = CONTENTS, offsets: bool = False) -> list[Encoding]:
+        """Tokenize texts (1-tuples) or pairs. Releases the GIL.
+
+        Args:
+            inputs: as many parts each as `names` has, or fewer.
+            names: for errors.
+            offsets: whether the encodings' offsets are needed.
+
+        Raises:
+            InvalidInputError: a text is empty, too long or not Unicode; names it.
+        """
+        tokenizer = self._tokenizer
+        encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
+        return encode_inputs(encode, inputs, names, self._limits)
+
+    def encode_masked(self, texts: Sequence[str]) -> list[Encoding]:
+        """Tokenize texts in which `mask` is the mask token; with offsets.
+
+        Raises:
+            InvalidInputError: as for `encode`.
+        """
+        return encode_inputs(self._masking.encode_batch, [(text,) for text in texts], CONTENTS, self._limits)
+
+    def pieces(self, word: str) -> list[int]:
+        """The ids of one word, which must be Unicode; special tokens not added."""
+        if (whole := self._tokenizer.token_to_id(word)) is not None:
+            return [whole]
+        ids: list[int] = self._tokenizer.encode_batch([word], add_special_tokens=False)[0].ids
+        return ids
+
+    def piece(self, token: int) -> str:
+        """A token as text; one that goes on with a word keeps its prefix."""
+        if token not in self._pieces:
+            self._pieces[token] = str(self._tokenizer.decode([token], skip_special_tokens=False))
+        return self._pieces[token]
+
+    def behind(self, token: int) -> str:
+        """A token as text behind another one: with the space that it begins with, if any."""
+        before = self._tokenizer.decode([self._anchor], skip_special_tokens=False)
+        return str(self._tokenizer.decode([self._anchor, token], skip_special_tokens=False)).removeprefix(before)
+
+    def token(self, token: int) -> str:
+        """A token as the vocabulary has it."""
+        return str(self._tokenizer.id_to_token(token))
+
+    @cached_property
+    def _marks(self) -> tuple[str, int | None]:
+        model: dict[str, Any] = json.loads(self._tokenizer.to_str())["model"]
+        prefix = str(model.get("continuing_subword_prefix") or "") if model.get("type") == "WordPiece" else ""
+        unknown = model.get("unk_token")
+        return prefix, model.get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
+
+    @cached_property
+    def _anchor(self) -> int:
+        """A token that others can stand behind."""
+        ids = self.pieces(ANY_TEXT)
+        return ids[-1] if ids else self._mask_id
+
+    @cached_property
+    def _masking(self) -> Tokenizer:
+        """Made when it is needed: a second copy of the vocabulary."""
+        content: dict[str, Any] = json.loads(self._tokenizer.to_str())
+        for token in content["added_tokens"]:
+            if token["content"] == self.mask:
+                token.update(special=False, normalized=False, single_word=False)
+        return make_tokenizer(json.dumps(content))
+
+    def _faults(self, tokens: TextTokens) -> list[str]:
+        names = ("pad", "cls", "sep", "mask")
+        faults = [
+            f"it has no token {number}, which the manifest has as {name}"
+            for name in names
+            if self._tokenizer.id_to_token(number := getattr(tokens, name)) is None
+        ]
+        if (ids := self._tokenizer.encode_batch([""])[0].ids) != [tokens.cls, tokens.sep]:
+            faults.append(f"an empty text becomes {ids}, expected [CLS] [SEP], {[tokens.cls, tokens.sep]}")
+        return faults

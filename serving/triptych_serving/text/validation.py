@@ -1,0 +1,132 @@
+"""A request's texts: checked, tokenized, and named in errors as the wire names them."""
+
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.text.tokenizers import is_unicode
+
+Encoded = TypeVar("Encoded", bound=Sized)
+
+
+@dataclass(frozen=True)
+class Names:
+    """How the wire calls the inputs: `contents[3]`, or `inputs[3].text_pair`."""
+
+    list: str = "contents"
+    parts: tuple[str, ...] = ("",)
+
+    def whole(self, index: int) -> str:
+        return f"{self.list}[{index}]"
+
+    def part(self, index: int, part: int) -> str:
+        name = self.parts[part]
+        return f"{self.whole(index)}.{name}" if name else self.whole(index)
+
+    def too_long(self, index: int, size: str, limits: "TextLimits", text: str) -> InvalidInputError:
+        """The error of an input of `size`, which begins with `text`."""
+        return InvalidInputError(
+            self.whole(index), f"{size} are too long, the model takes at most {limits.tokens:,} tokens; split the text"
+        )
+
+
+@dataclass(frozen=True)
+class PartNames(Names):
+    """Of inputs that are one part of something: `pairs[3].source`."""
+
+    def whole(self, index: int) -> str:
+        return self.part(index, 0)
+
+    def part(self, index: int, part: int) -> str:
+        return f"{self.list}[{index}].{self.parts[part]}"
+
+
+@dataclass(frozen=True)
+class OwnedNames(Names):
+    """Of inputs that belong to some elements of the list."""
+
+    owners: Sequence[int] = ()  # index of each input's element
+
+    def whole(self, index: int) -> str:
+        return f"{self.list}[{self.owners[index]}]"
+
+
+@dataclass(frozen=True)
+class SentenceNames(OwnedNames):
+    """Of sentences of texts."""
+
+    def too_long(self, index: int, size: str, limits: "TextLimits", text: str) -> InvalidInputError:
+        beginning = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+        return InvalidInputError(
+            self.whole(index),
+            f"{size} are too long for one sentence, the model takes at most {limits.tokens:,} tokens; it begins {beginning!r}",
+        )
+
+
+@dataclass(frozen=True)
+class PrefixNames(OwnedNames):
+    """Of beginnings of translations."""
+
+    list: str = "options.target_prefix"
+
+    def too_long(self, index: int, size: str, limits: "TextLimits", text: str) -> InvalidInputError:
+        most = limits.tokens + 1
+        return InvalidInputError(
+            self.whole(index), f"{size} are too long, they must be less than max_length, which is {most:,}"
+        )
+
+
+CONTENTS = Names()
+EMPTY = "the text is empty"
+NOT_UNICODE = "the text is not Unicode, it has a lone surrogate"
+SHOWN_CHARACTERS = 40
+
+
+@dataclass(frozen=True)
+class TextLimits:
+    """How long an input may be, its parts together."""
+
+    tokens: int  # special ones included
+    characters: int  # with more it is refused without a look: tokenizing megabytes to refuse them would be dear
+
+
+def encode_inputs(
+    encode: Callable[[list[Any]], list[Encoded]], inputs: Sequence[tuple[str, ...]], names: Names, limits: TextLimits
+) -> list[Encoded]:
+    """Tokenize texts (1-tuples) or pairs.
+
+    Args:
+        encode: a batch call of a tokenizer; what it returns has tokens as its length.
+        inputs: as many parts each as `names` has, or fewer.
+        names: for errors.
+        limits: of each input.
+
+    Raises:
+        InvalidInputError: a text is empty, too long or not Unicode; names it.
+    """
+    for index, parts in enumerate(inputs):
+        _check(index, parts, names, limits)
+    try:
+        encodings = encode([parts[0] if len(parts) == 1 else parts for parts in inputs])
+    except TypeError as error:  # it takes no lone surrogates
+        raise _not_unicode(inputs, names) from error
+    for index, encoding in enumerate(encodings):
+        if len(encoding) > limits.tokens:
+            raise names.too_long(index, f"{len(encoding):,} tokens", limits, inputs[index][0])
+    return encodings
+
+
+def _check(index: int, parts: tuple[str, ...], names: Names, limits: TextLimits) -> None:
+    for part, text in enumerate(parts):
+        if not text.strip():
+            raise InvalidInputError(names.part(index, part), EMPTY)
+    characters = sum(map(len, parts))
+    if characters > limits.characters:
+        raise names.too_long(index, f"{characters:,} characters", limits, parts[0])
+
+
+def _not_unicode(inputs: Sequence[tuple[str, ...]], names: Names) -> InvalidInputError:
+    texts = ((names.part(index, part), text) for index, parts in enumerate(inputs) for part, text in enumerate(parts))
+    field = next(field for field, text in texts if not is_unicode(text))
+    return InvalidInputError(field, NOT_UNICODE)

@@ -1,0 +1,307 @@
+"""bundle.json: every fault at once."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_serving.bundle.manifest import (
+    BARE,
+    FILE_NAME,
+    FORMAT,
+    Framing,
+    Generation,
+    Manifest,
+    TranslationManifest,
+    read_manifest,
+)
+from triptych_serving.errors import BundleError
+
+from ....fixtures.toy import BUNDLE
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[[Edit], Manifest]:
+    """Reads the toy's manifest after a change."""
+
+    def read_edited(edit: Edit) -> Manifest:
+        raw = json.loads((BUNDLE / FILE_NAME).read_text(encoding="utf-8"))
+        edit(raw)
+        (tmp_path / FILE_NAME).write_text(json.dumps(raw), encoding="utf-8")
+        return read_manifest(tmp_path)
+
+    return read_edited
+
+
+def faults_of(read: Callable[[Edit], Manifest], edit: Edit) -> list[str]:
+    with pytest.raises(BundleError) as error:
+        read(edit)
+    assert all(fault in str(error.value) for fault in error.value.faults)
+    return list(error.value.faults)
+
+
+def test_the_toys_manifest_reads(read: Callable[[Edit], Manifest]) -> None:
+    manifest = read(lambda raw: None)
+    assert manifest.task == "translation"
+    assert (manifest.source_languages, manifest.target_languages) == (("en",), ("de",))
+    assert (manifest.limits.max_source_tokens, manifest.limits.max_target_tokens) == (64, 64)
+    assert manifest.precisions.keys() == {"fp32", "int8"}
+    assert manifest.files["tokenizer.json"].bytes == (BUNDLE / "tokenizer.json").stat().st_size
+
+
+def test_a_manifest_without_defaults_of_decoding_searches_greedily(read: Callable[[Edit], Manifest]) -> None:
+    manifest = read(lambda raw: raw.update(generation={"max_length": 50}))
+    assert isinstance(manifest, TranslationManifest)
+    assert manifest.generation == Generation(50, 1, 1.0, 1, 1.0, 0.0, 1.0, 0, 0)
+
+
+def test_a_manifest_has_defaults_of_decoding(read: Callable[[Edit], Manifest]) -> None:
+    manifest = read(lambda raw: raw["generation"].update(beam_size=4, num_hypotheses=2, length_penalty=0, patience=2))
+    assert isinstance(manifest, TranslationManifest)
+    assert manifest.generation == Generation(63, 4, 2.0, 2, 0.0)
+
+
+def test_defaults_of_decoding_have_the_ranges_of_a_request(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["generation"] |= {
+            "beam_size": 0,
+            "patience": 0,
+            "num_hypotheses": 3,
+            "length_penalty": "1",
+            "repetition_penalty": 1e9,
+            "no_repeat_ngram_size": -1,
+            "min_length": 64,
+        }
+
+    assert faults_of(read, edit) == [
+        "generation.length_penalty is '1', expected float",
+        "generation.beam_size: 0 is out of range, it must be at least 1",
+        "generation.patience: 0.0 is out of range, it must be above 0 and at most 1,000",
+        "generation.repetition_penalty: 1000000000.0 is out of range, it must be at least 0.001 and at most 1,000",
+        "generation.no_repeat_ngram_size: -1 is out of range, it must be at least 0",
+        "generation.num_hypotheses 3 is above beam_size 0",
+        "generation.min_length 64 is above max_length 63",
+    ]
+
+
+def test_members_that_this_release_does_not_know_are_no_fault(read: Callable[[Edit], Manifest]) -> None:
+    read(lambda raw: raw.update(colour="green"))
+
+
+def test_every_fault_is_listed_at_once(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        del raw["family"]
+        raw["source_languages"] = "en"
+        raw["target_languages"] = []
+        raw["tokens"]["end"] = "2"
+        raw["limits"]["max_source_tokens"] = 0
+        raw["decoder"] = None
+        raw["precisions"]["int8"]["step"] = "lost.onnx"
+        raw["default_precision"] = "fp16"
+        raw["generation"]["max_length"] = 64
+        raw["files"]["weights.int8.bin"]["bytes"] = True
+        raw["files"]["../outside"] = {"sha256": "", "bytes": 0}
+
+    expected = {
+        "family is missing, expected str",
+        "source_languages is 'en', expected a list of strings",
+        "target_languages is empty",
+        "tokens.end is '2', expected int",
+        "limits.max_source_tokens is 0, expected at least 1",
+        "decoder is not an object",
+        "files lists no 'lost.onnx'",
+        "default_precision 'fp16' is not among precisions ['fp32', 'int8']",
+        "generation.max_length 64 is not below limits.max_target_tokens 64",
+        "files.weights.int8.bin.bytes is True, expected int",
+        "files: '../outside' is not a plain file name",
+    }
+    assert expected <= set(faults_of(read, edit))
+
+
+def test_an_empty_object_lacks_everything(read: Callable[[Edit], Manifest]) -> None:
+    faults = faults_of(read, dict.clear)
+    for name in ("format", "task", "family", "source_languages", "tokens", "limits", "decoder", "precisions", "files"):
+        assert any(fault.startswith(name) for fault in faults), name
+
+
+def test_a_shortlist_is_whole(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["precisions"]["int8"] |= {"shortlist": "shortlist.npz", "projection": "projection.npz"}
+
+    assert set(faults_of(read, edit)) == {
+        "files lists no 'projection.npz'",
+        "files lists no 'shortlist.npz'",
+        "precisions.int8 has a part of a shortlist, but no short_step, short_search",
+    }
+
+
+def test_frames_rules_and_a_second_tokenizer_may_be_left_out(read: Callable[[Edit], Manifest]) -> None:
+    manifest = read(lambda raw: None)
+    assert isinstance(manifest, TranslationManifest)
+    assert manifest.frames.of("en", "de") is BARE
+    assert (manifest.splits, manifest.tokenizers) == (True, ("tokenizer.json", "tokenizer.json"))
+    generation = manifest.generation
+    assert (generation.rules, generation.forced_end, generation.suppressed_tokens) == ("ctranslate2", False, ())
+
+
+def test_a_manifest_frames_the_texts_of_each_language(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["tokens"] = {"pad": 0, "start": 2, "end": 2}  # as in BART
+        raw["source_languages"], raw["target_languages"] = ["eng_Latn", "und"], ["fra_Latn", "und"]
+        raw["frames"] = {
+            "sources": {"eng_Latn": {"before": [9], "after": [7, 8]}},
+            "targets": {"fra_Latn": {"before": [5], "forced": [6]}, "und": {"text": "summarize: "}},
+        }
+
+    manifest = read(edit)
+    assert isinstance(manifest, TranslationManifest)
+    assert manifest.frames.of("eng_Latn", "fra_Latn") == Framing("", (5, 9), (7, 8), (6,))
+    assert manifest.frames.of("und", "und") == Framing("summarize: ")
+    assert (manifest.tokens.start, manifest.tokens.end) == (2, 2)
+
+
+def test_a_manifest_may_search_by_the_rules_of_transformers(read: Callable[[Edit], Manifest]) -> None:
+    rules = {
+        "rules": "transformers",
+        "early_stopping": "never",
+        "forced_end": True,
+        "suppressed_tokens": [[0], [5, 6]],
+        "length_penalty": 2,
+    }
+    manifest = read(lambda raw: raw["generation"].update(rules))
+    assert isinstance(manifest, TranslationManifest)
+    expected = {**rules, "suppressed_tokens": ((0,), (5, 6)), "length_penalty": 2.0}
+    assert {name: getattr(manifest.generation, name) for name in rules} == expected
+
+
+def test_every_fault_of_frames_and_rules_is_listed_at_once(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["tokens"]["pad"] = -1
+        raw["splits"] = "no"
+        raw["target_tokenizer"] = "target.json"
+        raw["frames"] = {
+            "sources": {"en": {"before": list(range(62)), "after": [True]}, "fr": {}},
+            "targets": {"de": {"before": [-1], "text": 3, "forced": [2]}, "nl": {"forced": "x"}, "en": 1},
+        }
+        raw["generation"] = {
+            "max_length": 1,
+            "rules": "fairseq",
+            "early_stopping": True,
+            "forced_end": 1,
+            "suppressed_tokens": [[1], [], [-1, 2]],
+        }
+
+    assert faults_of(read, edit) == [
+        "tokens.pad is -1, expected at least 0",
+        "generation.rules is 'fairseq', expected one of ctranslate2, transformers",
+        "generation.early_stopping is True, expected one of heuristic, full, never",
+        "generation.forced_end is 1, expected bool",
+        "generation.suppressed_tokens[1] is [], expected a list of ids, at least one",
+        "generation.suppressed_tokens[2] is [-1, 2], expected a list of ids, at least one",
+        "generation.early_stopping is not among the rules of ctranslate2",
+        "frames.sources.en.after is [True], expected a list of ids",
+        "frames.targets.en is not an object",
+        "frames.targets.de.text is 3, expected str",
+        "frames.targets.de.before is [-1], expected a list of ids",
+        "frames.targets.nl.forced is 'x', expected a list of ids",
+        "splits is 'no', expected bool",
+        "files lists no 'target.json'",
+        "frames.sources.fr: 'fr' is none of source_languages",
+        "frames.targets.nl: 'nl' is none of target_languages",
+        "frames.targets.en: 'en' is none of target_languages",
+        "frames.targets.de.forced: 1 ids leave no room in generation.max_length 1",
+        "frames.targets.de.forced: 2 is the end of the sentence",
+    ]
+
+
+def test_frames_leave_room_for_a_text(read: Callable[[Edit], Manifest]) -> None:
+    def edit(around: int) -> Edit:
+        frames = {"sources": {"en": {"before": [5] * around, "after": [6]}}, "targets": {"de": {"before": [7]}}}
+        return lambda raw: raw.update(frames=frames)
+
+    read(edit(60))
+    assert faults_of(read, edit(61)) == ["frames: 63 ids around a source leave no room in limits.max_source_tokens 64"]
+
+
+def test_rules_that_do_not_fit_together(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["generation"] |= {"rules": "transformers", "patience": 2.0, "suppressed_tokens": [[2], [2, 5]]}
+
+    assert faults_of(read, edit) == [
+        "generation.patience is not among the rules of transformers",
+        "generation.suppressed_tokens: 2 is the end of the sentence",
+    ]
+
+
+@pytest.mark.parametrize("code", ["english!", "", "de--DE", "d", "__de__"])
+def test_language_codes_are_checked(read: Callable[[Edit], Manifest], code: str) -> None:
+    faults = faults_of(read, lambda raw: raw.update(source_languages=["en", code]))
+    assert faults == [f"source_languages: {code!r} is not a language code"]
+
+
+def test_a_tokenizer_must_be_listed(read: Callable[[Edit], Manifest]) -> None:
+    assert faults_of(read, lambda raw: raw["files"].pop("tokenizer.json")) == ["files lists no 'tokenizer.json'"]
+
+
+def of_format(version: int, **members: Any) -> Edit:
+    def edit(raw: dict[str, Any]) -> None:
+        raw.clear()
+        raw |= {"format": version, **members}
+
+    return edit
+
+
+THIS = f"this release reads format {FORMAT}"
+
+
+@pytest.mark.parametrize(
+    ("provenance", "release"),
+    [
+        ({"exporter": "triptych 4.5.6"}, "triptych 4.5.6, which wrote it, or a later one"),
+        ({"exporter": 7}, "a later one"),
+        ({}, "a later one"),
+        ([], "a later one"),
+        (None, "a later one"),
+    ],
+)
+def test_a_newer_format_is_named_and_what_to_do_about_it(
+    read: Callable[[Edit], Manifest], provenance: object, release: str
+) -> None:
+    [fault] = faults_of(read, of_format(FORMAT + 1, provenance=provenance))
+    assert fault == f"format {FORMAT + 1} is too new, {THIS}: serve it with {release}, or export it with this one"
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_an_older_format_is_named_and_what_to_do_about_it(read: Callable[[Edit], Manifest], version: int) -> None:
+    assert faults_of(read, of_format(version)) == [f"format {version} is too old, {THIS}: export it again"]
+
+
+def test_another_task_is_named_and_nothing_else(read: Callable[[Edit], Manifest]) -> None:
+    faults = faults_of(read, lambda raw: raw.update(task="speech", decoder=None))
+    assert faults == [
+        "task 'speech' is not supported; this release serves: translation, fill-mask, text-classification, "
+        "token-classification, question-answering, text-embedding, image-classification"
+    ]
+
+
+def test_a_missing_manifest_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"not a bundle, bundle\.json is missing"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe", b"[" * 10, b"[" * 100_000], ids=len)
+def test_a_file_that_is_not_json_is_a_fault(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    with pytest.raises(BundleError, match="cannot be read"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '"bundle"', "1"])
+def test_json_that_is_not_an_object_is_a_fault(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE_NAME).write_text(content)
+    with pytest.raises(BundleError, match="the file is not an object"):
+        read_manifest(tmp_path)

@@ -1,0 +1,140 @@
+"""bundle.json of the text and image families: every fault at once."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import ImageManifest, TextManifest, TranslationManifest, read_manifest
+from triptych_serving.errors import BundleError
+
+from ....fixtures.encoders import COLOURS, ENTITIES, sign, write_image_bundle, write_text_bundle
+from ....fixtures.toy import BUNDLE, edit_manifest
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+def faults_of(folder: Path, edit: Edit) -> set[str]:
+    edit_manifest(folder, edit)
+    with pytest.raises(BundleError) as error:
+        read_manifest(folder)
+    return set(error.value.faults)
+
+
+def test_a_text_manifest_reads(repository: Path) -> None:
+    manifest = read_manifest(write_text_bundle(repository, "fill-mask", next_sentence=True))
+    assert isinstance(manifest, TextManifest)
+    assert (manifest.tokens.pad, manifest.tokens.cls, manifest.tokens.sep, manifest.tokens.mask) == (0, 2, 3, 4)
+    assert (manifest.limits.max_tokens, manifest.hidden_size, manifest.next_sentence, manifest.pairs) == (64, 4, True, False)
+    assert manifest.precisions["fp32"].files == ("model.fp32.onnx",)
+    assert not manifest.precisions["fp32"].saturation_free
+
+
+def test_labels_belong_to_classifiers(repository: Path) -> None:
+    manifest = open_bundle(write_text_bundle(repository, "token-classification")).manifest_of(TextManifest)
+    assert manifest.labels == tuple(ENTITIES)
+
+
+def test_an_image_manifest_reads(repository: Path) -> None:
+    precisions = {"fp32": {"graph": "model.fp32.onnx", "saturation_free": True}}
+    manifest = read_manifest(write_image_bundle(repository, precisions=precisions))
+    assert isinstance(manifest, ImageManifest)
+    assert (manifest.image.height, manifest.image.width, manifest.image.interpolation) == (8, 8, "bilinear")
+    assert (manifest.label_count, manifest.mean, manifest.std) == (3, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert manifest.precisions["fp32"].saturation_free
+
+
+def test_every_fault_of_a_text_manifest_is_listed(repository: Path) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["tokens"] = {"pad": -1, "cls": "2", "sep": 3}
+        raw["limits"] = {}
+        raw["hidden_size"] = 0
+        raw["labels"] = ["a", "b", "a", " "]
+        raw["pairs"] = "yes"
+        raw["singles"] = 1
+        raw["pooling"] = "max"
+        raw["normalize"] = "no"
+        raw["precisions"]["int8"] = {"graph": "lost.onnx", "saturation_free": 1}
+        raw["default_precision"] = "fp16"
+
+    assert faults_of(write_text_bundle(repository, "text-classification"), edit) == {
+        "tokens.pad is -1, expected at least 0",
+        "tokens.cls is '2', expected int",
+        "tokens.mask is missing, expected int",
+        "limits.max_tokens is missing, expected int",
+        "hidden_size is 0, expected at least 1",
+        "labels: one is blank",
+        "labels: 'a' occurs twice",
+        "pairs is 'yes', expected bool",
+        "singles is 1, expected bool",
+        "pooling is 'max', expected one of: mean, cls",
+        "normalize is 'no', expected bool",
+        "precisions.int8.saturation_free is 1, expected bool",
+        "files lists no 'lost.onnx'",
+        "default_precision 'fp16' is not among precisions ['fp32', 'int8']",
+    }
+
+
+def test_a_classifier_needs_labels(repository: Path) -> None:
+    folder = write_text_bundle(repository, "text-classification")
+    assert faults_of(folder, lambda raw: raw.pop("labels")) == {"labels is missing, expected a list of strings"}
+    assert faults_of(folder, lambda raw: raw.update(labels=[])) == {"labels is empty"}
+
+
+def test_what_an_image_is_stretched_to_may_be_more_than_what_is_kept(repository: Path) -> None:
+    folder = write_image_bundle(repository)
+    raw = json.loads((folder / "bundle.json").read_text())
+    assert read_manifest(folder).image.stretched == (8, 8)
+    raw["image"] |= {"resize_height": 10, "resize_width": 12}
+    (folder / "bundle.json").write_text(json.dumps(raw))
+    assert read_manifest(folder).image.stretched == (10, 12)
+
+
+def test_every_fault_of_an_image_manifest_is_listed(repository: Path) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["label_count"] = 0
+        raw["image"] |= {"resize": "squeeze", "interpolation": "cubic", "mean": [0.5], "std": None}
+        del raw["files"]["labels.txt"]
+
+    faults = faults_of(write_image_bundle(repository), edit)
+    assert faults >= {
+        "label_count is 0, expected at least 1",
+        "image.mean is [0.5], expected a list of 3 numbers",
+        "image.std is missing, expected a list of 3 numbers",
+        "files lists no 'labels.txt'",
+    }
+    assert {fault.split(" ")[0] for fault in faults} >= {"image.resize", "image.interpolation"}
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"red\ngreen\n", "labels.txt has 2 lines, label_count says 3"),
+        (b"red\ngreen\n\n", "labels.txt: one is blank"),
+        (b"red\ngreen\nred\n", "labels.txt: 'red' occurs twice"),
+        (b"red\n\xff\nblue\n", "labels.txt is not UTF-8"),
+    ],
+)
+def test_labels_are_as_many_as_the_graph_has_and_differ(repository: Path, content: bytes, fault: str) -> None:
+    folder = write_image_bundle(repository)
+    (folder / "labels.txt").write_bytes(content)
+    sign(folder)
+    with pytest.raises(BundleError, match=fault.replace(".", r"\.")):
+        open_bundle(folder)
+
+
+@pytest.mark.parametrize("content", ["\n".join(COLOURS), "\r\n".join(COLOURS) + "\r\n"])
+def test_the_last_line_may_end_or_not(repository: Path, content: str) -> None:
+    folder = write_image_bundle(repository)
+    (folder / "labels.txt").write_bytes(content.encode())
+    sign(folder)
+    open_bundle(folder)
+
+
+def test_a_bundle_is_not_read_as_another_tasks(repository: Path) -> None:
+    with pytest.raises(BundleError, match="task 'translation' has no TextManifest"):
+        open_bundle(BUNDLE).manifest_of(TextManifest)
+    assert open_bundle(BUNDLE).manifest_of(TranslationManifest).source_languages == ("en",)

@@ -1,0 +1,351 @@
+"""The lane of a device: whatever joins, leaves and moves while steps are on their way, each row says what it says alone."""
+
+import sys
+import threading
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
+from triptych_serving.decoding.engine import Engine, EngineOptions
+from triptych_serving.errors import EngineError
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.scheduling.decode_scheduler import Job
+from triptych_serving.scheduling.request import Finish, Row
+
+from .....fixtures.toy import BUNDLE
+from ...calls import call_of, jobs_of
+from ...device_graphs import END, INDIGESTIBLE, POISON, SOURCES, TARGETS, VOCABULARY, FormulaStep, decode, make_lane
+from ...lagging_memory import LaggingMemory, PromptMemory
+
+GPU = Device("cuda")
+COUNT = 20  # slots
+LONGEST = TARGETS - 1  # tokens of a translation
+
+
+@pytest.fixture(scope="module")
+def manifest() -> TranslationManifest:
+    return open_bundle(BUNDLE).manifest_of(TranslationManifest)
+
+
+def job(source: Sequence[int], max_tokens: int = LONGEST, prefix: tuple[int, ...] = ()) -> Job:
+    return jobs_of(call_of(Row(source, max_tokens, prefix=prefix)))[0]
+
+
+def expected(row: Row) -> list[int]:
+    return decode(row.source, row.max_tokens, row.prefix)
+
+
+def finish(lane: DeviceGreedyLane) -> list[Job]:
+    """Step until nothing is left."""
+    ended = []
+    while lane.jobs:
+        ended += lane.step()
+    return ended
+
+
+def endless(length: int, which: int = 0) -> tuple[int, ...]:
+    """Sources of so many tokens whose translations end at their limit."""
+    made = ((first, second, *range(30, 30 + length - 3), END) for first in range(20, 90) for second in range(20, 90))
+    return next(islice((source for source in made if len(decode(source, LONGEST)) == LONGEST), which, None))
+
+
+ids = st.integers(15, VOCABULARY - 1)
+sources = st.lists(ids, max_size=SOURCES - 1).map(lambda tokens: (*tokens, END))
+rows = st.tuples(sources, st.integers(1, LONGEST), st.lists(ids, max_size=5).map(tuple))
+joins = st.tuples(st.just("join"), st.lists(rows, min_size=1, max_size=6))
+leaves = st.tuples(st.just("leave"), st.lists(st.integers(0, COUNT), min_size=1, max_size=4))
+again = st.tuples(st.just("again"), st.integers(0, COUNT))
+steps = st.tuples(st.just("step"), st.integers(1, 6))
+
+
+@pytest.mark.parametrize("kind", [LaggingMemory, PromptMemory])
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(events=st.lists(joins | leaves | again | steps, max_size=40))
+def test_a_row_does_not_care_who_joins_and_leaves(
+    manifest: TranslationManifest, kind: type[LaggingMemory], device: Device, events: list[tuple[str, Any]]
+) -> None:
+    lane, _ = make_lane(manifest, kind(device), COUNT)
+    lane.warm_up()
+    ended: list[Job] = []
+    for event, value in events:
+        if event == "join":
+            lane.join([job(*each) for each in value[: lane.free]])
+        elif event == "leave":
+            gone = {index % len(lane.jobs) for index in value} if lane.jobs else set()
+            lane.leave([lane.jobs[index] for index in gone])
+        elif event == "again" and lane.jobs:  # as a row whose batch failed
+            back = lane.jobs[value % len(lane.jobs)]
+            lane.leave([back])
+            back.row.tokens.clear()
+            lane.join([back])
+        elif event == "step":
+            for _ in range(value):
+                ended += lane.step() if lane.jobs else []
+        assert len(lane.jobs) + lane.free == COUNT
+    ended += finish(lane)
+    for row in (done.row for done in ended):
+        assert row.tokens == expected(row)
+        assert row.finish is (Finish.LENGTH if len(row.tokens) == row.max_tokens else Finish.STOP)
+    assert lane.free == COUNT
+
+
+def test_two_steps_are_in_flight(manifest: TranslationManifest) -> None:
+    memory = LaggingMemory(CPU)
+    lane, step = make_lane(manifest, memory, 4)
+    lane.join([job(endless(5))])
+    lane.step()
+    assert len(step.rows) == 1  # what was waited for; the next one is asked for
+    for _ in range(3):
+        lane.step()
+    assert len(step.rows) == 4
+    memory.wait()
+    assert len(step.rows) == 5
+
+
+def test_a_row_that_joins_beside_others_is_told_of_only_when_it_has_said_something(manifest: TranslationManifest) -> None:
+    lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
+    first, second, streamed = job(endless(5)), job(endless(6)), job(endless(7))
+    streamed.call.streams = True
+    lane.join([first])
+    lane.step()
+    assert list(lane.news) == [first]
+    lane.join([second, streamed])
+    lane.step()  # was asked for before the others came
+    assert list(lane.news) == []
+    lane.step()
+    assert sorted(map(id, lane.news)) == sorted(map(id, [second, streamed]))
+    assert len(streamed.row.tokens) == 1
+    lane.step()
+    assert list(lane.news) == [streamed]
+    assert streamed.row.tokens == expected(streamed.row)[:2]
+
+
+def test_a_slot_is_free_as_soon_as_its_row_has_ended(manifest: TranslationManifest) -> None:
+    lane, _ = make_lane(manifest, LaggingMemory(CPU), 3)
+    lane.join([job(endless(5), limit) for limit in (1, 2, 9)])
+    assert [(len(lane.step()), lane.free) for _ in range(3)] == [(1, 1), (1, 2), (0, 2)]
+
+
+def test_steps_run_the_smallest_bucket_that_holds_the_highest_row(manifest: TranslationManifest) -> None:
+    memory = LaggingMemory(CPU)
+    lane, step = make_lane(manifest, memory, 40)
+    jobs = [job(endless(4 + index % 8), 23 if index in (0, 30) else 5) for index in range(31)]
+    lane.join(jobs)
+    finish(lane)
+    memory.wait()
+    assert [step.rows.count(rows) for rows in (1, 8, 16, 32, 40)] == [0, 23 - 5, 0, 5 + 1, 0]
+    assert [each.row.tokens for each in jobs] == [expected(each.row) for each in jobs]
+
+
+def test_rows_move_down_when_half_the_bucket_is_enough_and_not_before(manifest: TranslationManifest) -> None:
+    memory = LaggingMemory(CPU)
+    lane, step = make_lane(manifest, memory, 40)
+    jobs = [job(endless(5, index)) for index in range(20)]
+    lane.join(jobs)
+    lane.step()
+    lane.leave(jobs[:3])  # 17 rows, up to slot 19: a bucket of 32 either way
+    lane.step()
+    assert {lane._seat_of[id(each)].slot for each in jobs[3:]} == set(range(3, 20))
+    lane.leave(jobs[3:8])  # 12 rows: a bucket of 16 is enough
+    lane.step()
+    moved = [lane._seat_of[id(each)].slot for each in jobs[8:]]
+    assert max(moved) < 16
+    assert moved[:8] == list(range(8, 16))
+    memory.wait()
+    assert step.rows[-1] == 16
+    finish(lane)
+    assert [each.row.tokens for each in jobs[8:]] == [expected(each.row) for each in jobs[8:]]
+
+
+def test_new_rows_take_the_lowest_slots(manifest: TranslationManifest) -> None:
+    lane, _ = make_lane(manifest, LaggingMemory(CPU), 8)
+    jobs = [job(endless(5)) for _ in range(6)]
+    lane.join(jobs)
+    lane.leave([jobs[4], jobs[1]])
+    new = [job(endless(7)), job(endless(6)), job(endless(5))]
+    lane.join(new)
+    assert sorted(lane._seat_of[id(each)].slot for each in new) == [1, 4, 6]
+
+
+@pytest.mark.parametrize("prefix", [(50,), (50, 51, 52), tuple(range(40, 40 + LONGEST))])
+def test_a_prefix_is_said_and_nothing_but_it(manifest: TranslationManifest, prefix: tuple[int, ...]) -> None:
+    lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
+    forced, free = job(endless(5), LONGEST, prefix), job(endless(6))
+    lane.join([forced, free])
+    finish(lane)
+    assert forced.row.tokens == expected(forced.row)
+    assert tuple(forced.row.tokens[: len(prefix)]) == prefix
+    assert free.row.tokens == expected(free.row)
+
+
+def test_the_end_in_a_prefix_ends_the_row(manifest: TranslationManifest) -> None:
+    lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
+    row = job(endless(5), LONGEST, (50, END, 51)).row
+    lane.join([Job(row, call_of(row))])
+    finish(lane)
+    assert (row.tokens, row.finish) == ([50], Finish.STOP)
+
+
+def test_many_sources_are_encoded_in_few_shapes(manifest: TranslationManifest) -> None:
+    memory = LaggingMemory(CPU)
+    lane, _ = make_lane(manifest, memory, 64)
+    jobs = [job([20 + index % 9] * (1 + index % 12) + [END]) for index in range(50)]
+    lane.join(jobs)
+    memory.wait()
+    encoder = lane._slots._caches._prefill._encoder
+    shapes = encoder.shapes  # type: ignore[attr-defined]
+    assert {width for _, width in shapes} == {16}
+    assert all(rows & (rows - 1) == 0 for rows, _ in shapes)
+    finish(lane)
+    assert [each.row.tokens for each in jobs] == [expected(each.row) for each in jobs]
+
+
+def test_warming_up_captures_every_bucket_alone_and_leaves_nothing_behind(manifest: TranslationManifest) -> None:
+    """A captured graph's first run steps three times; whatever that wrote is gone."""
+    memory = LaggingMemory(GPU)
+    lane, step = make_lane(manifest, memory, 20)
+    lane.warm_up()
+    assert sorted(set(step.rows)) == [1, 8, 16, 20]
+    assert len(step.captured) == 4
+    jobs = [job(endless(4 + index % 5)) for index in range(20)]
+    lane.join(jobs)
+    finish(lane)
+    assert [each.row.tokens for each in jobs] == [expected(each.row) for each in jobs]
+    assert len(step.captured) == 4  # nothing was captured later
+
+
+def test_the_gate_is_left_whatever_happens(manifest: TranslationManifest) -> None:
+    lane, _ = make_lane(manifest, LaggingMemory(GPU), 4)
+    lane.warm_up()
+    lane.join([job((POISON, END))])
+    with pytest.raises(RuntimeError, match="cannot step"):
+        lane.step()
+    lane.leave(tuple(lane.jobs))
+    entered = threading.Event()
+
+    def enter() -> None:
+        with GATE.capturing():
+            entered.set()
+
+    threading.Thread(target=enter).start()
+    assert entered.wait(10)
+
+
+def test_after_a_failure_the_lane_goes_on(manifest: TranslationManifest) -> None:
+    lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
+    healthy = job(endless(5))
+    lane.join([job((POISON, 40, END)), healthy])
+    with pytest.raises(RuntimeError, match="cannot step"):
+        lane.step()
+    lane.leave(tuple(lane.jobs))
+    assert lane.free == 4
+    assert not lane.jobs
+    healthy.row.tokens.clear()
+    lane.join([healthy])
+    finish(lane)
+    assert healthy.row.tokens == expected(healthy.row)
+
+
+@pytest.mark.parametrize("poison", [POISON, INDIGESTIBLE])
+@pytest.mark.parametrize("kind", [LaggingMemory, PromptMemory])
+def test_an_engine_on_two_devices_recovers_from_a_failure_on_one(
+    bundle: Bundle, kind: type[LaggingMemory], poison: int
+) -> None:
+    """Every other row is answered, on either device, as if nothing had happened."""
+    manifest = bundle.manifest_of(TranslationManifest)
+    devices = Device("cuda", 0), Device("cuda", 1)
+    memories = [kind(device) for device in devices]
+    engine = Engine(lambda lane, worker: make_lane(manifest, memories[worker], 8)[0], EngineOptions(9, 8, devices=devices))
+    engine.start()
+    try:
+        calls = [call_of(Row(endless(3 + index % 12), 4 + index % 19)) for index in range(60)]
+        poisoned = call_of(Row((poison, 40, END), 5))
+        for call in (*calls[:30], poisoned, *calls[30:]):
+            engine.submit(call)
+        for call in (*calls, poisoned):
+            call.wait()
+        assert isinstance(poisoned.error, EngineError)
+        assert [call.error for call in calls] == [None] * 60
+        assert [call.rows[0].tokens for call in calls] == [expected(call.rows[0]) for call in calls]
+    finally:
+        engine.close(drain=False)
+    assert all(memory.asked for memory in memories)
+    assert threading.active_count() < 50
+
+
+def test_other_threads_see_who_runs_while_rows_come_and_go(
+    manifest: TranslationManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane, _ = make_lane(manifest, PromptMemory(CPU), 256)
+    jobs = [job(endless(5)) for _ in range(256)]
+    lane.join(jobs)
+    errors, done = [], threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            try:
+                assert len(list(lane.jobs)) in {255, 256}
+            except Exception as error:
+                errors.append(error)
+
+    usual = sys.getswitchinterval()
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        sys.setswitchinterval(1e-6)
+        for index in range(1_000):
+            jobs.append(jobs.pop(0))
+            lane.leave([jobs[-1]])
+            lane.join([jobs[-1]])
+            if list(map(id, lane.jobs)) != list(map(id, jobs)):
+                errors.append(AssertionError(f"after {index} rounds the rows are others"))
+    finally:
+        sys.setswitchinterval(usual)
+        done.set()
+        thread.join()
+    assert errors == []
+
+
+def test_a_stream_never_shows_the_end_token(manifest: TranslationManifest) -> None:
+    class Shown(list[int]):
+        def extend(self, tokens: Any) -> None:
+            super().extend(tokens)
+            assert END not in self
+
+    lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
+    stopping = job(next((first, END) for first in range(20, 90) if 3 < len(decode((first, END), LONGEST)) < LONGEST))
+    stopping.call.streams = True
+    stopping.row.tokens = Shown()
+    lane.join([stopping])
+    finish(lane)
+    assert (stopping.row.tokens, stopping.row.finish) == (expected(stopping.row), Finish.STOP)
+
+
+def test_memory_is_counted(manifest: TranslationManifest) -> None:
+    lane, _ = make_lane(manifest, LaggingMemory(CPU), 5)
+    layers, width = 2, 4
+    caches = 2 * 2 * layers * 5 * width * (TARGETS + SOURCES)
+    assert lane.bytes == caches + 5 * (8 + 4 + 8 + 8)
+
+
+def test_a_graph_belongs_to_its_bucket(manifest: TranslationManifest) -> None:
+    lane, step = make_lane(manifest, LaggingMemory(GPU), 9)
+    other, _ = make_lane(manifest, LaggingMemory(GPU), 9)
+    for each in (lane, other):
+        each.warm_up()
+    numbers = {number for each in (lane, other) for number in _graphs_of(each)}
+    assert len(numbers) == 2 * 3
+    assert isinstance(step, FormulaStep)
+
+
+def _graphs_of(lane: DeviceGreedyLane) -> list[int]:
+    return [bucket.graph for bucket in lane._slots._bound.values()]

@@ -1,0 +1,288 @@
+"""The lanes of devices over the graphs in 16 bits, on the CPU: the same code as on a GPU but for the copies themselves."""
+
+import random
+import weakref
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.search_params import GREEDY, Search
+from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.decoding.greedy_lane import Lane
+from triptych_serving.decoding.lanes import Lanes
+from triptych_serving.errors import DeviceError, DeviceMemoryError
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit
+from triptych_serving.runtime.memory.gpu import GpuMemory
+from triptych_serving.runtime.model_devices import Places
+from triptych_serving.runtime.session import Place, Session
+from triptych_serving.scheduling.decode_scheduler import Job, Kind
+from triptych_serving.scheduling.request import Row
+
+from .....fixtures.toy import HALF_BUNDLE, PAIRS, SOURCES, TARGETS
+from ...calls import call_of, jobs_of
+from ...runtime.memory.strict_memory import StrictMemory
+
+VOCABULARY, END = 300, 2
+SLOTS = 20
+STEPS, MORE_STEPS = 800, 6_000  # of a storm
+GPUS = Device("cuda", 0), Device("cuda", 1)
+SCORE_TOLERANCE = 0.02  # between a batch and a row alone: sums in another order, rounded to 16 bits
+SEARCHES = {
+    "greedy": GREEDY,
+    "scored": Search(scores=True),
+    "beam": Search(beam_size=4, num_hypotheses=4),
+    "wide": Search(beam_size=5, length_penalty=0.3, coverage_penalty=0.2, alignment=True),
+    "samples": Search(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
+    "constrained": Search(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
+}
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return open_bundle(HALF_BUNDLE)
+
+
+@pytest.fixture(scope="module")
+def lanes(bundle: Bundle) -> Lanes:
+    lanes = Lanes(bundle, "fp16", SLOTS, [Place(StrictMemory())])
+    lanes.open_all()
+    return lanes
+
+
+@pytest.fixture(scope="module")
+def sources(bundle: Bundle) -> list[tuple[int, ...]]:
+    translator = Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions()))
+    translator.close()
+    return [tuple(ids) for ids in translator.codec.encode(SOURCES)]
+
+
+class Alone:
+    """What texts are translated to one at a time, by lanes of their own."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes: dict[Kind, Lane] = {}
+        self._make = lanes.make
+        self.find = cache(self._find)
+
+    def _find(self, source: tuple[int, ...], name: str, max_tokens: int, prefix: tuple[int, ...]) -> Row:
+        job = job_of(source, name, max_tokens, prefix)
+        kind = Kind.of(job.row)
+        lane = self._lanes.setdefault(kind, self._make(kind, 1))
+        return run(lane, [job])[0]
+
+
+def job_of(source: Sequence[int], name: str, max_tokens: int, prefix: tuple[int, ...] = ()) -> Job:
+    return jobs_of(call_of(Row(source, max_tokens, SEARCHES[name], prefix)))[0]
+
+
+def assert_same(row: Row, expected: Row) -> None:
+    assert [hypothesis.tokens for hypothesis in row.hypotheses] == [hypothesis.tokens for hypothesis in expected.hypotheses]
+    for one, other in zip(row.hypotheses, expected.hypotheses, strict=True):
+        assert one.finish is other.finish
+        assert (one.score is None) == (other.score is None)
+        assert one.score is None or one.score == pytest.approx(other.score, abs=SCORE_TOLERANCE)
+
+
+def storm(lanes: Lanes, sources: Sequence[tuple[int, ...]], length: int, seed: int) -> list[tuple[Row, str]]:
+    """Rows of all searches come and go, in lumps and alone, so that buckets fill up and empty; returns those that ended."""
+    dice = random.Random(seed)
+    running: dict[Kind, Lane] = {kind: lanes.make(kind) for kind in (Kind.GREEDY, Kind.SEARCH)}
+    for lane in running.values():
+        lane.warm_up()
+    names: dict[int, str] = {}
+    ended: list[Job] = []
+    steps = 0
+    while steps < length:
+        for _ in range(dice.choice([0, 0, 1, 1, 2, 12])):
+            name = dice.choice(["greedy"] * len(SEARCHES) + sorted(SEARCHES))
+            prefix = tuple(dice.choices(range(3, VOCABULARY), k=dice.choice([0, 0, 0, 1, 4])))
+            joining = job_of(dice.choice(sources), name, dice.randint(5, 63), prefix)
+            lane = running[Kind.of(joining.row)]
+            if joining.row.search.slots <= lane.free:
+                names[id(joining.row)] = name
+                lane.join([joining])
+        for lane in running.values():
+            if lane.jobs and dice.random() < 0.1:
+                lane.leave(dice.sample(list(lane.jobs), dice.randint(1, len(lane.jobs))))
+            for _ in range(dice.randint(1, 12)):
+                ended += lane.step() if lane.jobs else []
+                steps += 1
+    return [(job.row, names[id(job.row)]) for job in ended]
+
+
+@pytest.mark.parametrize("length", [STEPS, pytest.param(MORE_STEPS, marks=pytest.mark.full)])
+def test_a_storm_changes_no_answer(lanes: Lanes, sources: list[tuple[int, ...]], length: int) -> None:
+    alone = Alone(lanes)
+    ended = storm(lanes, sources, length, seed=5)
+    assert len(ended) > length / 10
+    assert {name for _, name in ended} == set(SEARCHES)
+    for row, name in ended:
+        assert_same(row, alone.find(tuple(row.source), name, row.max_tokens, row.prefix))
+
+
+def test_sixteen_bits_say_what_thirty_two_say(bundle: Bundle, lanes: Lanes, sources: list[tuple[int, ...]]) -> None:
+    """Of each translation every token after the ones before it: of known sentences, and of words in disorder."""
+    dice = random.Random(3)
+    known = sources[::12]
+    strange = [(*dice.sample(source[:-1], len(source) - 1), END) for source in known]
+    agreed = asked = 0
+    for translated in run(
+        Lanes(bundle, "fp32", SLOTS).make(Kind.GREEDY), [job_of(ids, "greedy", 62) for ids in known + strange]
+    ):
+        said = (*translated.tokens, END)
+        jobs = [job_of(translated.source, "greedy", index + 1, said[:index]) for index in range(len(said))]
+        found = run(half_lane(lanes), jobs)
+        agreed += sum((*row.tokens, END)[index] == token for index, (row, token) in enumerate(zip(found, said, strict=True)))
+        asked += len(said)
+    assert asked > 500
+    assert agreed / asked >= 0.995
+
+
+def run(lane: Lane, jobs: Sequence[Job]) -> list[Row]:
+    """All to the end; each joins as soon as there is room for it."""
+    waiting = list(jobs)
+    while waiting or lane.jobs:
+        joining, waiting = waiting[: lane.free], waiting[lane.free :]
+        lane.join(joining)
+        lane.step()
+    return [job.row for job in jobs]
+
+
+@cache
+def half_lane(lanes: Lanes) -> Lane:
+    lane = lanes.make(Kind.GREEDY, 2)
+    assert isinstance(lane, DeviceGreedyLane)
+    return lane
+
+
+@pytest.fixture
+def translator(bundle: Bundle) -> Iterator[Translator]:
+    translator = Translator("toy", 1, bundle, TranslatorOptions("fp16", EngineOptions(workers=2, slots=8)))
+    yield translator
+    translator.close()
+
+
+def test_a_translator_on_the_cpu_takes_them_too(translator: Translator) -> None:
+    assert [output.text for output in translator.translate(SOURCES)] == TARGETS
+    assert [output.text for output in translator.translate(SOURCES[:9], DecodingOptions(beam_size=3))] == TARGETS[:9]
+    *pieces, whole = translator.stream(SOURCES[5])
+    assert "".join(map(str, pieces)) == TARGETS[5] == getattr(whole, "text", "")
+    assert translator.reserved == {}
+    assert "CPU, fp16, threads: 2" in translator.describe()
+
+
+def test_scores_are_those_of_thirty_two_bits(bundle: Bundle, translator: Translator) -> None:
+    wide = Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions()))
+    try:
+        for found, expected in zip(translator.score(PAIRS[:30]), wide.score(PAIRS[:30]), strict=True):
+            assert found.token_log_probabilities == pytest.approx(expected.token_log_probabilities, abs=SCORE_TOLERANCE)
+    finally:
+        wide.close()
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> tuple[Device, ...]:
+    """Two that are the CPU, with a GPU's manners."""
+    monkeypatch.setattr("triptych_serving.runtime.model_devices.open_memory", lambda device: StrictMemory())
+    return GPUS
+
+
+def budgets(free: int, limit: MemoryLimit | None = None) -> Budgets:
+    return Budgets(limit, look=lambda device: GpuMemory(free, free))
+
+
+def options(devices: tuple[Device, ...], counted: Budgets, **more: Any) -> TranslatorOptions:
+    return TranslatorOptions("fp16", EngineOptions(workers=7, slots=4, devices=devices, budgets=counted), **more)
+
+
+def test_every_gpu_has_a_worker_and_its_own_lanes(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
+    counted = budgets(1 << 40)
+    translator = Translator("toy", 1, bundle, options(gpus, counted, eager=True))
+    try:
+        assert [output.text for output in translator.translate(SOURCES)] == TARGETS
+        assert [output.text for output in translator.translate(SOURCES[:9], DecodingOptions(beam_size=3))] == TARGETS[:9]
+        assert translator.score(PAIRS[:3])[1].log_probability > -1
+        workers = translator.engine._workers
+        assert [sorted(kind.value for kind in worker.lanes) for worker in workers] == [["greedy", "search"]] * 2
+        assert all(worker.steps.rows for worker in workers)
+        assert translator.devices == gpus
+        assert translator.rows == 2 * 4
+        assert "cuda:0, cuda:1, fp16, threads: 2" in translator.describe()
+        held = {device: budget.reserved_bytes for device, budget in counted.made.items()}
+        assert translator.reserved == held
+        assert all(translator.engine.bytes / 2 < size for size in held.values())
+    finally:
+        translator.close()
+    assert translator.reserved == {}
+    assert {budget.reserved_bytes for budget in counted.made.values()} == {0}
+
+
+def test_a_model_that_does_not_fit_is_refused_with_all_numbers(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
+    counted = budgets(1 << 40, MemoryLimit(bytes=1 << 20))
+    with pytest.raises(
+        DeviceMemoryError, match=r"model toy version 1 takes .* of cuda:0 \(weights .*caches of 4 rows"
+    ) as error:
+        Translator("toy", 1, bundle, options(gpus, counted))
+    assert "1 MiB are left of 1 MiB: lower --slots, or raise --gpu-memory-limit" in str(error.value)
+    assert {budget.reserved_bytes for budget in counted.made.values()} == {0}
+
+
+def test_what_fails_later_gives_its_memory_back(
+    bundle: Bundle, gpus: tuple[Device, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that cannot make its lane: the translator is not made, and nothing is left of it."""
+
+    def fail(self: DeviceGreedyLane) -> None:
+        raise DeviceError("no kernel image is available")
+
+    monkeypatch.setattr(DeviceGreedyLane, "warm_up", fail)
+    sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+    make, close = Session.__init__, Places.close
+    left: list[int] = []
+
+    def count(self: Session, *args: Any, **kwargs: Any) -> None:
+        sessions.add(self)
+        make(self, *args, **kwargs)
+
+    def close_after(self: Places) -> None:
+        left.append(len(sessions))
+        close(self)
+
+    monkeypatch.setattr(Session, "__init__", count)
+    monkeypatch.setattr(Places, "close", close_after)
+    counted = budgets(1 << 40)
+    with pytest.raises(DeviceError, match="no kernel image"):
+        Translator("toy", 1, bundle, options(gpus, counted))
+    assert left == [0]  # before their streams
+    assert {budget.reserved_bytes for budget in counted.made.values()} == {0}
+
+
+def test_other_precisions_run_on_the_cpu_only(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
+    with pytest.raises(DeviceError, match="precision fp32 runs on the CPU only, not on cuda:0, cuda:1"):
+        Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions(devices=gpus)))
+
+
+def test_the_plan_is_what_is_taken(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
+    """As far as Python takes it: the caches."""
+    counted = budgets(1 << 40)
+    translator = Translator("toy", 1, bundle, options(gpus, counted, eager=True))
+    try:
+        [reservation, _] = translator._places._reservations.values()
+        parts = reservation.parts
+        [prefill, _] = translator.lanes._prefills.values()
+        greedy, search = (translator.engine._workers[0].lanes[kind] for kind in (Kind.GREEDY, Kind.SEARCH))
+        taken = greedy.bytes + prefill.bytes
+        assert taken <= parts["caches of 4 rows"] <= 1.05 * taken
+        assert parts["caches of 8 beams and samples"] <= search.bytes
+        assert search.bytes - parts["caches of 8 beams and samples"] < parts["between operators"]
+        weights = bundle.weight_bytes("fp16")
+        assert weights / 2 < parts["weights"] < 4 * weights
+    finally:
+        translator.close()

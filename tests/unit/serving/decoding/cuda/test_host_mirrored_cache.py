@@ -1,0 +1,230 @@
+"""Searches over a device's caches find what they find over the host's, number for number."""
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import Limits, TranslationManifest
+from triptych_serving.bundle.search_params import Search
+from triptych_serving.decoding.cuda.host_mirrored_cache import MirroredCaches
+from triptych_serving.decoding.cuda.kv_cache import DeviceCaches
+from triptych_serving.decoding.cuda.prefill import Prefill
+from triptych_serving.decoding.search_lane import SearchLane
+from triptych_serving.decoding.search_slots import SearchSlots
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.memory import DeviceArray, host_view
+from triptych_serving.runtime.session import UNCAPTURED, Array
+from triptych_serving.scheduling.decode_scheduler import Job
+from triptych_serving.scheduling.request import Row
+from triptych_serving.text.vocabulary import Vocabulary
+
+from .....fixtures.toy import BUNDLE
+from ...calls import call_of, jobs_of
+from ...device_graphs import FormulaEncoder
+from ...lagging_memory import LaggingMemory, PromptMemory
+from ...toy_graphs import END, LIMIT, SHAPE, VOCABULARY, TableRun, TableStep, make_slots
+
+COUNT = 20  # slots
+WORDS = Vocabulary([b""] * VOCABULARY)
+SEARCHES = {
+    "scored": Search(scores=True),
+    "beam": Search(beam_size=4, num_hypotheses=4),
+    "covered": Search(beam_size=3, coverage_penalty=0.2, alignment=True),
+    "sample": Search(sampling_topk=5, temperature=1.5, seed=4),
+    "samples": Search(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
+    "constrained": Search(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
+}
+
+
+class DeviceTableStep:
+    """The table behind the interface of a device: arrays of the host are read when they are bound, as on a GPU."""
+
+    def __init__(self, memory: LaggingMemory) -> None:
+        self.memory = memory
+        self.bound = 0
+
+    def shape(self, name: str) -> tuple[int | str, ...]:
+        return "batch", 1, "source", SHAPE.heads * SHAPE.head_dim
+
+    def bind(self, inputs: Mapping[str, Array | DeviceArray], outputs: Mapping[str, DeviceArray]) -> "DeviceTableRun":
+        self.bound += 1
+        assert "last" not in inputs
+        return DeviceTableRun(self.memory, inputs, outputs)
+
+
+class DeviceTableRun:
+    """A step that is done when the memory comes to it."""
+
+    def __init__(
+        self, memory: LaggingMemory, inputs: Mapping[str, Array | DeviceArray], outputs: Mapping[str, DeviceArray]
+    ) -> None:
+        self._memory = memory
+        self._inputs = {
+            name: host_view(array) if isinstance(array, DeviceArray) else array.copy() for name, array in inputs.items()
+        }
+        self._outputs = {name: host_view(array) for name, array in outputs.items()}
+
+    def run(self, graph: int | None = None) -> None:
+        assert graph == UNCAPTURED
+        self._memory.ask(self._step)
+
+    def _step(self) -> None:
+        TableRun(TableStep(), {**self._inputs, "last": self._inputs["lengths"] - 1}, self._outputs).run()
+
+
+def make(manifest: TranslationManifest, memory: LaggingMemory) -> SearchLane:
+    small = replace(manifest, decoder=SHAPE, limits=Limits(LIMIT, LIMIT))
+    step: Any = DeviceTableStep(memory)
+    encoder: Any = FormulaEncoder(memory)
+    prefill = Prefill(encoder, LIMIT, (2 * SHAPE.layers, 1, SHAPE.heads * SHAPE.head_dim), memory)
+    caches = MirroredCaches(DeviceCaches(prefill, step, small, COUNT, memory), step, memory)
+    return SearchLane(SearchSlots(caches, small, VOCABULARY), manifest.tokens, WORDS)
+
+
+@pytest.fixture(scope="module")
+def manifest() -> TranslationManifest:
+    return open_bundle(BUNDLE).manifest_of(TranslationManifest)
+
+
+Text = tuple[tuple[int, ...], str, int, tuple[int, ...]]
+
+
+def job(text: Text) -> Job:
+    source, name, max_tokens, prefix = text
+    return jobs_of(call_of(Row(source, max_tokens, SEARCHES[name], prefix)))[0]
+
+
+def play(lane: SearchLane, events: Sequence[tuple[str, Any]]) -> list[Row]:
+    """All rows that joined, in order; those that left have no hypotheses."""
+    lane.warm_up()
+    joined: list[Row] = []
+    for event, value in events:
+        if event == "join":
+            new = job(value)
+            if new.row.search.slots <= lane.free:
+                lane.join([new])
+                joined.append(new.row)
+        elif event == "leave" and lane.jobs:
+            lane.leave([lane.jobs[value % len(lane.jobs)]])
+        elif event == "step":
+            for _ in range(value):
+                if lane.jobs:
+                    lane.step()
+    while lane.jobs:
+        lane.step()
+    return joined
+
+
+ids = st.integers(3, VOCABULARY - 1)
+sources = st.lists(ids, max_size=LIMIT - 1).map(lambda tokens: (*tokens, END))
+texts = st.tuples(sources, st.sampled_from(sorted(SEARCHES)), st.integers(4, LIMIT - 1), st.lists(ids, max_size=3).map(tuple))
+joins = st.tuples(st.just("join"), texts)
+leaves = st.tuples(st.just("leave"), st.integers(0, 9))
+steps = st.tuples(st.just("step"), st.integers(1, 6))
+
+
+@pytest.mark.parametrize("kind", [LaggingMemory, PromptMemory])
+@pytest.mark.parametrize("device", [CPU, Device("cuda")], ids=str)
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(events=st.lists(joins | leaves | steps, max_size=25))
+def test_a_search_finds_the_same(
+    manifest: TranslationManifest, kind: type[LaggingMemory], device: Device, events: list[tuple[str, Any]]
+) -> None:
+    host = SearchLane(make_slots(manifest, TableStep(), COUNT), manifest.tokens, WORDS)
+    expected, found = play(host, events), play(make(manifest, kind(device)), events)
+    for one, other in zip(found, expected, strict=True):
+        assert [(each.tokens, each.score) for each in one.hypotheses] == [
+            (each.tokens, each.score) for each in other.hypotheses
+        ]
+        for mine, theirs in zip(one.hypotheses, other.hypotheses, strict=True):
+            assert np.array_equal(_attention(mine.attention), _attention(theirs.attention))
+
+
+def _attention(array: Any) -> Any:
+    return np.zeros(0) if array is None else array
+
+
+def test_rare_outputs_come_down_only_when_they_are_asked_for(manifest: TranslationManifest) -> None:
+    memory = CountingMemory(CPU)
+    lane = make(manifest, memory)
+    lane.join([job(((5, 6, END), "beam", 20, ()))])
+    lane.step()
+    assert memory.downloads == 2  # the best tokens, and their log-probabilities
+    lane.join(
+        [job(((5, 6, END), "covered", 20, ())), job(((5, 6, END), "samples", 20, ())), job(((5, 6, END), "beam", 20, (7,)))]
+    )
+    lane.step()
+    assert memory.downloads == 2 + 2 + 3
+
+
+class CountingMemory(LaggingMemory):
+    """Knows how much came down."""
+
+    downloads = 0
+
+    def download(self, source: DeviceArray, host: Any) -> None:
+        self.downloads += 1
+        super().download(source, host)
+
+
+def test_graphs_are_bound_once_for_each_number_of_rows(manifest: TranslationManifest) -> None:
+    memory = LaggingMemory(CPU)
+    lane = make(manifest, memory)
+    step = lane._slots.caches._step  # type: ignore[attr-defined]
+    for _ in range(3):
+        play(lane, [("join", ((5, 6, 7, END), "scored", 10, ())), ("step", 3)])
+    assert step.bound == 1
+
+
+@pytest.mark.parametrize("kind", [LaggingMemory, PromptMemory])
+def test_rows_that_filled_their_caches_leave_nothing_behind(manifest: TranslationManifest, kind: type[LaggingMemory]) -> None:
+    """Whoever comes after them is stepped beside their slots."""
+    full = ("join", ((5, 6, END), "scored", LIMIT, (7,) * LIMIT))
+    after = [("join", ((6, first, END), "beam", 9, ())) for first in (5, 6)]
+    events = [full, full, full, ("step", LIMIT), *after]
+    host = SearchLane(make_slots(manifest, TableStep(), COUNT), manifest.tokens, WORDS)
+    expected, found = play(host, events), play(make(manifest, kind(CPU)), events)
+    assert len(found[0].hypotheses[0].tokens) == LIMIT
+    assert [row.hypotheses[0].tokens for row in found] == [row.hypotheses[0].tokens for row in expected]
+
+
+def test_memory_of_twins_can_be_asked_for_while_there_come_more(manifest: TranslationManifest) -> None:
+    caches: Any = make(manifest, LaggingMemory(CPU))._slots.caches
+    before, errors, done = caches.bytes, [], threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            try:
+                assert caches.bytes >= before
+            except Exception as error:
+                errors.append(error)
+
+    usual = sys.getswitchinterval()
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        sys.setswitchinterval(1e-6)
+        for _ in range(2_000):
+            caches._twin(np.zeros(3, np.int64))
+    finally:
+        sys.setswitchinterval(usual)
+        done.set()
+        thread.join()
+    assert errors == []
+    assert caches.bytes == before + 2_000 * 3 * 8
+
+
+def test_memory_of_twins_is_counted(manifest: TranslationManifest) -> None:
+    lane = make(manifest, LaggingMemory(CPU))
+    before = lane.bytes
+    assert before == 2 * 2 * SHAPE.layers * COUNT * SHAPE.heads * SHAPE.head_dim * (LIMIT + LIMIT)
+    lane.warm_up()
+    assert lane.bytes > before + 4 * COUNT * VOCABULARY

@@ -1,0 +1,21 @@
+"""Numbers of rows that are run."""
+
+import pytest
+
+from triptych_serving.decoding.cuda.row_buckets import RowBuckets
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [(1, (1,)), (2, (1, 2)), (8, (1, 8)), (20, (1, 8, 16, 20)), (256, (1, 8, 16, 32, 64, 128, 256)), (1500, None)],
+)
+def test_the_largest_holds_all(count: int, sizes: tuple[int, ...] | None) -> None:
+    buckets = RowBuckets(count)
+    assert sizes is None or buckets.sizes == sizes
+    assert buckets.sizes[-1] == count
+    for rows in range(1, count + 1):
+        assert buckets.of(rows) == min(size for size in buckets.sizes if size >= rows)
+
+
+def test_nothing_fits_into_the_smallest() -> None:
+    assert RowBuckets(8).of(0) == 1

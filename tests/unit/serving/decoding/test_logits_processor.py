@@ -1,0 +1,228 @@
+"""Penalties and bans on the next token."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triptych_serving.bundle.manifest import SpecialTokens
+from triptych_serving.bundle.search_params import Rules, Search
+from triptych_serving.decoding.logits_processor import BAN, Constraints, Edits, ban, merge, single_tokens
+from triptych_serving.text.tokenizers import read_tokenizer
+from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.vocabulary import Vocabulary
+
+from ....fixtures.toy import BUNDLE, TARGETS
+
+END = 2
+TOKENS = SpecialTokens(pad=0, start=1, end=END)
+LETTERS = Vocabulary([b"", b"", b"", b"a", b"b", b"ab", b"ba", b" a", b"aab", b" "])
+
+
+def edits(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any) -> Edits:
+    return Constraints(Search(**options), TOKENS, vocabulary).edits(np.array(history, np.int64))
+
+
+def banned(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any) -> list[int]:
+    found = edits(history, vocabulary, **options)
+    return sorted(found.tokens[found.offsets == np.float32(BAN)].tolist())
+
+
+def test_nothing_asked_for_is_nothing_edited() -> None:
+    assert len(edits([3, 4, 3]).tokens) == 0
+
+
+def test_each_token_that_occurred_is_penalized_once() -> None:
+    found = edits([5, 3, 5, 5, 4], repetition_penalty=1.3)
+    assert sorted(found.tokens.tolist()) == [3, 4, 5]
+    assert found.factors.tolist() == pytest.approx([1.3] * 3)
+    assert found.offsets.tolist() == [0, 0, 0]
+    assert [array.dtype for array in (found.tokens, found.factors, found.offsets)] == [np.int64, np.float32, np.float32]
+
+
+def test_what_is_banned_needs_no_penalty() -> None:
+    found = edits([5, 3, 5], repetition_penalty=1.3, no_repeat_ngram_size=2)
+    by_token = {
+        token: (factor, offset) for token, factor, offset in zip(found.tokens, found.factors, found.offsets, strict=True)
+    }
+    assert len(by_token) == len(found.tokens) == 2
+    assert by_token[3] == (1, np.float32(BAN))
+    assert by_token[5] == (np.float32(1.3), 0)
+
+
+@pytest.mark.parametrize(
+    ("history", "size", "expected"),
+    [
+        ([], 1, []),
+        ([3, 4, 3], 1, [3, 4]),
+        ([3], 2, []),
+        ([3, 4, 3], 2, [4]),
+        ([3, 3], 2, [3]),
+        ([3, 4, 3, 5, 3], 2, [4, 5]),
+        ([3, 4, 5, 3, 4], 3, [5]),
+        ([3, 4, 5, 4], 3, []),
+        ([3, 3, 3], 3, [3]),
+        ([3, 4], 3, []),
+        ([3, 4, 5], 9, []),
+    ],
+)
+def test_no_run_of_tokens_occurs_twice(history: list[int], size: int, expected: list[int]) -> None:
+    assert banned(history, no_repeat_ngram_size=size) == expected
+
+
+@given(st.lists(st.integers(3, 5), max_size=20), st.integers(1, 4))
+def test_runs_are_counted_as_by_hand(history: list[int], size: int) -> None:
+    runs = {tuple(history[i : i + size]) for i in range(len(history) - size + 1)}
+    last = history[len(history) - size + 1 :]
+    expected = [token for token in range(3, 6) if len(last) == size - 1 and (*last, token) in runs]
+    assert banned(history, no_repeat_ngram_size=size) == expected
+
+
+@pytest.mark.parametrize(("history", "expected"), [([], [END]), ([3, 4], [END]), ([3, 4, 5], [])])
+def test_the_end_waits_for_the_shortest_length(history: list[int], expected: list[int]) -> None:
+    assert banned(history, min_length=3) == expected
+
+
+@pytest.mark.parametrize(
+    ("history", "text", "expected"),
+    [
+        ([], "b", [4, 5, 6, 8]),
+        ([4], "a", [3, 5, 6, 7, 8]),
+        ([3], "ab", [4, 5, 6, 8]),
+        ([4], "ab", [5, 8]),
+        ([], " a", []),  # the first space is no part of the text
+        ([9], " a", [7]),
+        ([9, 9], " a", [3, 5, 7, 8]),
+        ([4], " a", [7]),
+        ([4, 9], " a", [3, 5, 7, 8]),
+        ([3, 4], "abab", [5]),
+        ([3, 0, 4], "abab", [5]),  # a token without bytes is between
+        ([6, 6], "baba b", []),
+        ([6, 6], "baba a", [7]),
+        ([7], "aab", [5, 8]),
+        ([3], "AB", []),
+    ],
+)
+def test_a_text_is_found_however_it_is_cut(history: list[int], text: str, expected: list[int]) -> None:
+    assert banned(history, suppressed=(text,)) == expected
+
+
+def test_several_texts_are_suppressed_at_once() -> None:
+    assert banned([4], suppressed=("bb", "ba")) == [3, 4, 5, 6, 8]
+
+
+def test_a_text_of_which_no_token_holds_all_is_suppressed() -> None:
+    assert banned([8, 8], suppressed=("aabaaba",)) == [3, 5, 8]
+    assert banned([8], suppressed=("aabaaba",)) == []
+
+
+def test_a_text_that_is_there_already_does_not_stop_what_follows() -> None:
+    assert banned([3, 4], suppressed=("ab",)) == [5, 8]
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.text("ab ", min_size=1, max_size=4))
+def test_a_ban_is_a_text_that_would_occur(history: list[int], text: str) -> None:
+    surfaces = ["", "", "", "a", "b", "ab", "ba", " a", "aab", " "]
+
+    def occurrences(tokens: list[int]) -> int:
+        whole = "".join(surfaces[token] for token in tokens).removeprefix(" ")
+        return sum(whole.startswith(text, start) for start in range(len(whole)))
+
+    expected = [token for token in range(10) if occurrences([*history, token]) > occurrences(history)]
+    assert banned(history, suppressed=(text,)) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_suppressed_text_never_occurs_in_what_is_decoded(seed: int, codec: TextCodec) -> None:
+    """Random walks over the toy's tokens, its own pieces of a translation preferred."""
+    dice = random.Random(seed)
+    texts = tuple(dice.sample([text[2:6] for text in TARGETS], 3))
+    vocabulary = Vocabulary.of(read_tokenizer(BUNDLE / "tokenizer.json"))
+    constraints = Constraints(Search(suppressed=texts), TOKENS, vocabulary)
+    wanted = [token for text in texts for token in codec.encode([text])[0] if token != END]
+    row: list[int] = []
+    for _ in range(200):
+        bans = set(constraints.edits(np.array(row, np.int64)).tokens.tolist())
+        row.append(dice.choice([token for token in wanted if token not in bans]))
+    [decoded] = codec.decode([row])
+    assert not any(text in decoded for text in texts)
+
+
+def test_rows_are_filled_up_to_one_width() -> None:
+    first = Edits(np.array([7, 8, 9]), np.array([1.5, 1, 1], np.float32), np.array([0, BAN, 0], np.float32))
+    second = Edits(np.array([4]), np.array([2], np.float32), np.array([0], np.float32))
+    tokens, factors, offsets = merge([first, None, second])
+    assert tokens.tolist() == [[7, 8, 9, 7], [0] * 4, [4] * 4]
+    assert factors.tolist() == [[1.5, 1, 1, 1.5], [1] * 4, [2] * 4]
+    assert offsets.tolist() == [[0, np.float32(BAN), 0, 0], [0] * 4, [0] * 4]
+    assert [array.dtype for array in (tokens, factors, offsets)] == [np.int64, np.float32, np.float32]
+
+
+@pytest.mark.parametrize(("count", "width"), [(0, 1), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8)])
+def test_the_width_is_a_power_of_two(count: int, width: int) -> None:
+    ones = np.ones(count, np.float32)
+    assert merge([None, Edits(np.arange(count), ones, ones)])[0].shape == (2, width)
+
+
+def test_a_ban_survives_what_it_is_added_to() -> None:
+    logits = np.array([30.0, BAN + 25.0, -40.0], np.float32)
+    shifted = logits - logits.max()
+    log_probabilities = shifted - np.log(np.exp(shifted).sum())
+    assert np.exp(log_probabilities[1]) == 0
+    assert np.isfinite(1_000 * log_probabilities).all()
+
+
+RUNS = ((3,), (4, 5), (6, 7, END), (8, 8))
+
+
+@pytest.mark.parametrize("rules", list(Rules))
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [([], [3]), ([4], [3, 5]), ([5, 4], [3, 5]), ([4, 6], [3]), ([6, 7], [END, 3]), ([8], [3, 8]), ([8, 8, 6], [3])],
+)
+def test_runs_of_ids_are_not_completed(rules: Rules, history: list[int], expected: list[int]) -> None:
+    assert banned(history, rules=rules, suppressed_tokens=RUNS) == expected
+
+
+def test_the_start_token_occurred_by_the_rules_of_transformers() -> None:
+    start, options = TOKENS.start, {"repetition_penalty": 1.3, "beam_size": 2}
+    assert sorted(edits([5, 3], rules=Rules.TRANSFORMERS, **options).tokens.tolist()) == [start, 3, 5]
+    assert sorted(edits([5, 3], **options).tokens.tolist()) == [3, 5]
+    for size, history in ((1, []), (2, [5, start])):
+        assert banned(history, no_repeat_ngram_size=size, rules=Rules.TRANSFORMERS) == ([start] if size == 1 else [5])
+        assert banned(history, no_repeat_ngram_size=size) == []
+    assert banned([5], suppressed_tokens=((start, 5, 6),), rules=Rules.TRANSFORMERS) == [6]
+
+
+@pytest.mark.parametrize("rules", list(Rules))
+def test_the_shortest_length_counts_no_start_token(rules: Rules) -> None:
+    assert [banned([5] * length, min_length=2, rules=rules) for length in (0, 1, 2)] == [[END], [END], []]
+
+
+def test_a_penalty_of_logits_is_told_by_its_sign() -> None:
+    """By the rules of transformers: greedy search and samples change logits, beams log-probabilities."""
+    for options, sign in (({}, -1), ({"sampling_topk": 5, "num_hypotheses": 3}, -1), ({"beam_size": 2}, 1)):
+        asked: dict[str, Any] = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2, **options}
+        found = edits([5, 3, 5], rules=Rules.TRANSFORMERS, **asked)
+        factors = dict(zip(found.tokens.tolist(), found.factors.tolist(), strict=True))
+        assert factors == {3: 1.0, 5: sign * 1.5, TOKENS.start: sign * 1.5}
+        assert (edits([5, 3, 5], **asked).factors > 0).all()
+
+
+@pytest.mark.parametrize("rules", list(Rules))
+def test_what_a_frame_forces_is_no_part_of_a_text(rules: Rules) -> None:
+    search = Search(suppressed=("ab",), rules=rules)
+    shown = Constraints(search, TOKENS, LETTERS).edits(np.array([3], np.int64))
+    hidden = Constraints(search, TOKENS, LETTERS, forced=1).edits(np.array([3], np.int64))
+    assert sorted(set(shown.tokens.tolist()) - set(hidden.tokens.tolist())) == [4, 6]
+
+
+def test_bans_are_edits() -> None:
+    found = ban({7, 5})
+    assert sorted(found.tokens.tolist()) == [5, 7]
+    assert (found.factors == 1).all()
+    assert (found.offsets == np.float32(BAN)).all()
+    assert single_tokens(((3,), (4, 5), (3,), (9,))) == {3, 9}

@@ -1,0 +1,79 @@
+"""A model's own bans reach the search graph, whatever rows ask for."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import Limits, TranslationManifest
+from triptych_serving.decoding.kv_cache import HostCaches
+from triptych_serving.decoding.logits_processor import BAN, ban
+from triptych_serving.decoding.search_slots import SearchSlots
+from triptych_serving.decoding.vocab_subset import Columns, Projection
+from triptych_serving.runtime.session import Array
+
+from ..toy_graphs import END, SHAPE, VOCABULARY, TableEncoder
+
+BANS = {0, 5, 9}
+
+
+class Recording:
+    """A graph that keeps what it is bound to."""
+
+    def __init__(self) -> None:
+        self.inputs: Mapping[str, Array] = {}
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> "Recording":
+        self.inputs = inputs
+        return self
+
+    def run(self) -> None:
+        return
+
+    def banned(self, row: int) -> set[int]:
+        """Tokens, or columns of a short graph."""
+        tokens, offsets = (self.inputs[f"edit_{name}"][row] for name in ("tokens", "offsets"))
+        assert set(offsets.tolist()) <= {0.0, float(np.float32(BAN))}
+        return set(tokens[offsets != 0].tolist())
+
+
+def make(bundle: Bundle, step: Recording, columns: Columns | None = None) -> SearchSlots:
+    manifest = bundle.manifest_of(TranslationManifest)
+    generation = replace(manifest.generation, suppressed_tokens=((0,), (5,), (9,), (3, 4)))
+    manifest = replace(manifest, decoder=SHAPE, limits=Limits(8, 8), generation=generation)
+    caches = HostCaches(TableEncoder(), step, manifest, 3)  # type: ignore[arg-type]
+    slots = SearchSlots(caches, manifest, VOCABULARY, columns)
+    slots.encode([[7, END], [8, END]])
+    return slots
+
+
+def test_rows_without_edits_have_the_bans(bundle: Bundle) -> None:
+    step = Recording()
+    make(bundle, step).search(8, ())
+    assert [step.banned(row) for row in range(2)] == [BANS, BANS]
+    assert (step.inputs["edit_factors"] == 1).all()
+
+
+def test_they_have_them_beside_rows_that_have_more(bundle: Bundle) -> None:
+    step = Recording()
+    slots = make(bundle, step)
+    for more in ({11, 12, 13, 14}, {3}):
+        slots.search(8, [ban(BANS | more), None])
+        assert [step.banned(row) for row in range(2)] == [BANS | more, BANS]
+
+
+@pytest.mark.parametrize("edits", [(), (None, ban(BANS | {11}))])
+def test_a_short_graph_bans_columns(bundle: Bundle, edits: tuple[None, ...]) -> None:
+    """Those that are there, wherever they are."""
+    step = Recording()
+    rng = np.random.default_rng(1)
+    projection = Projection(rng.integers(-9, 9, (VOCABULARY, 8)).astype(np.int8), *rng.random((2, VOCABULARY), np.float32))
+    columns = Columns(projection, END)
+    columns.admit([np.array([11, 9, END, 0])], [])
+    slots = make(bundle, step, columns)
+    slots.search(8, edits)
+    here = {columns.place(token) for token in (0, 9)}
+    assert step.banned(0) == here
+    assert step.banned(1) == (here | {columns.place(11)} if edits else here)

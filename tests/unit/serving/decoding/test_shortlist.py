@@ -1,0 +1,137 @@
+"""shortlist.npz: which ids a source gets, and what is wrong with a file."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
+from triptych_serving.errors import BundleError
+
+SIZE = 12
+END, UNKNOWN = 2, 3
+LISTS: dict[int, list[int]] = {END: [2, 5], 4: [9, 8], 6: [10, 9, 5], 7: [11]}  # source token -> targets
+ALWAYS = [0, 2]
+
+
+def make_arrays() -> dict[str, Any]:
+    lists = [LISTS.get(token, []) for token in range(SIZE)]
+    return {
+        "offsets": np.cumsum([0, *map(len, lists)]).astype(np.uint32),
+        "targets": np.array([target for targets in lists for target in targets], np.uint16),
+        "always": np.array(ALWAYS, np.uint16),
+    }
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    """A good file but for the changes; None leaves an array out."""
+    path = folder / "shortlist.npz"
+    arrays = {name: array for name, array in {**make_arrays(), **changes}.items() if array is not None}
+    np.savez_compressed(path, **arrays)
+    return path
+
+
+@pytest.fixture
+def shortlist(tmp_path: Path) -> Shortlist:
+    return read_shortlist(write(tmp_path), SIZE)
+
+
+def ids_of(shortlist: Shortlist, source: list[int], extra: tuple[int, ...] = ()) -> list[int] | None:
+    ids = shortlist.ids(source, extra)
+    return None if ids is None else ids.tolist()
+
+
+def faults_of(path: Path, size: int = SIZE) -> tuple[str, ...]:
+    with pytest.raises(BundleError) as error:
+        read_shortlist(path, size)
+    return error.value.faults
+
+
+def test_a_source_gets_its_translations_itself_and_what_all_get(shortlist: Shortlist) -> None:
+    assert ids_of(shortlist, [4, END]) == [0, 2, 4, 5, 8, 9]
+    assert ids_of(shortlist, [7, 6, 4, END]) == [0, 2, 4, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_banned_ids_are_only_there_for_a_prefix(tmp_path: Path) -> None:
+    shortlist = read_shortlist(write(tmp_path), SIZE, {0, 9, 4})
+    assert ids_of(shortlist, [4, END]) == [2, 5, 8]
+    assert ids_of(shortlist, [4, END], (9, 7)) == [2, 5, 7, 8, 9]
+
+
+def test_ids_are_sorted_and_stand_once_whatever_the_source_repeats(shortlist: Shortlist) -> None:
+    ids = shortlist.ids([4, 6, 4, 6, END])
+    assert ids is not None
+    assert ids.dtype == np.int64
+    assert ids.tolist() == sorted(set(ids.tolist())) == ids_of(shortlist, [6, 4, END])
+
+
+def test_extra_ids_are_among_them(shortlist: Shortlist) -> None:
+    assert ids_of(shortlist, [7, END], (1, 3)) == [0, 1, 2, 3, 5, 7, 11]
+
+
+def test_one_sentence_leaves_no_trace_in_the_next(shortlist: Shortlist) -> None:
+    before = ids_of(shortlist, [7, END])
+    shortlist.ids([4, 6, END], (1,))
+    assert ids_of(shortlist, [7, END]) == before
+
+
+def test_a_source_with_an_unknown_token_has_no_list(shortlist: Shortlist) -> None:
+    assert shortlist.ids([4, UNKNOWN, END]) is None
+    assert shortlist.ids([4, 0, END]) is None  # always a target, but no source that the list knows
+
+
+def test_wide_ids_read_too(tmp_path: Path) -> None:
+    wide = {name: np.asarray(array, np.uint32) for name, array in make_arrays().items()}
+    assert ids_of(read_shortlist(write(tmp_path, **wide), SIZE), [4, END]) == [0, 2, 4, 5, 8, 9]
+
+
+def test_an_empty_list_of_what_all_get_is_fine(tmp_path: Path) -> None:
+    path = write(tmp_path, always=np.array([], np.uint16))
+    assert ids_of(read_shortlist(path, SIZE), [7, END]) == [2, 5, 7, 11]
+
+
+def test_wrong_kinds_and_missing_arrays_are_listed_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, offsets=np.zeros(SIZE + 1, np.int64), targets=np.zeros((2, 3), np.uint16), always=None)
+    assert faults_of(path) == (
+        "always is missing",
+        "offsets is int64 [13], expected uint32 [n]",
+        "targets is uint16 [2, 3], expected uint16 or uint32 [n]",
+    )
+
+
+def test_what_does_not_fit_together_is_listed_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, targets=np.array([1, 99], np.uint16), always=np.array([12], np.uint16))
+    assert faults_of(path, size=11) == (
+        "offsets has 13 numbers, expected 12 for a vocabulary of 11",
+        "offsets does not ascend from 0 to 2, the size of targets",
+        "targets has id 99, the vocabulary 11 tokens",
+        "always has id 12, the vocabulary 11 tokens",
+    )
+
+
+@pytest.mark.parametrize("offsets", [[], [1] * 12 + [8], [0, 3, 2, *[8] * 10], [0] * 13])
+def test_offsets_must_ascend_over_all_targets(tmp_path: Path, offsets: list[int]) -> None:
+    path = write(tmp_path, offsets=np.array(offsets, np.uint32))
+    assert any("does not ascend from 0 to 8" in fault for fault in faults_of(path))
+
+
+def test_arrays_of_objects_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, always=np.array([{}], object))
+    assert "cannot be read" in faults_of(path)[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"text"])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "shortlist.npz").write_bytes(content)
+    assert "cannot be read" in faults_of(tmp_path / "shortlist.npz")[0]
+
+
+def test_a_plain_array_is_refused(tmp_path: Path) -> None:
+    with open(tmp_path / "shortlist.npz", "wb") as file:
+        np.save(file, np.zeros(3))
+    assert faults_of(tmp_path / "shortlist.npz") == ("is no archive of arrays",)
+
+
+def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:
+    assert "cannot be read" in faults_of(tmp_path / "none.npz")[0]

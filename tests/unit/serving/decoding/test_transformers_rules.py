@@ -1,0 +1,231 @@
+"""Searches by the rules of transformers, against a plain reference, over logits that are a table."""
+
+import random
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import Generation, SpecialTokens, TranslationManifest
+from triptych_serving.bundle.search_params import EarlyStopping, Rules, Search
+from triptych_serving.decoding.logits_processor import BAN
+from triptych_serving.decoding.search_lane import SearchLane
+from triptych_serving.scheduling.decode_scheduler import Job, Kind
+from triptych_serving.scheduling.request import Finish, Row
+from triptych_serving.text.vocabulary import Vocabulary
+
+from ..calls import call_of, jobs_of
+from ..generate import Found, Generate, beam_search, greedy
+from ..toy_graphs import END, VOCABULARY, TableStep, make_slots, table
+
+START = END  # as in BART and NLLB
+SEEDS = range(16)
+STOPPING: dict[EarlyStopping, bool | str] = {
+    EarlyStopping.HEURISTIC: False,
+    EarlyStopping.FULL: True,
+    EarlyStopping.NEVER: "never",
+}
+BANNED = ((0,), (5,), (7, 8), (9, 4, 11), (3, END))
+
+
+def make_lane(bundle: Bundle, step: TableStep, banned: tuple[tuple[int, ...], ...] = (), slots: int = 40) -> SearchLane:
+    manifest = replace(
+        bundle.manifest_of(TranslationManifest),
+        tokens=SpecialTokens(pad=0, start=START, end=END),
+        generation=Generation(20, rules=Rules.TRANSFORMERS, suppressed_tokens=banned),
+    )
+    return SearchLane(make_slots(manifest, step, slots), manifest.tokens, Vocabulary([b""] * VOCABULARY))
+
+
+def source_of(seed: int) -> tuple[int, ...]:
+    dice = random.Random(seed)
+    return (*(dice.randrange(3, VOCABULARY) for _ in range(dice.randrange(1, 6))), END)
+
+
+def job_of(seed: int, options: Generate) -> Job:
+    """A row that is searched by the options."""
+    stopping = next(name for name, value in STOPPING.items() if value == options.early_stopping)
+    search = Search(
+        beam_size=options.num_beams,
+        num_hypotheses=options.num_beams,
+        length_penalty=options.length_penalty,
+        repetition_penalty=options.repetition_penalty,
+        no_repeat_ngram_size=options.no_repeat_ngram_size,
+        min_length=max(0, options.min_length - 1),
+        rules=Rules.TRANSFORMERS,
+        early_stopping=stopping,
+        forced_end=options.forced_end,
+        suppressed_tokens=options.bad_words,
+        scores=True,
+    )
+    return jobs_of(call_of(Row(source_of(seed), options.max_tokens, search, options.forced)))[0]
+
+
+def run(lane: SearchLane, jobs: list[Job]) -> None:
+    """All jobs; each joins as soon as there is room for it."""
+    waiting = jobs[::-1]
+    while waiting or lane.jobs:
+        while waiting and waiting[-1].row.search.slots <= lane.free:
+            lane.join([waiting.pop()])
+        lane.step()
+
+
+def found(row: Row) -> list[Found]:
+    return [Found(hypothesis.tokens, hypothesis.score or 0.0) for hypothesis in row.hypotheses]
+
+
+def assert_same(row: Row, expected: list[Found]) -> None:
+    assert [one.tokens for one in found(row)] == [one.tokens for one in expected]
+    assert [one.score for one in found(row)] == pytest.approx([one.score for one in expected], abs=1e-4)
+
+
+def compare(bundle: Bundle, banned: tuple[tuple[int, ...], ...] = (), seeds: range = SEEDS, **options: Any) -> list[Row]:
+    """All seeds at once, in one lane; each as the reference has it."""
+    asked = Generate(START, END, **{"max_tokens": 14, **options}, bad_words=banned)
+    jobs = [job_of(seed, asked) for seed in seeds]
+    run(make_lane(bundle, TableStep(), banned), jobs)
+    for seed, job in zip(seeds, jobs, strict=True):
+        assert_same(job.row, beam_search(partial(table, source_of(seed)), asked))
+    return [job.row for job in jobs]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0, -0.5])
+@pytest.mark.parametrize("stopping", STOPPING)
+def test_beams(bundle: Bundle, stopping: EarlyStopping, alpha: float) -> None:
+    for beams in (2, 4):
+        rows = compare(bundle, early_stopping=STOPPING[stopping], length_penalty=alpha, num_beams=beams)
+        assert {row.finish for row in rows} >= {Finish.STOP}
+
+
+def test_the_ways_to_stop_differ(bundle: Bundle) -> None:
+    """Else comparing them would show little."""
+    every = [
+        [found(row) for row in compare(bundle, early_stopping=value, length_penalty=2.0, num_beams=3)]
+        for value in STOPPING.values()
+    ]
+    assert every[0] != every[1] != every[2] != every[0]
+
+
+@pytest.mark.parametrize("max_tokens", [2, 3, 6, 14])
+@pytest.mark.parametrize("stopping", STOPPING)
+def test_an_end_that_is_forced(bundle: Bundle, stopping: EarlyStopping, max_tokens: int) -> None:
+    for alpha in (0.0, 1.0, 2.0):
+        asked: dict[str, Any] = {"early_stopping": STOPPING[stopping], "num_beams": 4, "length_penalty": alpha}
+        rows = compare(bundle, forced_end=True, max_tokens=max_tokens, **asked)
+        limits = [row for row in rows if any(hypothesis.finish is Finish.LENGTH for hypothesis in row.hypotheses)]
+        assert limits or max_tokens == 14
+
+
+@pytest.mark.parametrize("forced", [(6,), (6, 9, 13)])
+@pytest.mark.parametrize("forced_end", [False, True])
+def test_first_tokens_that_are_forced(bundle: Bundle, forced: tuple[int, ...], forced_end: bool) -> None:
+    for alpha in (0.6, 1.0):
+        rows = compare(bundle, forced=forced, forced_end=forced_end, num_beams=4, length_penalty=alpha, max_tokens=7)
+        assert all(hypothesis.tokens[: len(forced)] == forced for row in rows for hypothesis in row.hypotheses)
+
+
+CONSTRAINTS: dict[str, dict[str, Any]] = {
+    "banned": {"banned": BANNED},
+    "single bans": {"banned": ((0,), (5,), (END - 1,))},
+    "shortest": {"min_length": 9},
+    "repetition": {"repetition_penalty": 1.7},
+    "repetition wanted": {"repetition_penalty": 0.6},
+    "no pair twice": {"no_repeat_ngram_size": 2},
+    "no token twice": {"no_repeat_ngram_size": 1},
+    "everything": {
+        "banned": BANNED,
+        "min_length": 5,
+        "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 3,
+        "forced": (6,),
+        "forced_end": True,
+        "early_stopping": True,
+    },
+}
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_what_changes_log_probabilities(bundle: Bundle, name: str) -> None:
+    options = dict(CONSTRAINTS[name])
+    plain = [found(row) for row in compare(bundle, num_beams=4)]
+    rows = compare(bundle, options.pop("banned", ()), num_beams=4, **options)
+    assert [found(row) for row in rows] != plain
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_greedy_search_changes_logits(bundle: Bundle, name: str) -> None:
+    options = dict(CONSTRAINTS[name])
+    banned = options.pop("banned", ())
+    asked = Generate(START, END, max_tokens=14, bad_words=banned, **options)
+    jobs = [job_of(seed, asked) for seed in SEEDS]
+    run(make_lane(bundle, TableStep(), banned), jobs)
+    for seed, job in zip(SEEDS, jobs, strict=True):
+        expected = greedy(partial(table, source_of(seed)), asked)
+        assert job.row.hypotheses[0].tokens == tuple(token for token in expected if token != END)
+
+
+def test_all_of_them_at_once(bundle: Bundle) -> None:
+    """Rows with edits, without, with forced beginnings: a row does not care about its neighbours."""
+    asked = [
+        Generate(START, END, 14, beams, alpha, stopping, forced, end, shortest, penalty, 0, BANNED)
+        for beams in (2, 4)
+        for alpha in (0.0, 1.0)
+        for stopping in STOPPING.values()
+        for forced, end in (((), False), ((6, 9), True))
+        for shortest, penalty in ((0, 1.0), (6, 1.4))
+    ]
+    jobs = [job_of(seed, options) for seed, options in enumerate(asked)]
+    run(make_lane(bundle, TableStep(), BANNED), jobs)
+    for seed, (job, options) in enumerate(zip(jobs, asked, strict=True)):
+        assert_same(job.row, beam_search(partial(table, source_of(seed)), options))
+
+
+def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle) -> None:
+    banned = ((0,), (5,), (9,))
+    search = Search(beam_size=4, rules=Rules.TRANSFORMERS, suppressed_tokens=banned)
+    assert not search.constrained
+    step = TableStep()
+    lane = make_lane(bundle, step, banned)
+    row = Row(source_of(1), 10, search)
+    lane.join(jobs_of(call_of(row)))
+    assert lane._edits() == ()
+    lane.step()
+    assert step.edits == 4  # three bans, filled up
+    best = lane._slots.best
+    assert (best["top_log_probabilities"][:1] > BAN / 2).all()
+    assert not np.isin(best["top_tokens"][:1], [0, 5, 9]).any()
+
+
+def test_who_needs_no_more_than_the_arg_max() -> None:
+    """The step graph knows the bans of single tokens; it does not know longer runs."""
+    rules: dict[str, Any] = {"rules": Rules.TRANSFORMERS, "forced_end": True}
+    assert Kind.of(Row([5, END], 9, Search(**rules, suppressed_tokens=((0,), (5,))), (6,))) is Kind.GREEDY
+    assert Kind.of(Row([5, END], 9, Search(**rules, suppressed_tokens=((0,), (5, 6))))) is Kind.SEARCH
+    assert Kind.of(Row([5, END], 9, Search(**rules, min_length=2))) is Kind.SEARCH
+
+
+def test_samples_are_drawn_from_what_the_penalties_leave(bundle: Bundle) -> None:
+    """The graph does not normalise what it edited, the sampler does; score and ban as `generate()` has them."""
+    banned = ((0,), (5,))
+    search = Search(
+        sampling_topk=0,
+        num_hypotheses=40,
+        length_penalty=0.0,
+        repetition_penalty=1.5,
+        rules=Rules.TRANSFORMERS,
+        suppressed_tokens=banned,
+    )
+    rows = [Row((7, END), 2, replace(search, seed=seed), (6,)) for seed in range(25)]
+    lane = make_lane(bundle, TableStep(), banned)
+    run(lane, jobs_of(call_of(*rows)))
+    asked = Generate(START, END, 2, repetition_penalty=1.5, bad_words=banned)
+    logits = asked.process([START, 6], table((7, END), (6,)))
+    exact = np.exp(logits) / np.exp(logits).sum()
+    drawn = [(*hypothesis.tokens, END)[1] for row in rows for hypothesis in row.hypotheses]
+    counts = np.bincount(drawn, minlength=VOCABULARY)
+    assert len(drawn) == 1_000
+    assert counts[[0, 5]].sum() == 0
+    assert np.abs(counts / len(drawn) - exact).max() < 0.05

@@ -1,0 +1,218 @@
+"""What a model holds on its devices: what is set aside, and what is given back."""
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from numpy.typing import DTypeLike
+
+from triptych_serving.encoding.cuda import device_resources as station
+from triptych_serving.encoding.cuda.device_resources import (
+    GRAPH_BYTES,
+    LIBRARY_BYTES,
+    Station,
+    Ware,
+    open_station,
+    planned_bytes,
+)
+from triptych_serving.encoding.options import GPU_BATCHES
+from triptych_serving.errors import BundleError, DeviceMemoryError, EngineError
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.memory import DeviceArray
+from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit
+from triptych_serving.runtime.memory.gpu import GpuMemory
+from triptych_serving.runtime.memory.sizes import show_bytes
+from triptych_serving.runtime.session import Place
+
+from ...calls import PATIENCE_SECONDS
+from ...stub_device import StubMemory, StubSession, stub_plan
+
+GPUS = (Device("cuda", 0), Device("cuda", 1))
+WEIGHTS = 30 << 20
+WARE = Ware("model bert version 1", Path("graph.fp16.onnx"), WEIGHTS, 768, 1, lambda session: stub_plan())
+PLAN = stub_plan()
+
+
+class GpuStub(StubMemory):
+    """Says that it is a GPU's, and whether a session was left when it was closed."""
+
+    def __init__(self, device: Device, sessions: "weakref.WeakSet[StubSession]") -> None:
+        super().__init__()
+        self.device = device
+        self.left: int | None = None
+        self.closing, self.may_close = threading.Event(), threading.Event()
+        self.may_close.set()
+        self.room: int | None = None  # allocations that it has room for
+        self._sessions = sessions
+
+    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> DeviceArray:
+        if self.room == 0:
+            raise DeviceMemoryError("no memory for uint8")
+        self.room = None if self.room is None else self.room - 1
+        return super().zeros(shape, dtype)
+
+    def close(self) -> None:
+        self.left = len(self._sessions)
+        self.closing.set()
+        assert self.may_close.wait(PATIENCE_SECONDS)
+        super().close()
+
+
+class Opened:
+    """Streams and sessions that were made."""
+
+    def __init__(self) -> None:
+        self.memories: list[GpuStub] = []
+        self.places: list[Place] = []
+        self.sessions: weakref.WeakSet[StubSession] = weakref.WeakSet()
+        self.fault: Exception | None = None
+        self.room: int | None = None
+
+    def memory(self, device: Device) -> GpuStub:
+        self.memories.append(GpuStub(device, self.sessions))
+        self.memories[-1].room = self.room
+        return self.memories[-1]
+
+    def session(self, path: Path, threads: int, place: Place) -> StubSession:
+        self.places.append(place)
+        if self.fault and len(self.places) == 2:
+            raise self.fault
+        session = StubSession()
+        self.sessions.add(session)
+        return session
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    made = Opened()
+    monkeypatch.setattr(station, "Session", made.session)
+    return made
+
+
+def budgets_of(limit_bytes: int) -> Budgets:
+    return Budgets(MemoryLimit(bytes=limit_bytes), lambda device: GpuMemory(1 << 40, 1 << 40))
+
+
+@contextmanager
+def station_on(opened: Opened, *devices: Device, budgets: Budgets | None = None) -> Iterator[Station]:
+    made = open_station(WARE, devices, budgets, 3, opened.memory)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_memory_is_set_aside_on_every_gpu_and_given_back(opened: Opened) -> None:
+    budgets = budgets_of(1 << 30)
+    planned = WEIGHTS + LIBRARY_BYTES + sum(planned_bytes(PLAN, 768).values())
+    with station_on(opened, *GPUS, budgets=budgets) as made:
+        assert made.reserved == dict.fromkeys(GPUS, planned)
+        assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [planned, planned]
+        assert [(place.memory.device, place.limit_bytes, place.captures) for place in opened.places] == [
+            (gpu, 1 << 30, True) for gpu in GPUS
+        ]
+    assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
+    assert [memory.closed for memory in opened.memories] == [1] * 4
+    assert opened.memories[0].left == 0, "of the device that is closed last"
+
+
+def test_the_cpu_needs_no_budget(opened: Opened) -> None:
+    with station_on(opened, CPU, budgets=budgets_of(1)) as made:
+        assert made.reserved == {}
+        assert not opened.places[0].captures
+
+
+def test_without_budgets_nothing_is_counted(opened: Opened) -> None:
+    with station_on(opened, GPUS[0]) as made:
+        assert made.reserved == {GPUS[0]: 0}
+        assert opened.places[0].limit_bytes is None
+
+
+def test_what_does_not_fit_is_refused_with_all_numbers(opened: Opened) -> None:
+    """It is no neighbour of itself."""
+    both = WEIGHTS + LIBRARY_BYTES
+    for limit, taken, shown in (
+        (WEIGHTS, both, "30 MiB"),
+        (both + 1000, both + sum(planned_bytes(PLAN, 768).values()), "94 MiB"),
+    ):
+        budgets = budgets_of(limit)
+        with pytest.raises(DeviceMemoryError) as refused:
+            open_station(WARE, GPUS, budgets, 3, opened.memory)
+        message = str(refused.value)
+        assert message.startswith(f"model bert version 1 takes {show_bytes(taken)} of cuda:0 (weights 30 MiB, libraries 64 MiB")
+        assert message.endswith(f"), {shown} are left of {shown}: raise --gpu-memory-limit")
+        assert budgets.of(GPUS[0]).reserved_bytes == 0
+    assert "captured graphs" in message
+    assert [memory.left for memory in opened.memories] == [0] * 4, "no session outlives its stream"
+
+
+def test_neighbours_are_named(opened: Opened) -> None:
+    budgets = budgets_of(WEIGHTS + LIBRARY_BYTES + 1000)
+    budgets.of(GPUS[0]).reserve("model vit version 1", {"weights": 1000})
+    with pytest.raises(DeviceMemoryError, match=r"\(model vit version 1 1000 B\): serve fewer models, or raise --gpu"):
+        open_station(WARE, GPUS, budgets, 3, opened.memory)
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_no_session_outlives_its_stream_when_there_is_no_memory(opened: Opened, room: int) -> None:
+    """For its inputs, or its outputs; though the error is kept."""
+    opened.room, budgets = room, budgets_of(1 << 30)
+    with pytest.raises(DeviceMemoryError, match="no memory for uint8"):
+        open_station(WARE, GPUS, budgets, 3, opened.memory)
+    assert [(memory.left, memory.closed) for memory in opened.memories] == [(0, 1)] * 2
+    assert budgets.of(GPUS[0]).reserved_bytes == 0
+
+
+def test_who_closes_second_waits_for_the_first(opened: Opened) -> None:
+    """And neither fails."""
+    budgets = budgets_of(1 << 30)
+    made = open_station(WARE, GPUS[:1], budgets, 3, opened.memory)
+    memory, _ = opened.memories
+    memory.may_close.clear()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(made.close)
+        assert memory.closing.wait(PATIENCE_SECONDS)
+        second = pool.submit(made.close)
+        try:
+            with pytest.raises(TimeoutError):
+                second.result(timeout=0.05)
+            assert budgets.of(GPUS[0]).reserved_bytes
+        finally:
+            memory.may_close.set()
+        first.result()
+        second.result()
+    assert [each.closed for each in opened.memories] == [1, 1]
+    assert not budgets.of(GPUS[0]).reserved_bytes
+
+
+def test_memory_is_given_back_though_a_stream_cannot_be_closed(opened: Opened) -> None:
+    budgets = budgets_of(1 << 30)
+    made = open_station(WARE, GPUS, budgets, 3, opened.memory)
+    opened.memories[0].close_fails = EngineError("cudaStreamDestroy: words")
+    with pytest.raises(EngineError, match="cudaStreamDestroy"):
+        made.close()
+    assert [memory.closed for memory in opened.memories] == [1] * 4
+    assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
+
+
+def test_a_second_gpu_that_fails_frees_the_first(opened: Opened) -> None:
+    budgets = budgets_of(1 << 30)
+    opened.fault = BundleError("here", ["the runtime cannot load it"])
+    with pytest.raises(BundleError, match="cannot load it"):
+        open_station(WARE, GPUS, budgets, 3, opened.memory)
+    assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
+    assert len(opened.memories) == 4
+    assert all(memory.closed for memory in opened.memories)
+
+
+def test_what_is_planned_has_names() -> None:
+    planned = planned_bytes(stub_plan(GPU_BATCHES), 100)
+    inputs, outputs = stub_plan(GPU_BATCHES).block_bytes
+    assert planned["inputs"] == inputs
+    assert planned["outputs"] == outputs
+    assert planned["16 captured graphs"] == 16 * GRAPH_BYTES
+    assert planned["between operators"] > 256 * 100 * 40

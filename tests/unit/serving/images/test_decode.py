@@ -1,0 +1,275 @@
+"""Pixels: equal to Pillow's own, upright, in RGB, whatever the file."""
+
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from PIL.Image import Resampling
+
+from triptych_serving.bundle.image_spec import INTERPOLATIONS
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.images.decode import ImageLimits, ImageSpec, decode_image
+
+from ..image_files import opened, oriented, picture, png, saved
+
+SPEC = ImageSpec(height=24, width=40)
+SQUARE = ImageSpec(height=32, width=32)
+ORIENTATIONS = range(1, 9)
+
+
+def centre(spec: ImageSpec, resize_size: int) -> ImageSpec:
+    return ImageSpec(spec.height, spec.width, "shortest-edge", resize_size, spec.interpolation)
+
+
+def as_sent(*size: int) -> ImageSpec:
+    """A target of the image's own size: pixels come through unchanged."""
+    return ImageSpec(height=size[1], width=size[0])
+
+
+def plain(image: Image.Image, spec: ImageSpec) -> NDArray[np.uint8]:
+    """Pillow's resize of the whole image."""
+    return np.asarray(image.convert("RGB").resize((spec.width, spec.height), Resampling[spec.interpolation.upper()]))
+
+
+def difference(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> float:
+    return float(np.abs(left.astype(int) - right).mean())
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+def test_a_stretched_image_is_pillows_own_resize(kind: str, interpolation: str) -> None:
+    data = saved(picture(90, 70), kind)
+    spec = ImageSpec(height=24, width=40, interpolation=interpolation)
+    decoded = decode_image(data, spec)
+    np.testing.assert_array_equal(decoded.pixels, plain(opened(data), spec))
+    assert (decoded.width, decoded.height) == (90, 70)
+    assert decoded.pixels.dtype == np.uint8
+    assert decoded.pixels.shape == (24, 40, 3)
+    assert decoded.pixels.flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    ("size", "resized", "corner"),
+    [
+        ((90, 70), (46, 36), (7, 2)),  # 46.29 is rounded down
+        ((70, 90), (36, 46), (2, 7)),
+        ((71, 90), (36, 45), (2, 6)),  # an odd pixel is left over
+        ((32, 32), (36, 36), (2, 2)),
+        ((5, 200), (36, 1440), (2, 704)),
+    ],
+)
+def test_the_middle_is_cut_out_after_the_shorter_side_fits(
+    size: tuple[int, int], resized: tuple[int, int], corner: tuple[int, int]
+) -> None:
+    image = picture(*size)
+    whole = np.asarray(image.resize(resized, Resampling.BICUBIC))
+    spec = ImageSpec(height=32, width=32, resize="shortest-edge", resize_size=36, interpolation="bicubic")
+    left, top = corner
+    np.testing.assert_array_equal(decode_image(saved(image), spec).pixels, whole[top : top + 32, left : left + 32])
+
+
+@pytest.mark.parametrize("size", [(90, 70), (31, 64), (5, 200)])
+def test_the_middle_is_cut_out_after_a_stretch(size: tuple[int, int]) -> None:
+    image = picture(*size)
+    whole = np.asarray(image.resize((45, 37), Resampling.BICUBIC))
+    spec = ImageSpec(height=32, width=32, interpolation="bicubic", resize_height=37, resize_width=45)
+    np.testing.assert_array_equal(decode_image(saved(image), spec).pixels, whole[2:34, 6:38])
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 50), (50, 1), (3, 2)])
+def test_small_images_are_enlarged(width: int, height: int) -> None:
+    image = picture(width, height)
+    np.testing.assert_array_equal(decode_image(saved(image), SPEC).pixels, plain(image, SPEC))
+    assert decode_image(saved(image), centre(SQUARE, 32)).pixels.shape == (32, 32, 3)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+@pytest.mark.parametrize("spec", [SPEC, centre(SQUARE, 36)], ids=["stretch", "shortest-edge"])
+def test_images_are_turned_upright(kind: str, orientation: int, spec: ImageSpec) -> None:
+    data = saved(picture(90, 70), kind, exif=oriented(orientation))
+    upright = ImageOps.exif_transpose(opened(data))
+    decoded = decode_image(data, spec)
+    assert (decoded.width, decoded.height) == upright.size == ((90, 70) if orientation < 5 else (70, 90))
+    np.testing.assert_array_equal(decoded.pixels, decode_image(saved(upright.convert("RGB")), spec).pixels)
+
+
+def test_orientation_after_the_pixels_counts() -> None:
+    rows = b"".join(b"\0" + bytes((100, y, 0)) for y in (0, 200))
+    exif = (b"eXIf", oriented(4).tobytes().removeprefix(b"Exif\0\0"))
+    data = png(1, 2, 8, 2, rows)
+    late = data[:-12] + png(1, 2, 8, 2, extra=(exif,))[33 : 33 + 12 + len(exif[1])] + data[-12:]
+    assert decode_image(data, as_sent(1, 2)).pixels[:, 0, 1].tolist() == [0, 200]
+    assert decode_image(late, as_sent(1, 2)).pixels[:, 0, 1].tolist() == [200, 0]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("exif", [b"Exif\0\0no TIFF", b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", oriented(9), oriented(0)])
+def test_unreadable_orientation_means_upright(exif: bytes | Image.Exif) -> None:
+    data = saved(picture(90, 70), "JPEG", exif=exif)
+    np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(opened(data), SPEC))
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "hamming", "bicubic", "lanczos"])
+@pytest.mark.parametrize("size", [(352, 290), (353, 291), (521, 779), (1003, 999)])
+@pytest.mark.parametrize("orientation", [1, 3, 6, 7])
+def test_a_large_jpeg_is_decoded_smaller_and_looks_alike(interpolation: str, size: tuple[int, int], orientation: int) -> None:
+    data = saved(picture(*size), "JPEG", quality=92, exif=oriented(orientation))
+    spec = ImageSpec(height=48, width=56, interpolation=interpolation)
+    whole = plain(ImageOps.exif_transpose(opened(data)), spec)
+    decoded = decode_image(data, spec)
+    assert 0 < difference(decoded.pixels, whole) < 0.8
+    assert sorted((decoded.width, decoded.height)) == sorted(size)
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_a_large_jpeg_is_cut_where_the_whole_one_is(orientation: int) -> None:
+    image = picture(1013, 407)
+    spec = centre(SQUARE, 33)
+    whole = ImageOps.exif_transpose(opened(saved(image, "JPEG", quality=92, exif=oriented(orientation))))
+    decoded = decode_image(saved(image, "JPEG", quality=92, exif=oriented(orientation)), spec)
+    assert 0 < difference(decoded.pixels, decode_image(saved(whole), spec).pixels) < 0.8
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "box"])
+def test_filters_that_would_show_it_get_the_whole_jpeg(interpolation: str) -> None:
+    data = saved(picture(640, 480), "JPEG")
+    spec = ImageSpec(height=48, width=56, interpolation=interpolation)
+    np.testing.assert_array_equal(decode_image(data, spec).pixels, plain(opened(data), spec))
+
+
+def test_below_four_times_the_result_a_jpeg_is_decoded_whole() -> None:
+    spec = ImageSpec(height=50, width=50)
+    for size in ((199, 600), (600, 199)):
+        data = saved(picture(*size), "JPEG")
+        np.testing.assert_array_equal(decode_image(data, spec).pixels, plain(opened(data), spec))
+
+
+def transparent() -> Image.Image:
+    image = picture(90, 70).convert("RGBA")
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
+    return image
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_alpha_is_dropped(kind: str) -> None:
+    data = saved(transparent(), kind, **({"lossless": True, "exact": True} if kind == "WEBP" else {}))
+    assert opened(data).mode == "RGBA"
+    np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(transparent(), SPEC))
+
+
+PNG_MODES: dict[str, tuple[Callable[[], Image.Image], dict[str, Any]]] = {
+    "1": (lambda: picture(90, 70).convert("1"), {}),
+    "L": (lambda: picture(90, 70).convert("L"), {}),
+    "LA": (lambda: transparent().convert("LA"), {}),
+    "P": (lambda: picture(90, 70).quantize(200), {}),
+    "P, 4 colours": (lambda: picture(90, 70).quantize(4), {"bits": 2}),
+    "P, one transparent": (lambda: picture(90, 70).quantize(16), {"transparency": 3}),
+    "P, alpha": (lambda: picture(90, 70).quantize(16), {"transparency": bytes(range(0, 256, 16))}),
+    "L, one transparent": (lambda: picture(90, 70).convert("L"), {"transparency": 100}),
+    "RGB, one transparent": (lambda: picture(90, 70), {"transparency": (1, 2, 3)}),
+}
+
+
+@pytest.mark.parametrize("name", PNG_MODES)
+def test_every_mode_of_png_becomes_rgb(name: str) -> None:
+    make, options = PNG_MODES[name]
+    data = saved(make(), **options)
+    assert opened(data).mode == name.split(",", maxsplit=1)[0]
+    assert ("transparency" in opened(data).info) == ("transparency" in options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        decoded = decode_image(data, SPEC)
+    np.testing.assert_array_equal(decoded.pixels, plain(make().convert("RGBA"), SPEC))
+
+
+@pytest.mark.parametrize(("mode", "tolerance"), [("L", 0), ("RGB", 0), ("CMYK", 3)])
+def test_every_mode_of_jpeg_becomes_rgb(mode: str, tolerance: float) -> None:
+    data = saved(picture(90, 70).convert(mode), "JPEG", quality=98)
+    assert opened(data).mode == mode
+    pixels = decode_image(data, SPEC).pixels
+    np.testing.assert_array_equal(pixels, plain(opened(data), SPEC))
+    grey = picture(90, 70).convert("L")
+    assert difference(pixels, plain(grey if mode == "L" else picture(90, 70), SPEC)) < 3
+
+
+def test_adobe_ycck_is_cmyk() -> None:
+    """As Photoshop writes it: the inks, inverted, as YCC. The planes of a CMYK file, relabelled, make such a file."""
+    colour = (200, 120, 40)
+    inks = tuple(255 - value for value in colour)
+    y, cb, cr = Image.new("RGB", (1, 1), inks).convert("YCbCr").getpixel((0, 0))  # type: ignore[misc]
+    stored = Image.new("CMYK", (16, 16), (255 - y, 255 - cb, 255 - cr, 0))  # Pillow inverts what it writes
+    data = saved(stored, "JPEG", quality=100)
+    adobe = data.index(b"Adobe")
+    ycck = data[: adobe + 11] + b"\2" + data[adobe + 12 :]
+    assert opened(ycck).info["adobe_transform"] == 2
+    assert opened(ycck).mode == "CMYK"
+    assert np.abs(decode_image(ycck, as_sent(16, 16)).pixels.astype(int) - colour).max() <= 2
+
+
+def test_16_bit_greyscale_is_scaled_and_not_cut_off() -> None:
+    ramp = np.linspace(0, 65535, 256 * 8).astype(np.uint16).reshape(8, 256)
+    data = saved(Image.fromarray(ramp))
+    assert opened(data).mode.startswith("I;16")
+    pixels = decode_image(data, as_sent(256, 8)).pixels
+    np.testing.assert_array_equal(pixels, np.repeat((ramp >> 8)[..., None], 3, axis=-1))
+    assert [pixels.min(), pixels.max()] == [0, 255]
+
+
+@pytest.mark.parametrize(
+    ("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)], ids=["grey", "RGB", "grey+alpha", "RGB+alpha"]
+)
+def test_16_bits_keep_their_high_byte_in_every_mode(colour: int, channels: int) -> None:
+    values = np.random.default_rng(0).integers(0, 65536, (5, 7, channels), dtype=np.uint16)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    pixels = decode_image(png(7, 5, 16, colour, rows), as_sent(7, 5)).pixels
+    colours = values[..., :3] if channels >= 3 else np.repeat(values[..., :1], 3, axis=-1)
+    np.testing.assert_array_equal(pixels, colours >> 8)
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "PNG"])
+def test_of_an_animation_the_first_frame_counts(kind: str) -> None:
+    frames = [picture(90, 70, seed) for seed in range(3)]
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data = saved(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, **options)
+    assert opened(data).n_frames == 3  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(frames[0], SPEC))
+
+
+def test_of_a_jpeg_with_more_images_behind_it_the_first_counts() -> None:
+    first, second = picture(90, 70), picture(90, 70, seed=1)
+    data = saved(first, "MPO", save_all=True, append_images=[second])
+    assert opened(data).format == "MPO"
+    np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(opened(saved(first, "JPEG")), SPEC))
+
+
+def test_progressive_jpegs_decode() -> None:
+    data = saved(picture(90, 70), "JPEG", progressive=True)
+    assert "progressive" in opened(data).info
+    np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(opened(data), SPEC))
+
+
+def test_a_narrow_image_may_not_grow_beyond_the_limit() -> None:
+    data = saved(Image.new("L", (2, 3000)))
+    decode_image(data, SQUARE, limits=ImageLimits(max_pixels=6000))
+    with pytest.raises(InvalidInputError) as caught:
+        decode_image(data, centre(SQUARE, 32), "images[4]", ImageLimits(max_pixels=32 * 48_000 - 1))
+    assert str(caught.value) == (
+        "images[4]: the image is 2 x 3000, too narrow: resized to 32 x 48000 it has 1536000 pixels, the limit is 1535999 pixels"
+    )
+    assert decode_image(data, centre(SQUARE, 32), limits=ImageLimits(max_pixels=32 * 48_000)).height == 3000
+
+
+def test_threads_give_what_one_gives() -> None:
+    files = [saved(picture(300 + seed, 260, seed), kind) for seed, kind in enumerate(("JPEG", "PNG", "WEBP") * 4)]
+    alone = [decode_image(data, SPEC).pixels for data in files]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda data: decode_image(data, SPEC).pixels, files))
+    np.testing.assert_array_equal(together, alone)
+    assert all(difference(left, right) > 0 for left, right in pairwise(alone))

@@ -1,0 +1,138 @@
+"""Who may pass with images, and how long they would wait."""
+
+from collections.abc import Callable
+
+import pytest
+
+from triptych_serving.errors import OverloadedError
+from triptych_serving.models.image.decode_queue import DecodeQueue
+from triptych_serving.models.image.image_limiter import Gate
+from triptych_serving.scheduling.admission import QueueLimits
+from triptych_serving.scheduling.wait_estimator import LEAST_SAMPLES, Forecast
+
+
+class StubLine:
+    """Knows what it is told."""
+
+    def __init__(self, forecast: Forecast | None) -> None:
+        self.known = forecast
+        self.asked: list[int] = []
+        self.rejected = 0
+
+    def forecast(self, images: int) -> Forecast | None:
+        self.asked.append(images)
+        return self.known
+
+    def count_rejected(self) -> None:
+        self.rejected += 1
+
+
+class StubEngine:
+    """An engine of which the queue alone counts."""
+
+    def __init__(self, waiting: int = 0, forecast: Callable[[int], Forecast | None] = lambda tokens: None) -> None:
+        self.waiting = waiting
+        self.forecast = forecast
+        self.rejected = 0
+
+    def load(self) -> tuple[int, int]:
+        return 1, self.waiting
+
+    def count_rejected(self) -> None:
+        self.rejected += 1
+
+
+def test_images_that_would_be_late_are_refused() -> None:
+    line = StubLine(Forecast(3.0, 1.0))
+    gate = Gate(10, line, clock=lambda: 100.0)
+    with (
+        pytest.raises(OverloadedError, match=r"it is in 3.50 s, but a wait of 3.00 s and then 1.00 s of work"),
+        gate.admit(2, 103.5),
+    ):
+        pass
+    assert (gate.held, line.rejected, line.asked) == (0, 1, [2])
+    with gate.admit(2, 104.5), gate.admit(1):
+        assert gate.held == 3
+
+
+def test_nothing_is_refused_for_its_deadline_while_nothing_is_known() -> None:
+    with Gate(10, StubLine(None), clock=lambda: 100.0).admit(2, 100.1):
+        pass
+    with Gate(10, clock=lambda: 100.0).admit(2, 100.1):
+        pass
+
+
+def test_late_images_pass_where_nobody_minds() -> None:
+    gate = Gate(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(refuses_late=False), lambda: 100.0)
+    with gate.admit(1, 101.0):
+        assert gate.held == 1
+
+
+def test_a_long_wait_is_refused_without_a_deadline() -> None:
+    gate = Gate(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(waiting_seconds=2.0), lambda: 100.0)
+    with pytest.raises(OverloadedError, match=r"at most 2\.00 s may be waited"), gate.admit(1):
+        pass
+
+
+def test_a_full_gate_says_when_half_of_it_will_be_done() -> None:
+    line = StubLine(Forecast(3.0, 1.0))
+    gate = Gate(10, line, QueueLimits(waiting_calls=2))
+    with gate.admit(1), gate.admit(1):
+        with pytest.raises(OverloadedError, match="2 requests wait, 1 more exceed 2") as refused, gate.admit(1):
+            pass
+        assert refused.value.retry_after_seconds == 1.5
+    with gate.admit(9), pytest.raises(OverloadedError, match="9 images wait, 2 more exceed 10"), gate.admit(2):
+        pass
+    assert line.rejected == 2
+
+
+class Pool:
+    """Decodes an image every tenth of a second, in the time of the test."""
+
+    def __init__(self, engine: StubEngine) -> None:
+        self.now = 0.0
+        self.queue = DecodeQueue(engine, 4, lambda: self.now)  # type: ignore[arg-type]
+
+    def join(self, images: int) -> None:
+        for _ in range(images):
+            self.queue.join()
+
+    def decode(self, images: int) -> None:
+        for _ in range(images):
+            self.now += 0.1
+            self.queue.take()
+            self.queue.decoded(0.05)
+
+
+def test_the_slower_of_decoding_and_computing_decides() -> None:
+    asked: list[int] = []
+
+    def forecast(tokens: int) -> Forecast:
+        asked.append(tokens)
+        return Forecast(tokens / 100, 0.5)
+
+    pool = Pool(StubEngine(5, forecast))
+    pool.join(40)
+    pool.decode(20)
+    assert pool.queue.forecast(1) == Forecast(pytest.approx(2.0), pytest.approx(0.55))
+    assert asked == [20 * 4]
+    pool.queue._engine.forecast = lambda tokens: Forecast(9.0, 0.5)  # type: ignore[method-assign]
+    assert pool.queue.forecast(11) == Forecast(pytest.approx(9.0), pytest.approx(0.55))
+
+
+def test_nobody_is_before_an_image_that_finds_both_queues_empty() -> None:
+    pool = Pool(StubEngine(0, lambda tokens: Forecast(9.0, 9.0)))
+    pool.join(20)
+    pool.decode(20)
+    assert pool.queue.forecast(1) is None
+
+
+def test_what_leaves_before_it_is_decoded_does_not_wait() -> None:
+    engine = StubEngine()
+    pool = Pool(engine)
+    pool.join(LEAST_SAMPLES + 1)
+    pool.decode(LEAST_SAMPLES)
+    pool.queue.leave()
+    assert pool.queue.waiting == 0
+    pool.queue.count_rejected()
+    assert engine.rejected == 1

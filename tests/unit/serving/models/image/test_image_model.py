@@ -1,0 +1,163 @@
+"""Images through a toy model: order, limits, cancellation."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_serving.errors import CancelledError, DeadlineError, InvalidInputError, OverloadedError, UnavailableError
+from triptych_serving.models.image import image_request as module
+from triptych_serving.models.image.image_limiter import Gate
+from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
+
+from ...calls import PATIENCE_SECONDS, eventually
+from ...encoders import image_model, photo
+
+RED, GREEN, BLUE = photo((250, 0, 0)), photo((0, 250, 0), (7, 5)), photo((0, 0, 250))
+
+
+@pytest.fixture
+def model(repository: Path) -> Iterator[ImageModel]:
+    with image_model(repository) as model:
+        yield model
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Nothing is decoded before this is set."""
+    decode, released = module.decode_image, threading.Event()
+
+    def hold(*arguments: Any) -> Any:
+        assert released.wait(PATIENCE_SECONDS)
+        return decode(*arguments)
+
+    monkeypatch.setattr(module, "decode_image", hold)
+    yield released
+    released.set()
+
+
+def test_labels_come_best_first_with_the_images_size(model: ImageModel) -> None:
+    red, green = model.classify([RED, GREEN])
+    assert green.labels[0].label == "green"
+    assert (green.width, green.height) == (7, 5)
+    assert (red.labels[0].label, red.labels[0].index) == ("red", 0)
+    assert sum(label.score for label in red.labels) == pytest.approx(1)
+
+
+def test_order_is_kept_over_many_images(model: ImageModel) -> None:
+    images = [RED, GREEN, BLUE, GREEN] * (IN_FLIGHT // 2)
+    found = [result.labels[0].label for result in model.classify(images, top_k=1)]
+    assert found == ["red", "green", "blue", "green"] * (IN_FLIGHT // 2)
+
+
+def test_images_wait_before_they_are_decoded(model: ImageModel, held: threading.Event) -> None:
+    jobs = [model.begin(RED, None, "image") for _ in range(IN_FLIGHT)]
+    threads = model._pool._max_workers
+    eventually(lambda: model.load() == (0, IN_FLIGHT - threads))
+    held.set()
+    for job in jobs:
+        job.result()
+    eventually(lambda: model.load() == (0, 0))
+
+
+@pytest.mark.parametrize(("top_k", "count"), [(1, 1), (2, 2), (3, 3), (1_000, 3)])
+def test_top_k(model: ImageModel, top_k: int, count: int) -> None:
+    assert [len(result.labels) for result in model.classify([RED], top_k)] == [count]
+
+
+def test_a_bad_image_is_named_and_the_others_are_dropped(model: ImageModel) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        model.classify([RED, b"GIF89a", b""])
+    assert error.value.field == "images[1]"
+    with pytest.raises(InvalidInputError, match="top_k: 0 is out of range"):
+        model.classify([RED], 0)
+    eventually(lambda: model.engine.load() == (0, 0))
+    assert model.gate.held == 0
+    assert model.classify([RED])[0].labels[0].label == "red"
+
+
+def test_no_images_are_no_results(model: ImageModel) -> None:
+    assert model.classify([]) == []
+
+
+def test_what_is_cancelled_before_it_is_decoded_never_runs(model: ImageModel, held: threading.Event) -> None:
+    jobs = [model.begin(RED, None, "image") for _ in range(20)]
+    for job in jobs:
+        job.cancel()
+    held.set()
+    for job in jobs:
+        with pytest.raises(CancelledError):
+            job.result()
+    eventually(lambda: model.engine.load() == (0, 0))
+
+
+def test_a_deadline_that_passes_before_decoding(model: ImageModel) -> None:
+    job = model.begin(RED, None, "image", deadline=time.monotonic() - 1)
+    with pytest.raises(DeadlineError, match="before the image was decoded"):
+        job.result()
+
+
+def test_the_time_is_accounted_for(model: ImageModel) -> None:
+    job = model.begin(RED, None, "image")
+    job.result()
+    assert job.arrived <= job.started <= job.ended
+    assert job.decode_seconds > 0
+    assert job.waited >= 0
+
+
+def test_closing_with_drain_answers_what_was_admitted(model: ImageModel, held: threading.Event) -> None:
+    results: list[str] = []
+
+    def classify() -> None:
+        results.extend(result.labels[0].label for result in model.classify([RED, BLUE]))
+
+    asking = threading.Thread(target=classify)
+    asking.start()
+    eventually(lambda: model.gate.held == 2)
+    closing = threading.Thread(target=model.close)
+    closing.start()
+    held.set()
+    for thread in (asking, closing):
+        thread.join(PATIENCE_SECONDS)
+    assert results == ["red", "blue"]
+    with pytest.raises(UnavailableError):
+        model.classify([RED])
+
+
+def test_closing_at_once_fails_what_waits(model: ImageModel, held: threading.Event) -> None:
+    jobs = [model.begin(RED, None, "image") for _ in range(20)]
+    closing = threading.Thread(target=model.close, args=(False,))
+    closing.start()
+    for job in jobs[10:]:
+        with pytest.raises(UnavailableError):
+            job.done.result(PATIENCE_SECONDS)
+    held.set()
+    closing.join(PATIENCE_SECONDS)
+    for job in jobs[:10]:
+        assert job.done.exception(PATIENCE_SECONDS) is None or isinstance(job.done.exception(), UnavailableError)
+
+
+def test_the_gate_counts_what_it_holds() -> None:
+    gate = Gate(10)
+    with pytest.raises(InvalidInputError, match="images: 11 in one request, at most 10 can wait; send fewer"), gate.admit(11):
+        pass
+    with gate.admit(8):
+        with gate.admit(2):
+            assert gate.held == 10
+        with pytest.raises(OverloadedError, match="the queue is full: 8 images wait, 3 more exceed 10") as error, gate.admit(3):
+            pass
+        assert error.value.retry_after_seconds > 0
+    assert gate.held == 0
+    gate.close()
+    with pytest.raises(UnavailableError), gate.admit(1):
+        pass
+
+
+def test_the_gate_holds_nothing_back_when_the_caller_fails() -> None:
+    gate = Gate(10)
+    with pytest.raises(ZeroDivisionError), gate.admit(10):
+        raise ZeroDivisionError
+    assert gate.held == 0

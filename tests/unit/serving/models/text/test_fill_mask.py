@@ -1,0 +1,155 @@
+"""What may stand at each mask."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.models.results import FilledText
+from triptych_serving.models.text import fill_mask as module
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.runtime.session import Session
+
+from .....fixtures.encoders import ID, MAX_TOKENS, VOCABULARY
+from ...encoders import text_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TextModel]:
+    with text_model(tmp_path_factory.mktemp("models")) as model:
+        yield model
+
+
+def words(filled: FilledText) -> list[list[str]]:
+    return [[candidate.token_str for candidate in mask.candidates] for mask in filled.masks]
+
+
+def sequences(filled: FilledText) -> list[str]:
+    return [mask.candidates[0].sequence for mask in filled.masks]
+
+
+def test_candidates_come_best_first_with_their_probability(model: TextModel) -> None:
+    [filled] = model.fill_mask(["one two [MASK]"], top_k=3)
+    assert words(filled) == [["three", "four", "two"]]
+    candidates = filled.masks[0].candidates
+    assert [candidate.token for candidate in candidates] == [ID["three"], ID["four"], ID["two"]]
+    distances = np.abs(np.arange(len(VOCABULARY)) - (ID["three"] + 0.25))
+    expected = np.exp(-2 * distances) / np.exp(-2 * distances).sum()
+    assert [candidate.score for candidate in candidates] == pytest.approx(sorted(expected, reverse=True)[:3], rel=1e-4)
+    assert filled.token_count == 5
+
+
+def test_the_default_is_five_candidates(model: TextModel) -> None:
+    [filled] = model.run(model.prepare_fill_mask(["one [MASK]"]))
+    assert [len(mask) for mask in words(filled)] == [5]
+
+
+def test_each_mask_is_filled_in_the_callers_own_text(model: TextModel) -> None:
+    [filled] = model.fill_mask(["ONE  [MASK]\n- Two[MASK], [CLS] Café 漢 six [MASK]"], top_k=1)
+    assert words(filled) == [["two"], ["three"], ["seven"]]
+    assert sequences(filled) == [
+        "ONE  two\n- Two[MASK], [CLS] Café 漢 six [MASK]",
+        "ONE  [MASK]\n- Twothree, [CLS] Café 漢 six [MASK]",
+        "ONE  [MASK]\n- Two[MASK], [CLS] Café 漢 six seven",
+    ]
+
+
+@pytest.mark.parametrize(("text", "sequence"), [("six [MASK]!", "sixteen!"), ("six[MASK]", "sixteen"), ("[MASK]", "teen")])
+def test_a_piece_goes_on_with_the_word_before(model: TextModel, text: str, sequence: str) -> None:
+    [filled] = model.fill_mask([text], targets=["##teen"])
+    assert words(filled) == [["##teen"]]
+    assert sequences(filled) == [sequence]
+
+
+def test_targets_are_ranked_alone_with_the_same_probabilities(model: TextModel) -> None:
+    [everything] = model.fill_mask(["six [MASK]"], top_k=1_000)
+    [filled] = model.fill_mask(["six [MASK]"], targets=["nine", "Two", "##ty", "seven", "nine"])
+    assert words(filled) == [["seven", "nine", "##ty", "two"]]
+    scores = {candidate.token: candidate.score for candidate in everything.masks[0].candidates}
+    for candidate in filled.masks[0].candidates:
+        assert candidate.score == pytest.approx(scores[candidate.token], rel=1e-5)
+    [two] = model.fill_mask(["six [MASK]"], targets=["nine", "two", "seven"], top_k=2)
+    assert words(two) == [["seven", "nine"]]
+
+
+def test_top_k_beyond_the_vocabulary_is_all_of_it(model: TextModel) -> None:
+    [filled] = model.fill_mask(["one [MASK]"], top_k=1_000)
+    assert sorted(words(filled)[0]) == sorted(VOCABULARY)
+    assert sum(candidate.score for candidate in filled.masks[0].candidates) == pytest.approx(1, rel=1e-4)
+
+
+def test_rows_of_one_batch_get_their_own(model: TextModel) -> None:
+    texts = [f"{word} " * (1 + index % 7) + "[MASK] one [MASK]" for index, word in enumerate(["two", "five", "eight"] * 30)]
+    together = model.fill_mask(texts, top_k=2)
+    assert [words(filled) for filled in together] == [words(model.fill_mask([text], top_k=2)[0]) for text in texts]
+    expected = {"two": "three", "five": "six", "eight": "nine"}
+    assert [words(filled)[0][0] for filled in together] == [expected[text.split()[0]] for text in texts]
+
+
+def test_fifty_masks_are_fine_and_too_many_tokens_are_not(model: TextModel) -> None:
+    [filled] = model.fill_mask(["one" + " [MASK]" * 50], top_k=1)
+    assert len(filled.masks) == 50
+    with pytest.raises(InvalidInputError, match=r"contents\[1\]: 71 tokens are too long, the model takes at most 64"):
+        model.fill_mask(["[MASK]", "one" + " [MASK]" * (MAX_TOKENS + 4)])
+
+
+@pytest.mark.parametrize(
+    ("texts", "targets", "top_k", "message"),
+    [
+        (["[MASK]", "one"], [], 5, r"contents\[1\]: there is no \[MASK\] to fill"),
+        (["[mask]"], [], 5, r"contents\[0\]: there is no \[MASK\]"),
+        ([" "], [], 5, r"contents\[0\]: the text is empty"),
+        (["[MASK] \ud800"], [], 5, r"contents\[0\]: the text is not Unicode"),
+        (
+            ["[MASK]"],
+            ["one", "sixteen"],
+            5,
+            r"targets\[1\]: 'sixteen' is 2 tokens of the model \(six ##teen\), a target",
+        ),
+        (["[MASK]"], ["berlin"], 5, r"targets\[0\]: 'berlin' is not in the model's vocabulary"),
+        (["[MASK]"], [""], 5, r"targets\[0\]: the target is empty"),
+        (["[MASK]"], ["\udc00"], 5, r"targets\[0\]: the target is not Unicode"),
+        (["[MASK]"], [], 0, r"top_k: 0 is out of range, it must be 1 to 1,000"),
+        (["[MASK]"], [], 1_001, r"top_k: 1,001 is out of range"),
+        (["one " * 10_000 + "[MASK]"], [], 5, r"contents\[0\]: 40,006 characters are too long"),
+    ],
+)
+def test_bad_requests_name_what_is_wrong(
+    model: TextModel, texts: Sequence[str], targets: Sequence[str], top_k: int, message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        model.fill_mask(texts, top_k, targets)
+
+
+def test_answers_that_would_fill_the_memory_are_refused(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ANSWER_CHARACTERS", 100)
+    model.fill_mask(["one [MASK]"], top_k=10)
+    with pytest.raises(InvalidInputError, match="top_k: 11 candidates of each mask make 110 characters of text, at most 100"):
+        model.fill_mask(["one [MASK]"], top_k=11)
+
+
+def test_nothing_to_fill_is_no_result(model: TextModel) -> None:
+    assert model.fill_mask([]) == []
+
+
+def test_log_probabilities_are_fetched_for_targets_alone(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[set[str]] = []
+    run = Session.run
+
+    def spy(session: Session, inputs: object, outputs: Sequence[str]) -> object:
+        fetched.append(set(outputs))
+        return run(session, inputs, outputs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Session, "run", spy)
+    model.fill_mask(["one [MASK]"])
+    model.fill_mask(["one [MASK]"], targets=["two"])
+    model.embed(["one"])
+    assert fetched == [{"scores", "tokens"}, {"log_probabilities"}, {"mean"}]
+
+
+def test_a_model_without_masks_says_what_it_does(model: TextModel) -> None:
+    with pytest.raises(
+        UnsupportedError, match="model 'fill-mask' is not one that answers questions; it fills masks, embeds text"
+    ):
+        model.answer([("where?", "here")])

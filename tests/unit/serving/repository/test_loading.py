@@ -1,0 +1,142 @@
+"""Loading for GPUs: what models are told, and what is refused before anything is allocated."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.repository import loading
+from triptych_serving.repository.loading import Loader
+from triptych_serving.repository.placement import Hardware
+from triptych_serving.repository.repository import Entry
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.memory.budget import Budgets, parse_limit
+from triptych_serving.runtime.memory.gpu import GpuMemory
+
+from ....fixtures.toy import HERE, MODELS, edit_manifest
+
+GPU = Device("cuda")
+KINDS = {"toy": "Translator", "toy-bert": "TextModel", "toy-vit": "ImageModel"}
+NAMES = [*KINDS]
+GIB = 1 << 30
+
+
+def look(device: Device) -> GpuMemory:
+    """A GPU of 16 GiB, half of it free."""
+    assert device == GPU
+    return GpuMemory(8 * GIB, 16 * GIB)
+
+
+def loader_of(limit: str = "", precision: str | None = None, needed: bool = True) -> Loader:
+    budgets = Budgets(parse_limit(limit) if limit else None, look)
+    options = TranslatorOptions(precision, EngineOptions(workers=1, slots=3))
+    return Loader(options, EncoderOptions(), hardware=Hardware((GPU,), needed, slots=5), budgets=budgets)
+
+
+@pytest.fixture
+def entry_of(tmp_path: Path) -> Callable[..., Entry]:
+    """Models, as if their graphs were for CUDA too unless the test says otherwise."""
+
+    def make(name: str, half: bool = True) -> Entry:
+        repository = MODELS if name == "toy" else HERE / "encoder_models"
+        folder = Path(shutil.copytree(repository / name / "1", tmp_path / name / "1"))
+        if half:
+            edit_manifest(folder, lambda manifest: manifest["precisions"].update(fp16=manifest["precisions"]["fp32"]))
+        return Entry(name, 1, folder)
+
+    return make
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The options that models would have been made with."""
+    made: list[Any] = []
+    for kind in KINDS.values():
+        monkeypatch.setattr(loading, kind, lambda name, version, bundle, options: made.append(options))
+    return made
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_for_gpus_is_told_all_that_it_needs(entry_of: Callable[..., Entry], made: list[Any], name: str) -> None:
+    loader = loader_of()
+    loader.attempt(entry_of(name))
+    [options] = made
+    where = options.engine if name == "toy" else options
+    assert (options.precision, where.devices) == ("fp16", (GPU,))
+    assert where.budgets is loader.budgets
+    if name == "toy":
+        assert where.slots == 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_for_the_cpu_hears_nothing_of_gpus(
+    entry_of: Callable[..., Entry], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    loader_of(needed=False).attempt(entry_of(name, half=False))
+    [options] = made
+    where = options.engine if name == "toy" else options
+    assert where.devices == (CPU,)
+    assert where.budgets is None
+    if name == "toy":
+        assert where.slots == 3
+    [record] = caplog.records
+    told = "it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"
+    assert (record.levelname, record.message) == ("INFO", f"model {name} version 1 runs on the CPU: {told}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_gpus_nothing_is_said(
+    entry_of: Callable[..., Entry], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    Loader(TranslatorOptions(), EncoderOptions()).attempt(entry_of(name))
+    [options] = made
+    assert options.precision in ("fp32", "int8")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("precision", "half", "fault"),
+    [
+        (None, False, "it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"),
+        ("int8", True, "precision int8 runs on the CPU only"),
+        ("fp16", False, "precision 'fp16' is not in this bundle; it has: fp32, int8"),
+    ],
+)
+def test_what_has_no_graphs_for_the_gpu_that_was_asked_for_is_refused(
+    entry_of: Callable[..., Entry], name: str, precision: str | None, half: bool, fault: str
+) -> None:
+    entry = entry_of(name, half)
+    assert loader_of(precision=precision).attempt(entry) == (None, f"{entry.folder}: {fault}")
+
+
+def test_a_model_that_does_not_fit_is_refused_with_numbers(entry_of: Callable[..., Entry]) -> None:
+    entry, loader = entry_of("toy"), loader_of("1MiB")
+    model, fault = loader.attempt(entry)
+    assert model is None
+    assert fault.startswith(f"{entry.folder}: cannot be loaded: model toy version 1 takes ")
+    assert " of cuda:0 (weights " in fault
+    assert "1 MiB are left of 1 MiB: lower " in fault
+    assert fault.endswith("raise --gpu-memory-limit")
+    assert loader.budgets.of(GPU).reserved_bytes == 0
+
+
+def test_what_others_have_is_not_left(entry_of: Callable[..., Entry]) -> None:
+    loader = loader_of("1GiB")
+    other = loader.budgets.of(GPU).reserve("model big version 2", {"weights": GIB})
+    _, fault = loader.attempt(entry_of("toy"))
+    assert "0 B are left of 1 GiB (model big version 2 1 GiB)" in fault
+    assert loader.budgets.of(GPU).reserved_bytes == other.bytes
+
+
+def test_a_limit_above_what_is_free_is_refused(entry_of: Callable[..., Entry]) -> None:
+    _, fault = loader_of("0.9").attempt(entry_of("toy"))
+    assert "--gpu-memory-limit 0.9 is 14.4 GiB of cuda:0, of whose 16 GiB only 8 GiB are free" in fault

@@ -1,0 +1,132 @@
+"""Where models run: by their graphs, and by what was asked for."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.errors import BundleError, DeviceError
+from triptych_serving.repository import placement
+from triptych_serving.repository.placement import GPU_SLOTS, Hardware, Placement, place
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.memory.budget import MemoryLimit
+from triptych_serving.runtime.memory.gpu import Gpu
+
+from ....fixtures.toy import BUNDLE
+
+GPUS = Device("cuda"), Device("cuda", 1)
+AUTO, NEEDED = Hardware(GPUS), Hardware(GPUS, needed=True)
+
+
+def bundle_of(*precisions: str, default: str = "") -> Bundle:
+    """The toy's, as if it had graphs of these precisions."""
+    bundle = open_bundle(BUNDLE)
+    graphs: Any = dict.fromkeys(precisions, bundle.manifest.precisions["fp32"])
+    return replace(bundle, manifest=replace(bundle.manifest, precisions=graphs, default_precision=default or precisions[0]))
+
+
+@pytest.mark.parametrize("wanted", [None, "fp32", "int8", "fp16"])
+def test_without_gpus_all_is_as_the_bundle_has_it(wanted: str | None) -> None:
+    bundle = bundle_of("int8", "fp32", "fp16")
+    assert place(bundle, wanted, Hardware()) == Placement(wanted or "int8", (CPU,))
+
+
+@pytest.mark.parametrize("hardware", [AUTO, NEEDED])
+@pytest.mark.parametrize("wanted", [None, "fp16"])
+def test_gpus_run_what_is_made_for_them_all_of_them(hardware: Hardware, wanted: str | None) -> None:
+    found = place(bundle_of("int8", "fp32", "fp16"), wanted, hardware)
+    assert found == Placement("fp16", GPUS)
+    assert found.on_gpu
+
+
+def test_by_itself_a_model_without_graphs_for_gpus_runs_on_the_cpu_and_it_is_said_why() -> None:
+    found = place(bundle_of("int8", "fp32"), None, AUTO)
+    assert (found.precision, found.devices, found.on_gpu) == ("int8", (CPU,), False)
+    assert found.remark == "it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"
+
+
+def test_by_itself_a_precision_of_the_cpu_runs_there() -> None:
+    found = place(bundle_of("int8", "fp32", "fp16"), "int8", AUTO)
+    assert (found.precision, found.devices) == ("int8", (CPU,))
+    assert found.remark == "precision int8 runs on the CPU only"
+
+
+@pytest.mark.parametrize(("precisions", "served"), [(("fp16", "int8", "fp32"), "int8"), (("fp16",), "fp16")])
+def test_the_cpu_runs_graphs_for_gpus_only_where_there_are_no_others(precisions: tuple[str, ...], served: str) -> None:
+    bundle = bundle_of(*precisions, default="fp16")
+    assert place(bundle, None, Hardware()) == Placement(served, (CPU,))
+
+
+def test_where_a_gpu_was_asked_for_a_model_without_graphs_is_refused_by_name() -> None:
+    with pytest.raises(BundleError) as refused:
+        place(bundle_of("int8", "fp32"), None, NEEDED)
+    assert str(refused.value) == f"{BUNDLE}: it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"
+
+
+@pytest.mark.parametrize("wanted", ["fp32", "int8"])
+def test_where_a_gpu_was_asked_for_a_precision_of_the_cpu_is_refused_by_name(wanted: str) -> None:
+    with pytest.raises(BundleError) as refused:
+        place(bundle_of("int8", "fp32", "fp16"), wanted, NEEDED)
+    assert str(refused.value) == f"{BUNDLE}: precision {wanted} runs on the CPU only"
+
+
+@pytest.mark.parametrize("hardware", [Hardware(), AUTO, NEEDED])
+def test_a_precision_that_is_not_there_is_missing_wherever_it_would_run(hardware: Hardware) -> None:
+    with pytest.raises(BundleError, match="precision 'fp64' is not in this bundle; it has: fp16, fp32"):
+        place(bundle_of("fp32", "fp16"), "fp64", hardware)
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine with two GPUs; what it was asked for."""
+    asked: list[str] = []
+
+    def parse(text: str) -> tuple[Device, ...]:
+        asked.append(text)
+        return {"cpu": (CPU,), "auto": GPUS, "cuda": GPUS[:1]}[text]
+
+    monkeypatch.setattr(placement, "parse_devices", parse)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("text", "hardware"),
+    [("cpu", Hardware()), ("auto", Hardware(GPUS)), ("cuda", Hardware(GPUS[:1], needed=True))],
+)
+def test_the_command_lines_words(found: list[str], text: str, hardware: Hardware) -> None:
+    assert Hardware.parse(text) == hardware
+    assert found == [text]
+
+
+def test_limit_and_slots(found: list[str]) -> None:
+    assert Hardware.parse("auto").slots == GPU_SLOTS
+    hardware = Hardware.parse("auto", "8GiB", 17)
+    assert hardware.slots == 17
+    assert isinstance(hardware.memory_limit, MemoryLimit)
+
+
+def test_a_limit_that_is_none(found: list[str]) -> None:
+    with pytest.raises(DeviceError, match="8 apples"):
+        Hardware.parse("auto", "8 apples")
+
+
+@pytest.mark.parametrize(
+    ("device", "has_cuda", "said"),
+    [("auto", True, ["all models run on the CPU: there is no GPU"]), ("auto", False, []), ("cpu", True, [])],
+)
+def test_it_is_said_why_there_are_no_gpus_where_the_runtime_could_use_them(
+    monkeypatch: pytest.MonkeyPatch, device: str, has_cuda: bool, said: list[str]
+) -> None:
+    monkeypatch.setattr(placement, "parse_devices", lambda _: (CPU,))
+    monkeypatch.setattr(placement, "has_cuda", lambda: has_cuda)
+    monkeypatch.setattr(placement, "why_no_gpu", lambda: "there is no GPU")
+    hardware = Hardware.parse(device)
+    assert hardware.gpus == ()
+    assert hardware.describe() == said
+
+
+def test_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [Gpu(Device("cuda", index), f"Model {index}", (16 + index) << 30) for index in range(3)]
+    monkeypatch.setattr(placement, "find_gpus", lambda: there)
+    assert Hardware(GPUS).describe() == ["cuda:0 is Model 0, 16 GiB", "cuda:1 is Model 1, 17 GiB"]

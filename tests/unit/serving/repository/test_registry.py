@@ -1,0 +1,308 @@
+"""Which model a request means, and what one broken bundle does to the others."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, UnavailableError
+from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.repository import loading as module
+from triptych_serving.repository.loading import Loader
+from triptych_serving.repository.registry import Loaded, Registry, State, Wish, load_registry
+from triptych_serving.repository.repository import Entry
+
+from ....fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, edit_manifest, tamper, truncate
+
+OPTIONS = TranslatorOptions(engine=EngineOptions(workers=1, slots=2))
+
+
+@contextmanager
+def loaded(repository: Path, options: TranslatorOptions = OPTIONS, only: str = "") -> Iterator[Registry]:
+    registry = load_registry(repository, options, only)
+    try:
+        yield registry
+    finally:
+        registry.close()
+
+
+@pytest.fixture(scope="module")
+def toy() -> Iterator[Registry]:
+    with loaded(MODELS) as registry:
+        yield registry
+
+
+def add_model(repository: Path, name: str, source: list[str], target: list[str]) -> None:
+    languages = {"source_languages": source, "target_languages": target}
+    edit_manifest(copy_bundle(repository, name), lambda manifest: manifest.update(languages))
+
+
+@pytest.mark.parametrize("code", ["de", "de-DE", "deu_Latn", ""])
+def test_one_language_has_many_codes(toy: Registry, code: str) -> None:
+    assert toy.find(Wish(target_language=code)).name == "toy"
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        Wish(),
+        Wish(model="toy"),
+        Wish(model="toy", version="1"),
+        Wish(version="1"),
+        Wish(source_language="en", target_language="de"),
+        Wish(model="toy", source_language="en-GB"),
+    ],
+)
+def test_what_is_left_open_is_answered_by_the_only_model(toy: Registry, wish: Wish) -> None:
+    assert toy.find(wish).name == "toy"
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (Wish(model="foo"), "model 'foo' is not here; there are: toy"),
+        (Wish(model="toy", version="7"), "version '7' of toy is not here; there are: toy version 1"),
+        (Wish(version="7"), "version '7' of any model is not here; there are: toy version 1"),
+        (Wish(model="toy", version="01"), "version '01' of toy is not here"),
+        (Wish(target_language="fr"), r"no model translates any language to fr; there are: en to de \(toy\)"),
+        (Wish(source_language="de", target_language="en"), "no model translates de to en"),
+        (Wish(model="toy", target_language="fr"), "no model translates any language to fr"),
+    ],
+)
+def test_what_is_not_here_is_named_with_what_is(toy: Registry, wish: Wish, message: str) -> None:
+    with pytest.raises(NotFoundError, match=message):
+        toy.find(wish)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_malformed_code_names_its_field(toy: Registry, side: str) -> None:
+    wish: dict[str, Any] = {f"{side}_language": "deutsch!"}
+    with pytest.raises(InvalidInputError) as error:
+        toy.find(Wish(**wish))
+    assert error.value.field == f"{side}_language_code"
+
+
+def test_two_models_for_one_pair_need_a_name(repository: Path) -> None:
+    copy_bundle(repository, "first")
+    copy_bundle(repository, "second")
+    with loaded(repository) as registry:
+        with pytest.raises(InvalidInputError, match="several models would do, name one of: first, second") as error:
+            registry.find(Wish(target_language="de"))
+        assert error.value.field == "model"
+        assert registry.find(Wish(model="second")).name == "second"
+
+
+def test_the_pair_chooses_among_models(repository: Path) -> None:
+    add_model(repository, "a", ["en"], ["de"])
+    add_model(repository, "b", ["de"], ["en"])
+    with loaded(repository) as registry:
+        assert registry.find(Wish(target_language="deu_Latn")).name == "a"
+        assert registry.find(Wish(source_language="de-AT")).name == "b"
+
+
+def test_a_model_of_several_languages_needs_codes(repository: Path) -> None:
+    add_model(repository, "many", ["en", "fr"], ["de"])
+    with loaded(repository) as registry:
+        with pytest.raises(InvalidInputError, match="the model has several, name one of: en, fr") as error:
+            registry.find(Wish())
+        assert error.value.field == "source_language_code"
+        assert registry.find(Wish(source_language="fr")).name == "many"
+
+
+CODES = [f"{first}{second}_Latn" for first in "bcdfghj" for second in "aeiou"]
+
+
+def test_a_model_may_translate_each_language_to_each(repository: Path) -> None:
+    add_model(repository, "many", CODES, CODES)
+    with loaded(repository) as registry:
+        assert registry.find(Wish(source_language="de_Latn", target_language="de_Latn")).name == "many"
+        with pytest.raises(InvalidInputError) as error:
+            registry.find(Wish(source_language="de"))
+        assert str(error.value) == (
+            f"target_language_code: the model has several, name one of: {', '.join(CODES[:8])}, ... (35 in all)"
+        )
+        with pytest.raises(NotFoundError, match=r"any language to xx; there are: 35 languages to 35 languages \(many\)"):
+            registry.find(Wish(target_language="xx"))
+        assert registry.translators[0].describe().startswith("35 languages to 35 languages, CPU")
+
+
+def test_a_model_of_no_language_makes_way_for_one_that_is_asked_for(repository: Path) -> None:
+    add_model(repository, "summary", ["und"], ["und"])
+    add_model(repository, "pair", ["en"], ["de"])
+    with loaded(repository) as registry:
+        assert registry.find(Wish(target_language="de")).name == "pair"
+        assert registry.find(Wish(target_language="fr")).name == "summary"
+        assert registry.find(Wish(model="summary")).name == "summary"
+        assert registry.find(Wish(model="summary", source_language="en")).name == "summary"
+        with pytest.raises(InvalidInputError, match="several models would do, name one of: pair, summary"):
+            registry.find(Wish())
+
+
+def test_the_newest_version_is_served(repository: Path) -> None:
+    for version in (2, 10):
+        copy_bundle(repository, version=version)
+    with loaded(repository) as registry:
+        assert registry.find(Wish()).version == 10
+
+
+def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
+    copy_bundle(repository, "good")
+    tamper(copy_bundle(repository, "tampered") / "tokenizer.json")
+    fault = truncate(copy_bundle(repository, "truncated") / "weights.fp32.bin")
+    edit_manifest(copy_bundle(repository, "misshapen"), lambda manifest: manifest["decoder"].update(heads=3))
+    edit_manifest(copy_bundle(repository, "huge"), lambda manifest: manifest["limits"].update(max_target_tokens=10**13))
+    (repository / "no-bundle" / "1").mkdir(parents=True)
+    with loaded(repository) as registry:
+        assert [translator.name for translator in registry.translators] == ["good"]
+        assert registry.find(Wish()).translate([SOURCE])[0].text == TARGET
+        faults = {model.entry.name: model.fault for model in registry.models if model.model is None}
+    assert faults.keys() == {"tampered", "truncated", "misshapen", "huge", "no-bundle"}
+    assert "SHA-256" in faults["tampered"]
+    assert fault in faults["truncated"]
+    assert "bundle.json is missing" in faults["no-bundle"]
+    assert all(str(repository / name) in fault and "\n" not in fault for name, fault in faults.items())
+
+
+def test_asking_for_a_broken_model_says_why(repository: Path) -> None:
+    copy_bundle(repository, "good")
+    truncate(copy_bundle(repository, "bad") / "weights.fp32.bin")
+    with loaded(repository) as registry, pytest.raises(UnavailableError, match=r"'bad' could not be loaded: .*weights"):
+        registry.find(Wish(model="bad"))
+
+
+def test_whatever_a_model_fails_with_the_others_load(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(folder: Path) -> None:
+        raise AssertionError
+
+    copy_bundle(repository)
+    monkeypatch.setattr(module, "open_bundle", fail)
+    [model] = load_registry(repository, OPTIONS).models
+    assert model.fault.endswith("cannot be loaded: AssertionError")
+
+
+def test_only_the_named_model_is_loaded(repository: Path) -> None:
+    copy_bundle(repository, "first")
+    copy_bundle(repository, "second")
+    with loaded(repository, only="second") as registry:
+        assert [model.entry.name for model in registry.models] == ["second"]
+    with pytest.raises(NotFoundError, match=r"model 'third' is not in .*; there are: first, second"):
+        load_registry(repository, OPTIONS, "third")
+
+
+def test_a_precision_that_a_model_lacks_is_its_fault(repository: Path) -> None:
+    copy_bundle(repository)
+    [model] = load_registry(repository, TranslatorOptions("fp16", OPTIONS.engine)).models
+    assert "precision 'fp16' is not in this bundle; it has: fp32, int8" in model.fault
+
+
+def test_int8_is_served_on_request() -> None:
+    with loaded(MODELS, TranslatorOptions("int8", OPTIONS.engine)) as registry:
+        assert registry.find(Wish()).precision == "int8"
+        assert registry.find(Wish()).translate([SOURCE])[0].text == TARGET
+
+
+def test_an_empty_repository_is_an_error(repository: Path) -> None:
+    with pytest.raises(RepositoryError):
+        load_registry(repository, OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """Four versions of one model, whose third is not loaded; another one that translates the other way about."""
+    repository = tmp_path_factory.mktemp("models")
+    for version in (1, 2, 4):
+        copy_bundle(repository, "toy", version)
+    add_model(repository, "back", ["de"], ["en"])
+    loader = Loader(OPTIONS, EncoderOptions())
+    labels = {1: ("old", "stable"), 4: ("canary",)}
+    entries = [Entry("toy", version, repository / "toy" / str(version)) for version in (1, 2, 4)]
+    entries.append(Entry("back", 1, repository / "back" / "1"))
+    ready = [
+        Loaded(e, State.READY, loader.attempt(e)[0], labels=labels.get(e.version, ()) if e.name == "toy" else ())
+        for e in entries
+    ]
+    registry = Registry([*ready, Loaded(Entry("toy", 3, repository), State.UNLOADED)])
+    yield registry
+    registry.close()
+
+
+@pytest.mark.parametrize(
+    ("wish", "found"),
+    [
+        (Wish(target_language="de"), 1),
+        (Wish(model="toy"), 1),
+        (Wish(model="toy", version="stable"), 1),
+        (Wish(model="toy", version="old"), 1),
+        (Wish(model="toy", version="2"), 2),
+        (Wish(target_language="de", version="2"), 2),
+        (Wish(version="canary"), 4),
+        (Wish(version="canary", source_language="en"), 4),
+    ],
+)
+def test_versions_of_one_model_are_not_several_models(versions: Registry, wish: Wish, found: int) -> None:
+    model = versions.find(wish)
+    assert (model.name, model.version) == ("toy", found)
+
+
+def test_without_a_stable_version_the_newest_that_serves_is_meant(versions: Registry) -> None:
+    registry = Registry([loaded for loaded in versions.models if "stable" not in loaded.labels])
+    assert registry.find(Wish(target_language="de")).version == 4
+    registry = Registry([loaded for loaded in registry.models if loaded.version != "4"])
+    assert registry.find(Wish("toy")).version == 2
+    assert registry.default("toy").version == "2"
+    assert registry.default("toy", "3").state is State.UNLOADED
+
+
+def test_models_that_differ_still_need_a_name(versions: Registry) -> None:
+    with pytest.raises(InvalidInputError, match=r"several models would do, name one of: back, toy$"):
+        versions.find(Wish())
+    with pytest.raises(
+        NotFoundError, match=r"no model translates any language to fr; there are: de to en \(back\), en to de \(toy\)$"
+    ):
+        versions.find(Wish(target_language="fr"))
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "message"),
+    [
+        (State.LOADING, UnavailableError, "model 'toy' is still being loaded"),
+        (State.FAILED, UnavailableError, "model 'toy' could not be loaded: torn"),
+        (State.UNLOADED, NotFoundError, "model 'toy' is not loaded; versions in the repository: 7"),
+        (State.UNLOADING, NotFoundError, "model 'toy' is not loaded"),
+    ],
+)
+def test_a_version_that_does_not_serve_says_why(
+    versions: Registry, tmp_path: Path, state: State, kind: type[Exception], message: str
+) -> None:
+    registry = Registry([*versions.models, Loaded(Entry("toy", 7, tmp_path), state, fault="torn", labels=("next",))])
+    for version in ("7", "next"):
+        with pytest.raises(kind, match=message):
+            registry.find(Wish("toy", version))
+    assert registry.find(Wish("toy")).version == 1
+
+
+def test_the_stable_version_is_loaded_alone(repository: Path) -> None:
+    for version in (1, 2, 3):
+        copy_bundle(repository, version=version)
+    (repository / "toy" / "model.json").write_text('{"versions": [1, 2]}')
+    with loaded(repository) as registry:
+        assert [model.version for model in registry.models] == ["2"]
+    (repository / "toy" / "model.json").write_text('{"labels": {"stable": 1}}')
+    with loaded(repository) as registry:
+        assert [(model.version, model.labels) for model in registry.models] == [("1", ("stable",))]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"), [("{", "model.json: cannot be read"), ('{"versions": [9]}', "allows none of the versions")]
+)
+def test_a_policy_of_no_use_is_the_models_fault(repository: Path, content: str, fault: str) -> None:
+    copy_bundle(repository)
+    (repository / "toy" / "model.json").write_text(content)
+    with loaded(repository) as registry:
+        [model] = registry.models
+        assert model.state is State.FAILED
+        assert fault in model.fault

@@ -1,0 +1,90 @@
+"""Which model of which task a request means."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError, UnsupportedError
+from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.repository.registry import Registry, Wish, load_registry
+
+from ....fixtures.encoders import write_image_bundle, write_text_bundle
+from ....fixtures.toy import copy_bundle, tamper
+
+OPTIONS = TranslatorOptions(engine=EngineOptions(workers=1, slots=2))
+ENCODERS = EncoderOptions(runs=1)
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    repository = tmp_path_factory.mktemp("models")
+    copy_bundle(repository, "translate")
+    write_text_bundle(repository, "fill-mask", "bert")
+    write_text_bundle(repository, "fill-mask", "pretrained", next_sentence=True)
+    write_text_bundle(repository, "token-classification", "ner")
+    write_image_bundle(repository, "vit")
+    tamper(write_text_bundle(repository, "question-answering", "squad") / "model.fp32.onnx")
+    registry = load_registry(repository, OPTIONS, encoders=ENCODERS)
+    yield registry
+    registry.close()
+
+
+def test_the_only_model_that_can_is_meant(registry: Registry) -> None:
+    assert registry.find(Wish()).name == "translate"
+    assert registry.find_image(Wish()).name == "vit"
+    assert registry.find_text(Wish(), "token-classification").name == "ner"
+    assert registry.find_text(Wish(), "text-classification").name == "pretrained"
+    assert registry.find_text(Wish("ner"), "embedding").name == "ner"
+
+
+def test_several_that_can_are_named(registry: Registry) -> None:
+    with pytest.raises(InvalidInputError, match=r"several models would do, name one of: bert, pretrained$") as error:
+        registry.find_text(Wish(), "fill-mask")
+    assert error.value.field == "model"
+    with pytest.raises(InvalidInputError, match=r"name one of: bert, ner, pretrained$"):
+        registry.find_text(Wish(), "embedding")
+    assert registry.find_text(Wish("bert", "1"), "fill-mask").name == "bert"
+
+
+def test_a_named_model_that_cannot_says_what_it_can(registry: Registry) -> None:
+    with pytest.raises(UnsupportedError, match="model 'vit' is not one that translates; it classifies images"):
+        registry.find(Wish("vit"))
+    with pytest.raises(UnsupportedError, match="model 'translate' is not one that classifies images; it translates"):
+        registry.find_image(Wish("translate"))
+    with pytest.raises(UnsupportedError, match="model 'bert' is not one that labels tokens; it fills masks, embeds text"):
+        registry.find_text(Wish("bert"), "token-classification")
+
+
+def test_a_model_that_is_not_there_or_broken(registry: Registry) -> None:
+    with pytest.raises(NotFoundError, match="model 'foo' is not here"):
+        registry.find_text(Wish("foo"), "fill-mask")
+    with pytest.raises(NotFoundError, match="version '9' of bert is not here"):
+        registry.find_text(Wish("bert", "9"), "fill-mask")
+    with pytest.raises(UnavailableError, match=r"model 'squad' could not be loaded: .*SHA-256"):
+        registry.find_text(Wish("squad"), "question-answering")
+    with pytest.raises(NotFoundError, match=r"no model answers questions; there are: bert \(fill-mask\), ner \(token-"):
+        registry.find_text(Wish(), "question-answering")
+
+
+def test_without_translation_the_pairs_are_none(repository: Path) -> None:
+    write_image_bundle(repository)
+    registry = load_registry(repository, OPTIONS, encoders=ENCODERS)
+    try:
+        with pytest.raises(NotFoundError, match="no model translates any language to de; there are: none"):
+            registry.find(Wish(target_language="de"))
+    finally:
+        registry.close()
+
+
+def test_a_precision_counts_for_every_model(repository: Path) -> None:
+    copy_bundle(repository, "both")
+    write_image_bundle(repository, "fp32-only")
+    registry = load_registry(repository, TranslatorOptions("int8", OPTIONS.engine), encoders=ENCODERS)
+    try:
+        assert [(model.name, model.precision) for model in registry.ready] == [("both", "int8")]
+        assert "precision 'int8' is not in this bundle; it has: fp32" in registry.models[1].fault
+    finally:
+        registry.close()

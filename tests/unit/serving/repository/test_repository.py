@@ -1,0 +1,65 @@
+"""Which folders are models."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triptych_serving.errors import RepositoryError
+from triptych_serving.repository.repository import list_versions, newest_versions
+
+
+def add(repository: Path, *folders: str) -> None:
+    for folder in folders:
+        (repository / folder).mkdir(parents=True)
+
+
+def test_versions_are_numbers_and_sorted_as_such(repository: Path) -> None:
+    add(repository, "b/2", "b/10", "a/1")
+    assert [(entry.name, entry.version) for entry in list_versions(repository)] == [("a", 1), ("b", 2), ("b", 10)]
+    assert [(entry.name, entry.version) for entry in newest_versions(repository)] == [("a", 1), ("b", 10)]
+
+
+def test_what_is_no_version_is_passed_over(repository: Path) -> None:
+    add(repository, "a/1", "a/0", "a/-1", "a/v2", "a/.export-3", "a/²", "a/١", "empty")
+    (repository / "a" / "7").touch()
+    (repository / "README.md").touch()
+    assert [entry.version for entry in list_versions(repository)] == [1]
+
+
+def test_an_empty_repository_says_what_it_should_hold(repository: Path) -> None:
+    with pytest.raises(RepositoryError, match=r"no models here; expected <model>/<version>/bundle.json"):
+        newest_versions(repository)
+
+
+@pytest.mark.parametrize("name", ["missing", "file"])
+def test_a_missing_repository_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RepositoryError, match=f"{name}: no such model repository"):
+        newest_versions(tmp_path / name)
+
+
+def test_a_folder_that_cannot_be_read_is_named(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(RepositoryError, match=f"{repository}: cannot be read: Permission denied"):
+        newest_versions(repository)
+
+
+def test_a_folder_of_somebody_else_is_left_out(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(repository, "a/1", "lost+found/1")
+    look = Path.iterdir
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path.name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    for _ in range(3):
+        assert [entry.name for entry in list_versions(repository)] == ["a"]
+    assert caplog.messages == [f"{repository / 'lost+found'} cannot be read and is left out: Permission denied"]

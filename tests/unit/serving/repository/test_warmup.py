@@ -1,0 +1,140 @@
+"""What a model is asked before others ask it."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.encoding.text_runner import TextRunner
+from triptych_serving.errors import EngineError
+from triptych_serving.models.model import Model
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.repository.loading import Loader
+from triptych_serving.repository.repository import Entry, newest_versions
+from triptych_serving.repository.warmup import WarmUp
+from triptych_serving.runtime.session import Session
+from triptych_serving.scheduling.decode_scheduler import Counters, Kind
+
+from ....fixtures.encoders import write_every_bundle, write_text_bundle
+from ....fixtures.toy import BUNDLE, SOURCE, TARGET, copy_bundle, edit_manifest
+
+TOY = Entry("toy", 1, BUNDLE)
+
+
+def loader(warm_up: WarmUp) -> Loader:
+    return Loader(TranslatorOptions(engine=EngineOptions(workers=2, slots=2)), EncoderOptions(runs=1), warm_up)
+
+
+def loaded(entry: Entry, warm_up: WarmUp) -> Model:
+    model, fault = loader(warm_up).attempt(entry)
+    assert model is not None, fault
+    return model
+
+
+def engine_threads() -> int:
+    return sum(thread.name.startswith(("triptych-engine", "triptych-oneshot")) for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "kinds", "scores"),
+    [
+        (WarmUp.NONE, {Kind.GREEDY}, False),
+        (WarmUp.USUAL, {Kind.GREEDY}, False),
+        (WarmUp.ALL, {Kind.GREEDY, Kind.SEARCH}, True),
+    ],
+)
+def test_lanes_of_every_worker_are_made(warm_up: WarmUp, kinds: set[Kind], scores: bool) -> None:
+    model = loaded(TOY, warm_up)
+    assert isinstance(model, Translator)
+    try:
+        assert [set(worker.lanes) for worker in model.engine._workers] == [kinds, kinds]
+        assert len(model.engines) == 1 + scores
+    finally:
+        model.close()
+
+
+@pytest.mark.parametrize(("warm_up", "runs"), [(WarmUp.NONE, False), (WarmUp.USUAL, True)])
+def test_what_is_asked_does_not_count(warm_up: WarmUp, runs: bool) -> None:
+    model = loaded(TOY, warm_up)
+    [engine] = model.engines
+    assert (engine.steps.rows.count > 0) == runs
+    assert engine.counters == Counters()
+    assert isinstance(model, Translator)
+    assert model.translate([SOURCE])[0].text == TARGET
+    assert engine.counters.finished == 1
+    model.close()
+
+
+def test_batches_of_several_sizes_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: list[tuple[int, ...]] = []
+    prepare = TextRunner.prepare
+
+    def noted(runner: TextRunner, items: Sequence[Any]) -> Any:
+        batch = prepare(runner, items)
+        shapes.append(batch.inputs["ids"].shape)
+        return batch
+
+    monkeypatch.setattr(TextRunner, "prepare", noted)
+    loaded(Entry("bert", 1, write_text_bundle(tmp_path)), WarmUp.USUAL).close()
+    assert max(rows for rows, _ in shapes) >= 16
+    assert {rows for rows, _ in shapes} > {1}
+    assert max(rows * length for rows, length in shapes) > 500
+
+
+def test_models_of_every_task_are_asked(tmp_path: Path) -> None:
+    write_every_bundle(tmp_path)
+    write_text_bundle(tmp_path, "fill-mask", "pretrained", next_sentence=True)
+    write_text_bundle(tmp_path, "text-classification", "pairs", pairs=True)
+    for entry in newest_versions(tmp_path):
+        model = loaded(entry, WarmUp.ALL)
+        model.close()
+        assert model.engines[0].steps.rows.count >= 4 * len(model.capabilities), entry.name
+
+
+def test_an_old_bundle_is_asked_what_it_can(repository: Path) -> None:
+    def forget(manifest: dict[str, Any]) -> None:
+        for graphs in manifest["precisions"].values():
+            graphs.pop("search")
+            graphs.pop("score")
+
+    folder = copy_bundle(repository)
+    edit_manifest(folder, forget)
+    model = loaded(Entry("toy", 1, folder), WarmUp.ALL)
+    assert [engine.steps.rows.count > 0 for engine in model.engines] == [True]
+    model.close()
+
+
+def test_a_small_model_is_not_asked_more_than_it_takes(tmp_path: Path) -> None:
+    folder = write_text_bundle(tmp_path, limits={"max_tokens": 8})
+    model = loaded(Entry("bert", 1, folder), WarmUp.ALL)
+    assert isinstance(model, TextModel)
+    model.close()
+
+
+def test_a_model_that_fails_at_first_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, threads = write_text_bundle(tmp_path), engine_threads()
+
+    def fail(*arguments: Any) -> Any:
+        raise EngineError("the runtime failed: a bad weight")
+
+    monkeypatch.setattr(TextModel, "embed", fail)
+    model, fault = loader(WarmUp.USUAL).attempt(Entry("bert", 1, folder))
+    assert model is None
+    assert fault == f"{folder}: cannot be loaded: the runtime failed: a bad weight"
+    assert engine_threads() == threads
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), RecursionError(), type("Panic", (BaseException,), {})("rust")])
+def test_whatever_happens_is_a_fault(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*arguments: Any, **named: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(Session, "__init__", fail)
+    model, fault = loader(WarmUp.NONE).attempt(TOY)
+    assert model is None
+    assert fault == f"{BUNDLE}: cannot be loaded: {str(error) or 'RecursionError'}"

@@ -1,0 +1,75 @@
+"""Views of a device's memory."""
+
+import numpy as np
+import pytest
+
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.memory import DeviceArray, device_array, host_view
+
+ARRAY = DeviceArray(1000, (4, 3, 5), np.dtype(np.float16), Device("cuda", 1))
+
+
+def test_its_length() -> None:
+    assert ARRAY.nbytes == 4 * 3 * 5 * 2
+    assert DeviceArray(0, (), np.dtype(np.int64), CPU).nbytes == 8
+
+
+def test_parts_begin_where_their_rows_do() -> None:
+    assert ARRAY.first(2) == DeviceArray(1000, (2, 3, 5), np.dtype(np.float16), Device("cuda", 1))
+    assert (ARRAY.part(1, 3).address, ARRAY.part(1, 3).shape) == (1000 + 30, (2, 3, 5))
+    assert (ARRAY.at(2).address, ARRAY.at(2).shape) == (1000 + 60, (3, 5))
+    assert (ARRAY.at(2, 1).address, ARRAY.at(2, 1).shape) == (1000 + 70, (5,))
+    assert (ARRAY.at(3, 2, 4).address, ARRAY.at(3, 2, 4).shape) == (1000 + 118, ())
+
+
+def test_views_show_what_numpy_shows() -> None:
+    host = np.arange(4 * 3 * 5, dtype=np.int32).reshape(4, 3, 5)
+    array = device_array(host)
+    for view, expected in (
+        (array.part(1, 3), host[1:3]),
+        (array.at(2, 1), host[2, 1]),
+        (array.at(1).first(2), host[1, :2]),
+        (array.at(3, 2, 4), host[3, 2, 4]),
+        (array.part(2, 4).shaped((5, 6)), host[2:].reshape(5, 6)),
+        (array.shaped((2, 3)), host.reshape(-1)[:6].reshape(2, 3)),
+        (array.part(4, 4), host[4:]),
+    ):
+        np.testing.assert_array_equal(host_view(view), expected)
+
+
+def test_to_write_to_a_view_is_to_write_there() -> None:
+    host = np.zeros((2, 3), np.int64)
+    host_view(device_array(host).at(1))[...] = 7
+    assert host.tolist() == [[0, 0, 0], [7, 7, 7]]
+
+
+def test_a_view_keeps_the_memory() -> None:
+    array = device_array(np.arange(1000)).part(500, 501)
+    assert host_view(array).tolist() == [500]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 1), (0, 5)])
+def test_no_part_reaches_over_an_end(start: int, stop: int) -> None:
+    with pytest.raises(ValueError, match=f"{start}:{stop} is not within the 4"):
+        ARRAY.part(start, stop)
+
+
+@pytest.mark.parametrize("indices", [(4,), (0, -1), (0, 0, 0, 0)])
+def test_there_is_no_array_at_other_indices(indices: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="in an array of shape"):
+        ARRAY.at(*indices)
+
+
+def test_no_shape_is_larger_than_the_memory() -> None:
+    with pytest.raises(ValueError, match=r"\(61,\) takes 122 bytes, there are 120"):
+        ARRAY.shaped((61,))
+
+
+def test_only_contiguous_arrays_have_an_address() -> None:
+    with pytest.raises(ValueError, match="not C-contiguous"):
+        device_array(np.zeros((3, 4))[:, :2])
+
+
+def test_a_gpus_memory_is_not_seen() -> None:
+    with pytest.raises(ValueError, match="on cuda:1 cannot be seen"):
+        host_view(ARRAY)

@@ -1,0 +1,168 @@
+"""Who may have how much of a device's memory."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from triptych_serving.errors import DeviceMemoryError
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.memory.budget import Budget, Budgets, MemoryLimit, parse_limit
+from triptych_serving.runtime.memory.gpu import GpuMemory
+
+GIB = 1 << 30
+GPU = Device("cuda", 0)
+
+
+class Look:
+    """What GPUs have, and how often somebody looked."""
+
+    def __init__(self, free: int = 60 * GIB, total: int = 80 * GIB) -> None:
+        self.found = GpuMemory(free, total)
+        self.asked: list[Device] = []
+
+    def __call__(self, device: Device) -> GpuMemory:
+        self.asked.append(device)
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("8GiB", MemoryLimit(bytes=8 * GIB)),
+        ("1.5 GiB", MemoryLimit(bytes=3 * GIB // 2)),
+        ("500MiB", MemoryLimit(bytes=500 << 20)),
+        ("1073741824", MemoryLimit(bytes=GIB)),
+        ("0.9", MemoryLimit(fraction=0.9)),
+        ("1", MemoryLimit(fraction=1.0)),
+    ],
+)
+def test_limits_are_read(text: str, limit: MemoryLimit) -> None:
+    assert parse_limit(text) == limit
+    assert parse_limit(str(limit)) == limit
+
+
+@pytest.mark.parametrize("text", ["", "8GB", "-1", "0", "1.5", "64", "0MiB", "many", "GiB", "nan", "inf", "1e40"])
+def test_other_texts_are_no_limits(text: str) -> None:
+    with pytest.raises(ValueError, match="is neither a number of bytes such as 8GiB, at least 1MiB, nor a part of all such as"):
+        parse_limit(text)
+
+
+def test_what_fits_is_reserved_until_it_is_given_back() -> None:
+    budget = Budget(GPU, 10 * GIB)
+    one = budget.reserve("model a version 1", {"weights": GIB, "caches": 5 * GIB})
+    assert (one.bytes, one.what, dict(one.parts)) == (6 * GIB, "model a version 1", {"weights": GIB, "caches": 5 * GIB})
+    budget.reserve("model b version 1", {"caches": 4 * GIB})
+    assert budget.reserved_bytes == 10 * GIB
+    one.release()
+    one.release()
+    assert budget.reserved_bytes == 4 * GIB
+    budget.reserve("model c version 1", {"caches": 6 * GIB})
+
+
+def test_what_does_not_fit_is_refused_with_all_numbers() -> None:
+    budget = Budget(GPU, 8 * GIB)
+    budget.reserve("model b version 2", {"caches": 5 * GIB})
+    with pytest.raises(DeviceMemoryError) as refused:
+        budget.reserve("model a version 1", {"weights": GIB // 2, "caches": 4 * GIB}, lower="--slots (256)")
+    assert str(refused.value) == (
+        "model a version 1 takes 4.5 GiB of cuda:0 (weights 512 MiB, caches 4 GiB), 3 GiB are left of 8 GiB"
+        " (model b version 2 5 GiB): lower --slots (256), or raise --gpu-memory-limit"
+    )
+    assert budget.reserved_bytes == 5 * GIB
+
+
+def test_one_reservation_takes_the_place_of_another() -> None:
+    """It is no neighbour of itself, and stays as it was if the new one does not fit."""
+    budget = Budget(GPU, 8 * GIB)
+    first = budget.reserve("model a version 1", {"weights": 5 * GIB})
+    with pytest.raises(DeviceMemoryError) as refused:
+        budget.reserve("model a version 1", {"weights": 5 * GIB, "outputs": 4 * GIB}, lower="", instead=first)
+    assert str(refused.value) == (
+        "model a version 1 takes 9 GiB of cuda:0 (weights 5 GiB, outputs 4 GiB), 8 GiB are left of 8 GiB: "
+        "raise --gpu-memory-limit"
+    )
+    assert budget.reserved_bytes == 5 * GIB
+    budget.reserve("model a version 1", {"weights": 5 * GIB, "outputs": GIB}, instead=first)
+    assert budget.reserved_bytes == 6 * GIB
+    with pytest.raises(
+        DeviceMemoryError, match=r"\(model a version 1 6 GiB\): serve fewer models, or raise --gpu-memory-limit"
+    ):
+        budget.reserve("model b version 1", {"weights": 3 * GIB}, lower="")
+
+
+def test_without_a_limit_everything_fits() -> None:
+    budget = Budget(CPU)
+    budget.reserve("model a version 1", {"caches": 1 << 60})
+    assert (budget.limit_bytes, budget.reserved_bytes) == (None, 1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (None, int(60 * GIB * 0.9)),
+        (MemoryLimit(bytes=20 * GIB), 20 * GIB),
+        (MemoryLimit(fraction=0.5), 40 * GIB),
+    ],
+)
+def test_the_limit_is_of_what_a_gpu_has(limit: MemoryLimit | None, expected: int) -> None:
+    budgets = Budgets(limit, look := Look())
+    assert not budgets.made
+    assert budgets.of(GPU).limit_bytes == expected
+    assert budgets.of(GPU) is budgets.of(GPU)
+    assert look.asked == [GPU]
+    assert budgets.made == {GPU: budgets.of(GPU)}
+
+
+def test_to_see_the_budgets_waits_for_no_gpu() -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def look(device: Device) -> GpuMemory:
+        if device != GPU:
+            asked.set()
+            assert answered.wait(10)
+        return GpuMemory(GIB, GIB)
+
+    budgets = Budgets(None, look)
+    budgets.of(GPU)
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(budgets.of, Device("cuda", 1))
+        assert asked.wait(10)
+        try:
+            assert list(pool.submit(lambda: budgets.made).result(timeout=5)) == [GPU]
+        finally:
+            answered.set()
+        slow.result()
+    assert len(budgets.made) == 2
+
+
+def test_the_cpu_has_no_limit_and_is_not_asked() -> None:
+    budgets = Budgets(MemoryLimit(bytes=1), look := Look())
+    assert budgets.of(CPU).limit_bytes is None
+    assert not look.asked
+
+
+@pytest.mark.parametrize(
+    ("limit", "shown"), [(MemoryLimit(bytes=70 * GIB), "75161927680 is 70 GiB"), (MemoryLimit(fraction=0.9), "0.9 is 72 GiB")]
+)
+def test_a_limit_above_what_is_free_is_refused(limit: MemoryLimit, shown: str) -> None:
+    budgets = Budgets(limit, Look())
+    with pytest.raises(DeviceMemoryError, match=f"--gpu-memory-limit {shown} of cuda:0, of whose 80 GiB only 60 GiB are free"):
+        budgets.of(GPU)
+    assert not budgets.made
+
+
+def test_of_many_at_once_no_more_are_admitted_than_fit() -> None:
+    budget, barrier = Budget(GPU, 5), threading.Barrier(16)
+
+    def reserve(number: int) -> bool:
+        barrier.wait()
+        try:
+            budget.reserve(str(number), {"caches": 1})
+        except DeviceMemoryError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(reserve, range(16))) == 5
+    assert budget.reserved_bytes == 5

@@ -1,0 +1,235 @@
+"""What a GPU's memory asks of CUDA, and what it makes of CUDA's errors."""
+
+import gc
+import importlib
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from triptych_serving.errors import DeviceError, DeviceMemoryError, EngineError
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory import Box, open_memory
+from triptych_serving.runtime.memory.cuda import RING_BYTES, CudaMemory
+from triptych_serving.runtime.memory.cudart import load_runtime
+
+from .fake_cuda import TOTAL, FakeCuda, cudaError_t
+
+GPU = Device("cuda", 1)
+
+
+@pytest.fixture(name="cuda")
+def fake_cuda() -> FakeCuda:
+    return FakeCuda(gpus=2)
+
+
+@pytest.fixture(name="memory")
+def cuda_memory(cuda: FakeCuda) -> CudaMemory:
+    return CudaMemory(GPU, cuda)
+
+
+def test_its_stream_has_an_address(memory: CudaMemory) -> None:
+    assert memory.device == GPU
+    assert memory.stream != 0
+
+
+def test_nothing_is_done_before_it_is_waited_for(memory: CudaMemory) -> None:
+    array, host = memory.zeros((4,), np.int64), memory.staging((4,), np.int64)
+    memory.upload(np.arange(4), array)
+    memory.download(array, host)
+    mark = memory.mark()
+    assert not host.any()
+    assert not mark.done()
+    mark.wait()
+    assert mark.done()
+    assert host.tolist() == [0, 1, 2, 3]
+
+
+def test_a_mark_waits_for_nothing_after_it(memory: CudaMemory) -> None:
+    array = memory.zeros((1,), np.int64)
+    first, second = (memory.staging((1,), np.int64) for _ in range(2))
+    memory.upload(np.array([1]), array)
+    memory.download(array, first)
+    mark = memory.mark()
+    memory.upload(np.array([2]), array)
+    memory.download(array, second)
+    mark.wait()
+    assert (first.tolist(), second.tolist()) == ([1], [0])
+
+
+def test_small_uploads_do_not_wait(memory: CudaMemory, cuda: FakeCuda) -> None:
+    array = memory.zeros((RING_BYTES // 2,), np.uint8)
+    memory.upload(np.ones(RING_BYTES // 2, np.uint8), array)
+    assert not cuda.calls["cudaStreamSynchronize"]
+    assert not cuda.calls["cudaEventSynchronize"]
+
+
+def test_staging_that_does_not_fit_the_ring_is_read_where_it_is(memory: CudaMemory) -> None:
+    staging = memory.staging((RING_BYTES,), np.uint8)
+    array = memory.zeros(staging.shape, staging.dtype)
+    memory.upload(staging, array)
+    staging[...] = 3  # too early: what is uploaded is this
+    memory.download(array, host := np.zeros_like(staging))
+    assert (host == 3).all()
+
+
+def test_marks_share_events(memory: CudaMemory, cuda: FakeCuda) -> None:
+    for _ in range(100):
+        marks = [memory.mark(), memory.mark()]
+        marks[1].wait()
+    assert cuda.calls["cudaEventRecord"] == 200
+    assert cuda.calls["cudaEventCreateWithFlags"] <= 4
+
+
+def test_a_copy_is_one_call(memory: CudaMemory, cuda: FakeCuda) -> None:
+    cache, encoded = memory.zeros((4, 8, 2, 16, 4), np.float16), memory.zeros((4, 3, 2, 5, 4), np.float16)
+    memory.copy(Box(encoded, slice(0, 3), slice(0, 5)), Box(cache, slice(2, 5), slice(0, 5)))
+    assert cuda.calls["cudaMemcpy3DAsync"] == 1
+    memory.copy(Box(encoded, slice(0, 3), slice(2, 2)), Box(cache, slice(2, 5), slice(0, 0)))
+    assert cuda.calls["cudaMemcpy3DAsync"] == 1
+
+
+def test_other_threads_use_the_same_gpu(memory: CudaMemory, cuda: FakeCuda) -> None:
+    array, host = memory.zeros((3,), np.int64), memory.staging((3,), np.int64)
+
+    def work() -> None:
+        memory.upload(np.arange(3), array)
+        memory.download(array, host)
+        memory.mark().wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert host.tolist() == [0, 1, 2]
+
+
+def test_what_another_gpus_session_left_behind_does_not_matter(memory: CudaMemory, cuda: FakeCuda) -> None:
+    """It leaves its GPU selected in the thread."""
+    marks = []
+    for ask in (lambda: memory.zeros((3,), np.int64), lambda: memory.staging((3,), np.int64), memory.mark, memory.mark):
+        cuda.cudaSetDevice(0)
+        marks.append(ask())
+    assert cuda.devices == {1}
+
+
+def test_closing_frees_everything(memory: CudaMemory, cuda: FakeCuda) -> None:
+    memory.zeros((100,), np.float32)
+    memory.staging((100,), np.float32)
+    mark = memory.mark()
+    assert cuda.device
+    assert cuda.locked
+    cuda.cudaSetDevice(0)
+    memory.close()
+    memory.close()
+    assert cuda._current.index == GPU.index, "a thread that frees may have used another GPU before"
+    assert not cuda.device
+    assert not cuda.locked
+    assert cuda.free == TOTAL
+    assert cuda.calls["cudaStreamDestroy"] == 1
+    assert cuda.calls["cudaEventDestroy"] == cuda.calls["cudaEventCreateWithFlags"]
+    mark.wait()
+    assert mark.done()
+
+
+@pytest.mark.parametrize("error", [cudaError_t.cudaErrorLaunchFailure, cudaError_t.cudaErrorInvalidDevice])
+def test_what_failed_is_freed_as_far_as_it_goes(memory: CudaMemory, cuda: FakeCuda, error: cudaError_t) -> None:
+    """Any call may say what an earlier one did."""
+    memory.zeros((100,), np.float32)
+    cuda.fails = dict.fromkeys(("cudaSetDevice", "cudaStreamSynchronize", "cudaEventDestroy"), error)
+    memory.close()
+    assert not cuda.device
+    assert not cuda.locked
+
+
+def test_a_stream_without_its_ring_is_given_back(cuda: FakeCuda) -> None:
+    cuda.fails["cudaHostAlloc"] = cudaError_t.cudaErrorMemoryAllocation
+    with pytest.raises(DeviceMemoryError, match="no memory for page-locked uint8"):
+        CudaMemory(GPU, cuda)
+    assert cuda.calls["cudaStreamCreateWithFlags"] == cuda.calls["cudaStreamDestroy"] == 1
+
+
+@pytest.mark.parametrize("allocate", ["zeros", "staging"])
+def test_no_memory_is_told_with_all_numbers(cuda: FakeCuda, allocate: str) -> None:
+    memory = CudaMemory(GPU, cuda)
+    with pytest.raises(DeviceMemoryError) as refused:
+        getattr(memory, allocate)((3, 1 << 28), np.float32)
+    message = str(refused.value)
+    assert "float32 [3, 268435456]" in message
+    assert "3 GiB" in message
+    assert "1023 MiB of 1 GiB are free" in message
+    assert "cudaErrorMemoryAllocation" in message
+    assert not cuda.forgotten
+    assert memory.zeros((4,), np.int8).address != 0
+
+
+def test_errors_have_cudas_words(memory: CudaMemory, cuda: FakeCuda) -> None:
+    cuda.fails["cudaMemcpyAsync"] = cudaError_t.cudaErrorLaunchFailure
+    with pytest.raises(EngineError, match=r"cudaMemcpyAsync: words for 719 \(cudaErrorLaunchFailure\)"):
+        memory.upload(np.zeros(2, np.int8), memory.zeros((2,), np.int8))
+    assert not cuda.forgotten
+
+
+def test_a_mark_raises_what_went_wrong_before_it(memory: CudaMemory, cuda: FakeCuda) -> None:
+    mark = memory.mark()
+    for name, ask in (("cudaEventSynchronize", mark.wait), ("cudaEventQuery", mark.done)):
+        cuda.fails[name] = cudaError_t.cudaErrorLaunchFailure
+        with pytest.raises(EngineError, match=f"{name}: words for 719"):
+            ask()
+
+
+def test_a_gpu_that_is_not_there_is_refused(cuda: FakeCuda) -> None:
+    with pytest.raises(DeviceError, match="cudaErrorInvalidDevice"):
+        CudaMemory(Device("cuda", 2), cuda)
+
+
+def test_bindings_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_runtime.cache_clear()
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(DeviceError, match=r'pip install "triptych\[cuda\]"'):
+        open_memory(GPU)
+
+
+def test_it_waits_while_another_thread_captures(memory: CudaMemory, cuda: FakeCuda) -> None:
+    array = memory.zeros((1,), np.int8)
+    before = sum(cuda.calls.values())
+    thread = threading.Thread(target=lambda: memory.fill(array, 1))
+    with GATE.capturing():
+        thread.start()
+        thread.join(0.05)
+        assert thread.is_alive()
+        assert sum(cuda.calls.values()) == before
+        memory.fill(array, 2)  # who captures may
+    thread.join()
+    assert cuda.calls["cudaMemsetAsync"] == 3
+
+
+def test_a_mark_that_nobody_waited_for_is_no_leak(memory: CudaMemory, cuda: FakeCuda) -> None:
+    for _ in range(3):
+        memory.mark()
+        gc.collect()
+    assert cuda.calls["cudaEventCreateWithFlags"] == 1
+
+
+def test_the_stand_in_has_what_the_bindings_have() -> None:
+    """Where they are installed; they need no GPU for it."""
+    pytest.importorskip("cuda.bindings.runtime")
+    real = importlib.import_module("cuda.bindings.runtime")
+    functions = {name[1:] for name in vars(FakeCuda) if name.startswith("_cuda")}
+    constants = {"cudaStreamNonBlocking", "cudaEventDisableTiming", "cudaHostAllocDefault"}
+    assert {name for name in functions | constants if not hasattr(real, name)} == set()
+    assert {name: int(getattr(real, name)) for name in constants} == {name: getattr(FakeCuda, name) for name in constants}
+    assert {error.name: int(getattr(real.cudaError_t, error.name)) for error in cudaError_t} == {
+        error.name: int(error) for error in cudaError_t
+    }
+    real_box, box = real.cudaMemcpy3DParms(), FakeCuda.cudaMemcpy3DParms()
+    for part in ("srcPtr", "dstPtr", "extent"):
+        fields = getattr(real_box, part)  # a view: to set its fields is to set the box's
+        for number, name in enumerate(vars(getattr(box, part)), 1):
+            setattr(fields, name, number)
+            assert int(getattr(getattr(real_box, part), name)) == number
+    for kind in FakeCuda.cudaMemcpyKind:
+        real_box.kind = getattr(real.cudaMemcpyKind, kind.name)
+        assert int(real_box.kind) == kind.value
+    assert {"name", "totalGlobalMem"} <= set(dir(real.cudaDeviceProp()))

@@ -1,0 +1,262 @@
+"""What every memory does: the CPU's, and a GPU's over a runtime that stands for CUDA's."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.memory import Box, DeviceArray, HostMemory, Memory, host_view, open_memory
+from triptych_serving.runtime.memory.cuda import RING_BYTES, CudaMemory
+
+from .fake_cuda import FakeCuda
+from .strict_memory import StrictMemory
+
+MAKERS: dict[str, Callable[[], Memory]] = {
+    "host": HostMemory,
+    "strict": StrictMemory,
+    "cuda": lambda: CudaMemory(Device("cuda", 1), FakeCuda(2)),
+}
+
+
+@pytest.fixture(params=MAKERS, name="memory")
+def each_memory(request: pytest.FixtureRequest) -> Iterator[Memory]:
+    memory = MAKERS[request.param]()
+    yield memory
+    memory.close()
+
+
+def read(memory: Memory, array: DeviceArray) -> NDArray[Any]:
+    host = memory.staging(array.shape, array.dtype)
+    memory.download(array, host)
+    memory.mark().wait()
+    return host.copy()
+
+
+def put(memory: Memory, host: NDArray[Any]) -> DeviceArray:
+    array = memory.zeros(host.shape, host.dtype)
+    memory.upload(host, array)
+    return array
+
+
+def test_what_is_allocated_is_zero(memory: Memory) -> None:
+    array = memory.zeros((3, 5), np.float16)
+    assert (array.shape, array.dtype, array.device) == ((3, 5), np.float16, memory.device)
+    assert not read(memory, array).any()
+    assert not memory.staging((7,), np.int64).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64, np.int32, np.uint8, np.bool_])
+def test_what_goes_up_comes_down(memory: Memory, dtype: type) -> None:
+    host = (np.arange(24).reshape(2, 3, 4) % 7).astype(dtype)
+    np.testing.assert_array_equal(read(memory, put(memory, host)), host)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2)])
+def test_arrays_of_one_value_and_of_none(memory: Memory, shape: tuple[int, ...]) -> None:
+    host = np.full(shape, 3, np.int32)
+    np.testing.assert_array_equal(read(memory, put(memory, host)), host)
+    memory.fill(memory.zeros(shape, np.int32), 1)
+
+
+def test_parts_go_up_and_come_down(memory: Memory) -> None:
+    array = memory.zeros((6, 2), np.int64)
+    memory.upload(np.array([[1, 2], [3, 4]]), array.part(3, 5))
+    assert read(memory, array).tolist() == [[0, 0]] * 3 + [[1, 2], [3, 4], [0, 0]]
+    assert read(memory, array.at(4)).tolist() == [3, 4]
+
+
+def test_an_array_may_be_changed_after_its_upload(memory: Memory) -> None:
+    """Unless it is staging."""
+    for size in (5, RING_BYTES):  # a small one, and one that does not fit the ring
+        host = np.ones(size, np.uint8)
+        array = put(memory, host)
+        host[...] = 2
+        assert (read(memory, array) == 1).all()
+
+
+def test_many_small_uploads_do_not_overwrite_each_other(memory: Memory) -> None:
+    arrays = [memory.zeros((1 << 12,), np.int64) for _ in range(100)]  # 32 KiB each: three times round the ring
+    for number, array in enumerate(arrays):
+        memory.upload(np.full(array.shape, number), array)
+    for number, array in enumerate(arrays):
+        assert (read(memory, array) == number).all()
+
+
+def test_large_staging_goes_up_as_it_is_when_it_is_read(memory: Memory) -> None:
+    staging = memory.staging((RING_BYTES,), np.uint8)
+    staging[...] = 9
+    array = memory.zeros(staging.shape, staging.dtype)
+    memory.upload(staging, array)
+    assert (read(memory, array) == 9).all()
+
+
+def test_bytes_are_filled(memory: Memory) -> None:
+    array = put(memory, np.zeros((4, 3), np.int32))
+    memory.fill(array.part(1, 3), 255)
+    assert read(memory, array).tolist() == [[0] * 3, [-1] * 3, [-1] * 3, [0] * 3]
+
+
+def test_work_is_done_in_order(memory: Memory) -> None:
+    array = memory.zeros((2,), np.int32)
+    memory.upload(np.array([1, 1], np.int32), array)
+    memory.fill(array.at(1), 0)
+    memory.upload(np.array(5, np.int32), array.at(0))
+    assert read(memory, array).tolist() == [5, 0]
+
+
+def test_a_mark_is_passed_once_and_for_all(memory: Memory) -> None:
+    array, host = put(memory, np.arange(3)), memory.staging((3,), np.int64)
+    memory.download(array, host)
+    mark = memory.mark()
+    mark.wait()
+    assert host.tolist() == [0, 1, 2]
+    mark.wait()
+    while not mark.done():
+        pass
+    memory.wait()
+
+
+def test_downloads_wait_for_nothing_else(memory: Memory) -> None:
+    """Each is the device's as it was when it was asked for."""
+    array = memory.zeros((1,), np.int64)
+    hosts, marks = [memory.staging((1,), np.int64) for _ in range(8)], []
+    for number, host in enumerate(hosts):
+        memory.upload(np.array([number]), array)
+        memory.download(array, host)
+        marks.append(memory.mark())
+    for number, (host, mark) in enumerate(zip(hosts, marks, strict=True)):
+        mark.wait()
+        assert host.tolist() == [number]
+
+
+@st.composite
+def copies(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], list[int]]:
+    """Two shapes, what is copied, and where from and to."""
+    n, heads, width = (draw(st.integers(1, 3)) for _ in range(3))
+    rows, positions = draw(st.integers(0, 3)), draw(st.integers(0, 4))
+    starts = [draw(st.integers(0, 2)) for _ in range(4)]
+    more = [draw(st.integers(0, 2)) for _ in range(4)]
+    source, target = (
+        (n, starts[at] + rows + more[at], heads, starts[at + 1] + positions + more[at + 1], width) for at in (0, 2)
+    )
+    return source, target, (rows, positions), starts
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(copies(), st.sampled_from([np.float16, np.float32]))
+def test_boxes_are_copied_as_numpy_copies_them(maker: str, drawn: Any, dtype: type) -> None:
+    source_shape, target_shape, (rows, positions), (row, position, to_row, to_position) = drawn
+    memory = MAKERS[maker]()
+    rng = np.random.default_rng(1)
+    source, target = rng.random(source_shape).astype(dtype), rng.random(target_shape).astype(dtype)
+    on_device, to_device = put(memory, source), put(memory, target)
+    memory.copy(
+        Box(on_device, slice(row, row + rows), slice(position, position + positions)),
+        Box(to_device, slice(to_row, to_row + rows), slice(to_position, to_position + positions)),
+    )
+    expected = target.copy()
+    expected[:, to_row : to_row + rows, :, to_position : to_position + positions] = source[
+        :, row : row + rows, :, position : position + positions
+    ]
+    np.testing.assert_array_equal(read(memory, to_device), expected)
+    np.testing.assert_array_equal(read(memory, on_device), source)
+    memory.close()
+
+
+def test_rows_move_within_one_array(memory: Memory) -> None:
+    host = np.arange(2 * 4 * 2 * 3 * 2, dtype=np.float32).reshape(2, 4, 2, 3, 2)
+    array = put(memory, host)
+    memory.copy(Box(array, slice(3, 4), slice(0, 2)), Box(array, slice(1, 2), slice(0, 2)))
+    host[:, 1, :, :2] = host[:, 3, :, :2]
+    np.testing.assert_array_equal(read(memory, array), host)
+
+
+def test_what_does_not_fit_is_refused(memory: Memory) -> None:
+    array, cache = memory.zeros((2, 3), np.int32), memory.zeros((1, 4, 2, 5, 2), np.float16)
+    wide, elsewhere = memory.zeros((1, 4, 2, 5, 2), np.float32), DeviceArray(64, (2, 3), np.dtype(np.int32), Device("cuda", 7))
+    box = Box(cache, slice(0, 2), slice(0, 3))
+    for refused, message in (
+        (lambda: memory.upload(np.zeros((2, 3)), array), r"float64 \(2, 3\) does not fit"),
+        (lambda: memory.upload(np.zeros((3, 2), np.int32), array), r"int32 \(3, 2\) does not fit"),
+        (lambda: memory.download(array, np.zeros((3, 2), np.int32).T), "not C-contiguous"),
+        (lambda: memory.upload(np.zeros((2, 3), np.int32), elsewhere), "an array on cuda:7 is copied with the memory of"),
+        (lambda: memory.copy(box, Box(cache, slice(2, 4), slice(0, 4))), "extents differ"),
+        (lambda: memory.copy(box, Box(wide, slice(0, 2), slice(0, 3))), "types differ"),
+        (lambda: memory.copy(box, Box(cache, slice(1, 3), slice(2, 5))), "overlap"),
+        (lambda: Box(array, slice(0, 1), slice(0, 1)), r"it must be \[N, B, H, T, D\]"),
+        (lambda: Box(cache, slice(0, 5), slice(0, 1)), "rows are slice"),
+        (lambda: Box(cache, slice(0, 1), slice(0, 4, 2)), "positions are slice"),
+        (lambda: Box(cache, slice(0, 1), slice(None)), "positions are slice"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()
+
+
+def test_the_cpu_is_opened_without_more() -> None:
+    memory = open_memory(CPU)
+    assert isinstance(memory, HostMemory)
+    assert (memory.device, memory.stream) == (CPU, 0)
+
+
+def test_strict_memory_is_strict() -> None:
+    memory = StrictMemory()
+    array, host = memory.zeros((2,), np.int64), memory.staging((2,), np.int64)
+    memory.upload(np.array([1, 2]), array)
+    memory.download(array, host)
+    assert host.tolist() != [1, 2]
+    memory.mark().wait()
+    assert host.tolist() == [1, 2]
+    memory.upload(host, array)
+    host[0] = 5
+    with pytest.raises(AssertionError, match="staging was written"):
+        memory.mark().wait()
+
+
+def test_staging_of_one_strict_stream_is_staging_of_all() -> None:
+    first, second = StrictMemory(), StrictMemory()
+    array, host = first.zeros((2,), np.int64), second.staging((2,), np.int64)
+    first.upload(host, array)
+    host[0] = 5
+    with pytest.raises(AssertionError, match="staging was written"):
+        first.wait()
+
+
+def test_a_strict_stream_without_runs_is_late_on_the_device_too() -> None:
+    memory = StrictMemory(runs=False)
+    array, host = memory.zeros((2,), np.int64), memory.staging((2,), np.int64)
+    host[...] = 3
+    memory.upload(host, array)
+    assert host_view(array).tolist() != [3, 3]
+    memory.mark().wait()
+    assert host_view(array).tolist() == [3, 3]
+
+
+class Slow(np.ndarray):
+    """Is written to for a while."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        time.sleep(0.05)
+        super().__setitem__(key, value)
+
+
+def test_a_strict_mark_may_be_waited_for_in_two_threads() -> None:
+    memory = StrictMemory()
+    host = np.zeros(2, np.int64).view(Slow)
+    memory.download(put(memory, np.array([1, 2])), host)
+    mark = memory.mark()
+
+    def look(_: int) -> list[int]:
+        mark.wait()
+        found: list[int] = host.tolist()
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(look, range(2))) == [[1, 2], [1, 2]]

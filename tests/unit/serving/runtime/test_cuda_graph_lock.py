@@ -1,0 +1,244 @@
+"""Many run, or one captures."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from triptych_serving.runtime.cuda_graph_lock import CaptureGate
+
+SECONDS = 10.0  # nothing here takes long
+
+
+def start(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def is_stuck(thread: threading.Thread) -> bool:
+    thread.join(0.05)
+    return thread.is_alive()
+
+
+def end(*threads: threading.Thread) -> None:
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
+class Inside:
+    """A thread that stays in a block until it is let go."""
+
+    def __init__(self, gate: CaptureGate, captures: bool = False) -> None:
+        self.entered, self.leave = threading.Event(), threading.Event()
+        self.thread = start(lambda: self._stay(gate, captures))
+
+    def _stay(self, gate: CaptureGate, captures: bool) -> None:
+        with gate.capturing() if captures else gate.running():
+            self.entered.set()
+            self.leave.wait(SECONDS)
+
+    def end(self) -> None:
+        self.leave.set()
+        end(self.thread)
+
+
+def test_many_run_at_once() -> None:
+    gate = CaptureGate()
+    inside = [Inside(gate) for _ in range(4)]
+    assert all(each.entered.wait(SECONDS) for each in inside)
+    for each in inside:
+        each.end()
+
+
+def test_who_captures_waits_for_who_runs() -> None:
+    gate = CaptureGate()
+    runner = Inside(gate)
+    assert runner.entered.wait(SECONDS)
+    capturer = Inside(gate, captures=True)
+    assert is_stuck(capturer.thread)
+    assert not capturer.entered.is_set()
+    runner.end()
+    assert capturer.entered.wait(SECONDS)
+    capturer.end()
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_nobody_enters_while_one_captures(captures: bool) -> None:
+    gate = CaptureGate()
+    capturer = Inside(gate, captures=True)
+    assert capturer.entered.wait(SECONDS)
+    other = Inside(gate, captures)
+    assert not other.entered.wait(0.05)
+    capturer.end()
+    assert other.entered.wait(SECONDS)
+    other.end()
+
+
+def test_who_waits_to_capture_goes_before_who_comes_to_run() -> None:
+    gate = CaptureGate()
+    runner = Inside(gate)
+    assert runner.entered.wait(SECONDS)
+    capturer = Inside(gate, captures=True)
+    assert is_stuck(capturer.thread)
+    late = Inside(gate)
+    assert not late.entered.wait(0.05)
+    runner.end()
+    assert capturer.entered.wait(SECONDS)
+    assert not late.entered.is_set()
+    capturer.end()
+    assert late.entered.wait(SECONDS)
+    late.end()
+
+
+def test_a_thread_may_run_inside_its_own_blocks() -> None:
+    """Even while another waits to capture, which would otherwise never come to its turn."""
+    gate = CaptureGate()
+    capturer: Inside
+    with gate.running():
+        capturer = Inside(gate, captures=True)
+        assert is_stuck(capturer.thread)
+        with gate.running(), gate.running():
+            assert not capturer.entered.is_set()
+    assert capturer.entered.wait(SECONDS)
+    capturer.end()
+    with gate.capturing(), gate.running():
+        other = Inside(gate)
+        assert not other.entered.wait(0.05)
+    assert other.entered.wait(SECONDS)
+    other.end()
+
+
+def test_who_runs_cannot_capture() -> None:
+    gate = CaptureGate()
+    with gate.running(), pytest.raises(RuntimeError, match="inside the gate"), gate.capturing():
+        pass
+    with gate.capturing():
+        pass
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_an_error_leaves_the_gate_open(captures: bool) -> None:
+    gate = CaptureGate()
+    with pytest.raises(KeyError), gate.capturing() if captures else gate.running():
+        raise KeyError
+    with gate.capturing():
+        pass
+    Inside(gate).end()
+
+
+class Thing:
+    """Says when it ends, and whether somebody captured then."""
+
+    def __init__(self, captures: threading.Event, ends: list[bool]) -> None:
+        self._captures, self._ends = captures, ends
+
+    def __del__(self) -> None:
+        self._ends.append(self._captures.is_set())
+
+
+@contextmanager
+def capture(gate: CaptureGate, captures: threading.Event) -> Iterator[None]:
+    """As the gate's, with the event set meanwhile."""
+    with gate.capturing():
+        captures.set()
+        try:
+            yield
+        finally:
+            captures.clear()
+
+
+def test_things_end_when_nobody_captures() -> None:
+    gate, captures, ends = CaptureGate(), threading.Event(), list[bool]()
+    gate.part_with([Thing(captures, ends)])
+    assert ends == [False]
+    with capture(gate, captures):
+        end(start(lambda: gate.part_with([Thing(captures, ends), Thing(captures, ends)])))
+        assert ends == [False]
+    assert ends == [False] * 3
+
+
+def test_who_captures_may_part_with_things_too() -> None:
+    gate, captures, ends = CaptureGate(), threading.Event(), list[bool]()
+    with capture(gate, captures):
+        gate.part_with([Thing(captures, ends)])
+        assert not ends
+    assert ends == [False]
+
+
+def test_things_end_before_anybody_else_enters() -> None:
+    """Who closes a stream inside of the gate has parted with what uses it before."""
+    gate, ended = CaptureGate(), list[str]()
+
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(0.05)
+            ended.append("thing")
+
+    def enter(captures: bool) -> None:
+        with gate.capturing() if captures else gate.running():
+            ended.append("other")
+
+    with gate.capturing():
+        gate.part_with([Slow()])
+        others = [start(lambda captures=captures: enter(captures)) for captures in (False, True)]  # type: ignore[misc]
+        assert all(is_stuck(other) for other in others)
+    end(*others)
+    assert ended == ["thing", "other", "other"]
+
+
+def test_what_ends_may_part_with_more() -> None:
+    gate, ends = CaptureGate(), list[bool]()
+
+    class Owner:
+        def __del__(self) -> None:
+            gate.part_with([Thing(threading.Event(), ends)])
+
+    with gate.capturing():
+        gate.part_with([Owner()])
+    assert ends == [False]
+    with gate.running():
+        pass
+
+
+def test_things_end_at_once_inside_the_gate_though_somebody_waits_to_capture() -> None:
+    """Nobody captures then, and the next line may close the stream that they use."""
+    gate, captures, ends = CaptureGate(), threading.Event(), list[bool]()
+    with gate.running():
+        capturer = Inside(gate, captures=True)
+        assert is_stuck(capturer.thread)
+        gate.part_with([Thing(captures, ends)])
+        assert ends == [False]
+    capturer.end()
+
+
+def test_in_a_storm_captures_are_alone() -> None:
+    gate, running, wrong, stop = CaptureGate(), set(), [], time.monotonic() + 0.5
+    lock, captures, ends = threading.Lock(), threading.Event(), list[bool]()
+
+    def run(number: int) -> None:
+        while time.monotonic() < stop:
+            with gate.running():
+                with lock:
+                    running.add(number)
+                with gate.running():
+                    time.sleep(0)
+                with lock:
+                    running.discard(number)
+            gate.part_with([Thing(captures, ends)])
+
+    def capture_often() -> None:
+        while time.monotonic() < stop:
+            with capture(gate, captures):
+                if running:
+                    wrong.append(set(running))
+            time.sleep(0.002)
+
+    threads = [start(lambda number=number: run(number)) for number in range(3)] + [start(capture_often) for _ in range(2)]  # type: ignore[misc]
+    end(*threads)
+    assert not wrong
+    assert ends
+    assert not any(ends)

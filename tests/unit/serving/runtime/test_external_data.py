@@ -1,0 +1,232 @@
+"""A bundle's graphs read no file but the bundle's own."""
+
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.errors import BundleError
+from triptych_serving.runtime.external_data import external_bytes, external_files
+from triptych_serving.runtime.session import Session
+
+from ....fixtures.encoders import sign, write_text_bundle
+from ....fixtures.toy import BUNDLE
+
+VALUES = np.arange(4, dtype=np.float32)
+
+
+def outside(location: str, name: str = "w", entry: str = "location") -> TensorProto:
+    """A tensor whose values are in another file."""
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, value in ((entry, location), ("offset", "0"), ("length", "16")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def sparse(location: str) -> onnx.SparseTensorProto:
+    indices = helper.make_tensor("i", TensorProto.INT64, [4], [0, 1, 2, 3])
+    return helper.make_sparse_tensor(outside(location), indices, [4])
+
+
+def graph_with(*tensors: TensorProto, nodes: tuple[onnx.NodeProto, ...] = ()) -> onnx.GraphProto:
+    info = helper.make_tensor_value_info
+    add = helper.make_node("Add", ["x", "w"], ["y"])
+    return helper.make_graph([add, *nodes], "g", [info("x", 1, [4])], [info("y", 1, [4])], tensors)
+
+
+def model_of(graph: onnx.GraphProto) -> onnx.ModelProto:
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def constant(**attributes: object) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], ["c"], **attributes)
+
+
+def hidden_everywhere(location: str) -> dict[str, onnx.ModelProto]:
+    """A model for each place that a tensor can be in."""
+    inner = graph_with(outside(location))
+    within_sparse = graph_with()
+    within_sparse.sparse_initializer.append(sparse(location))
+    function = model_of(graph_with())
+    function.functions.append(
+        helper.make_function("d", "F", [], ["c"], [constant(value=outside(location))], [helper.make_opsetid("", 21)])
+    )
+    training = model_of(graph_with())
+    training.training_info.add().initialization.CopyFrom(inner)
+    return {
+        "initializer": model_of(inner),
+        "sparse initializer": model_of(within_sparse),
+        "constant": model_of(graph_with(nodes=(constant(value=outside(location)),))),
+        "sparse constant": model_of(graph_with(nodes=(constant(sparse_value=sparse(location)),))),
+        "list of tensors": model_of(graph_with(nodes=(constant(values=[outside(location)]),))),
+        "branch": model_of(graph_with(nodes=(helper.make_node("If", ["b"], ["z"], then_branch=inner, else_branch=inner),))),
+        "branches": model_of(graph_with(nodes=(helper.make_node("Many", [], ["z"], graphs=[inner]),))),
+        "function": function,
+        "training": training,
+    }
+
+
+def save(model: onnx.ModelProto, path: Path) -> Path:
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("place", hidden_everywhere(""))
+def test_a_location_is_found_wherever_it_is(tmp_path: Path, place: str) -> None:
+    path = save(hidden_everywhere("../secret")[place], tmp_path / "model.onnx")
+    assert external_files(path) == {"../secret"}
+
+
+def test_what_is_inside_names_no_file(tmp_path: Path) -> None:
+    inside = helper.make_tensor("w", TensorProto.FLOAT, [4], VALUES)
+    assert external_files(save(model_of(graph_with(inside)), tmp_path / "model.onnx")) == set()
+
+
+def test_exported_graphs_name_their_weights() -> None:
+    named = {name: external_files(BUNDLE / name) for name in ("encoder.fp32.onnx", "search.int8.onnx")}
+    assert named == {"encoder.fp32.onnx": {"weights.fp32.bin"}, "search.int8.onnx": {"weights.int8.bin"}}
+
+
+def test_other_entries_of_a_tensor_are_not_its_location(tmp_path: Path) -> None:
+    path = save(model_of(graph_with(outside("secret", entry="checksum"))), tmp_path / "model.onnx")
+    assert external_files(path) == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 40, b"\x3a\x7f", b"\x3b", b"\x3a\x03\x0a\x7f\x00"])
+def test_what_is_no_graph_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match="not a graph"):
+        external_files(path)
+
+
+def test_graphs_in_graphs_have_an_end(tmp_path: Path) -> None:
+    message = b""
+    for number in [7, *[1, 5, 6] * 40][::-1]:  # a model's graph, its node, the node's attribute, which is a graph
+        length = [byte | 0x80 for byte in (len(message) & 0x7F,)] + [len(message) >> 7]
+        message = bytes([number << 3 | 2, *length]) + message
+    path = tmp_path / "model.onnx"
+    path.write_bytes(message)
+    with pytest.raises(BundleError, match="nested more than 100 deep"):
+        external_files(path)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_bytes_are_a_graph_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    whole = bytearray(model_of(graph_with(outside("weights"))).SerializeToString())
+    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=6)):
+        whole[place] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "any.onnx"
+    path.write_bytes(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
+    with suppress(BundleError):
+        assert all(isinstance(name, str) for name in external_files(path))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    (tmp_path / "secret").write_bytes(VALUES.tobytes())
+    return write_text_bundle(tmp_path)
+
+
+def faults_of(folder: Path) -> str:
+    with pytest.raises(BundleError) as error:
+        open_bundle(folder)
+    return "; ".join(error.value.faults)
+
+
+def set_location(folder: Path, location: str) -> None:
+    """The bundle's graph reads its weights from there, and the manifest records the graph as it is."""
+    save(model_of(graph_with(outside(location))), folder / "model.fp32.onnx")
+    sign(folder)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["../../../secret", "/etc/passwd", "sub/weights", "sub/../../../../secret", "./tokenizer.json", "link", "weights", ""],
+)
+def test_a_graph_reads_nothing_that_the_manifest_does_not_list(bundle: Path, location: str) -> None:
+    set_location(bundle, location)
+    (bundle / "sub").mkdir()
+    for unlisted in ("sub/weights", "weights"):
+        (bundle / unlisted).write_bytes(VALUES.tobytes())
+    (bundle / "link").symlink_to(bundle.parents[1] / "secret")
+    assert f"model.fp32.onnx wants to read {location!r}, which is not among the bundle's files" in faults_of(bundle)
+
+
+def test_a_graph_reads_what_the_manifest_lists(bundle: Path) -> None:
+    (bundle / "weights").write_bytes(VALUES.tobytes())
+    set_location(bundle, "weights")
+    folder = open_bundle(bundle).folder
+    [answer] = Session(folder / "model.fp32.onnx").run({"x": VALUES})
+    assert answer.tolist() == (2 * VALUES).tolist()
+
+
+def test_a_listed_file_that_is_a_link_is_refused(bundle: Path) -> None:
+    set_location(bundle, "weights")
+    (bundle / "weights").symlink_to(bundle.parents[1] / "secret")
+    sign(bundle)
+    assert faults_of(bundle) == "weights is missing or not a plain file"
+
+
+@pytest.mark.parametrize("location", ["../secret", "link", "folder/secret"])
+def test_the_runtime_itself_does_not_leave_the_folder(tmp_path: Path, location: str) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (tmp_path / "secret").write_bytes(VALUES.tobytes())
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "folder").symlink_to(tmp_path)
+    with pytest.raises(BundleError, match="escapes model directory"):
+        Session(save(model_of(graph_with(outside(location))), folder / "model.onnx"))
+
+
+def test_the_runtime_is_given_graphs_alone(tmp_path: Path) -> None:
+    path = save(model_of(graph_with(helper.make_tensor("w", 1, [4], VALUES))), tmp_path / "model.ort")
+    with pytest.raises(BundleError, match=r"names of graphs end in \.onnx"):
+        Session(path)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_manifest_is_a_plain_file(bundle: Path, kind: str) -> None:
+    manifest, elsewhere = bundle / "bundle.json", bundle.parents[1] / "elsewhere.json"
+    shutil.move(manifest, elsewhere)
+    {"link": lambda: manifest.symlink_to(elsewhere), "pipe": lambda: os.mkfifo(manifest), "folder": manifest.mkdir}[kind]()
+    began = time.monotonic()
+    assert "cannot be read: not a plain file" in faults_of(bundle)
+    assert time.monotonic() - began < 60  # nobody writes to the pipe
+
+
+def test_the_folder_of_a_version_may_be_a_link(bundle: Path) -> None:
+    link = bundle.parent / "2"
+    link.symlink_to(bundle)
+    assert open_bundle(link).manifest.task == "fill-mask"
+
+
+@pytest.mark.parametrize("name", ["../secret", "sub/file", "/etc/passwd", "..", "."])
+def test_names_in_the_manifest_stay_in_the_folder(bundle: Path, name: str) -> None:
+    path = bundle / "bundle.json"
+    digest = '{"sha256": "0", "bytes": 16}'
+    path.write_text(path.read_text().replace('"files": {', f'"files": {{"{name}": {digest}, ', 1))
+    assert "is not a plain file name" in (faults := faults_of(bundle)) or "not a plain file" in faults
+
+
+@pytest.mark.parametrize("place", sorted(hidden_everywhere("w.bin")))
+def test_weights_outside_the_graph_are_counted(tmp_path: Path, place: str) -> None:
+    tensors = 2 if place == "branch" else 1
+    assert external_bytes(save(hidden_everywhere("w.bin")[place], tmp_path / "graph.onnx")) == tensors * VALUES.nbytes
+
+
+def test_a_length_that_is_no_number_is_named(tmp_path: Path) -> None:
+    tensor = outside("w.bin")
+    tensor.external_data[2].value = "long"
+    with pytest.raises(BundleError, match=r"graph\.onnx: not a graph: .*long"):
+        external_bytes(save(model_of(graph_with(tensor)), tmp_path / "graph.onnx"))

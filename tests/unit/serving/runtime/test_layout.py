@@ -1,0 +1,33 @@
+"""Arrays that share a block of memory."""
+
+import numpy as np
+
+from triptych_serving.runtime.layout import ALIGNMENT, Layout, Part
+from triptych_serving.runtime.memory import HostMemory, host_view
+
+
+def test_host_and_device_see_the_same_arrays() -> None:
+    layout = Layout({"a": Part.of((3, 2), np.int32), "none": Part.of((0, 5), np.float32), "b": Part.of((5,), np.int64)})
+    memory = HostMemory()
+    host, device = memory.staging((layout.nbytes + 8,), np.uint8), memory.zeros((layout.nbytes,), np.uint8)
+    views = layout.views(host)
+    views["a"][...] = [[1, 2], [3, 4], [5, 6]]
+    views["b"][...] = np.arange(5) - 2
+    memory.upload(host[: layout.nbytes], device)
+    arrays = layout.arrays(device)
+    assert {name: (array.shape, array.dtype) for name, array in arrays.items()} == {
+        "a": ((3, 2), np.int32),
+        "none": ((0, 5), np.float32),
+        "b": ((5,), np.int64),
+    }
+    for name in views:
+        np.testing.assert_array_equal(host_view(arrays[name]), views[name])
+    assert [(array.address - device.address) % ALIGNMENT for array in arrays.values()] == [0, 0, 0]
+
+
+def test_an_array_has_its_own_bytes() -> None:
+    layout = Layout({name: Part.of((ALIGNMENT,), np.uint8) for name in "abc"})
+    block = np.zeros(layout.nbytes, np.uint8)
+    for value, view in enumerate(layout.views(block).values(), 1):
+        view[...] = value
+    assert np.bincount(block).tolist() == [0, ALIGNMENT, ALIGNMENT, ALIGNMENT]

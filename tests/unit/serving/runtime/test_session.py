@@ -1,0 +1,402 @@
+"""What the runtime is handed, on the CPU and on a GPU; a GPU's session is a stand-in, its options are real."""
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from triptych_serving.errors import BundleError, DeviceError, DeviceMemoryError, EngineError, ServingError
+from triptych_serving.runtime import session as module
+from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory import HostMemory, device_array, host_view
+from triptych_serving.runtime.memory.cuda import CudaMemory
+from triptych_serving.runtime.session import UNCAPTURED, Place, Session
+
+from .memory.fake_cuda import FakeCuda
+
+GPU = Device("cuda", 1)
+GRAPH = Path("graph.onnx")
+
+
+class FakeBinding:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, tuple[Any, ...]] = {}
+        self.outputs: dict[str, tuple[Any, ...]] = {}
+        self.synchronized = 0
+        self._iobinding = self
+
+    def bind_input(self, name: str, *memory: Any) -> None:
+        self.inputs[name] = memory
+
+    def bind_output(self, name: str, *memory: Any) -> None:
+        self.outputs[name] = memory
+
+    def synchronize_inputs(self) -> None:
+        assert self.inputs
+        self.synchronized += 1
+
+
+class FakeSession:
+    """Made in the place of the runtime's."""
+
+    made: list["FakeSession"]
+    error: Exception | None
+    providers: list[str]
+
+    def __init__(self, path: str, options: ort.SessionOptions, providers: list[Any], **more: Any) -> None:
+        if self.error:
+            raise self.error
+        self.path, self.options, self.given, self.more = path, options, providers, more
+        self._sess = self
+        self.runs: list[Any] = []
+        self.fails: Exception | None = None
+        self.binding = FakeBinding()
+        self.made.append(self)
+
+    def get_providers(self) -> list[str]:
+        return self.providers
+
+    def io_binding(self) -> FakeBinding:
+        return self.binding
+
+    def run_with_iobinding(self, binding: FakeBinding, options: Any) -> None:
+        if self.fails:
+            raise self.fails
+        self.runs.append(options)
+
+    def run(self, names: list[str] | None, inputs: dict[str, Any], options: Any = None) -> list[Any]:
+        self.runs.append(options)
+        return [inputs["x"]]
+
+
+@pytest.fixture(name="made")
+def fake_sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
+    """Sessions that were made, of a runtime that has the CUDA provider."""
+    FakeSession.made, FakeSession.error = [], None
+    FakeSession.providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(module.ort, "InferenceSession", FakeSession)
+    monkeypatch.setattr(module, "_prepare_for_gpus", lambda: None)
+    monkeypatch.setattr(module, "has_cuda", lambda: True)
+    return FakeSession.made
+
+
+@pytest.fixture(name="memory")
+def cuda_memory() -> CudaMemory:
+    return CudaMemory(GPU, FakeCuda(gpus=2))
+
+
+def entry(options: ort.SessionOptions, key: str) -> str:
+    return str(options.get_session_config_entry(key))
+
+
+def run_entries(options: ort.RunOptions) -> tuple[str, str]:
+    """Number of the graph, and whether the host does not wait."""
+    keys = ("gpu_graph_id", "disable_synchronize_execution_providers")
+    number, enqueues = (str(options.get_run_config_entry(key)) for key in keys)
+    return number, enqueues
+
+
+def test_the_cuda_provider_is_told_where_and_how(made: list[FakeSession], memory: CudaMemory) -> None:
+    Session(GRAPH, place=Place(memory, limit_bytes=5 << 30))
+    [session] = made
+    [(name, options)] = session.given
+    assert (session.path, name) == ("graph.onnx", "CUDAExecutionProvider")
+    assert options == {
+        "device_id": "1",
+        "user_compute_stream": str(memory.stream),
+        "gpu_mem_limit": str(5 << 30),
+        "arena_extend_strategy": "kSameAsRequested",
+        "cudnn_conv_algo_search": "HEURISTIC",
+        "use_tf32": "1",
+        "enable_skip_layer_norm_strict_mode": "1",
+        "enable_cuda_graph": "0",
+    }
+    assert session.more == {"enable_fallback": 0}
+
+
+def test_without_a_limit_none_is_set(made: list[FakeSession], memory: CudaMemory) -> None:
+    Session(GRAPH, place=Place(memory))
+    assert "gpu_mem_limit" not in made[0].given[0][1]
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_session_that_captures_leaves_nothing_to_the_cpu(made: list[FakeSession], memory: CudaMemory, captures: bool) -> None:
+    Session(GRAPH, place=Place(memory, captures=captures))
+    [session] = made
+    assert session.given[0][1]["enable_cuda_graph"] == str(int(captures))
+    assert entry(session.options, "session.disable_cpu_ep_fallback") == str(int(captures))
+    assert entry(session.options, "session.use_device_allocator_for_initializers") == "1"
+    assert not session.options.enable_mem_pattern
+
+
+def test_the_fused_norm_stays_on_a_gpu_and_goes_on_the_cpu(made: list[FakeSession], memory: CudaMemory) -> None:
+    Session(GRAPH, place=Place(memory))
+    Session(GRAPH)
+    on_gpu, on_cpu = made
+    disabled = "optimization.disable_specified_optimizers"
+    with pytest.raises(RuntimeError):
+        entry(on_gpu.options, disabled)
+    assert entry(on_cpu.options, disabled) == "SkipLayerNormFusion"
+    assert on_cpu.given == ["CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (module.RUNTIME_ERRORS[1]("no kernel"), BundleError, "graph.onnx: the runtime cannot load it on cuda:1: no kernel"),
+        (module.RUNTIME_ERRORS[0]("CUDA failure 2: out of memory"), DeviceMemoryError, "cuda:1 has no room for it"),
+        (
+            module.RUNTIME_ERRORS[-1]("Failed to allocate memory for requested buffer of size 9"),
+            DeviceMemoryError,
+            "of size 9",
+        ),
+        (RuntimeError("CUDA failure 100"), DeviceError, "the runtime cannot use cuda:1: CUDA failure 100"),
+        (ValueError("unknown provider option"), DeviceError, "unknown provider option"),
+    ],
+)
+def test_what_went_wrong_is_told_apart(
+    made: list[FakeSession], memory: CudaMemory, error: Exception, kind: type[ServingError], message: str
+) -> None:
+    FakeSession.error = error
+    with pytest.raises(kind, match=message) as raised:
+        Session(GRAPH, place=Place(memory))
+    assert type(raised.value) is kind
+
+
+def test_a_runtime_that_goes_on_without_the_gpu_is_refused(made: list[FakeSession], memory: CudaMemory) -> None:
+    FakeSession.providers = ["CPUExecutionProvider"]
+    with pytest.raises(DeviceError, match="libraries that it needs"):
+        Session(GRAPH, place=Place(memory))
+
+
+class PickySession(FakeSession):
+    """Refuses to leave operators to the CPU, as all must be without the provider, or as one must."""
+
+    def __init__(self, path: str, options: ort.SessionOptions, providers: list[Any], **more: Any) -> None:
+        if entry(options, "session.disable_cpu_ep_fallback") == "1":
+            raise module.RUNTIME_ERRORS[1]("fallback to CPU EP has been explicitly disabled")
+        super().__init__(path, options, providers, **more)
+
+
+@pytest.mark.parametrize(
+    ("providers", "kind", "message"),
+    [
+        (["CPUExecutionProvider"], DeviceError, "libraries that it needs"),
+        (["CUDAExecutionProvider", "CPUExecutionProvider"], BundleError, "cannot load it on cuda:1: fallback to CPU"),
+    ],
+)
+def test_a_missing_library_is_not_taken_for_a_missing_kernel(
+    made: list[FakeSession],
+    memory: CudaMemory,
+    monkeypatch: pytest.MonkeyPatch,
+    providers: list[str],
+    kind: type[ServingError],
+    message: str,
+) -> None:
+    monkeypatch.setattr(module.ort, "InferenceSession", PickySession)
+    PickySession.providers = providers
+    with pytest.raises(kind, match=message):
+        Session(GRAPH, place=Place(memory, captures=True))
+
+
+def test_what_was_tried_ends_where_nobody_captures(
+    made: list[FakeSession], memory: CudaMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session that failed and the one that shows why, though the error is kept."""
+    ends: list[bool] = []
+
+    class BriefSession:
+        def __init__(self, path: str, options: ort.SessionOptions, providers: list[Any], **more: Any) -> None:
+            if entry(options, "session.disable_cpu_ep_fallback") == "1":
+                raise module.RUNTIME_ERRORS[1]("fallback to CPU EP has been explicitly disabled")
+
+        def get_providers(self) -> list[str]:
+            return FakeSession.providers
+
+        def __del__(self) -> None:
+            ends.append(GATE._running > 0)
+
+    monkeypatch.setattr(module.ort, "InferenceSession", BriefSession)
+    with pytest.raises(BundleError):
+        Session(GRAPH, place=Place(memory, captures=True))
+    assert ends == [True, True]
+
+
+def test_a_runtime_without_the_provider_is_refused(memory: CudaMemory) -> None:
+    if module.has_cuda():
+        pytest.skip("the runtime that is installed has it")
+    with pytest.raises(DeviceError, match="no CUDA provider: pip"):
+        Session(GRAPH, place=Place(memory))
+
+
+def test_arrays_are_bound_where_they_lie(made: list[FakeSession], memory: CudaMemory) -> None:
+    session = Session(GRAPH, place=Place(memory))
+    cache, k = memory.zeros((4, 3), np.float16), np.array([5])
+    session.bind({"cache": cache.first(2), "k": k}, {"present": cache.first(2), "best": cache.part(2, 4)})
+    bound = made[0].binding
+    assert bound.inputs == {
+        "cache": ("cuda", 1, np.float16, (2, 3), cache.address),
+        "k": ("cpu", 0, np.int64, (1,), k.ctypes.data),
+    }
+    assert bound.outputs == {
+        "present": ("cuda", 1, np.float16, (2, 3), cache.address),
+        "best": ("cuda", 1, np.float16, (2, 3), cache.address + 12),
+    }
+
+
+def test_what_is_copied_when_it_is_bound_is_waited_for(made: list[FakeSession], memory: CudaMemory) -> None:
+    session = Session(GRAPH, place=Place(memory))
+    array = memory.zeros((2,), np.int64)
+    session.bind({"x": array}, {"y": np.zeros(2, np.int64)})
+    assert not made[0].binding.synchronized
+    session.bind({"x": array, "k": np.array([3])}, {"y": array})
+    assert made[0].binding.synchronized == 1
+
+
+def test_runs_say_which_graph_they_are(made: list[FakeSession], memory: CudaMemory) -> None:
+    session = Session(GRAPH, place=Place(memory, captures=True))
+    one, other = session.bind({}, {}), session.bind({}, {})
+    for binding, graph in ((one, None), (one, 7), (other, 8), (one, 7), (one, UNCAPTURED)):
+        binding.run(graph)
+    runs = made[0].runs
+    assert [run_entries(options) for options in runs] == [("-1", "0"), ("7", "1"), ("8", "1"), ("7", "1"), ("-1", "1")]
+    assert runs[1] is runs[3]
+
+
+def test_unbound_runs_capture_nothing(made: list[FakeSession], memory: CudaMemory) -> None:
+    session = Session(GRAPH, place=Place(memory, captures=True))
+    [answer] = session.run({"x": np.arange(3)})
+    assert answer.tolist() == [0, 1, 2]
+    assert run_entries(made[0].runs[0]) == ("-1", "0")
+
+
+def test_what_fails_on_a_gpu_is_an_engine_error(made: list[FakeSession], memory: CudaMemory) -> None:
+    binding = Session(GRAPH, place=Place(memory)).bind({}, {})
+    made[0].fails = module.RUNTIME_ERRORS[0]("CUDA failure 700")
+    with pytest.raises(EngineError, match="CUDA failure 700"):
+        binding.run(UNCAPTURED)
+
+
+@pytest.mark.parametrize("act", ["load", "bind", "run", "run bound"])
+def test_a_gpus_session_waits_while_another_thread_captures(made: list[FakeSession], memory: CudaMemory, act: str) -> None:
+    session = Session(GRAPH, place=Place(memory))
+    binding = session.bind({}, {})
+    acts: dict[str, Callable[[], object]] = {
+        "load": lambda: Session(GRAPH, place=Place(memory)),
+        "bind": lambda: session.bind({}, {}),
+        "run": lambda: session.run({"x": np.arange(3)}),
+        "run bound": binding.run,
+    }
+    thread = threading.Thread(target=acts[act])
+    with GATE.capturing():
+        thread.start()
+        thread.join(0.05)
+        assert thread.is_alive()
+        binding.run(1)  # who captures runs
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_gpus_session_does_not_end_while_another_thread_captures(
+    made: list[FakeSession], memory: CudaMemory, captured: bool
+) -> None:
+    session = Session(GRAPH, place=Place(memory))
+    binding = session.bind({}, {})
+    ended = weakref.ref(made.pop())
+
+    def drop() -> None:
+        nonlocal session, binding
+        del session, binding
+
+    thread = threading.Thread(target=drop)
+    with GATE.capturing() if captured else nullcontext():
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+        gc.collect()
+        assert (ended() is not None) == captured
+    gc.collect()
+    assert ended() is None
+
+
+@pytest.fixture(scope="module", name="doubling")
+def doubling_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`x` float16 `[rows, 3]`, `step` int32 `[1]` -> `y` = x + x, `next` = step + 1."""
+    one = helper.make_tensor("one", TensorProto.INT32, [1], [1])
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "x"], ["y"]), helper.make_node("Add", ["step", "one"], ["next"])],
+        "doubling",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT16, ["rows", 3]),
+            helper.make_tensor_value_info("step", TensorProto.INT32, [1]),
+        ],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT16, ["rows", 3]),
+            helper.make_tensor_value_info("next", TensorProto.INT32, [1]),
+        ],
+        [one],
+    )
+    path = tmp_path_factory.mktemp("graphs") / "doubling.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_shapes_and_types_of_inputs_and_outputs(doubling: Path) -> None:
+    session = Session(doubling)
+    assert {name: session.shape(name) for name in ("x", "step", "y", "next")} == {
+        "x": ("rows", 3),
+        "step": (1,),
+        "y": ("rows", 3),
+        "next": (1,),
+    }
+    assert [session.dtype(name) for name in ("x", "step", "y", "next")] == [np.float16, np.int32, np.float16, np.int32]
+    for ask in (session.shape, session.dtype):
+        with pytest.raises(KeyError):
+            ask("z")
+
+
+@pytest.mark.parametrize("place", [None, Place(HostMemory()), Place(HostMemory(), limit_bytes=1, captures=True)])
+@pytest.mark.parametrize("graph", [None, UNCAPTURED, 3])
+def test_the_cpu_runs_over_arrays_of_either_kind(doubling: Path, place: Place | None, graph: int | None) -> None:
+    """Whatever a place says that is for GPUs; in place too."""
+    session = Session(doubling, place=place)
+    memory = HostMemory()
+    x, step, y = memory.zeros((5, 3), np.float16), memory.zeros((1,), np.int32), np.zeros((2, 3), np.float16)
+    host_view(x)[...] = np.arange(15).reshape(5, 3)
+    binding = session.bind({"x": x.part(1, 3), "step": step}, {"y": y, "next": step})
+    for expected in (1, 2, 3):
+        binding.run(graph)
+        assert host_view(step).tolist() == [expected]
+        np.testing.assert_array_equal(y, 2 * host_view(x)[1:3])
+        host_view(x)[...] += 1
+
+
+def test_device_arrays_of_the_cpu_are_bound_as_the_arrays_that_they_show(doubling: Path) -> None:
+    x = np.arange(6, dtype=np.float16).reshape(2, 3)
+    y, step = np.zeros_like(x), np.zeros(1, np.int32)
+    Session(doubling).bind({"x": device_array(x), "step": step}, {"y": device_array(y), "next": step}).run()
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_what_the_loader_says_does_not_get_between_a_commands_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module.ort, "preload_dlls", lambda: sys.stdout.write("no libcudnn.so.9"))
+    monkeypatch.setattr(module.ort, "set_default_logger_severity", lambda severity: None)
+    module._prepare_for_gpus.__wrapped__()
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", "no libcudnn.so.9")

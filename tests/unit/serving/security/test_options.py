@@ -1,0 +1,99 @@
+"""Options of security: one that would have no effect, or that opens what another closes, is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_serving.errors import SecurityError
+from triptych_serving.security.options import SecurityOptions, is_loopback
+
+FILE = Path("file.pem")
+TLS: dict[str, Any] = {"tls_certificate": FILE, "tls_key": FILE}
+MUTUAL: dict[str, Any] = {**TLS, "tls_client_ca": FILE}
+KEYS: dict[str, Any] = {"api_keys": FILE}
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"tls_key": FILE}, "--tls-key has no effect without --tls-cert"),
+        ({"tls_certificate": FILE}, "--tls-cert needs its key: add --tls-key"),
+        ({"tls_client_ca": FILE}, "--tls-client-ca has no effect without --tls-cert"),
+        ({"admin_clients": ("ops",)}, "--admin-client has no effect without --tls-client-ca"),
+        ({**TLS, "admin_clients": ("ops",)}, "--admin-client has no effect without --tls-client-ca"),
+        ({**MUTUAL, "admin_clients": ("ops", "")}, "--admin-client is empty"),
+        ({**MUTUAL, "admin_clients": ("ops",), "allow_admin": True}, "--admin-client has no effect with --allow-admin"),
+        ({**KEYS, "allow_admin": True}, "--allow-admin would give every API key the role admin"),
+        ({"allow_plaintext_keys": True}, "--allow-plaintext-keys has no effect without --api-keys"),
+        ({**KEYS, **TLS, "allow_plaintext_keys": True}, "--allow-plaintext-keys has no effect with --tls-cert"),
+    ],
+)
+def test_what_has_no_effect_is_refused(options: dict[str, Any], fault: str) -> None:
+    with pytest.raises(SecurityError) as caught:
+        SecurityOptions(**options)
+    assert fault in str(caught.value)
+
+
+def test_all_faults_are_listed() -> None:
+    with pytest.raises(SecurityError) as caught:
+        SecurityOptions(tls_key=FILE, tls_client_ca=FILE, allow_plaintext_keys=True)
+    assert len(str(caught.value).split("; ")) == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        TLS,
+        MUTUAL,
+        KEYS,
+        {**KEYS, "allow_plaintext_keys": True},
+        {**MUTUAL, **KEYS, "admin_clients": ("ops",)},
+        {"allow_admin": True},
+    ],
+)
+def test_what_goes_together(options: dict[str, Any]) -> None:
+    assert SecurityOptions(**options).describe().startswith("security: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "host", "fine"),
+    [
+        (KEYS, "0.0.0.0", False),
+        (KEYS, "::", False),
+        (KEYS, "example.com", False),
+        (KEYS, "127.0.0.1", True),
+        (KEYS, "[::1]", True),
+        (KEYS, "localhost", True),
+        ({**KEYS, **TLS}, "0.0.0.0", True),
+        ({**KEYS, "allow_plaintext_keys": True}, "0.0.0.0", True),
+        ({}, "0.0.0.0", True),
+    ],
+)
+def test_keys_do_not_travel_in_the_clear(options: dict[str, Any], host: str, fine: bool) -> None:
+    security = SecurityOptions(**options)
+    if fine:
+        security.check_host(host)
+        return
+    with pytest.raises(SecurityError, match=f"^--api-keys on {host} without TLS .* --allow-plaintext-keys$"):
+        security.check_host(host)
+
+
+@pytest.mark.parametrize("options", [{"allow_admin": True}, {**MUTUAL, "admin_clients": ("ops",)}])
+def test_admins_need_something_to_do(options: dict[str, Any]) -> None:
+    SecurityOptions(**options).check_control(explicit=True)
+    with pytest.raises(SecurityError, match="has no effect without --model-control explicit"):
+        SecurityOptions(**options).check_control(explicit=False)
+    SecurityOptions(**KEYS).check_control(explicit=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        *((host, True) for host in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost")),
+        *((host, False) for host in ("0.0.0.0", "::", "10.0.0.1", "localhost.example.com", "")),
+    ],
+)
+def test_loopback(host: str, local: bool) -> None:
+    assert is_loopback(host) is local

@@ -1,0 +1,153 @@
+"""What is asked for a document, from the wire."""
+
+from typing import Any
+
+import pytest
+
+from triptych.v1 import translation_pb2
+from triptych_documents.errors import DamagedDocumentError, OptionError
+from triptych_documents.findings import Finding, Severity
+from triptych_documents.findings import Kind as FindingKind
+from triptych_documents.format import KINDS, Kind
+from triptych_documents.rules import Term
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.rpc.call_context import Use
+from triptych_serving.services.documents.codec import MAX_KEYS, MAX_SHOWN, MAX_TERMS, finding_to, invalid_document, order_from
+from triptych_serving.services.documents.news import news_to
+from triptych_serving.services.documents.run import Progress, Summary
+
+Config = translation_pb2.DocumentConfig
+Options = translation_pb2.DecodingOptions
+Reading = translation_pb2.DocumentReadOptions
+TermMessage = translation_pb2.GlossaryTerm
+
+
+def refused(**members: Any) -> InvalidInputError:
+    with pytest.raises(InvalidInputError) as error:
+        order_from(Config(**{"format": "text", **members}))
+    return error.value
+
+
+def test_everything_that_a_config_says() -> None:
+    config = Config(
+        format="csv",
+        source_language_code="deu_Latn",
+        target_language_code="pt_BR",
+        model="toy",
+        model_version="2",
+        options=Options(beam_size=4),
+        read_options=Reading(
+            encoding="latin-1", columns=["a", "2"], header=False, keys=["*.b"], skip_keys=["c"], wrapped=True, mark_fuzzy=True
+        ),
+        glossary=[TermMessage(source="Haus", target="house")],
+        keep=["Triptych"],
+    )
+    order = order_from(config)
+    assert (order.kind.name, order.wish.model, order.wish.version) == ("csv", "toy", "2")
+    assert (order.wish.source_language, order.wish.target_language) == ("deu_Latn", "pt_BR")
+    assert order.options.beam_size == 4
+    reading = order.read_options(("de", "pt-BR"))
+    assert (reading.source_language, reading.target_language) == ("de", "pt-BR")
+    assert (reading.encoding, reading.columns, reading.keys, reading.skip_keys) == ("latin-1", ("a", "2"), ("*.b",), ("c",))
+    assert (reading.header, reading.wrapped, reading.retranslate, reading.mark_fuzzy) == (False, True, False, True)
+    rules = order.rules(("de", "pt-BR"))
+    assert (rules.glossary, rules.keep, rules.source_language) == ((Term("Haus", "house"),), ("Triptych",), "de")
+
+
+def test_what_is_left_out_is_found_out() -> None:
+    reading = order_from(Config(format="text")).reading
+    assert (reading.header, reading.wrapped, reading.encoding, reading.source_language) == (None, None, "", "")
+
+
+@pytest.mark.parametrize(
+    ("members", "name"),
+    [
+        ({"file_name": "a/b/Report.DOCX"}, "docx"),
+        ({"mime_type": "text/html; charset=utf-8", "file_name": "a.txt"}, "html"),
+        ({"format": "po", "mime_type": "text/html", "file_name": "a.txt"}, "po"),
+    ],
+)
+def test_what_the_document_is(members: dict[str, str], name: str) -> None:
+    assert order_from(Config(**members)).kind.name == name
+
+
+@pytest.mark.parametrize(
+    ("members", "field", "problem"),
+    [
+        ({"format": ""}, "config.file_name", "one must say what the document is"),
+        ({"format": "doc"}, "config.format", "format 'doc' is not"),
+        ({"format": "", "mime_type": "image/png"}, "config.mime_type", "image/png"),
+        ({"format": "", "file_name": "a.exe"}, "config.file_name", "a.exe"),
+        ({"source_language_code": "?"}, "config.source_language_code", "not a language code"),
+        ({"target_language_code": "?"}, "config.target_language_code", "not a language code"),
+        ({"options": Options(num_hypotheses=2)}, "config.options.num_hypotheses", "no use"),
+        ({"options": Options(target_prefix=["a"])}, "config.options.target_prefix", "no use"),
+        ({"options": Options(return_alignment=True)}, "config.options.return_alignment", "no use"),
+        ({"options": Options(split_sentences=2)}, "config.options.split_sentences", "no use"),
+        (
+            {"glossary": [TermMessage(source="a", target="b"), TermMessage(source=" ", target="b")]},
+            "config.glossary[1].source",
+            "",
+        ),
+        ({"glossary": [TermMessage(source="a")]}, "config.glossary[0].target", "empty"),
+        ({"keep": ["a", ""]}, "config.keep[1]", "empty"),
+        ({"read_options": Reading(columns=["1"] * 1_001)}, "config.read_options.columns", "1,001 columns, at most 1,000"),
+        ({"read_options": Reading(keys=["a"] * (MAX_KEYS + 1))}, "config.read_options.keys", "201 patterns, at most 200"),
+        ({"read_options": Reading(skip_keys=["**.a"] * 101)}, "config.read_options.skip_keys", "202 times *, at most 200"),
+        ({"read_options": Reading(keys=["a", "b" * 1_001])}, "config.read_options.keys[1]", "1,001 characters, at most 1,000"),
+        ({"keep": ["a"] * (MAX_TERMS + 1)}, "config.keep", "10,001 entries, at most 10,000"),
+    ],
+)
+def test_what_makes_no_sense_names_its_field(members: dict[str, Any], field: str, problem: str) -> None:
+    error = refused(**members)
+    assert error.field == field
+    assert problem in error.problem
+
+
+def test_options_that_change_nothing_do_no_harm() -> None:
+    options = Options(num_hypotheses=1, return_scores=False, return_alignment=False, split_sentences=0)
+    assert order_from(Config(format="text", options=options)).options.num_hypotheses == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "field", "problem"),
+    [
+        (DamagedDocumentError("no zip file", "member 3"), "document", "member 3: no zip file"),
+        (OptionError("columns", "no 7"), "config.read_options.columns", "no 7"),
+        (OptionError("source_language", "is de"), "config.source_language_code", "is de"),
+        (OptionError("glossary", "odd"), "config.glossary", "odd"),
+    ],
+)
+def test_errors_of_documents_name_the_wires_fields(error: Any, field: str, problem: str) -> None:
+    found = invalid_document(error)
+    assert (found.field, found.problem) == (field, problem)
+
+
+@pytest.mark.parametrize("kind", FindingKind)
+@pytest.mark.parametrize("severity", Severity)
+def test_every_finding_has_its_place_on_the_wire(kind: FindingKind, severity: Severity) -> None:
+    message = finding_to(Finding(kind, severity, "line 3", "a" * 2 * MAX_SHOWN))
+    assert translation_pb2.FindingKind.Name(message.kind) == f"FINDING_KIND_{kind.name}"
+    assert translation_pb2.FindingSeverity.Name(message.severity) == f"FINDING_SEVERITY_{severity.name}"
+    assert (message.where, len(message.message)) == ("line 3", MAX_SHOWN + 3)
+
+
+def test_a_finding_says_half_a_surrogate_pair_some_other_way() -> None:
+    assert finding_to(Finding(FindingKind.REFUSED, Severity.ERROR, "a\ud83d", "b")).where == "a?"
+
+
+def test_all_kinds_of_news() -> None:
+    kind: Kind = KINDS[0]
+    use = Use("toy", "2", stages={"inference": (1.0, 3.0)})
+    finding = Finding(FindingKind.TAG, Severity.NOTE, "", "")
+    news = [news_to(one) for one in (kind, Progress(1, 2), finding, b"abc", Summary(use, 3, 4, 5))]
+    assert [one.WhichOneof("event") for one in news] == ["accepted", "progress", "finding", "chunk", "summary"]
+    summary = news[-1].summary
+    assert (summary.model, summary.model_version, summary.segments, summary.sentences, summary.total_bytes) == (
+        "toy",
+        "2",
+        3,
+        4,
+        5,
+    )
+    assert summary.timing.inference_seconds == 2.0

@@ -1,0 +1,104 @@
+"""Tokenizers whose tokens carry the space before their word: SentencePiece's and RoBERTa's kind."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.text.text_model import TextModel
+
+from ....fixtures.encoders import CLS, MASK, SEP, SPECIALS, VOCABULARY, sign, write_text_bundle
+from ..encoders import OPTIONS
+
+WORDS = [word.removeprefix("##") if word.startswith("##") else f" {word}" for word in VOCABULARY[len(SPECIALS) :]]
+
+
+def unigram() -> Tokenizer:
+    """U+2581 for the space."""
+    pieces = [(token, 0.0) for token in SPECIALS] + [(word.replace(" ", "▁"), -1.0) for word in WORDS]
+    made = Tokenizer(models.Unigram(pieces, unk_id=1))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
+    return made
+
+
+def byte_level() -> Tokenizer:
+    """U+0120 for the space."""
+    vocabulary = {token: index for index, token in enumerate([*SPECIALS, *(word.replace(" ", "Ġ") for word in WORDS)])}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.Punctuation("isolated")]
+    )
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def load(repository: Path, tokenizer: Tokenizer, task: str = "fill-mask") -> TextModel:
+    tokenizer.add_special_tokens([*SPECIALS[:MASK], AddedToken("[MASK]", lstrip=True, normalized=False)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
+    )
+    folder = write_text_bundle(repository, task)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    sign(folder)
+    return TextModel("spaced", 1, open_bundle(folder), OPTIONS)
+
+
+@pytest.mark.parametrize(("make", "space"), [(unigram, ""), (byte_level, " ")])
+def test_the_space_before_a_mask_is_the_tokens(repository: Path, make: Callable[[], Tokenizer], space: str) -> None:
+    model = load(repository, make())
+    try:
+        for text, sequence in [
+            (" two [MASK] seven", " two three seven"),
+            (" two[MASK] seven", " two three seven"),
+            (" two  \n[MASK].", " two three."),
+        ]:
+            [filled] = model.fill_mask([text], top_k=1)
+            assert filled.masks[0].candidates[0].token_str == f"{space}three"
+            assert filled.masks[0].candidates[0].sequence == sequence
+        [first] = model.fill_mask(["[MASK] seven"], targets=[" one"])
+        assert first.masks[0].candidates[0].sequence == "one seven"
+        [tail] = model.fill_mask([" six [MASK]!"], targets=["teen"])
+        assert (tail.masks[0].candidates[0].token_str, tail.masks[0].candidates[0].sequence) == ("teen", " sixteen!")
+    finally:
+        model.close(drain=False)
+
+
+def test_a_target_may_lack_its_space(repository: Path) -> None:
+    model = load(repository, unigram())
+    try:
+        [filled] = model.fill_mask([" two [MASK]"], targets=["three", " nine", "▁one"])
+        assert [each.token_str for each in filled.masks[0].candidates] == ["three", "one", "nine"]
+        with pytest.raises(InvalidInputError, match=r"targets\[0\]: 'berlin' is not in the model's vocabulary"):
+            model.fill_mask([" two [MASK]"], targets=["berlin"])
+        with pytest.raises(InvalidInputError, match=r"targets\[1\]: 'twenty' is 2 tokens of the model"):
+            model.fill_mask([" two [MASK]"], targets=["two", "twenty"])
+    finally:
+        model.close(drain=False)
+
+
+@pytest.mark.parametrize("make", [unigram, byte_level])
+def test_entities_have_no_space_around_them(repository: Path, make: Callable[[], Tokenizer]) -> None:
+    model = load(repository, make(), "token-classification")
+    try:
+        [result] = model.classify_tokens([" anna smith lives in  paris"])
+        assert [(entity.label, entity.text, entity.start) for entity in result.entities] == [
+            ("PER", "anna smith", 1),
+            ("LOC", "paris", 22),
+        ]
+    finally:
+        model.close(drain=False)
+
+
+@pytest.mark.parametrize("make", [unigram, byte_level])
+def test_answers_have_no_space_around_them(repository: Path, make: Callable[[], Tokenizer]) -> None:
+    model = load(repository, make(), "question-answering")
+    try:
+        [result] = model.answer([(" where does anna smith lives", " anna smith lives in paris")])
+        [answer] = result.answers
+        assert (answer.text, answer.start, answer.end) == ("paris", 21, 26)
+    finally:
+        model.close(drain=False)
