@@ -1,9 +1,12 @@
-.PHONY: install test full soak gpu ray image lint format stubs fixtures
+.PHONY: install check test full soak gpu ray image format stubs fixtures
 
 install:  ## everything that contributing needs
 	pip install -c constraints.txt -e ".[dev]"
 
-test:  ## the fast tier: lint, types, walls, stubs, tests with a real server
+check:  ## lint, types and import rules
+	ruff check . && ruff format --check . && mypy && lint-imports
+
+test:  ## the fast tier: unit tests, stubs, and tests with real servers
 	pytest -n 2 --dist loadfile
 
 full:  ## longer suites; TRIPTYCH_CHECKPOINT and TRIPTYCH_PAIRS add a real model
@@ -20,9 +23,6 @@ ray:  ## the Ray Serve application on a local cluster; needs pip install -c cons
 
 image:  ## the image's steps, where no container engine is; needs root, debootstrap and bwrap
 	python -m tests.image.check
-
-lint:
-	ruff check . && ruff format --check . && mypy && lint-imports
 
 format:
 	ruff check --fix . && ruff format .

@@ -1,6 +1,6 @@
 """The precision int8-shortlist: int8's graphs, and a step that looks at the part of the vocabulary that a source may need.
 
-Which part that is comes from a lexicon (`triptych_training.data.lexicon`); `triptych_serving.decoding.shortlist` describes its file.
+The part comes from a lexicon (`triptych_training.data.lexicon`); `triptych_serving.decoding.shortlist` describes its file.
 """
 
 from collections.abc import Mapping, Sequence
