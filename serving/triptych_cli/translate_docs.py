@@ -57,7 +57,7 @@ def command(paths: tuple[Path, ...], out: Path, **asked: Any) -> None:
     Exit codes: 0, everything is translated; 1, something is not; 2, the command line is wrong; 130 and 143, stopped by Ctrl-C
     and by SIGTERM.
     """
-    needs("triptych_documents.driver", "documents")
+    needs("triptych_documents.translation.units", "documents")
     check_engine(asked["engine"])
     cluster = Cluster.of(asked)
     with one_line(DocumentError, StoreError, BackendError):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class FindingKind(Enum):
     """What was found."""
 
     PLACEHOLDER = "placeholder"  # a placeholder, URL, number or e-mail address did not survive
@@ -29,7 +29,7 @@ class Severity(Enum):
 class Finding:
     """One of them."""
 
-    kind: Kind
+    kind: FindingKind
     severity: Severity
     where: str  # as Unit.where
     message: str

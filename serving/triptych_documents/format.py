@@ -84,7 +84,7 @@ class Format(Protocol):
 
 
 @dataclass(frozen=True)
-class Kind:
+class FormatInfo:
     """How documents of a format are known."""
 
     name: str
@@ -93,24 +93,24 @@ class Kind:
     mime_types: tuple[str, ...]  # the first is its own
 
 
-KINDS = (
-    Kind("text", "plain", (".txt", ".text"), ("text/plain",)),
-    Kind("markdown", "markdown.reader", (".md", ".markdown"), ("text/markdown",)),
-    Kind("html", "html.reader", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
-    Kind("docx", "docx.reader", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)),
-    Kind("odt", "odt.reader", (".odt",), ("application/vnd.oasis.opendocument.text",)),
-    Kind("srt", "subtitles.srt", (".srt",), ("application/x-subrip",)),
-    Kind("vtt", "subtitles.vtt", (".vtt",), ("text/vtt",)),
-    Kind("po", "po.reader", (".po", ".pot"), ("text/x-gettext-translation",)),
-    Kind("xliff", "xliff.reader", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
-    Kind("json", "structured.json", (".json",), ("application/json",)),
-    Kind("yaml", "structured.yaml", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
-    Kind("csv", "tabular.csv", (".csv",), ("text/csv",)),
-    Kind("tsv", "tabular.tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
+FORMATS = (
+    FormatInfo("text", "plain", (".txt", ".text"), ("text/plain",)),
+    FormatInfo("markdown", "markdown.reader", (".md", ".markdown"), ("text/markdown",)),
+    FormatInfo("html", "html.reader", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
+    FormatInfo("docx", "docx.reader", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)),
+    FormatInfo("odt", "odt.reader", (".odt",), ("application/vnd.oasis.opendocument.text",)),
+    FormatInfo("srt", "subtitles.srt", (".srt",), ("application/x-subrip",)),
+    FormatInfo("vtt", "subtitles.vtt", (".vtt",), ("text/vtt",)),
+    FormatInfo("po", "po.reader", (".po", ".pot"), ("text/x-gettext-translation",)),
+    FormatInfo("xliff", "xliff.reader", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
+    FormatInfo("json", "structured.json", (".json",), ("application/json",)),
+    FormatInfo("yaml", "structured.yaml", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
+    FormatInfo("csv", "tabular.csv", (".csv",), ("text/csv",)),
+    FormatInfo("tsv", "tabular.tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
 )
 
 
-def kind_of(name: str = "", path: str = "", mime_type: str = "") -> Kind:
+def find_format(name: str = "", path: str = "", mime_type: str = "") -> FormatInfo:
     """By the format's name, else by media type, else by the path's suffix.
 
     Raises:
@@ -118,15 +118,15 @@ def kind_of(name: str = "", path: str = "", mime_type: str = "") -> Kind:
     """
     media = mime_type.partition(";")[0].strip().lower()
     suffix = PurePath(path).suffix.lower()
-    for kind in KINDS:
+    for kind in FORMATS:
         if kind.name == name if name else media in kind.mime_types if media else suffix in kind.suffixes:
             return kind
     asked = f"format {name!r}" if name else f"media type {media!r}" if media else f"{path!r}"
-    known = ", ".join(kind.name for kind in KINDS)
+    known = ", ".join(kind.name for kind in FORMATS)
     raise UnknownFormatError(f"{asked} is not a document that can be translated; formats: {known}")
 
 
-def open_format(kind: Kind) -> Format:
+def load_format(kind: FormatInfo) -> Format:
     """Its reader."""
     found: Format = importlib.import_module(f"triptych_documents.formats.{kind.module}").FORMAT
     return found

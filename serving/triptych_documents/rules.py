@@ -12,7 +12,7 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class TranslationRules:
     """How the text of units is cut, protected and checked.
 
     Args:

@@ -22,7 +22,7 @@ class Alignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SentenceRequest:
     """A sentence for the translator. Equal ones have equal answers."""
 
     text: str
@@ -31,7 +31,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SentenceTranslation:
     """Its translation."""
 
     text: str
@@ -44,3 +44,11 @@ class Refusal:
     """The translator cannot take this sentence: it is too long, or has characters that it cannot read."""
 
     problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePair:
+    """A sentence and its translation, as readers see them; what bilingual outputs and memories are made of."""
+
+    source: str
+    target: str

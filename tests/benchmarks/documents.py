@@ -46,9 +46,9 @@ from triptych_cli.documents.embedded import EmbeddedTranslating
 from triptych_cli.documents.job import Job, in_languages, run_job
 from triptych_cli.documents.progress import Progress
 from triptych_cli.repository import embedded_repository
-from triptych_documents.driver import Work
-from triptych_documents.format import ReadOptions, open_format
-from triptych_documents.rules import Rules
+from triptych_documents.format import ReadOptions, load_format
+from triptych_documents.rules import TranslationRules
+from triptych_documents.translation.units import UnitTranslator
 from triptych_serving.models.translation.options import DecodingOptions
 
 Result = TypeVar("Result")
@@ -146,7 +146,7 @@ class Contest:
         with Database(self._work / f"{name}.journal", alone=True) as journal:
             found = discover([source], self._work / f"{name}.out", Selection())
             options = ReadOptions(columns=("text",)) if "csv" in self._formats else ReadOptions()
-            job = Job(found, DeskRules(self._work / f"{name}.out", options), Rules(), journal)
+            job = Job(found, DeskRules(self._work / f"{name}.out", options), TranslationRules(), journal)
             texts = self._texts(job)
             if engine_first:
                 engine, own = self._engine(texts), self._job(job)
@@ -158,9 +158,9 @@ class Contest:
         """What the job will ask for."""
         identity = self._translating.identity
         job = in_languages(job, identity.source_language, identity.target_language)
-        work = Work(job.rules)
+        work = UnitTranslator(job.rules)
         documents = [
-            open_format(found.kind).read(found.source.read_bytes(), job.desk.options)
+            load_format(found.kind).read(found.source.read_bytes(), job.desk.options)
             for found in job.documents
             if found.kind is not None
         ]

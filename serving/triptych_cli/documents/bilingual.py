@@ -6,9 +6,9 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from triptych_documents.driver import Pair
+from triptych_documents.sentences import SentencePair
 
-Write = Callable[[Sequence[Pair], str, str], bytes]  # pairs, source language, target language
+Write = Callable[[Sequence[SentencePair], str, str], bytes]  # pairs, source language, target language
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class Bilingual:
     suffix: str  # behind the whole name of the document
     writer: str  # module and function; imported when it is needed
 
-    def write(self, pairs: Sequence[Pair], source_language: str, target_language: str) -> bytes:
+    def write(self, pairs: Sequence[SentencePair], source_language: str, target_language: str) -> bytes:
         """The file's content."""
         module, _, name = self.writer.rpartition(".")
         writer: Write = getattr(importlib.import_module(module), name)
         return writer(pairs, source_language, target_language)
 
 
-def write_tsv(pairs: Sequence[Pair], source_language: str, target_language: str) -> bytes:
+def write_tsv(pairs: Sequence[SentencePair], source_language: str, target_language: str) -> bytes:
     """Two columns under the languages' names; fields with tabs, line ends or quotation marks are in quotation marks."""
     text = io.StringIO()
     writer = csv.writer(text, "excel-tab", lineterminator="\n")

@@ -15,7 +15,7 @@ from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.progress import Progress
 from triptych_cli.documents.writing import write_json
 from triptych_cli.failure import needs, one_line
-from triptych_documents.rules import Rules
+from triptych_documents.rules import TranslationRules
 
 if TYPE_CHECKING:
     from triptych_cli.documents.flags import Running
@@ -63,7 +63,7 @@ class Texts:
 
     columns: Sequence[str]
     format: str  # each text is a document of this kind
-    rules: Rules
+    rules: TranslationRules
 
 
 def tables_of(found: Sequence[Found], named: Sequence[Path]) -> list[Found]:

@@ -11,8 +11,8 @@ from triptych_cli.documents.job import Job, in_languages, settings
 from triptych_cli.documents.opened import Opened
 from triptych_cli.documents.records import Records
 from triptych_cli.documents.summary import State, Summary
-from triptych_documents.driver import Work
-from triptych_documents.sentences import Answer, Ask
+from triptych_documents.sentences import SentenceRequest, SentenceTranslation
+from triptych_documents.translation.units import UnitTranslator
 from triptych_documents.unit import Unit
 
 NAMES = {State.UNCHANGED: "done", State.COPIED: "others", State.IGNORED: "others", State.FAILED: "failed"}
@@ -51,7 +51,7 @@ def count_job(job: Job, identity: Identity | None, languages: tuple[str, str], g
     job = in_languages(job, source, target)
     answers = Answers(job.memory or job.journal, identity) if identity else None
     human = Human([job.memory or job.journal], job.tmx, source, target)
-    counting = Counting(Work(job.rules), answers)
+    counting = Counting(UnitTranslator(job.rules), answers)
     records = Records(job.journal, settings(job, identity, human) if identity else "")
     desk = Desk(job.desk, records, lambda summary, _: counting.note(summary), reads_only=True)
     counting.count(desk.open(job.documents), goes_on)
@@ -66,10 +66,10 @@ class Counting:
         answers: of the translator; None: there are none.
     """
 
-    def __init__(self, work: Work, answers: Answers | None) -> None:
+    def __init__(self, work: UnitTranslator, answers: Answers | None) -> None:
         self.planned = Planned()
         self._work, self._answers = work, answers
-        self._asks: list[Ask] = []
+        self._asks: list[SentenceRequest] = []
 
     def count(self, documents: Iterable[Opened], goes_on: Callable[[], bool]) -> None:
         """Documents that are to be translated."""
@@ -96,7 +96,7 @@ class Counting:
         self.planned.repeated += not asks and any(map(str.isalpha, unit.text))
         self._asks += asks
         while asks:  # all are their own translations, so that nothing is left to wait
-            asks = [further for ask in asks for further in self._work.answer(ask, Answer(ask.text))]
+            asks = [further for ask in asks for further in self._work.answer(ask, SentenceTranslation(ask.text))]
 
     def _look_up(self) -> None:
         self.planned.segments += len(self._asks)

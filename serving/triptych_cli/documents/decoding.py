@@ -5,10 +5,10 @@ from dataclasses import fields
 from typing import Any
 
 from triptych_cli.decoding import Decoding
-from triptych_documents.sentences import Ask
+from triptych_documents.sentences import SentenceRequest
 
 
-def decoding_values(decoding: Decoding, asks: Sequence[Ask], aligned: bool) -> dict[str, Any]:
+def decoding_values(decoding: Decoding, asks: Sequence[SentenceRequest], aligned: bool) -> dict[str, Any]:
     """Members of either DecodingOptions, for these asks."""
     prefixes = tuple(ask.prefix or decoding.target_prefix for ask in asks)
     return {**decoding.values(0), "target_prefix": prefixes if any(prefixes) else (), "return_alignment": aligned}

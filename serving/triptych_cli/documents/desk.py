@@ -14,7 +14,7 @@ from triptych_cli.documents.records import Records, digest_of
 from triptych_cli.documents.summary import State, Summary, failed
 from triptych_cli.documents.writing import read_blocks, write_whole
 from triptych_documents.errors import DamagedDocumentError, DocumentError
-from triptych_documents.format import Kind, ReadOptions, open_format
+from triptych_documents.format import FormatInfo, ReadOptions, load_format
 
 Done = TypeVar("Done")
 
@@ -93,13 +93,13 @@ class Desk:
             self._tell(failed(found, str(self._target(found)), _problem(error, found)), found.size)
         return None
 
-    def _parse(self, found: Found, kind: Kind) -> Opened | None:
+    def _parse(self, found: Found, kind: FormatInfo) -> Opened | None:
         data = found.source.read_bytes()
         source_digest = digest(data)
         if self._is_done(found, source_digest):
             return None
         self._check(found)
-        document = _checked(lambda: open_format(kind).read(data, self._rules.options))
+        document = _checked(lambda: load_format(kind).read(data, self._rules.options))
         return Opened(found, source_digest, len(data), document)
 
     def _pass_on(self, found: Found) -> None:

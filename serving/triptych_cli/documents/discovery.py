@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from triptych_documents.errors import UnknownFormatError
-from triptych_documents.format import Kind, kind_of
+from triptych_documents.format import FormatInfo, find_format
 
 HIDDEN = "."  # files and folders whose names begin so are left alone
 
@@ -20,7 +20,7 @@ class Found:
 
     source: Path
     name: str  # of its translation below the output folder, with forward slashes
-    kind: Kind | None  # None: no format is known that reads it
+    kind: FormatInfo | None  # None: no format is known that reads it
 
     @property
     def size(self) -> int:
@@ -68,7 +68,7 @@ def discover(
     """
     for path in paths:
         if not path.is_dir() and not takes_others:
-            kind_of(selection.format, str(path))
+            find_format(selection.format, str(path))
     found = [each for path in paths for each in _walk(path, out, selection)]
     taken: dict[str, Path] = {}
     for each in found:
@@ -104,9 +104,9 @@ def _walk(path: Path, out: Path, selection: Selection) -> Iterator[Found]:
                 yield Found(file, below, _kind(file, selection.format))
 
 
-def _kind(path: Path, name: str) -> Kind | None:
+def _kind(path: Path, name: str) -> FormatInfo | None:
     try:
-        return kind_of(name, str(path))
+        return find_format(name, str(path))
     except UnknownFormatError:
         return None
 

@@ -9,8 +9,8 @@ from typing import Protocol, cast
 from triptych_cli.documents.answers import Answers
 from triptych_cli.documents.opened import Opened
 from triptych_cli.documents.translating import Translating
-from triptych_documents.driver import Done, Pair, Work
-from triptych_documents.sentences import Answer, Ask
+from triptych_documents.sentences import SentencePair, SentenceRequest, SentenceTranslation
+from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Unit
 
 WAIT_SECONDS = 0.2  # for outcomes, before somebody looks whether the job is to stop
@@ -50,7 +50,7 @@ class Driver:
     """
 
     def __init__(
-        self, work: Work, translating: Translating, answers: Answers, human: Human, finish: Callable[[Opened], None]
+        self, work: UnitTranslator, translating: Translating, answers: Answers, human: Human, finish: Callable[[Opened], None]
     ) -> None:
         self.counts = Counts()
         self._work, self._translating, self._answers, self._human = work, translating, answers, human
@@ -105,23 +105,23 @@ class Driver:
         self._collect()
         return fed
 
-    def _add(self, place: Place, unit: Unit) -> list[Ask]:
+    def _add(self, place: Place, unit: Unit) -> list[SentenceRequest]:
         if (text := unit.plain) is None or (known := self._human.find(text)) is None:
             return self._work.add(place, unit)
         self.counts.human += 1
-        self._put(place, Done(place, unit, (known,), (Pair(text, known),), ()))
+        self._put(place, TranslatedUnit(place, unit, (known,), (SentencePair(text, known),), ()))
         return []
 
-    def _ask(self, asks: list[Ask]) -> None:
+    def _ask(self, asks: list[SentenceRequest]) -> None:
         """Of those who know, else of the translator; whose answers may lead to further asks."""
         while asks:
             known = self._answers.find(asks)
-            further: list[Ask] = []
+            further: list[SentenceRequest] = []
             new = []
             for ask in asks:
                 if (human := None if ask.aligned else self._human.find(ask.text)) is not None:
                     self.counts.human += 1
-                    further += self._work.answer(ask, Answer(human))
+                    further += self._work.answer(ask, SentenceTranslation(human))
                 elif (answer := known.get(ask)) is not None:
                     self.counts.remembered += 1
                     further += self._work.answer(ask, answer)
@@ -133,10 +133,10 @@ class Driver:
             asks = further
 
     def _take(self, patience_seconds: float) -> None:
-        further: list[Ask] = []
+        further: list[SentenceRequest] = []
         for ask, outcome in self._translating.take(patience_seconds):
             self._under_way -= 1
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, SentenceTranslation):
                 self.counts.translated += 1
                 self._answers.add(ask, outcome)
             further += self._work.answer(ask, outcome)
@@ -147,7 +147,7 @@ class Driver:
         for done in self._work.done():
             self._put(cast(Place, done.key), done)
 
-    def _put(self, place: Place, done: Done) -> None:
+    def _put(self, place: Place, done: TranslatedUnit) -> None:
         document, index = place
         self.counts.done += len(done.pairs)
         if document.put(index, done.pieces, done.pairs, done.findings):

@@ -13,7 +13,7 @@ from triptych_cli.documents.decoding import decoding_values, given
 from triptych_cli.documents.identity import Identity, digest
 from triptych_cli.documents.translating import Outcome
 from triptych_cli.embedded import as_backend_errors, open_registry
-from triptych_documents.sentences import Answer, Ask, Refusal
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_serving.bundle.languages import UNDETERMINED, choose_language
 from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
@@ -76,7 +76,7 @@ class EmbeddedTranslating:
     def window(self) -> int:
         return self._asking.window
 
-    def submit(self, asks: Sequence[Ask]) -> None:
+    def submit(self, asks: Sequence[SentenceRequest]) -> None:
         self._asking.submit(asks)
 
     def take(self, patience_seconds: float) -> Sequence[Outcome]:
@@ -102,8 +102,8 @@ class EngineAsking:
         self._translator = translator
         self._languages = request.source_language, request.target_language
         self._decoding = request.decoding
-        self._waiting: deque[Ask] = deque()
-        self._suspects: set[Ask] = set()  # failed in company; alone they tell who it was
+        self._waiting: deque[SentenceRequest] = deque()
+        self._suspects: set[SentenceRequest] = set()  # failed in company; alone they tell who it was
         self._busy = 0  # the engine has them, or has ended them since the last `take`
         self._ended: deque[_Asked] = deque()
         self._refused: list[Outcome] = []
@@ -112,7 +112,7 @@ class EngineAsking:
         self._left = 0  # submitted and not taken
         self.window = running * (1 + WAITING_ROWS)
 
-    def submit(self, asks: Sequence[Ask]) -> None:
+    def submit(self, asks: Sequence[SentenceRequest]) -> None:
         """See Translating."""
         self._left += len(asks)
         self._waiting.extend(sorted(asks, key=_order))
@@ -143,14 +143,14 @@ class EngineAsking:
                 asks.append(self._waiting.popleft())
             self._submit(asks, asks[0].aligned)
 
-    def _submit(self, asks: list[Ask], aligned: bool) -> None:
+    def _submit(self, asks: list[SentenceRequest], aligned: bool) -> None:
         texts = self._prepare(asks, aligned)
         with as_backend_errors():
             for part in self._parts(asks):
                 self._translator.engine.submit(_Asked(asks[part], texts[part], self).call)
                 self._busy += len(asks[part])
 
-    def _parts(self, asks: Sequence[Ask]) -> Iterator[slice]:
+    def _parts(self, asks: Sequence[SentenceRequest]) -> Iterator[slice]:
         """What is a call. Suspects are the first of all."""
         start = 0
         while start < len(asks):
@@ -165,7 +165,7 @@ class EngineAsking:
             self._suspects.update(one.asks)
             self._waiting.extendleft(one.asks)
 
-    def _prepare(self, asks: list[Ask], aligned: bool) -> Sequence[PreparedText]:
+    def _prepare(self, asks: list[SentenceRequest], aligned: bool) -> Sequence[PreparedText]:
         """Asks that the model cannot take leave the list."""
         while asks:
             texts = [ask.text for ask in asks]
@@ -177,7 +177,7 @@ class EngineAsking:
                 self._refused.append((asks.pop(index), Refusal(error.problem)))
         return ()
 
-    def _options(self, asks: Sequence[Ask], aligned: bool) -> DecodingOptions:
+    def _options(self, asks: Sequence[SentenceRequest], aligned: bool) -> DecodingOptions:
         return DecodingOptions(**decoding_values(self._decoding, asks, aligned), split_sentences=False)
 
     def _read(self, asked: "list[_Asked]") -> list[Outcome]:
@@ -187,12 +187,12 @@ class EngineAsking:
         outcomes: list[Outcome] = [(ask, answer_of(output)) for (ask, _), output in zip(aligned, outputs, strict=True)]
         return outcomes + self._decode([(ask, text) for ask, text in both if not ask.aligned])
 
-    def _decode(self, asked: list[tuple[Ask, PreparedText]]) -> list[Outcome]:
+    def _decode(self, asked: list[tuple[SentenceRequest, PreparedText]]) -> list[Outcome]:
         """The best translation and nothing more. Each ask is one sentence."""
         rows = [text.rows[0] for _, text in asked]
         texts = self._translator.codec.decode([row.shown(row.hypotheses[0].tokens) for row in rows])
         return [
-            (ask, Answer(text, None, row.hypotheses[0].finish is Finish.LENGTH))
+            (ask, SentenceTranslation(text, None, row.hypotheses[0].finish is Finish.LENGTH))
             for (ask, _), row, text in zip(asked, rows, texts, strict=True)
         ]
 
@@ -212,7 +212,7 @@ class _Asked(Listener):
 
     __slots__ = ("asking", "asks", "call", "texts")
 
-    def __init__(self, asks: Sequence[Ask], texts: Sequence[PreparedText], asking: EngineAsking) -> None:
+    def __init__(self, asks: Sequence[SentenceRequest], texts: Sequence[PreparedText], asking: EngineAsking) -> None:
         self.asks, self.texts, self.asking = asks, texts, asking
         self.call: Call[Row] = Call([row for text in texts for row in text.rows], self)
 
@@ -279,6 +279,6 @@ def _refusal(error: ServingError | None) -> Refusal:
     return Refusal(str(error))
 
 
-def _order(ask: Ask) -> tuple[bool, int]:
+def _order(ask: SentenceRequest) -> tuple[bool, int]:
     """Rows of about one length are encoded together: less of it is padding."""
     return ask.aligned, len(ask.text)

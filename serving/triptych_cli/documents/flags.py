@@ -15,9 +15,9 @@ from triptych_cli.documents.bilingual import Bilingual
 from triptych_cli.documents.cluster import LOCAL, RAY
 from triptych_cli.documents.discovery import Selection
 from triptych_cli.options import Function
-from triptych_documents.format import KINDS, ReadOptions
+from triptych_documents.format import FORMATS, ReadOptions
 from triptych_documents.glossary import read_glossary, read_keep
-from triptych_documents.rules import Rules
+from triptych_documents.rules import TranslationRules
 
 TMX = ".tmx"
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -66,7 +66,7 @@ selection = options.several(
     _list("--include", metavar="GLOB", help="Of folders, only files whose name or path matches; repeatable."),
     _list("--exclude", metavar="GLOB", help="Of folders, no files whose name or path matches; repeatable."),
     _option(
-        "--format", type=click.Choice([kind.name for kind in KINDS]), help="Read all files so.  [default: as their names say]"
+        "--format", type=click.Choice([kind.name for kind in FORMATS]), help="Read all files so.  [default: as their names say]"
     ),
     _switch("--copy-others", "Copy files that no format reads."),
 )
@@ -138,7 +138,7 @@ def take_reading(values: dict[str, Any]) -> ReadOptions:
     return ReadOptions(**{name: values.pop(name) for name in names})
 
 
-def take_rules(values: dict[str, Any]) -> Rules:
+def take_rules(values: dict[str, Any]) -> TranslationRules:
     """Out of a command's values, with what their files say.
 
     Raises:
@@ -152,7 +152,7 @@ def take_rules(values: dict[str, Any]) -> Rules:
             re.compile(pattern)
         except re.error as error:
             raise click.UsageError(f"--placeholder {pattern!r}: {error}") from error
-    return Rules(
+    return TranslationRules(
         glossary=read_glossary(glossary.read_bytes(), str(glossary)) if glossary else (),
         keep=read_keep(keep.read_bytes(), str(keep)) if keep else (),
         placeholders=placeholders,

@@ -18,8 +18,8 @@ from triptych_cli.documents.progress import Progress
 from triptych_cli.documents.records import Records
 from triptych_cli.documents.summary import Summary
 from triptych_cli.documents.translating import Translating
-from triptych_documents.driver import Work
-from triptych_documents.rules import Rules
+from triptych_documents.rules import TranslationRules
+from triptych_documents.translation.units import UnitTranslator
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Job:
 
     documents: Sequence[Found]
     desk: DeskRules
-    rules: Rules
+    rules: TranslationRules
     journal: Database
     memory: Database | None = None
     tmx: Sequence[Path] = ()
@@ -87,7 +87,7 @@ def run_job(job: Job, translating: Translating, progress: Progress, is_stopped: 
         progress.finish(skipped)
 
     desk = Desk(job.desk, records, tell)
-    driver = Driver(Work(job.rules), translating, Answers(job.memory or job.journal, identity), human, desk.finish)
+    driver = Driver(UnitTranslator(job.rules), translating, Answers(job.memory or job.journal, identity), human, desk.finish)
     outcome.counts = driver.counts
 
     def goes_on() -> bool:

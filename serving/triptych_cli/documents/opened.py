@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from triptych_cli.documents.discovery import Found
-from triptych_documents.driver import Pair
 from triptych_documents.findings import Finding
 from triptych_documents.format import Document
+from triptych_documents.sentences import SentencePair
 from triptych_documents.unit import Piece
 
 
@@ -26,10 +26,10 @@ class Opened:
     size: int
     document: Document
     translations: dict[int, Sequence[Piece]] = field(default_factory=dict)
-    pairs: dict[int, Sequence[Pair]] = field(default_factory=dict)
+    pairs: dict[int, Sequence[SentencePair]] = field(default_factory=dict)
     notes: dict[int, Sequence[Finding]] = field(default_factory=dict)
 
-    def put(self, index: int, pieces: Sequence[Piece], pairs: Sequence[Pair], findings: Sequence[Finding]) -> bool:
+    def put(self, index: int, pieces: Sequence[Piece], pairs: Sequence[SentencePair], findings: Sequence[Finding]) -> bool:
         """A unit is done. True with the last one."""
         self.translations[index] = pieces
         self.pairs[index] = pairs
@@ -48,6 +48,6 @@ class Opened:
         return [*self.document.findings, *(finding for index in sorted(self.notes) for finding in self.notes[index])]
 
     @property
-    def all_pairs(self) -> list[Pair]:
+    def all_pairs(self) -> list[SentencePair]:
         """In the document's order."""
         return [pair for index in sorted(self.pairs) for pair in self.pairs[index]]

@@ -28,7 +28,7 @@ from triptych_client import (
 )
 from triptych_client.arguments import ScoreArguments
 from triptych_client.retry import is_transient
-from triptych_documents.sentences import Alignment, Answer, Ask, Refusal
+from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
 
 TEXTS_PER_CALL = 32
 CALL_SECONDS = 120.0  # a call's time limit
@@ -39,7 +39,7 @@ LANGUAGE_PROBE = "1"  # what is translated first, to learn which model answers
 class Sent:
     """A call that has ended."""
 
-    asks: tuple[Ask, ...]
+    asks: tuple[SentenceRequest, ...]
     result: Sequence[Translation] | Exception
 
 
@@ -56,7 +56,7 @@ class RemoteTranslating:
         self._request = request
         self._concurrency = concurrency
         self._pressure = Pressure(concurrency, patience_seconds)
-        self._todo: deque[tuple[Ask, ...]] = deque()
+        self._todo: deque[tuple[SentenceRequest, ...]] = deque()
         self._ended: queue.SimpleQueue[Sent] = queue.SimpleQueue()
         self._under_way = 0
 
@@ -90,7 +90,7 @@ class RemoteTranslating:
     def window(self) -> int:
         return 2 * self._concurrency * TEXTS_PER_CALL
 
-    def submit(self, asks: Sequence[Ask]) -> None:
+    def submit(self, asks: Sequence[SentenceRequest]) -> None:
         for _, some in groupby(sorted(asks, key=attrgetter("aligned")), attrgetter("aligned")):
             same = tuple(some)
             self._todo.extend(same[start : start + TEXTS_PER_CALL] for start in range(0, len(same), TEXTS_PER_CALL))
@@ -140,14 +140,14 @@ class RemoteTranslating:
             self._under_way += 1
             self._pool.submit(self._call, self._todo.popleft())
 
-    def _call(self, asks: tuple[Ask, ...]) -> None:
+    def _call(self, asks: tuple[SentenceRequest, ...]) -> None:
         """In a thread of its own. However it ends, `take` hears of it."""
         try:
             self._ended.put(Sent(asks, self._translate(asks)))
         except Exception as error:
             self._ended.put(Sent(asks, error))
 
-    def _translate(self, asks: tuple[Ask, ...]) -> Sequence[Translation]:
+    def _translate(self, asks: tuple[SentenceRequest, ...]) -> Sequence[Translation]:
         values = decoding_values(self._request.decoding, asks, asks[0].aligned)
         options = DecodingOptions(**values, split_sentences=SplitSentences.OFF)
         return self._client.translate_many([ask.text for ask in asks], options=options, **self._arguments).translations
@@ -163,7 +163,7 @@ class RemoteTranslating:
         self._pressure.succeeded()
         return [(ask, _answer(ask, found)) for ask, found in zip(sent.asks, sent.result, strict=True)]
 
-    def _failed(self, asks: tuple[Ask, ...], error: TriptychClientError) -> list[Outcome]:
+    def _failed(self, asks: tuple[SentenceRequest, ...], error: TriptychClientError) -> list[Outcome]:
         if is_transient(error):
             self._pressure.refused(error)
             self._todo.appendleft(asks)
@@ -176,7 +176,7 @@ class RemoteTranslating:
             raise BackendError(str(error)) from error
         return self._narrowed(asks, error)
 
-    def _narrowed(self, asks: tuple[Ask, ...], error: Exception) -> list[Outcome]:
+    def _narrowed(self, asks: tuple[SentenceRequest, ...], error: Exception) -> list[Outcome]:
         """One of the asks is the cause: each half is sent by itself."""
         if len(asks) == 1:
             return [(asks[0], Refusal(str(error)))]
@@ -194,10 +194,10 @@ def _faults(error: InvalidArgumentError, count: int) -> dict[int, str]:
     return found
 
 
-def _answer(ask: Ask, found: Translation) -> Answer:
+def _answer(ask: SentenceRequest, found: Translation) -> SentenceTranslation:
     best = found.hypotheses[0]
     alignment = Alignment(found.source_spans, best.spans, best.alignment) if ask.aligned and best.alignment else None
-    return Answer(best.text, alignment, best.truncated)
+    return SentenceTranslation(best.text, alignment, best.truncated)
 
 
 def _only(languages: Sequence[str]) -> str:

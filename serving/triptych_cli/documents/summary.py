@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from triptych_cli.documents.discovery import Found
-from triptych_documents.findings import Finding, Kind, Severity
+from triptych_documents.findings import Finding, FindingKind, Severity
 
 
 class State(StrEnum):
@@ -46,7 +46,7 @@ class Summary:
     def of(cls, values: Mapping[str, Any]) -> "Summary":
         """What `values` gave."""
         findings = [
-            Finding(Kind(kind), Severity(severity), where, message)
+            Finding(FindingKind(kind), Severity(severity), where, message)
             for kind, severity, where, message in map(itemgetter("kind", "severity", "where", "message"), values["findings"])
         ]
         return cls(**{**values, "state": State(values["state"]), "findings": findings})
@@ -54,5 +54,5 @@ class Summary:
 
 def failed(found: Found, target: str, problem: str, where: str = "") -> Summary:
     """A document that has no translation, and why."""
-    finding = Finding(Kind.FORMAT, Severity.ERROR, where, problem)
+    finding = Finding(FindingKind.FORMAT, Severity.ERROR, where, problem)
     return Summary(str(found.source), target, found.kind.name if found.kind else "", State.FAILED, findings=[finding])

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol, Self
 
 from triptych_cli.documents.identity import Identity
-from triptych_documents.sentences import Answer, Ask, Refusal
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 
-Outcome = tuple[Ask, Answer | Refusal]
+Outcome = tuple[SentenceRequest, SentenceTranslation | Refusal]
 
 
 class Translating(Protocol):
@@ -29,7 +29,7 @@ class Translating(Protocol):
         """With so many asks under way it has enough to do."""
         ...
 
-    def submit(self, asks: Sequence[Ask]) -> None:
+    def submit(self, asks: Sequence[SentenceRequest]) -> None:
         """Take them.
 
         Raises:

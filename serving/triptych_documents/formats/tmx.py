@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from typing import NamedTuple
 
-from triptych_documents.driver import Pair
 from triptych_documents.formats.shared.xml_text import writable, written_attribute, written_text
+from triptych_documents.sentences import SentencePair
 
 UNKNOWN = "und"  # a language that nobody said
 TOOL = "Triptych"
@@ -43,7 +43,7 @@ def tmx(translations: Iterable[Translation], source_language: str = "*all*") -> 
     yield from (part.encode() for part in chain([head], map(_unit, translations), ["  </body>\n</tmx>\n"]))
 
 
-def write_tmx(pairs: Iterable[Pair], source_language: str, target_language: str) -> bytes:
+def write_tmx(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> bytes:
     """The pairs of one job as TMX."""
     languages = source_language or UNKNOWN, target_language or UNKNOWN
     return b"".join(tmx((Translation(*languages, pair.source, pair.target) for pair in pairs), languages[0]))

@@ -4,8 +4,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-from triptych_documents.segments.protected import Sort
-from triptych_documents.segments.segment import Mark, Segment, with_tail
+from triptych_documents.segments.protected import ProtectedKind
+from triptych_documents.segments.segment import InlineTag, Segment, with_tail
 from triptych_documents.unit import Role
 from triptych_text.scripts import UNSPACED
 from triptych_text.sentences import Splitter
@@ -27,7 +27,7 @@ _BEFORE = re.compile(r"\s*[:=|–—>]+\s+|[.)]\s+")  # behind a thing that begi
 _AFTER = re.compile(r"(?:[:=|]|\s[–—>])\s+$")  # before a thing that ends it
 
 
-def sentences(segment: Segment, splitter: Splitter, *, keeps_space: bool) -> list[Segment]:
+def split_sentences(segment: Segment, splitter: Splitter, *, keeps_space: bool) -> list[Segment]:
     """Its parts; white space stays with the part before.
 
     Args:
@@ -43,7 +43,7 @@ def sentences(segment: Segment, splitter: Splitter, *, keeps_space: bool) -> lis
     return [sentence for part in parts for sentence in part.cut(_ends(part, splitter, keeps_space=keeps_space))]
 
 
-def halves(segment: Segment) -> list[Segment]:
+def split_in_half(segment: Segment) -> list[Segment]:
     """In two near the middle, at a clause or else between words; as it is where it is one word."""
     middle, length = len(segment.text) // 2, len(segment.text)
     clause = _nearest(segment, _CLAUSE.finditer(segment.text), middle)
@@ -55,7 +55,7 @@ def halves(segment: Segment) -> list[Segment]:
     return [segment] if word is None else segment.cut([clause_cut(segment, word)])
 
 
-def shortened(segment: Segment, longest: int) -> list[Segment]:
+def split_by_length(segment: Segment, longest: int) -> list[Segment]:
     """In parts of at most `longest` characters, where it can be cut."""
     text, cuts, start = segment.text, [], 0
     while len(text) - start > longest:
@@ -71,11 +71,11 @@ def shortened(segment: Segment, longest: int) -> list[Segment]:
     return segment.cut(cuts)
 
 
-def around(segment: Segment) -> list[Segment]:
+def split_around_protected(segment: Segment) -> list[Segment]:
     """In parts that are a thing each, and what is between them."""
     cuts: list[Cut] = [(0, 0)]
     for thing in segment.things:
-        if thing.sort is not Sort.TERM:
+        if thing.sort is not ProtectedKind.TERM:
             for place in (thing.start, with_tail(segment, thing).end):
                 cut = _between(segment.marks, place, place)
                 if cut > cuts[-1]:
@@ -105,14 +105,14 @@ def _columns(segment: Segment) -> list[Cut]:
 
 def _labels(segment: Segment) -> Iterator[Cut]:
     """Behind what is kept at the beginning, and before what is kept at the end, where signs part it from the words."""
-    things = [thing for thing in segment.things if thing.sort not in (Sort.TERM, Sort.KEEP)]
+    things = [thing for thing in segment.things if thing.sort not in (ProtectedKind.TERM, ProtectedKind.KEEP)]
     if not things:
         return
     first, last, text, end = things[0], things[-1], segment.text, 0
     if not text[: first.start].strip() and (match := _BEFORE.match(text, first.end)) and not _inside(segment, match.end()):
         yield clause_cut(segment, end := match.end())
-    around = text[last.end :].strip(" .!?)")
-    if not around and last.start > end and (match := _AFTER.search(text, max(end, last.start - 4), last.start)):
+    split_around_protected = text[last.end :].strip(" .!?)")
+    if not split_around_protected and last.start > end and (match := _AFTER.search(text, max(end, last.start - 4), last.start)):
         yield clause_cut(segment, match.end())
 
 
@@ -133,13 +133,13 @@ def _masked(segment: Segment, text: str) -> str:
     parts, at = [], 0
     for thing in segment.things:
         kept = text[thing.start : thing.end]
-        if thing.sort is Sort.NAME and (" " in kept or "\n" in kept):
+        if thing.sort is ProtectedKind.NAME and (" " in kept or "\n" in kept):
             parts += [text[at : thing.start], "x" * len(kept)]
             at = thing.end
     return "".join((*parts, text[at:]))
 
 
-def _between(marks: Sequence[Mark], before: int, place: int) -> Cut:
+def _between(marks: Sequence[InlineTag], before: int, place: int) -> Cut:
     """Somewhere in the white space from `before` to `place`: what opens there goes to the right, and all that follows it."""
     index = bisect_left(marks, before, key=_at)
     while index < len(marks) and marks[index].at <= place:
@@ -152,14 +152,14 @@ def _between(marks: Sequence[Mark], before: int, place: int) -> Cut:
     return place, index
 
 
-def _closes(marks: Sequence[Mark], index: int, place: int) -> bool:
+def _closes(marks: Sequence[InlineTag], index: int, place: int) -> bool:
     """The pair that opens here is closed before the place, so it is empty."""
     pair = marks[index].pair
     after = marks[index + 1 : bisect_right(marks, place, key=_at)]
     return any(mark.role is Role.CLOSE and mark.pair == pair for mark in after)
 
 
-def _at(mark: Mark) -> int:
+def _at(mark: InlineTag) -> int:
     return mark.at
 
 

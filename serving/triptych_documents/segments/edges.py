@@ -7,7 +7,7 @@ from triptych_documents.unit import Piece, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class TrimmedSegment:
     """A segment's words, and what stands before and after them."""
 
     before: tuple[Piece, ...]
@@ -15,19 +15,19 @@ class Sentence:
     after: tuple[Piece, ...]
 
 
-def bare(segment: Segment) -> Sentence:
+def trim(segment: Segment) -> TrimmedSegment:
     """Its core neither begins nor ends with white space or with marks that stay there in any translation."""
     text, marks = segment.text, segment.marks
     start, end = len(text) - len(text.lstrip()), len(text.rstrip())
     if not marks:
         core = segment if end - start == len(text) else segment.cut([(start, 0), (end, 0)])[1]
-        return Sentence((text[:start],) if start else (), core, (text[end:],) if end < len(text) else ())
+        return TrimmedSegment((text[:start],) if start else (), core, (text[end:],) if end < len(text) else ())
     first = _first(segment, start, end)
     last = _last(segment, first, end)
     left = min(start, marks[first].at) if first < len(marks) else start
     right = max(end, marks[last - 1].at + marks[last - 1].space) if last > first else end
     before, core, after = segment.cut([(left, first), (right, last)])
-    return Sentence(before.pieces, core, after.pieces)
+    return TrimmedSegment(before.pieces, core, after.pieces)
 
 
 def _first(segment: Segment, start: int, end: int) -> int:

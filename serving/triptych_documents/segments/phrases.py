@@ -9,7 +9,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 Entry = TypeVar("Entry")
 
 
-class Phrases(Generic[Entry]):
+class PhraseMatcher(Generic[Entry]):
     """Whole words; of several that begin at one place the longest, and the first that was given of equal ones.
 
     Args:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from triptych_documents.errors import OptionError
-from triptych_documents.rules import Rules, Term
-from triptych_documents.segments.phrases import Phrases
+from triptych_documents.rules import Term, TranslationRules
+from triptych_documents.segments.phrases import PhraseMatcher
 
 
-class Sort(Enum):
+class ProtectedKind(Enum):
     """What may become of it on the way through a model."""
 
     NAME = "name"  # stands for words, such as {user}, a URL, a code sample
@@ -21,12 +21,12 @@ class Sort(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProtectedMatch:
     """One of them: where it stands in its text."""
 
     start: int
     end: int
-    sort: Sort
+    sort: ProtectedKind
     term: Term | None = None
 
 
@@ -67,7 +67,7 @@ _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 _NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"
 
 
-class Finder:
+class ProtectedFinder:
     """Finds what must be kept. Safe to use from several threads.
 
     Args:
@@ -77,12 +77,12 @@ class Finder:
         OptionError: a pattern is no regular expression.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: TranslationRules) -> None:
         own = [_checked(index, pattern) for index, pattern in enumerate(rules.placeholders)]
         self._kept = re.compile("|".join(f"(?:{pattern})" for pattern in (*own, *_PATTERNS)))
         self._number = re.compile(_NUMBER)
-        self._keep = Phrases(((phrase, None) for phrase in rules.keep), any_case=False)
-        self._terms = Phrases(((term.source, term) for term in rules.glossary), any_case=True)
+        self._keep = PhraseMatcher(((phrase, None) for phrase in rules.keep), any_case=False)
+        self._terms = PhraseMatcher(((term.source, term) for term in rules.glossary), any_case=True)
         self._always = bool(own or self._keep or self._terms)
 
     def may_have(self, text: str) -> bool:
@@ -93,9 +93,9 @@ class Finder:
         """False where it has neither a number nor a placeholder, an address or a name of code; fast."""
         return _HINT.search(text) is not None
 
-    def find(self, text: str) -> list[Found]:
+    def find(self, text: str) -> list[ProtectedMatch]:
         """In order, without overlap: what is more to be kept goes first."""
-        taken: list[Found] = []
+        taken: list[ProtectedMatch] = []
         for candidates in (self._holders(text), self._words(text), self._numbers(text)):
             taken = _merged(taken, candidates)
         return taken
@@ -106,17 +106,19 @@ class Finder:
             return []
         return [match[0] for match in self._kept.finditer(text) if match[0]]
 
-    def _holders(self, text: str) -> Iterator[Found]:
+    def _holders(self, text: str) -> Iterator[ProtectedMatch]:
         for match in self._kept.finditer(text):
             if match[0]:
-                yield Found(*match.span(), Sort.COUNT if _counts(match[0]) else Sort.NAME)
+                yield ProtectedMatch(*match.span(), ProtectedKind.COUNT if _counts(match[0]) else ProtectedKind.NAME)
 
-    def _words(self, text: str) -> list[Found]:
-        kept = [Found(start, end, Sort.KEEP) for start, end, _ in self._keep.find(text)]
-        return _merged(kept, (Found(start, end, Sort.TERM, term) for start, end, term in self._terms.find(text)))
+    def _words(self, text: str) -> list[ProtectedMatch]:
+        kept = [ProtectedMatch(start, end, ProtectedKind.KEEP) for start, end, _ in self._keep.find(text)]
+        return _merged(
+            kept, (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
+        )
 
-    def _numbers(self, text: str) -> Iterator[Found]:
-        return (Found(*match.span(), Sort.NUMBER) for match in self._number.finditer(text))
+    def _numbers(self, text: str) -> Iterator[ProtectedMatch]:
+        return (ProtectedMatch(*match.span(), ProtectedKind.NUMBER) for match in self._number.finditer(text))
 
 
 def _counts(holder: str) -> bool:
@@ -132,9 +134,9 @@ def _checked(index: int, pattern: str) -> str:
     return pattern
 
 
-def _merged(taken: Sequence[Found], more: Iterator[Found] | Sequence[Found]) -> list[Found]:
+def _merged(taken: Sequence[ProtectedMatch], more: Iterator[ProtectedMatch] | Sequence[ProtectedMatch]) -> list[ProtectedMatch]:
     """With those of `more` that touch none of `taken`; both are in order."""
-    merged: list[Found] = []
+    merged: list[ProtectedMatch] = []
     rest = iter(taken)
     following = next(rest, None)
     for found in more:

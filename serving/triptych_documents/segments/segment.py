@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from triptych_documents.rules import Term
-from triptych_documents.segments.protected import Sort
+from triptych_documents.segments.protected import ProtectedKind
 from triptych_documents.unit import Code, Piece, Role, joined
 
 _TAIL = re.compile(r"['’]s(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class InlineTag:
     """Markup between two letters."""
 
     at: int
@@ -25,12 +25,12 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class ProtectedSpan:
     """Text that must be kept."""
 
     start: int
     end: int
-    sort: Sort
+    sort: ProtectedKind
     pieces: tuple[Piece, ...]  # what stands there in the document
     term: Term | None = None
 
@@ -40,8 +40,8 @@ class Segment:
     """Text with the marks and things in it, each in order."""
 
     text: str
-    marks: tuple[Mark, ...] = ()
-    things: tuple[Thing, ...] = ()
+    marks: tuple[InlineTag, ...] = ()
+    things: tuple[ProtectedSpan, ...] = ()
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -78,7 +78,7 @@ class Segment:
         """The text around its things."""
         at = 0
         for thing in self.things:
-            if thing.sort is not Sort.TERM:
+            if thing.sort is not ProtectedKind.TERM:
                 yield self.text[at : thing.start]
                 at = with_tail(self, thing).end
         yield self.text[at:]
@@ -101,19 +101,21 @@ class Segment:
         return parts
 
 
-def _marks(marks: Sequence[Mark], start: int) -> tuple[Mark, ...]:
+def _marks(marks: Sequence[InlineTag], start: int) -> tuple[InlineTag, ...]:
     if not start:
         return tuple(marks)
-    return tuple(Mark(mark.at - start, mark.piece, mark.role, mark.pair, mark.fixed, mark.space) for mark in marks)
+    return tuple(InlineTag(mark.at - start, mark.piece, mark.role, mark.pair, mark.fixed, mark.space) for mark in marks)
 
 
-def _things(things: Sequence[Thing], start: int) -> tuple[Thing, ...]:
+def _things(things: Sequence[ProtectedSpan], start: int) -> tuple[ProtectedSpan, ...]:
     if not start:
         return tuple(things)
-    return tuple(Thing(thing.start - start, thing.end - start, thing.sort, thing.pieces, thing.term) for thing in things)
+    return tuple(
+        ProtectedSpan(thing.start - start, thing.end - start, thing.sort, thing.pieces, thing.term) for thing in things
+    )
 
 
-def with_tail(segment: Segment, thing: Thing) -> Thing:
+def with_tail(segment: Segment, thing: ProtectedSpan) -> ProtectedSpan:
     """With the ending of a genitive, as in {name}'s."""
     match = _TAIL.match(segment.text, thing.end)
     if match is None or any(thing.end <= mark.at < match.end() for mark in segment.marks):

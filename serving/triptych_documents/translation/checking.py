@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from triptych_documents.rules import Term
-from triptych_documents.segments.protected import Finder, Sort
+from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
 from triptych_documents.sentences import Alignment, Span
-from triptych_documents.translation.masking import Said, Way, Wording
+from triptych_documents.translation.masking import MaskedSentence, MaskedSpan, Substitution
 from triptych_documents.translation.numbers import missing_numbers, numbers_of
-from triptych_documents.translation.tag_placement import Placer
-from triptych_documents.translation.tag_tree import Node
+from triptych_documents.translation.tag_placement import TagPlacer
+from triptych_documents.translation.tag_tree import TagNode
 from triptych_documents.translation.word_links import link
 from triptych_documents.unit import Piece
 
@@ -20,7 +20,7 @@ _MORE_WORDS = 2  # that a translation of a term may have beside the source's num
 
 
 @dataclass
-class Checked:
+class CheckResult:
     """What was found.
 
     Args:
@@ -36,7 +36,7 @@ class Checked:
     invented: list[str] = field(default_factory=list)
 
 
-class Checker:
+class TranslationChecker:
     """Checks translations.
 
     Args:
@@ -44,7 +44,7 @@ class Checker:
         languages: source and target.
     """
 
-    def __init__(self, finder: Finder, languages: tuple[str, str]) -> None:
+    def __init__(self, finder: ProtectedFinder, languages: tuple[str, str]) -> None:
         self._finder = finder
         self._languages = languages
 
@@ -52,7 +52,7 @@ class Checker:
         """The translation has nothing that a source without things could not have."""
         return not self._finder.hints_at(text)
 
-    def check(self, wording: Wording, text: str, alignment: Alignment | None) -> Checked:
+    def check(self, wording: MaskedSentence, text: str, alignment: Alignment | None) -> CheckResult:
         """Look at a translation.
 
         Args:
@@ -60,20 +60,20 @@ class Checker:
             text: what came back.
             alignment: of both.
         """
-        checked = Checked()
+        checked = CheckResult()
         for index, said in enumerate(wording.said):
-            if said.way in (Way.NAME, Way.NUMBER):
+            if said.way in (Substitution.NAME, Substitution.NUMBER):
                 self._check_stand_in(checked, index, said, text)
-            elif said.way is Way.ITSELF and said.thing.sort is Sort.KEEP:
+            elif said.way is Substitution.ITSELF and said.thing.sort is ProtectedKind.KEEP:
                 self._check_kept(checked, index, said, wording, text)
         for index, said in enumerate(wording.said):
-            if said.way is Way.ITSELF and said.thing.sort is Sort.TERM and said.thing.term:
+            if said.way is Substitution.ITSELF and said.thing.sort is ProtectedKind.TERM and said.thing.term:
                 self._check_term(checked, index, said.thing.term, wording, text, alignment)
         self._check_numbers(checked, wording, text)
         checked.invented += self._finder.invented(text)
         return checked
 
-    def _check_stand_in(self, checked: Checked, index: int, said: Said, text: str) -> None:
+    def _check_stand_in(self, checked: CheckResult, index: int, said: MaskedSpan, text: str) -> None:
         found = _occurrences(said.word, text, genitive=True)
         if len(found) != 1:
             checked.failed.add(index)
@@ -81,7 +81,7 @@ class Checker:
         checked.anchors[found[0]] = said.span
         checked.replaced[found[0]] = (said.thing.term.target,) if said.thing.term else said.thing.pieces
 
-    def _check_kept(self, checked: Checked, index: int, said: Said, wording: Wording, text: str) -> None:
+    def _check_kept(self, checked: CheckResult, index: int, said: MaskedSpan, wording: MaskedSentence, text: str) -> None:
         same = [other for other in wording.said if other.word == said.word]
         found = _occurrences(said.word, text)
         if len(found) != len(same):
@@ -90,7 +90,7 @@ class Checker:
             checked.anchors[found[same.index(said)]] = said.span
 
     def _check_term(
-        self, checked: Checked, index: int, term: Term, wording: Wording, text: str, alignment: Alignment | None
+        self, checked: CheckResult, index: int, term: Term, wording: MaskedSentence, text: str, alignment: Alignment | None
     ) -> None:
         said = wording.said[index]
         found = [span for span in _inflected(term.target, text) if span not in checked.anchors]
@@ -103,22 +103,26 @@ class Checker:
         checked.anchors[span] = said.span
         checked.replaced[span] = (_cased(term, said.word, text[span[0]]),)
 
-    def _aligned(self, said: Said, wording: Wording, text: str, alignment: Alignment, checked: Checked) -> Span | None:
+    def _aligned(
+        self, said: MaskedSpan, wording: MaskedSentence, text: str, alignment: Alignment, checked: CheckResult
+    ) -> Span | None:
         """The words that the term became."""
         links = link(wording.text, text, alignment, checked.anchors)
-        placed = Placer(wording.text, text, links).place([Node(*said.span)])[0]
+        placed = TagPlacer(wording.text, text, links).place([TagNode(*said.span)])[0]
         words = _without_small(links.target[placed.first : placed.last])
         most = len(said.word.split()) + _MORE_WORDS
         if not placed.sure or not words or len(words) > most or any(word in checked.anchors for word in words):
             return None
         return words[0][0], words[-1][1]
 
-    def _check_numbers(self, checked: Checked, wording: Wording, text: str) -> None:
-        written = _without(wording.text, [said.span for said in wording.said if said.way in (Way.NAME, Way.NUMBER)])
+    def _check_numbers(self, checked: CheckResult, wording: MaskedSentence, text: str) -> None:
+        written = _without(
+            wording.text, [said.span for said in wording.said if said.way in (Substitution.NAME, Substitution.NUMBER)]
+        )
         lacking, beside = missing_numbers(written, _without(text, list(checked.replaced)), self._languages)
         doubled = {number for number in beside if number in written}
         for index, said in enumerate(wording.said):
-            if said.way is Way.ITSELF and said.thing.sort is Sort.NUMBER:
+            if said.way is Substitution.ITSELF and said.thing.sort is ProtectedKind.NUMBER:
                 numbers = numbers_of(said.word)
                 if _takes(lacking, numbers) or not doubled.isdisjoint(numbers):
                     checked.failed.add(index)

@@ -4,11 +4,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from triptych_documents.segments.segment import Mark, Segment
+from triptych_documents.segments.segment import InlineTag, Segment
 from triptych_documents.sentences import Alignment, Span
-from triptych_documents.translation.masking import Way, Wording
-from triptych_documents.translation.tag_placement import Placed, Placer
-from triptych_documents.translation.tag_tree import Node, Point, tree_of
+from triptych_documents.translation.masking import MaskedSentence, Substitution
+from triptych_documents.translation.tag_placement import PlacedTag, TagPlacer
+from triptych_documents.translation.tag_tree import TagNode, TagPoint, build_tag_tree
 from triptych_documents.translation.word_links import link
 from triptych_documents.unit import Piece, Role, joined
 from triptych_text.scripts import is_unspaced
@@ -18,7 +18,7 @@ _CLOSING = ".,;:!?)]}»”’…/"
 
 
 @dataclass(frozen=True, slots=True)
-class Composed:
+class ComposedTranslation:
     """Pieces of a translation.
 
     Args:
@@ -33,7 +33,7 @@ class Composed:
 
 
 @dataclass(frozen=True)
-class Translation:
+class CheckedTranslation:
     """A wording's answer.
 
     Args:
@@ -49,7 +49,7 @@ class Translation:
     replaced: Mapping[Span, tuple[Piece, ...]]
 
 
-def compose(segment: Segment, wording: Wording, translation: Translation) -> Composed:
+def compose(segment: Segment, wording: MaskedSentence, translation: CheckedTranslation) -> ComposedTranslation:
     """Put back what the model did not see.
 
     Args:
@@ -61,20 +61,20 @@ def compose(segment: Segment, wording: Wording, translation: Translation) -> Com
     points = _points(segment, wording)
     if not points:
         pieces = list(_Writer(translation.text, (), replaced).between(0, len(translation.text)))
-        return Composed(joined([*pieces, *rest]), True, True)
+        return ComposedTranslation(joined([*pieces, *rest]), True, True)
     links = link(wording.text, translation.text, translation.alignment, translation.anchors)
-    nodes = tree_of(points, wording.text)
+    nodes = build_tag_tree(points, wording.text)
     crossed = nodes is None
     if nodes is None:
-        nodes = [Node(point.at, point.at, point.pieces, alone=True, leans=point.leans) for point in points]
-    placed = Placer(wording.text, translation.text, links).place(nodes)
+        nodes = [TagNode(point.at, point.at, point.pieces, alone=True, leans=point.leans) for point in points]
+    placed = TagPlacer(wording.text, translation.text, links).place(nodes)
     if crossed:
         placed = _in_order(nodes, placed)
     writer = _Writer(translation.text, links.target, replaced)
     pieces = writer.write(placed)
     sure = links.known and all(one.sure for one in _all(placed))
-    out = any(said.way is Way.OUT for said in wording.said)
-    return Composed(joined([*pieces, *rest]), sure, sure or not out)
+    out = any(said.way is Substitution.OUT for said in wording.said)
+    return ComposedTranslation(joined([*pieces, *rest]), sure, sure or not out)
 
 
 def is_placing(segment: Segment) -> bool:
@@ -82,28 +82,28 @@ def is_placing(segment: Segment) -> bool:
     return any(not mark.space for mark in segment.marks)
 
 
-def _all(placed: Sequence[Placed]) -> Iterator[Placed]:
+def _all(placed: Sequence[PlacedTag]) -> Iterator[PlacedTag]:
     for one in placed:
         yield one
         yield from _all(one.inner)
 
 
-def _points(segment: Segment, wording: Wording) -> list[Point]:
+def _points(segment: Segment, wording: MaskedSentence) -> list[TagPoint]:
     """Marks and what was left out, in the order of the source."""
-    out = [said for said in wording.said if said.way is Way.OUT]
+    out = [said for said in wording.said if said.way is Substitution.OUT]
     ranked = [
-        (mark.at, 0, Point(min(place, len(wording.text)), mark.role, mark.pair, (mark.piece,), _leans(segment.text, mark)))
+        (mark.at, 0, TagPoint(min(place, len(wording.text)), mark.role, mark.pair, (mark.piece,), _leans(segment.text, mark)))
         for mark, place in zip(segment.marks, wording.places, strict=True)
         if not mark.space
     ]
     ranked += [
-        (said.thing.start, 1, Point(min(said.span[0], len(wording.text)), Role.ALONE, -1, said.thing.pieces)) for said in out
+        (said.thing.start, 1, TagPoint(min(said.span[0], len(wording.text)), Role.ALONE, -1, said.thing.pieces)) for said in out
     ]
     ranked.sort(key=lambda one: one[:2])  # stable: marks of one place stay in order
     return [point for _, _, point in ranked]
 
 
-def _leans(text: str, mark: Mark) -> int:
+def _leans(text: str, mark: InlineTag) -> int:
     """To which word a mark belongs."""
     before = text[mark.at - 1] if mark.at else " "
     after = text[mark.at] if mark.at < len(text) else " "
@@ -114,7 +114,7 @@ def _leans(text: str, mark: Mark) -> int:
     return 1 if after.isalnum() and not before.isalnum() else -1
 
 
-def _spaces(segment: Segment, translation: Translation) -> tuple[dict[Span, tuple[Piece, ...]], list[Piece]]:
+def _spaces(segment: Segment, translation: CheckedTranslation) -> tuple[dict[Span, tuple[Piece, ...]], list[Piece]]:
     """White space that is markup in the places of other white space, as far along as in the source; and what is left over."""
     replaced = dict(translation.replaced)
     marks = [mark for mark in segment.marks if mark.space]
@@ -145,13 +145,13 @@ def _nearest(places: Sequence[int], wanted: float, first: int, last: int) -> int
     return index
 
 
-def _in_order(nodes: Sequence[Node], placed: Sequence[Placed]) -> tuple[Placed, ...]:
+def _in_order(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> tuple[PlacedTag, ...]:
     """Marks that cross each other keep the order of the source, so that each opens before it closes."""
     place_of = {id(one.node): one for one in placed}
     ordered, least = [], 0
     for node in nodes:
         least = max(least, place_of[id(node)].first)
-        ordered.append(Placed(node, least, least, sure=place_of[id(node)].sure))
+        ordered.append(PlacedTag(node, least, least, sure=place_of[id(node)].sure))
     return tuple(ordered)
 
 
@@ -170,12 +170,12 @@ class _Writer:
         self._pieces: list[Piece] = []
         self._at = 0
 
-    def write(self, placed: Sequence[Placed]) -> list[Piece]:
+    def write(self, placed: Sequence[PlacedTag]) -> list[Piece]:
         self._write(placed)
         self._pieces += self.between(self._at, len(self._text))
         return self._pieces
 
-    def _write(self, placed: Sequence[Placed]) -> None:
+    def _write(self, placed: Sequence[PlacedTag]) -> None:
         for one in placed:
             if one.node.alone:
                 self._write_alone(one)
@@ -188,7 +188,7 @@ class _Writer:
                 self._go_to(self._end(one.last - 1))
             self._pieces += one.node.after
 
-    def _write_alone(self, one: Placed) -> None:
+    def _write_alone(self, one: PlacedTag) -> None:
         if one.node.leans:
             self._go_to(self._gap(one.first, one.node.leans))
             self._pieces += one.node.before

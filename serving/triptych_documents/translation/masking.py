@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from triptych_documents.segments.protected import Sort
-from triptych_documents.segments.segment import Segment, Thing, with_tail
+from triptych_documents.segments.protected import ProtectedKind
+from triptych_documents.segments.segment import ProtectedSpan, Segment, with_tail
 from triptych_documents.sentences import Span
 
 _BREAK = r"\t\r\n\f\v\x1c-\x1f\x85\u2028\u2029"  # white space that models need not see
@@ -19,7 +19,7 @@ NAMES = ("Tom", "Boston", "Paris", "Maria", "Linux", "Google", "Windows", "John"
 NUMBERS = ("2013", "2014", "25", "5", "3", "12", "7", "30", "40", "15")
 
 
-class Way(Enum):
+class Substitution(Enum):
     """How a thing is said."""
 
     ITSELF = "itself"
@@ -28,27 +28,27 @@ class Way(Enum):
     OUT = "out"  # nothing in its place; an alignment says where it belongs
 
 
-LADDERS = {
-    Sort.NAME: (Way.NAME, Way.NUMBER, Way.OUT),
-    Sort.COUNT: (Way.NUMBER, Way.NAME, Way.OUT),
-    Sort.NUMBER: (Way.ITSELF, Way.NUMBER, Way.OUT),
-    Sort.KEEP: (Way.ITSELF, Way.NAME, Way.OUT),
-    Sort.TERM: (Way.ITSELF, Way.NAME, Way.ITSELF),
+SUBSTITUTIONS = {
+    ProtectedKind.NAME: (Substitution.NAME, Substitution.NUMBER, Substitution.OUT),
+    ProtectedKind.COUNT: (Substitution.NUMBER, Substitution.NAME, Substitution.OUT),
+    ProtectedKind.NUMBER: (Substitution.ITSELF, Substitution.NUMBER, Substitution.OUT),
+    ProtectedKind.KEEP: (Substitution.ITSELF, Substitution.NAME, Substitution.OUT),
+    ProtectedKind.TERM: (Substitution.ITSELF, Substitution.NAME, Substitution.ITSELF),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MaskedSpan:
     """A thing in a wording."""
 
-    thing: Thing
-    way: Way
+    thing: ProtectedSpan
+    way: Substitution
     word: str  # what stands for it
     span: Span  # where, in the wording; empty where it is left out
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class MaskedSentence:
     """What a model reads.
 
     Args:
@@ -59,10 +59,10 @@ class Wording:
 
     text: str
     places: Sequence[int]
-    said: Sequence[Said]
+    said: Sequence[MaskedSpan]
 
 
-def word(segment: Segment, ways: Sequence[Way]) -> Wording:
+def mask(segment: Segment, ways: Sequence[Substitution]) -> MaskedSentence:
     """Say it.
 
     Args:
@@ -70,11 +70,11 @@ def word(segment: Segment, ways: Sequence[Way]) -> Wording:
         ways: one for each of its things.
     """
     if not (segment.things or segment.marks):
-        return Wording(_SPACES.sub(" ", segment.text).strip(" "), (), ())
+        return MaskedSentence(_SPACES.sub(" ", segment.text).strip(" "), (), ())
     writer = _Writer(segment)
     marks = iter((*segment.marks, None))
     mark = next(marks)
-    for thing, way in (*zip(segment.things, ways, strict=True), (None, Way.OUT)):
+    for thing, way in (*zip(segment.things, ways, strict=True), (None, Substitution.OUT)):
         start = len(segment.text) if thing is None else thing.start
         while mark is not None and mark.at <= start:
             writer.mark(mark.at)
@@ -94,13 +94,13 @@ class _Writer:
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        self._words = {Way.NAME: _free(NAMES, segment), Way.NUMBER: _free(NUMBERS, segment)}
+        self._words = {Substitution.NAME: _free(NAMES, segment), Substitution.NUMBER: _free(NUMBERS, segment)}
         self._at = 0  # in the segment
         self._parts: list[str] = []
         self._length = 0
         self._ends_blank = True  # white space, or nothing, is at the end: no more of it is written
         self._places: list[int] = []
-        self._said: list[Said] = []
+        self._said: list[MaskedSpan] = []
 
     def go_to(self, place: int) -> None:
         """Write all before it."""
@@ -112,26 +112,26 @@ class _Writer:
         self.go_to(place)
         self._places.append(self._length)
 
-    def say(self, thing: Thing, way: Way) -> None:
+    def say(self, thing: ProtectedSpan, way: Substitution) -> None:
         """A thing stands here."""
         itself = self._segment.text[thing.start : thing.end]
         free = self._words.get(way)
-        stand_in = itself if way is Way.ITSELF or (not free and thing.term) else free.pop(0) if free else ""
+        stand_in = itself if way is Substitution.ITSELF or (not free and thing.term) else free.pop(0) if free else ""
         if not stand_in:
             self._leave_out(thing)
             return
         begin = self._length
         self._write(stand_in)
-        said_so = way if stand_in != itself else Way.ITSELF
-        self._said.append(Said(thing, said_so, stand_in, (begin, self._length)))
+        said_so = way if stand_in != itself else Substitution.ITSELF
+        self._said.append(MaskedSpan(thing, said_so, stand_in, (begin, self._length)))
         self._at = thing.end
 
-    def wording(self) -> Wording:
+    def wording(self) -> MaskedSentence:
         """What was written."""
         text = "".join(self._parts).rstrip(" ")
-        return Wording(text, [min(place, len(text)) for place in self._places], self._said)
+        return MaskedSentence(text, [min(place, len(text)) for place in self._places], self._said)
 
-    def _leave_out(self, thing: Thing) -> None:
+    def _leave_out(self, thing: ProtectedSpan) -> None:
         """With what would make no sense without it, and the space before a comma."""
         whole = with_tail(self._segment, thing)
         self._at = whole.end
@@ -140,7 +140,7 @@ class _Writer:
             self._length -= 1
             self._ends_blank = False
             self._places = [min(place, self._length) for place in self._places]
-        self._said.append(Said(whole, Way.OUT, "", (self._length, self._length)))
+        self._said.append(MaskedSpan(whole, Substitution.OUT, "", (self._length, self._length)))
 
     def _write(self, text: str) -> None:
         text = _SPACES.sub(" ", text)

@@ -7,17 +7,17 @@ import re
 import unicodedata
 
 from triptych_documents.segments.cutting import END
-from triptych_documents.segments.protected import Finder
+from triptych_documents.segments.protected import ProtectedFinder
 from triptych_documents.segments.segment import has_letters
-from triptych_documents.sentences import Answer
-from triptych_documents.translation.steps import Reply
+from triptych_documents.sentences import SentenceTranslation
+from triptych_documents.translation.steps import SentenceResult
 from triptych_documents.translation.translator import clean
 from triptych_documents.unit import Unit
 
 _END = re.compile(END)
 
 
-class Shortcut:
+class PlainTextShortcut:
     """From a unit to what is asked, and from the answer to its translation.
 
     Args:
@@ -25,7 +25,7 @@ class Shortcut:
         longest: characters of an ask.
     """
 
-    def __init__(self, finder: Finder, longest: int) -> None:
+    def __init__(self, finder: ProtectedFinder, longest: int) -> None:
         self._finder = finder
         self._longest = longest
 
@@ -37,9 +37,9 @@ class Shortcut:
             return None
         return text
 
-    def translation(self, reply: Reply) -> str | None:
+    def translation(self, reply: SentenceResult) -> str | None:
         """The unit's text in the other language; None where steps are needed."""
-        if not isinstance(reply, Answer) or reply.truncated or not any(map(str.isalnum, reply.text)):
+        if not isinstance(reply, SentenceTranslation) or reply.truncated or not any(map(str.isalnum, reply.text)):
             return None
         text = clean(reply.text)
         return None if self._finder.hints_at(text) else text

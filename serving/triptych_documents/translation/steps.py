@@ -3,17 +3,17 @@
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from triptych_documents.sentences import Answer, Ask, Refusal
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 
 Result = TypeVar("Result")
-Reply = Answer | Refusal
-Steps = Generator[Sequence[Ask], Sequence[Reply], Result]  # one reply for each ask
+SentenceResult = SentenceTranslation | Refusal
+Steps = Generator[Sequence[SentenceRequest], Sequence[SentenceResult], Result]  # one reply for each ask
 
 
 def together(every: Sequence[Steps[Result]]) -> Steps[list[Result]]:
     """Side by side: what all of them ask next is asked at once. Results in order."""
     results: dict[int, Result] = {}
-    asks: dict[int, Sequence[Ask]] = {}
+    asks: dict[int, Sequence[SentenceRequest]] = {}
     for index, steps in enumerate(every):
         _advance(index, steps, None, asks, results)
     while asks:
@@ -29,8 +29,8 @@ def together(every: Sequence[Steps[Result]]) -> Steps[list[Result]]:
 def _advance(
     index: int,
     steps: Steps[Result],
-    replies: Sequence[Reply] | None,
-    asks: dict[int, Sequence[Ask]],
+    replies: Sequence[SentenceResult] | None,
+    asks: dict[int, Sequence[SentenceRequest]],
     results: dict[int, Result],
 ) -> None:
     try:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import mul
 
-from triptych_documents.translation.tag_tree import Node
-from triptych_documents.translation.word_links import Links
+from triptych_documents.translation.tag_tree import TagNode
+from triptych_documents.translation.word_links import WordLinks
 
 Range = tuple[int, int]  # of words: [first, last)
 
@@ -21,17 +21,17 @@ _SIGN = 0.25  # what a sign counts for beside a word; their attention is loose
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedTag:
     """A node in a translation: around these words, or before the word `first` where it stands alone."""
 
-    node: Node
+    node: TagNode
     first: int
     last: int
-    inner: tuple["Placed", ...] = ()
+    inner: tuple["PlacedTag", ...] = ()
     sure: bool = True  # the alignment says so
 
 
-class Placer:
+class TagPlacer:
     """Places the nodes of one sentence.
 
     Args:
@@ -40,7 +40,7 @@ class Placer:
         links: between their words.
     """
 
-    def __init__(self, source: str, target: str, links: Links) -> None:
+    def __init__(self, source: str, target: str, links: WordLinks) -> None:
         self._links = links
         self._source = source
         self._worth = [1.0 if target[start].isalnum() else _SIGN for start, _ in links.target]
@@ -50,12 +50,12 @@ class Placer:
         self._stops = target.rstrip()[-1:] in _STOPS
         self._signs = [not target[start].isalnum() for start, _ in links.target]
 
-    def place(self, nodes: Sequence[Node]) -> tuple[Placed, ...]:
+    def place(self, nodes: Sequence[TagNode]) -> tuple[PlacedTag, ...]:
         """All of them, in the translation's order."""
         return tuple(self._place(nodes, (0, len(self._links.target))))
 
-    def _place(self, nodes: Sequence[Node], within: Range) -> list[Placed]:
-        placed: list[Placed] = []
+    def _place(self, nodes: Sequence[TagNode], within: Range) -> list[PlacedTag]:
+        placed: list[PlacedTag] = []
         low, high = within
         for node in nodes:
             if node.alone or (node.opens and node.closes):
@@ -70,7 +70,7 @@ class Placer:
         alone = [self._alone(node, allowed, (low, high), beside) for node in nodes if node.alone]
         return _ordered(nodes, [*placed, *alone])
 
-    def _partial(self, node: Node, within: Range) -> Placed:
+    def _partial(self, node: TagNode, within: Range) -> PlacedTag:
         """A pair that goes on before or after the sentence: all words to its end, or from its start."""
         low, high = within
         values = self._gains(node)[low:high]
@@ -83,9 +83,9 @@ class Placer:
             words = (low, low + count)
         if sure and not count:
             words, sure = self._by_proportion(node, within), False
-        return Placed(node, *words, tuple(self._place(node.inner, words)), sure=sure or not count)
+        return PlacedTag(node, *words, tuple(self._place(node.inner, words)), sure=sure or not count)
 
-    def _pairs(self, nodes: Sequence[Node], within: Range) -> Iterator[Placed]:
+    def _pairs(self, nodes: Sequence[TagNode], within: Range) -> Iterator[PlacedTag]:
         """The surest first; what is taken is not free for others."""
         waiting = [(node, self._gains(node)) for node in nodes]
         free = [within]
@@ -101,16 +101,16 @@ class Placer:
                 words = self._trimmed(node, words, free)
             else:
                 words = self._by_proportion(node, _widest(free, self._middle(node, within)))
-            yield Placed(node, *words, tuple(self._place(node.inner, words)), sure=gain > 0)
+            yield PlacedTag(node, *words, tuple(self._place(node.inner, words)), sure=gain > 0)
             free = [rest for one in free for rest in _without(one, words)] or [(words[1], words[1])]
 
-    def _gains(self, node: Node) -> list[float]:
+    def _gains(self, node: TagNode) -> list[float]:
         """For each word what it speaks for its being in the node, or against it."""
         return [
             (mass - total / 2) * worth for mass, total, worth in zip(self._masses(node), self._totals, self._worth, strict=True)
         ]
 
-    def _masses(self, node: Node) -> list[float]:
+    def _masses(self, node: TagNode) -> list[float]:
         """For each word how much of it comes from the node."""
         first = bisect_left(self._ends, node.start + 1)
         last = bisect_left(self._starts, node.end)
@@ -118,14 +118,14 @@ class Placer:
         shares = [(min(end, node.end) - max(start, node.start)) / (end - start) for start, end in words]
         return [sum(map(mul, row[first:last], shares)) for row in self._links.weights]
 
-    def _likeliest(self, node: Node, free: Sequence[Range]) -> int | None:
+    def _likeliest(self, node: TagNode, free: Sequence[Range]) -> int | None:
         """The word that comes from the node more than any other, though not for the most part."""
         masses = self._masses(node)
         every = (word for low, high in free for word in range(low, high))
         words = [word for word in every if masses[word] >= _LEAST and not self._signs[word]]
         return max(words, key=masses.__getitem__, default=None)
 
-    def _trimmed(self, node: Node, words: Range, free: Sequence[Range]) -> Range:
+    def _trimmed(self, node: TagNode, words: Range, free: Sequence[Range]) -> Range:
         """Signs at the edges go with the pair where they do so in the source."""
         first, last = words
         signs = self._signs
@@ -141,11 +141,11 @@ class Placer:
             first -= 1
         return first, last
 
-    def _edge_is_sign(self, node: Node, *, last: bool) -> bool:
+    def _edge_is_sign(self, node: TagNode, *, last: bool) -> bool:
         inner = self._source[node.start : node.end].strip()
         return bool(inner) and not inner[-1 if last else 0].isalnum()
 
-    def _by_proportion(self, node: Node, within: Range) -> Range:
+    def _by_proportion(self, node: TagNode, within: Range) -> Range:
         low, high = within
         length = max(1, len(self._source))
         count = len(self._links.target)
@@ -157,15 +157,15 @@ class Placer:
             first -= 1
         return (low if not node.opens else first), (high if not node.closes else last)
 
-    def _middle(self, node: Node, within: Range) -> int:
+    def _middle(self, node: TagNode, within: Range) -> int:
         place = (node.start + node.end) / 2 / max(1, len(self._source)) * len(self._links.target)
         return min(max(within[0], round(place)), within[1])
 
-    def _alone(self, node: Node, allowed: Sequence[int], within: Range, beside: Mapping[int, Placed]) -> Placed:
+    def _alone(self, node: TagNode, allowed: Sequence[int], within: Range, beside: Mapping[int, PlacedTag]) -> PlacedTag:
         """Between two words, not within another pair of its level."""
         if (pair := beside.get(id(node))) is not None:
             gap = pair.last if pair.node.end == node.start else pair.first
-            return Placed(node, gap, gap)
+            return PlacedTag(node, gap, gap)
         before = bisect_right(self._ends, node.start)
         leaning = before - 1 if node.leans < 0 else before
         if node.leans and 0 <= leaning < len(self._ends):
@@ -176,14 +176,14 @@ class Placer:
             gain, words = _best(gains, [within])
             gap = words[1] if node.leans < 0 else words[0]
             if gain > 0 and gap in allowed:
-                return Placed(node, gap, gap)
+                return PlacedTag(node, gap, gap)
         allowed = self._before_end(node, allowed)
         scores = self._gap_scores(before, within)
         middle = self._middle(node, within)
         gap = max(allowed, key=lambda one: (scores[one - within[0]], -abs(one - middle)))
-        return Placed(node, gap, gap, sure=self._links.known and scores[gap - within[0]] > 0)
+        return PlacedTag(node, gap, gap, sure=self._links.known and scores[gap - within[0]] > 0)
 
-    def _before_end(self, node: Node, allowed: Sequence[int]) -> Sequence[int]:
+    def _before_end(self, node: TagNode, allowed: Sequence[int]) -> Sequence[int]:
         """What is within a sentence does not go behind its full stop."""
         if not self._stops or self._source[: node.start].rstrip()[-1:] in _STOPS:
             return allowed
@@ -218,16 +218,16 @@ def _best(gains: Sequence[float], free: Sequence[Range]) -> tuple[float, Range]:
     return best, words
 
 
-def _gaps(within: Range, others: Sequence[Placed]) -> list[int]:
+def _gaps(within: Range, others: Sequence[PlacedTag]) -> list[int]:
     """Those that are in none of the others."""
     taken = {gap for one in others for gap in range(one.first + 1, one.last)}
     return [gap for gap in range(within[0], within[1] + 1) if gap not in taken]
 
 
-def _neighbours(nodes: Sequence[Node], placed: Sequence[Placed]) -> dict[int, Placed]:
+def _neighbours(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> dict[int, PlacedTag]:
     """For what stands alone and touches a pair, where that is."""
     place_of = {id(one.node): one for one in placed}
-    beside: dict[int, Placed] = {}
+    beside: dict[int, PlacedTag] = {}
     for left, right in pairwise(nodes):
         pair = place_of.get(id(left)) or beside.get(id(left))
         if pair is not None and pair.node.closes and right.alone and right.leans < 0 and left.end == right.start:
@@ -259,7 +259,7 @@ def _without(words: Range, taken: Range) -> Iterator[Range]:
             yield low, high
 
 
-def _ordered(nodes: Sequence[Node], placed: Sequence[Placed]) -> list[Placed]:
+def _ordered(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> list[PlacedTag]:
     """By place; at one place in the order of the source, but what stands alone never within a pair that is there."""
     rank = {id(node): index for index, node in enumerate(nodes)}
     return sorted(placed, key=lambda one: (one.first, one.last > one.first, rank[id(one.node)]))

@@ -7,7 +7,7 @@ from triptych_documents.unit import Piece, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TagPoint:
     """A mark, or a thing that was left out, at its place in a wording."""
 
     at: int
@@ -18,7 +18,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Node:
+class TagNode:
     """A pair, or what stands alone.
 
     A pair whose opening is in an earlier sentence begins at 0 and has no `before`; one that is closed in a later sentence ends
@@ -29,7 +29,7 @@ class Node:
     end: int
     before: tuple[Piece, ...] = ()
     after: tuple[Piece, ...] = ()
-    inner: list["Node"] = field(default_factory=list)
+    inner: list["TagNode"] = field(default_factory=list)
     opens: bool = True  # here
     closes: bool = True
     alone: bool = False
@@ -40,7 +40,7 @@ class Node:
         return (*self.before, *(piece for node in self.inner for piece in node.flat()), *self.after)
 
 
-def tree_of(points: Sequence[Point], text: str) -> list[Node] | None:
+def build_tag_tree(points: Sequence[TagPoint], text: str) -> list[TagNode] | None:
     """The outermost nodes; None where pairs cross each other.
 
     Args:
@@ -49,20 +49,20 @@ def tree_of(points: Sequence[Point], text: str) -> list[Node] | None:
     """
     closed = {point.pair for point in points if point.role is Role.CLOSE}
     opened = {point.pair for point in points if point.role is Role.OPEN}
-    root: list[Node] = []
-    stack: list[tuple[int, Node]] = []
+    root: list[TagNode] = []
+    stack: list[tuple[int, TagNode]] = []
     for point in points:
         level = stack[-1][1].inner if stack else root
         if point.role is Role.ALONE:
-            level.append(Node(point.at, point.at, point.pieces, alone=True, leans=point.leans))
+            level.append(TagNode(point.at, point.at, point.pieces, alone=True, leans=point.leans))
         elif point.role is Role.OPEN:
-            node = Node(point.at, len(text), point.pieces, closes=point.pair in closed, leans=point.leans)
+            node = TagNode(point.at, len(text), point.pieces, closes=point.pair in closed, leans=point.leans)
             level.append(node)
             stack.append((point.pair, node))
         elif point.pair not in opened:
             if stack:
                 return None
-            root = [Node(0, point.at, (), point.pieces, root, opens=False)]
+            root = [TagNode(0, point.at, (), point.pieces, root, opens=False)]
         elif not stack or stack[-1][0] != point.pair:
             return None
         else:
@@ -73,12 +73,12 @@ def tree_of(points: Sequence[Point], text: str) -> list[Node] | None:
     return list(_without_empty(root, text))
 
 
-def _without_empty(nodes: Iterable[Node], text: str) -> Iterable[Node]:
+def _without_empty(nodes: Iterable[TagNode], text: str) -> Iterable[TagNode]:
     """Pairs around nothing stand alone."""
     for node in nodes:
         if not node.alone and node.opens and node.closes and not text[node.start : node.end].strip():
             leans = node.leans if all(part.leans for part in node.inner) else 0
-            yield Node(node.start, node.start, node.flat(), alone=True, leans=leans)
+            yield TagNode(node.start, node.start, node.flat(), alone=True, leans=leans)
         else:
             node.inner = list(_without_empty(node.inner, text))
             yield node

@@ -9,16 +9,16 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from triptych_documents.findings import Kind, Severity
-from triptych_documents.segments.cutting import around, halves, shortened
-from triptych_documents.segments.edges import bare
-from triptych_documents.segments.protected import Finder, Sort
+from triptych_documents.findings import FindingKind, Severity
+from triptych_documents.segments.cutting import split_around_protected, split_by_length, split_in_half
+from triptych_documents.segments.edges import trim
+from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
 from triptych_documents.segments.segment import Segment, shown
-from triptych_documents.sentences import Answer, Ask, Refusal
-from triptych_documents.translation.checking import Checked, Checker
-from triptych_documents.translation.composing import Composed, Translation, compose, is_placing
-from triptych_documents.translation.masking import LADDERS, Way, Wording, word
-from triptych_documents.translation.steps import Reply, Steps, together
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
+from triptych_documents.translation.checking import CheckResult, TranslationChecker
+from triptych_documents.translation.composing import CheckedTranslation, ComposedTranslation, compose, is_placing
+from triptych_documents.translation.masking import SUBSTITUTIONS, MaskedSentence, Substitution, mask
+from triptych_documents.translation.steps import SentenceResult, Steps, together
 from triptych_documents.unit import Piece, joined
 
 _TRIES = 4  # wordings of one sentence, before all that is to be kept is left out
@@ -28,16 +28,16 @@ _SENTENCE_END = re.compile(r"[.。]$")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class SegmentFinding:
     """A finding that does not know its place yet."""
 
-    kind: Kind
+    kind: FindingKind
     severity: Severity
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class TranslatedSegment:
     """A segment's translation.
 
     Args:
@@ -47,11 +47,11 @@ class Turned:
     """
 
     pieces: tuple[Piece, ...]
-    notes: tuple[Note, ...] = ()
+    notes: tuple[SegmentFinding, ...] = ()
     kept: bool = False
 
 
-class Turner:
+class SegmentTranslator:
     """Translates segments by asking.
 
     Args:
@@ -60,33 +60,33 @@ class Turner:
         longest: characters of an ask.
     """
 
-    def __init__(self, finder: Finder, languages: tuple[str, str], longest: int) -> None:
-        self._checker = Checker(finder, languages)
+    def __init__(self, finder: ProtectedFinder, languages: tuple[str, str], longest: int) -> None:
+        self._checker = TranslationChecker(finder, languages)
         self._longest = longest
 
-    def turn(self, segment: Segment) -> Steps[Turned]:
+    def turn(self, segment: Segment) -> Steps[TranslatedSegment]:
         """A sentence, with what stands around it."""
-        sentence = bare(segment)
+        sentence = trim(segment)
         if not sentence.core.has_words:
-            return Turned(segment.pieces, kept=True)
+            return TranslatedSegment(segment.pieces, kept=True)
         turned = yield from self._turn_core(sentence.core)
         if not sentence.before and not sentence.after:
             return turned
-        return Turned(joined([*sentence.before, *turned.pieces, *sentence.after]), turned.notes, turned.kept)
+        return TranslatedSegment(joined([*sentence.before, *turned.pieces, *sentence.after]), turned.notes, turned.kept)
 
-    def _turn_core(self, core: Segment) -> Steps[Turned]:
-        if len(core.text) > self._longest and len(parts := shortened(core, self._longest)) > 1:
+    def _turn_core(self, core: Segment) -> Steps[TranslatedSegment]:
+        if len(core.text) > self._longest and len(parts := split_by_length(core, self._longest)) > 1:
             return (yield from self._apart(parts, core))
         if len(core.text) > self._longest + sum(thing.end - thing.start for thing in core.things):
             return _refused(core, f"a word of {len(core.text):,} characters, at most {self._longest:,} are asked")
         return (yield from self._climb(core))
 
-    def _climb(self, core: Segment) -> Steps[Turned]:
+    def _climb(self, core: Segment) -> Steps[TranslatedSegment]:
         """Up the ladder, as far as it takes."""
         steps = [0] * len(core.things)
         attempt = 0
         while True:
-            wording = word(core, [_way(core, index, step, last=attempt == _TRIES) for index, step in enumerate(steps)])
+            wording = mask(core, [_way(core, index, step, last=attempt == _TRIES) for index, step in enumerate(steps)])
             reply = (yield [_ask(core, wording)])[0]
             if isinstance(reply, Refusal) or not any(map(str.isalnum, reply.text)):
                 return (yield from self._halved(core, reply))
@@ -94,11 +94,11 @@ class Turner:
             if reply.truncated and (len(core.text) > _SMALLEST or len(text) > _LOOP * len(core.text)):
                 return (yield from self._halved(core, reply))
             if text == wording.text.strip() and not any(thing.term for thing in core.things):
-                return Turned(core.pieces)
+                return TranslatedSegment(core.pieces)
             if not core.marks and not core.things and self._checker.is_plain(text) and not reply.truncated:
-                return Turned((text,))
-            if reply.alignment is None and any(said.way is Way.OUT for said in wording.said):
-                return (yield from self._apart(around(core), core))
+                return TranslatedSegment((text,))
+            if reply.alignment is None and any(said.way is Substitution.OUT for said in wording.said):
+                return (yield from self._apart(split_around_protected(core), core))
             checked = self._checker.check(wording, text, reply.alignment)
             failed = {index for index in checked.failed if attempt < _TRIES and steps[index] < _top(core, index)}
             if not failed:
@@ -107,49 +107,53 @@ class Turner:
                 steps[index] += 1
             attempt += 1
 
-    def _composed(self, core: Segment, wording: Wording, reply: Answer, checked: Checked) -> Steps[Turned]:
-        translation = Translation(clean(reply.text), reply.alignment, checked.anchors, checked.replaced)
+    def _composed(
+        self, core: Segment, wording: MaskedSentence, reply: SentenceTranslation, checked: CheckResult
+    ) -> Steps[TranslatedSegment]:
+        translation = CheckedTranslation(clean(reply.text), reply.alignment, checked.anchors, checked.replaced)
         composed = compose(core, wording, translation)
         if not composed.things_sure:
-            return (yield from self._apart(around(core), core))
-        return Turned(composed.pieces, tuple(_notes(core, wording, reply, checked, composed)))
+            return (yield from self._apart(split_around_protected(core), core))
+        return TranslatedSegment(composed.pieces, tuple(_notes(core, wording, reply, checked, composed)))
 
-    def _halved(self, core: Segment, reply: Reply) -> Steps[Turned]:
+    def _halved(self, core: Segment, reply: SentenceResult) -> Steps[TranslatedSegment]:
         """What the model cannot take, or goes on about without end."""
-        if len(core.text) > 1 and len(parts := halves(core)) > 1:
+        if len(core.text) > 1 and len(parts := split_in_half(core)) > 1:
             return (yield from self._apart(parts, core))
         if isinstance(reply, Refusal):
             return _refused(core, reply.problem)
         if reply.truncated:
-            return _refused(core, "the translation ran into its length limit", Kind.TRUNCATED)
+            return _refused(core, "the translation ran into its length limit", FindingKind.TRUNCATED)
         return _refused(core, "the translation is empty")
 
-    def _apart(self, parts: Sequence[Segment], core: Segment) -> Steps[Turned]:
+    def _apart(self, parts: Sequence[Segment], core: Segment) -> Steps[TranslatedSegment]:
         """Parts of a sentence, each by itself."""
         if len(parts) == 1:
             return _refused(core, "it cannot be cut")
         turned = yield from together([self.turn(part) for part in parts])
         pieces = [piece for part, one in zip(parts, turned, strict=True) for piece in _unended(part, one)]
         notes = dict.fromkeys(note for one in turned for note in one.notes)
-        return Turned(joined(pieces), tuple(notes), all(one.kept for one in turned))
+        return TranslatedSegment(joined(pieces), tuple(notes), all(one.kept for one in turned))
 
 
-def _way(core: Segment, index: int, step: int, *, last: bool) -> Way:
+def _way(core: Segment, index: int, step: int, *, last: bool) -> Substitution:
     thing = core.things[index]
-    if last and thing.sort is not Sort.TERM:
-        return Way.OUT
-    return LADDERS[thing.sort][step]
+    if last and thing.sort is not ProtectedKind.TERM:
+        return Substitution.OUT
+    return SUBSTITUTIONS[thing.sort][step]
 
 
 def _top(core: Segment, index: int) -> int:
-    return len(LADDERS[core.things[index].sort]) - 1
+    return len(SUBSTITUTIONS[core.things[index].sort]) - 1
 
 
-def _ask(core: Segment, wording: Wording) -> Ask:
+def _ask(core: Segment, wording: MaskedSentence) -> SentenceRequest:
     if not core.marks and not core.things:
-        return Ask(wording.text)
-    aligned = is_placing(core) or any(said.way is Way.OUT or said.thing.sort is Sort.TERM for said in wording.said)
-    return Ask(wording.text, aligned)
+        return SentenceRequest(wording.text)
+    aligned = is_placing(core) or any(
+        said.way is Substitution.OUT or said.thing.sort is ProtectedKind.TERM for said in wording.said
+    )
+    return SentenceRequest(wording.text, aligned)
 
 
 def clean(text: str) -> str:
@@ -157,11 +161,13 @@ def clean(text: str) -> str:
     return (text if text.isascii() else unicodedata.normalize("NFC", text)).strip()
 
 
-def _refused(core: Segment, problem: str, kind: Kind = Kind.REFUSED) -> Turned:
-    return Turned(core.pieces, (Note(kind, Severity.ERROR, f"{_short(core.text)}: {problem}; left as it is"),), kept=True)
+def _refused(core: Segment, problem: str, kind: FindingKind = FindingKind.REFUSED) -> TranslatedSegment:
+    return TranslatedSegment(
+        core.pieces, (SegmentFinding(kind, Severity.ERROR, f"{_short(core.text)}: {problem}; left as it is"),), kept=True
+    )
 
 
-def _unended(part: Segment, turned: Turned) -> tuple[Piece, ...]:
+def _unended(part: Segment, turned: TranslatedSegment) -> tuple[Piece, ...]:
     """Without the full stop that a model gives to a part of a sentence."""
     pieces = turned.pieces
     if turned.kept or not pieces or not isinstance(last := pieces[-1], str) or _SENTENCE_END.search(part.text.rstrip()):
@@ -169,21 +175,31 @@ def _unended(part: Segment, turned: Turned) -> tuple[Piece, ...]:
     return (*pieces[:-1], re.sub(r"[.。](\s*)$", r"\1", last))
 
 
-def _notes(core: Segment, wording: Wording, reply: Answer, checked: Checked, composed: Composed) -> list[Note]:
+def _notes(
+    core: Segment, wording: MaskedSentence, reply: SentenceTranslation, checked: CheckResult, composed: ComposedTranslation
+) -> list[SegmentFinding]:
     notes = []
     for index in sorted(checked.failed):
         thing = wording.said[index].thing
         if thing.term:
             message = f"{thing.term.source!r} is not translated as {thing.term.target!r}: {_short(shown(composed.pieces))}"
-            notes.append(Note(Kind.GLOSSARY, Severity.WARNING, message))
+            notes.append(SegmentFinding(FindingKind.GLOSSARY, Severity.WARNING, message))
         else:
-            notes.append(Note(Kind.PLACEHOLDER, Severity.WARNING, f"{_short(shown(thing.pieces))} is not in the translation"))
+            notes.append(
+                SegmentFinding(
+                    FindingKind.PLACEHOLDER, Severity.WARNING, f"{_short(shown(thing.pieces))} is not in the translation"
+                )
+            )
     for text in dict.fromkeys(checked.invented):
-        notes.append(Note(Kind.PLACEHOLDER, Severity.WARNING, f"{_short(text)} is in the translation alone"))
+        notes.append(SegmentFinding(FindingKind.PLACEHOLDER, Severity.WARNING, f"{_short(text)} is in the translation alone"))
     if not composed.sure:
-        notes.append(Note(Kind.TAG, Severity.WARNING, f"tags are placed by proportion: {_short(core.text)}"))
+        notes.append(SegmentFinding(FindingKind.TAG, Severity.WARNING, f"tags are placed by proportion: {_short(core.text)}"))
     if reply.truncated:
-        notes.append(Note(Kind.TRUNCATED, Severity.WARNING, f"the translation ran into its length limit: {_short(core.text)}"))
+        notes.append(
+            SegmentFinding(
+                FindingKind.TRUNCATED, Severity.WARNING, f"the translation ran into its length limit: {_short(core.text)}"
+            )
+        )
     return notes
 
 

@@ -16,7 +16,7 @@ Row = Sequence[float]
 
 
 @dataclass(frozen=True)
-class Links:
+class WordLinks:
     """Which words of a translation come from which of the source.
 
     Args:
@@ -32,7 +32,7 @@ class Links:
     known: bool
 
 
-def link(source: str, target: str, alignment: Alignment | None, anchors: Mapping[Span, Span]) -> Links:
+def link(source: str, target: str, alignment: Alignment | None, anchors: Mapping[Span, Span]) -> WordLinks:
     """Link them.
 
     Args:
@@ -46,7 +46,7 @@ def link(source: str, target: str, alignment: Alignment | None, anchors: Mapping
     weights = _attended(sources, targets, alignment) if alignment else _proportional(sources, targets)
     for row, column in _certain(source, target, sources, targets, anchors):
         weights[row] = [float(index == column) for index in range(len(sources))]
-    return Links(sources, targets, weights, alignment is not None)
+    return WordLinks(sources, targets, weights, alignment is not None)
 
 
 def words_of(text: str, units: Sequence[Span] = ()) -> list[Span]:

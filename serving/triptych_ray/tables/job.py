@@ -12,7 +12,7 @@ from typing import Any
 
 from triptych_cli.backend import BackendError
 from triptych_documents.errors import DocumentError
-from triptych_documents.format import kind_of as format_of
+from triptych_documents.format import find_format as format_of
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.files import kind_of
 from triptych_ray.tables.model import find_identity, wants_gpu

@@ -10,7 +10,7 @@ from functools import cached_property
 from triptych.version import __version__
 from triptych_cli.backend import Request
 from triptych_cli.documents.identity import Identity
-from triptych_documents.rules import Rules
+from triptych_documents.rules import TranslationRules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class TableOptions:
     cpus: int = 0
     address: str = ""
     overwrite: bool = False
-    rules: Rules = field(default_factory=Rules)
+    rules: TranslationRules = field(default_factory=TranslationRules)
     request: Request = field(default_factory=Request)
     identity: Identity | None = None
 

@@ -8,11 +8,11 @@ from typing import cast
 
 from triptych_cli.backend import BackendError
 from triptych_cli.documents.translating import Outcome, Translating
-from triptych_documents.driver import Done, Work
-from triptych_documents.findings import Finding, Kind, Severity
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, Format, ReadOptions
-from triptych_documents.rules import Rules
-from triptych_documents.sentences import Ask
+from triptych_documents.rules import TranslationRules
+from triptych_documents.sentences import SentenceRequest
+from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Piece
 from triptych_ray.tables.problems import problem_of
 
@@ -27,7 +27,9 @@ class Translated:
     findings: tuple[Finding, ...] = ()
 
 
-def translate_texts(texts: Sequence[str | None], format: Format, rules: Rules, translating: Translating) -> list[Translated]:
+def translate_texts(
+    texts: Sequence[str | None], format: Format, rules: TranslationRules, translating: Translating
+) -> list[Translated]:
     """Order is kept; what is None, or has nothing to translate, stays.
 
     Args:
@@ -47,7 +49,7 @@ def translate_texts(texts: Sequence[str | None], format: Format, rules: Rules, t
     ]
 
 
-def _read(text: str | None, format: Format, rules: Rules) -> Document | Finding | None:
+def _read(text: str | None, format: Format, rules: TranslationRules) -> Document | Finding | None:
     if text is None:
         return None
     options = ReadOptions(source_language=rules.source_language, target_language=rules.target_language, encoding="utf-8")
@@ -57,9 +59,11 @@ def _read(text: str | None, format: Format, rules: Rules) -> Document | Finding 
         return _fault(error)
 
 
-def _work(documents: Sequence[Document | Finding | None], rules: Rules, translating: Translating) -> dict[int, dict[int, Done]]:
-    work = Work(rules)
-    asks: list[Ask] = []
+def _work(
+    documents: Sequence[Document | Finding | None], rules: TranslationRules, translating: Translating
+) -> dict[int, dict[int, TranslatedUnit]]:
+    work = UnitTranslator(rules)
+    asks: list[SentenceRequest] = []
     for index, document in enumerate(documents):
         if document is not None and not isinstance(document, Finding):
             for number, unit in enumerate(document.units):
@@ -71,14 +75,14 @@ def _work(documents: Sequence[Document | Finding | None], rules: Rules, translat
     except Exception:
         line.drain()
         raise
-    found: dict[int, dict[int, Done]] = {}
+    found: dict[int, dict[int, TranslatedUnit]] = {}
     for done in work.done():
         index, number = cast(tuple[int, int], done.key)
         found.setdefault(index, {})[number] = done
     return found
 
 
-def _render(text: str | None, document: Document | Finding | None, units: dict[int, Done]) -> Translated:
+def _render(text: str | None, document: Document | Finding | None, units: dict[int, TranslatedUnit]) -> Translated:
     if document is None or isinstance(document, Finding):
         return Translated(text, () if document is None else (document,))
     pieces: dict[int, Sequence[Piece]] = {number: done.pieces for number, done in units.items()}
@@ -90,7 +94,7 @@ def _render(text: str | None, document: Document | Finding | None, units: dict[i
 
 
 def _fault(error: Exception) -> Finding:
-    return Finding(Kind.FORMAT, Severity.ERROR, "", problem_of(error))
+    return Finding(FindingKind.FORMAT, Severity.ERROR, "", problem_of(error))
 
 
 class _Line:
@@ -100,7 +104,7 @@ class _Line:
         self._translating = translating
         self.under_way = 0
 
-    def ask(self, asks: Sequence[Ask]) -> Sequence[Outcome]:
+    def ask(self, asks: Sequence[SentenceRequest]) -> Sequence[Outcome]:
         """Outcomes of these or earlier ones. Raises BackendError."""
         try:
             self._translating.submit(asks)

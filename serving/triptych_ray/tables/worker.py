@@ -13,8 +13,8 @@ from triptych_cli.backend import BackendError
 from triptych_cli.documents.embedded import EmbeddedTranslating
 from triptych_cli.repository import embedded_repository
 from triptych_documents.errors import DocumentError
-from triptych_documents.format import kind_of as format_of
-from triptych_documents.format import open_format
+from triptych_documents.format import find_format as format_of
+from triptych_documents.format import load_format
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.files import kind_of
 from triptych_ray.tables.options import TableOptions
@@ -36,7 +36,7 @@ class Worker:
 
     def __init__(self, options: TableOptions, cpus: int) -> None:
         self._options = options
-        self._format = open_format(format_of(name=options.format))
+        self._format = load_format(format_of(name=options.format))
         request = options.request
         # Entered for as long as the process lives.
         self._translating = EmbeddedTranslating(request, request.models or embedded_repository(), cpus).__enter__()

@@ -6,8 +6,8 @@ No clock is read. What takes the square of a text's length would take minutes he
 import pytest
 
 from triptych_documents.formats.structured.keys import is_text
-from triptych_documents.rules import Rules, Term
-from triptych_documents.segments.protected import Finder
+from triptych_documents.rules import Term, TranslationRules
+from triptych_documents.segments.protected import ProtectedFinder
 from triptych_documents.translation.numbers import missing_numbers
 
 LENGTH = 100_000
@@ -17,7 +17,7 @@ PREFIXED = (("%", "0"), ("%(a)", "0"), ("%<a>", "0"), ("www.a", "."))
 
 @pytest.mark.parametrize("text", [*(part * (LENGTH // len(part)) for part in REPEATED), *(a + b * LENGTH for a, b in PREFIXED)])
 def test_no_text_takes_long(text: str) -> None:
-    found = Finder(Rules()).find(text + "!")
+    found = ProtectedFinder(TranslationRules()).find(text + "!")
     assert all(one.start < one.end <= len(text) for one in found)
     is_text(text)
 
@@ -25,11 +25,11 @@ def test_no_text_takes_long(text: str) -> None:
 def test_a_placeholder_that_names_a_number_many_times_stands_for_one() -> None:
     inner = "{" + "n " * 100 + "}"
     placeholder = "{" + inner * 150 + "\n}"
-    assert [(one.start, one.end) for one in Finder(Rules()).find(placeholder)] == [(0, len(placeholder))]
+    assert [(one.start, one.end) for one in ProtectedFinder(TranslationRules()).find(placeholder)] == [(0, len(placeholder))]
 
 
 def test_many_terms_of_one_first_word_do_not_take_long() -> None:
-    finder = Finder(Rules(glossary=tuple(Term(f"a {number}", "b") for number in range(10_000))))
+    finder = ProtectedFinder(TranslationRules(glossary=tuple(Term(f"a {number}", "b") for number in range(10_000))))
     assert len(finder.find("a b " * 20_000 + "a 77")) == 1
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych_documents.format import KINDS, Document, Format, ReadOptions, kind_of, open_format
+from triptych_documents.format import FORMATS, Document, Format, ReadOptions, find_format, load_format
 from triptych_documents.unit import Code, Piece, Unit
 
 CORPUS = Path(os.environ.get("TRIPTYCH_CORPUS") or "/nonexistent")
@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.full, pytest.mark.skipif(not CORPUS.is_dir(), reason="
 
 def documents() -> list[Path]:
     """All files of the corpus."""
-    return sorted(path for kind in KINDS for path in (CORPUS / kind.name).glob("*") if path.suffix.lower() in kind.suffixes)
+    return sorted(path for kind in FORMATS for path in (CORPUS / kind.name).glob("*") if path.suffix.lower() in kind.suffixes)
 
 
 def reader(path: Path) -> Format:
     """Of a document's format."""
-    return open_format(kind_of(name=path.parent.name))
+    return load_format(find_format(name=path.parent.name))
 
 
 def mirrored(text: str) -> str:
@@ -56,7 +56,7 @@ def shapes(units: Sequence[Unit], instead: Mapping[int, Sequence[Piece]] | None 
 def test_there_are_sixty_documents_in_all_formats() -> None:
     found = documents()
     assert len(found) >= 60
-    assert {path.parent.name for path in found} == {kind.name for kind in KINDS}
+    assert {path.parent.name for path in found} == {kind.name for kind in FORMATS}
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: f"{path.parent.name}/{path.name}")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from triptych_documents.format import Document, ReadOptions, kind_of, open_format
+from triptych_documents.format import Document, ReadOptions, find_format, load_format
 from triptych_documents.unit import Unit
 
 from .generated import HOLDERS
@@ -94,7 +94,7 @@ OPTIONS = ReadOptions(source_language="en", target_language="de", retranslate=Tr
 
 
 def read(name: str, data: bytes) -> Document:
-    return open_format(kind_of(name)).read(data, OPTIONS)
+    return load_format(find_format(name)).read(data, OPTIONS)
 
 
 def check(name: str, body: Sequence[Paragraph], translate: Translate) -> None:

@@ -5,11 +5,11 @@ import tracemalloc
 
 import pytest
 
-from triptych_documents.driver import Done, Pair, Work
 from triptych_documents.errors import OptionError
-from triptych_documents.findings import Kind, Severity
-from triptych_documents.rules import Rules, Term
-from triptych_documents.sentences import Alignment, Answer, Ask, Refusal
+from triptych_documents.findings import FindingKind, Severity
+from triptych_documents.rules import Term, TranslationRules
+from triptych_documents.sentences import Alignment, Refusal, SentencePair, SentenceRequest, SentenceTranslation
+from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Code, Piece, Role, Unit
 
 from . import translators
@@ -32,14 +32,14 @@ def written(found: tuple[Piece, ...]) -> str:
     return "".join(piece.raw if isinstance(piece, Code) else piece for piece in found)
 
 
-def done(text: str, translate: translators.Translate, **rules: object) -> Done:
+def done(text: str, translate: translators.Translate, **rules: object) -> TranslatedUnit:
     unit = Unit((text,), "line 3", keeps_space=bool(rules.pop("keeps_space", False)))
-    return translated([unit], translate, Rules(source_language="en", target_language="de", **rules))[0]  # type: ignore[arg-type]
+    return translated([unit], translate, TranslationRules(source_language="en", target_language="de", **rules))[0]  # type: ignore[arg-type]
 
 
 def asked(text: str | tuple[Piece, ...], translate: translators.Translate = swapping, **rules: object) -> list[str]:
     """What a translator reads."""
-    found: list[Ask] = []
+    found: list[SentenceRequest] = []
     pieces(text, lambda ask: (found.append(ask), translate(ask))[1], **rules)
     return [ask.text for ask in found]
 
@@ -66,20 +66,20 @@ def test_the_translator_reads_plain_words(text: str, asks: list[str]) -> None:
 
 
 def test_only_what_must_be_placed_asks_for_an_alignment() -> None:
-    work = Work(Rules(source_language="en", target_language="de"))
+    work = UnitTranslator(TranslationRules(source_language="en", target_language="de"))
     units = [("Plain words",), ("Hello {name}",), ("5 files",), ("a ", opening("<b>"), "b", closing("</b>"), " c")]
     asks = [ask for key, unit in enumerate(units) for ask in work.add(key, Unit(unit, ""))]
     assert [ask.aligned for ask in asks] == [False, False, False, True]
 
 
 def test_equal_sentences_are_asked_once() -> None:
-    work = Work(Rules(source_language="en"))
+    work = UnitTranslator(TranslationRules(source_language="en"))
     assert len(work.add("a", Unit(("Same. Same. Other.",), ""))) == 2
     assert work.add("b", Unit(("Other.",), "")) == []
-    assert work.answer(Ask("Other."), Answer("O.")) == []
+    assert work.answer(SentenceRequest("Other."), SentenceTranslation("O.")) == []
     assert [one.key for one in work.done()] == ["b"]
     assert work.waiting == 1
-    assert work.answer(Ask("Same."), Answer("S.")) == []
+    assert work.answer(SentenceRequest("Same."), SentenceTranslation("S.")) == []
     assert [one.pieces for one in work.done()] == [("S. S. O.",)]
     assert work.add("c", Unit(("Same.",), "")) == []
     assert [one.pieces for one in work.done()] == [("S.",)]
@@ -109,10 +109,10 @@ def test_pairs_inside_of_pairs() -> None:
 
 
 def test_a_pair_around_all_needs_no_alignment() -> None:
-    work = Work(Rules())
+    work = UnitTranslator(TranslationRules())
     asks = work.add(0, Unit((opening("<b>"), "Hello there", closing("</b>")), ""))
-    assert asks == [Ask("Hello there")]
-    work.answer(asks[0], Answer("Hallo"))
+    assert asks == [SentenceRequest("Hello there")]
+    work.answer(asks[0], SentenceTranslation("Hallo"))
     assert written(work.done()[0].pieces) == "<b>Hallo</b>"
 
 
@@ -155,7 +155,7 @@ def test_without_an_alignment_marks_are_placed_by_proportion() -> None:
     unit = Unit(("one ", opening("<b>"), "two", closing("</b>"), " three"), "line 3")
     found = translated([unit], translators.unaligned)[0]
     assert written(found.pieces) == "ONE <b>TWO</b> THREE"
-    assert [(one.kind, one.severity, one.where) for one in found.findings] == [(Kind.TAG, Severity.WARNING, "line 3")]
+    assert [(one.kind, one.severity, one.where) for one in found.findings] == [(FindingKind.TAG, Severity.WARNING, "line 3")]
 
 
 LADDER = [  # what a translator does with words that stand for something
@@ -174,8 +174,8 @@ def test_placeholders_and_numbers_come_through(translate: translators.Translate,
 
 
 def test_without_an_alignment_the_sentence_is_cut_at_what_must_be_kept() -> None:
-    def translate(ask: Ask) -> Reply:
-        return Answer(" ".join(translators.STAND_IN.sub("", translators.swapped(ask.text)).split()))
+    def translate(ask: SentenceRequest) -> Reply:
+        return SentenceTranslation(" ".join(translators.STAND_IN.sub("", translators.swapped(ask.text)).split()))
 
     assert done("Open {name} in it", translate).pieces == ("oPEN {name} IN IT",)
 
@@ -200,7 +200,7 @@ def test_numbers_may_have_the_signs_of_the_target_language(source: str, target: 
 
 
 def test_what_is_invented_is_reported() -> None:
-    found = done("Hello there", lambda _: Answer("Hallo {user} 7"))
+    found = done("Hello there", lambda _: SentenceTranslation("Hallo {user} 7"))
     assert [one.message for one in found.findings] == [
         "'7' is in the translation alone",
         "'{user}' is in the translation alone",
@@ -230,9 +230,9 @@ def test_a_term_replaces_the_words_that_stand_for_it() -> None:
 
 
 def test_a_term_that_cannot_be_had_is_reported() -> None:
-    found = done("Open settings", lambda _: Answer("Mach auf"), glossary=TERMS)
+    found = done("Open settings", lambda _: SentenceTranslation("Mach auf"), glossary=TERMS)
     assert found.pieces == ("Mach auf",)
-    assert [(one.kind, one.severity) for one in found.findings] == [(Kind.GLOSSARY, Severity.WARNING)]
+    assert [(one.kind, one.severity) for one in found.findings] == [(FindingKind.GLOSSARY, Severity.WARNING)]
 
 
 def test_what_the_model_refuses_is_halved() -> None:
@@ -243,26 +243,26 @@ def test_what_the_model_refuses_is_halved() -> None:
 def test_a_word_that_the_model_refuses_stays() -> None:
     found = done("one bad two", lambda ask: Refusal("unreadable") if "bad" in ask.text else swapping(ask))
     assert found.pieces == ("ONE bad TWO",)
-    assert [(one.kind, one.severity) for one in found.findings] == [(Kind.REFUSED, Severity.ERROR)]
+    assert [(one.kind, one.severity) for one in found.findings] == [(FindingKind.REFUSED, Severity.ERROR)]
 
 
 def test_what_is_cut_off_is_cut_smaller() -> None:
     text = "The first half of this sentence, and the second half of this sentence"
-    found = done(text, lambda ask: Answer("lo lo", truncated=True) if len(ask.text) > 40 else swapping(ask))
+    found = done(text, lambda ask: SentenceTranslation("lo lo", truncated=True) if len(ask.text) > 40 else swapping(ask))
     assert found.pieces == (text.swapcase(),)
     assert found.findings == ()
 
 
 def test_what_is_cut_off_all_the_same_is_reported() -> None:
-    found = done("Short words", lambda _: Answer("Kurz", truncated=True))
+    found = done("Short words", lambda _: SentenceTranslation("Kurz", truncated=True))
     assert found.pieces == ("Kurz",)
-    assert [one.kind for one in found.findings] == [Kind.TRUNCATED]
+    assert [one.kind for one in found.findings] == [FindingKind.TRUNCATED]
 
 
 def test_a_translation_without_end_is_not_taken() -> None:
-    found = done("Short", lambda _: Answer("so " * 100, truncated=True))
+    found = done("Short", lambda _: SentenceTranslation("so " * 100, truncated=True))
     assert found.pieces == ("Short",)
-    assert [(one.kind, one.severity) for one in found.findings] == [(Kind.TRUNCATED, Severity.ERROR)]
+    assert [(one.kind, one.severity) for one in found.findings] == [(FindingKind.TRUNCATED, Severity.ERROR)]
 
 
 def test_long_sentences_are_cut_at_clauses_then_at_words() -> None:
@@ -273,18 +273,18 @@ def test_long_sentences_are_cut_at_clauses_then_at_words() -> None:
 def test_text_that_is_not_normal_is_reported() -> None:
     found = done("cafe\u0301", swapping)
     assert found.pieces == ("CAF\u00e9",)
-    assert [(one.kind, one.severity) for one in found.findings] == [(Kind.NORMALIZED, Severity.NOTE)]
+    assert [(one.kind, one.severity) for one in found.findings] == [(FindingKind.NORMALIZED, Severity.NOTE)]
     assert done("cafe\u0301", translators.identity).pieces == ("cafe\u0301",)
 
 
 def test_pairs_are_sentences_as_readers_see_them() -> None:
     unit = Unit(("Open ", opening("<b>"), "it", closing("</b>"), " in\n", alone("`x`", "x"), ". 12."), "")
-    assert translated([unit], swapping)[0].pairs == (Pair("Open it in x. 12.", "oPEN IT IN x. 12."),)
+    assert translated([unit], swapping)[0].pairs == (SentencePair("Open it in x. 12.", "oPEN IT IN x. 12."),)
 
 
 def test_a_pattern_that_is_none_is_an_error() -> None:
     with pytest.raises(OptionError, match=r"placeholders\[0\]"):
-        Work(Rules(placeholders=("(",)))
+        UnitTranslator(TranslationRules(placeholders=("(",)))
 
 
 def test_patterns_of_the_users_are_kept() -> None:
@@ -310,14 +310,14 @@ def test_long_texts_take_no_more_asks_than_they_must(text: str) -> None:
 
 
 def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triptych_documents.driver.REMEMBERED_BYTES", 1 << 18)
-    work = Work(Rules())
+    monkeypatch.setattr("triptych_documents.translation.units.REMEMBERED_BYTES", 1 << 18)
+    work = UnitTranslator(TranslationRules())
     long = Alignment([(0, 1)] * 20, [(0, 1)] * 20, [[0.0] * 20] * 20)
     tracemalloc.start()
     for number in range(400):
         text = f"sentence {'x' * (number % 7)} {random.Random(number).random()}".replace("0.", "")
         for ask in work.add(number, Unit((text,), "")):
-            work.answer(ask, Answer(ask.text, long))
+            work.answer(ask, SentenceTranslation(ask.text, long))
         work.done()
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
@@ -327,11 +327,11 @@ def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.M
 def test_half_a_surrogate_pair_stays_and_holds_up_nothing() -> None:
     """No model, and no file, could have it."""
     broken = [Unit(("One \ud83d two. Three.",), "line 1"), Unit(("a", Code("<c>", Role.ALONE, 1, "\ud83d")), "line 2")]
-    first, second, third = translated([*broken, Unit(("Four",), "line 3")], swapping, Rules())
+    first, second, third = translated([*broken, Unit(("Four",), "line 3")], swapping, TranslationRules())
     assert [first.pieces, second.pieces] == [unit.pieces for unit in broken]
     for one in (first, second):
         assert [(found.kind, found.severity, found.where) for found in one.findings] == [
-            (Kind.REFUSED, Severity.ERROR, one.unit.where)
+            (FindingKind.REFUSED, Severity.ERROR, one.unit.where)
         ]
         assert "U+D83D" in one.findings[0].message
     assert third.pieces != ("Four",)

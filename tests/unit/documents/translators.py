@@ -5,19 +5,19 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from triptych_documents.driver import Done, Work
-from triptych_documents.rules import Rules
-from triptych_documents.sentences import Alignment, Answer, Ask, Refusal
+from triptych_documents.rules import TranslationRules
+from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
+from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Piece, Unit
 
-Reply = Answer | Refusal
-Translate = Callable[[Ask], Reply]
+Reply = SentenceTranslation | Refusal
+Translate = Callable[[SentenceRequest], Reply]
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 STAND_IN = re.compile(r"\b(?:Tom|Boston|Paris|Maria|Linux|\d+)\b")
 
 
-def seeded(ask: Ask) -> random.Random:
+def seeded(ask: SentenceRequest) -> random.Random:
     """Equal asks are answered alike."""
     return random.Random(hashlib.sha256(repr(ask).encode("utf-8", "surrogatepass")).digest())
 
@@ -26,19 +26,19 @@ def tokens(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in TOKEN.finditer(text)]
 
 
-def aligned(ask: Ask, text: str, order: Sequence[int] | None = None) -> Answer:
+def aligned(ask: SentenceRequest, text: str, order: Sequence[int] | None = None) -> SentenceTranslation:
     """With an alignment of one word to one, if it was asked for."""
     if not ask.aligned:
-        return Answer(text)
+        return SentenceTranslation(text)
     source, target = tokens(ask.text), tokens(text)
     rows = []
     for index in range(len(target)):
         column = order[index] if order is not None and index < len(order) else index
         rows.append([float(column == other) for other in range(len(source))])
-    return Answer(text, Alignment(source, target, rows))
+    return SentenceTranslation(text, Alignment(source, target, rows))
 
 
-def identity(ask: Ask) -> Reply:
+def identity(ask: SentenceRequest) -> Reply:
     return aligned(ask, ask.text)
 
 
@@ -47,59 +47,59 @@ def swapped(text: str) -> str:
     return re.sub(r"[A-Za-zäöüÄÖÜ]+", lambda match: match[0] if STAND_IN.fullmatch(match[0]) else match[0].swapcase(), text)
 
 
-def swapping(ask: Ask) -> Reply:
+def swapping(ask: SentenceRequest) -> Reply:
     return aligned(ask, swapped(ask.text))
 
 
-def backwards(ask: Ask) -> Reply:
+def backwards(ask: SentenceRequest) -> Reply:
     """The words in the other order."""
     words = [ask.text[start:end] for start, end in tokens(ask.text)]
     return aligned(ask, " ".join(swapped(word) for word in reversed(words)), range(len(words))[::-1])
 
 
-def unaligned(ask: Ask) -> Reply:
-    return Answer(swapped(ask.text))
+def unaligned(ask: SentenceRequest) -> Reply:
+    return SentenceTranslation(swapped(ask.text))
 
 
-def dropping(ask: Ask) -> Reply:
+def dropping(ask: SentenceRequest) -> Reply:
     """Loses words that stand for something."""
     return aligned(ask, STAND_IN.sub("", swapped(ask.text)) or "x")
 
 
-def doubling(ask: Ask) -> Reply:
+def doubling(ask: SentenceRequest) -> Reply:
     """Says them twice."""
     return aligned(ask, STAND_IN.sub(r"\g<0> \g<0>", swapped(ask.text)))
 
 
-def garbling(ask: Ask) -> Reply:
+def garbling(ask: SentenceRequest) -> Reply:
     """Has another word for each."""
     return aligned(ask, STAND_IN.sub(lambda match: match[0] + "qu", swapped(ask.text)))
 
 
-def empty(ask: Ask) -> Reply:
-    return Answer("")
+def empty(ask: SentenceRequest) -> Reply:
+    return SentenceTranslation("")
 
 
-def markup(ask: Ask) -> Reply:
+def markup(ask: SentenceRequest) -> Reply:
     """Brings characters that formats must escape."""
     return aligned(ask, "& < " + swapped(ask.text) + " > | * _ \" ' , ; ] `")
 
 
-def endless(ask: Ask) -> Reply:
+def endless(ask: SentenceRequest) -> Reply:
     """Goes on and on, until it is stopped."""
-    return Answer("so so " * 500, aligned(ask, "so so").alignment, truncated=True)
+    return SentenceTranslation("so so " * 500, aligned(ask, "so so").alignment, truncated=True)
 
 
-def refusing(ask: Ask) -> Reply:
+def refusing(ask: SentenceRequest) -> Reply:
     """Takes short sentences alone."""
     return Refusal("too long") if len(ask.text) > 12 else aligned(ask, swapped(ask.text))
 
 
-def never(ask: Ask) -> Reply:
+def never(ask: SentenceRequest) -> Reply:
     return Refusal("no")
 
 
-def wild(ask: Ask) -> Reply:
+def wild(ask: SentenceRequest) -> Reply:
     """Does any of it, with an alignment that means nothing."""
     chance = seeded(ask)
     reply = chance.choice(EVERY)(ask)
@@ -107,7 +107,7 @@ def wild(ask: Ask) -> Reply:
         return reply
     count = len(reply.alignment.source)
     rows = [[chance.random() * (chance.random() < 0.3) for _ in range(count)] for _ in reply.alignment.target]
-    return Answer(reply.text, Alignment(reply.alignment.source, reply.alignment.target, rows), reply.truncated)
+    return SentenceTranslation(reply.text, Alignment(reply.alignment.source, reply.alignment.target, rows), reply.truncated)
 
 
 EVERY: tuple[Translate, ...] = (
@@ -116,12 +116,12 @@ EVERY: tuple[Translate, ...] = (
 
 
 def translated(
-    units: Sequence[Unit], translate: Translate, rules: Rules | None = None, shuffle: random.Random | None = None
-) -> list[Done]:
+    units: Sequence[Unit], translate: Translate, rules: TranslationRules | None = None, shuffle: random.Random | None = None
+) -> list[TranslatedUnit]:
     """All of them, in order; with `shuffle` the asks are answered in any order."""
-    work = Work(rules or Rules(source_language="en", target_language="de"))
+    work = UnitTranslator(rules or TranslationRules(source_language="en", target_language="de"))
     asks = [ask for index, unit in enumerate(units) for ask in work.add(index, unit)]
-    done: list[Done] = []
+    done: list[TranslatedUnit] = []
     asked = set()
     while asks:
         ask = asks.pop(shuffle.randrange(len(asks)) if shuffle else 0)
@@ -138,4 +138,4 @@ def translated(
 def pieces(piece: Sequence[Piece] | str, translate: Translate, **rules: object) -> tuple[Piece, ...]:
     """Of one unit."""
     unit = Unit((piece,) if isinstance(piece, str) else tuple(piece), "here")
-    return translated([unit], translate, Rules(source_language="en", target_language="de", **rules))[0].pieces  # type: ignore[arg-type]
+    return translated([unit], translate, TranslationRules(source_language="en", target_language="de", **rules))[0].pieces  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ pytest.importorskip("pyarrow")
 from triptych_cli.backend import BackendError, Request
 from triptych_cli.decoding import Decoding
 from triptych_cli.documents.translating import Outcome
-from triptych_documents.driver import Work
-from triptych_documents.rules import Rules
-from triptych_documents.sentences import Answer, Ask, Refusal
+from triptych_documents.rules import TranslationRules
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
+from triptych_documents.translation.units import UnitTranslator
 from triptych_ray.tables import job, parts, worker
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.job import ClusterError, TableReport, run
@@ -60,7 +60,13 @@ def lines(tmp_path: Path) -> Path:
 
 def options(*paths: Path, **others: Any) -> TableOptions:
     files = tuple((str(path), path.name) for path in paths)
-    values = {"rows": 2, "request": TOY, "rules": Rules(source_language="en"), "out": str(paths[0].parent / "out"), **others}
+    values = {
+        "rows": 2,
+        "request": TOY,
+        "rules": TranslationRules(source_language="en"),
+        "out": str(paths[0].parent / "out"),
+        **others,
+    }
     return TableOptions(files=files, **values)
 
 
@@ -160,14 +166,14 @@ def test_an_error_nobody_foresaw_fails_its_file_alone(lines: Path, monkeypatch: 
     """And leaves the engine empty for the next chunk."""
     other = lines.with_name("b.txt")
     other.write_text("four\nfive\nsix\nseven\n", encoding="utf-8")
-    answer = Work.answer
+    answer = UnitTranslator.answer
 
-    def answer_(self: Work, ask: Ask, outcome: Answer | Refusal) -> list[Ask]:
+    def answer_(self: UnitTranslator, ask: SentenceRequest, outcome: SentenceTranslation | Refusal) -> list[SentenceRequest]:
         if ask.text == "two":
             raise KeyError(ask.text)
         return answer(self, ask, outcome)
 
-    monkeypatch.setattr(Work, "answer", answer_)
+    monkeypatch.setattr(UnitTranslator, "answer", answer_)
     report = run(options(lines, other, rows=10))
     assert report.failed == {str(lines): [f"{lines}: chunk 0: KeyError: 'two'"]}
     assert output(other).read_text(encoding="utf-8") == "FOUR\nFIVE\nSIX\nSEVEN\n"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
-from triptych_documents.findings import Finding, Kind, Severity
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.docx import drawings as docx_drawings
 from triptych_documents.formats.docx.drawings import Drawings
@@ -113,7 +113,7 @@ def _properties(part: Part) -> None:
 def _signed(archive: Archive) -> list[Finding]:
     if not any(name.startswith("_xmlsignatures/") for name in archive.names):
         return []
-    return [Finding(Kind.FORMAT, Severity.WARNING, "document", "it is signed; signatures do not hold for a translation")]
+    return [Finding(FindingKind.FORMAT, Severity.WARNING, "document", "it is signed; signatures do not hold for a translation")]
 
 
 FORMAT = Docx()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from triptych_documents.encoding import Encoding, decode
-from triptych_documents.findings import Finding, Kind, Severity
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.html.reader import FORMAT as HTML
 from triptych_documents.formats.markdown.blocks import Blocks, Content, parsed
@@ -103,7 +103,7 @@ class MarkdownDocument:
     def findings(self) -> Sequence[Finding]:
         """Of paragraphs whose parts could not be placed, and of translations that could not be written."""
         lines = [content.line + 1 for content in self.blocks.contents if content.parts is None]
-        unplaced = [Finding(Kind.FORMAT, Severity.WARNING, f"line {line}", _UNPLACED) for line in lines]
+        unplaced = [Finding(FindingKind.FORMAT, Severity.WARNING, f"line {line}", _UNPLACED) for line in lines]
         return [*unplaced, *self.unwritten]
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
@@ -122,7 +122,7 @@ class MarkdownDocument:
             first += len(site.units)
         sound = self._sound(written)
         left = [unit.where for number, units in asked.items() if number not in sound for unit in units]
-        self.unwritten[:] = [Finding(Kind.FORMAT, Severity.ERROR, where, _UNWRITTEN) for where in left]
+        self.unwritten[:] = [Finding(FindingKind.FORMAT, Severity.ERROR, where, _UNWRITTEN) for where in left]
         return self.encoding.encode(self._with(sound))
 
     def _with(self, written: Mapping[int, Written]) -> str:

@@ -7,7 +7,7 @@ headers and footers of styles.xml, and the title and subject of meta.xml.
 from collections.abc import Iterator
 
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
-from triptych_documents.findings import Finding, Kind, Severity
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.docx.names import prefix
 from triptych_documents.formats.odt.names import short
@@ -99,7 +99,7 @@ def _described_language(part: Part, target: Tongue) -> Iterator[Edit]:
 def _signed(archive: Archive) -> list[Finding]:
     if "META-INF/documentsignatures.xml" not in archive.names:
         return []
-    return [Finding(Kind.FORMAT, Severity.WARNING, "document", "it is signed; signatures do not hold for a translation")]
+    return [Finding(FindingKind.FORMAT, Severity.WARNING, "document", "it is signed; signatures do not hold for a translation")]
 
 
 FORMAT = Odt()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triptych_documents.findings import Finding, Kind, Severity
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.po import text as potext
 from triptych_documents.formats.po.catalog import Catalog, Entry, read
@@ -79,7 +79,7 @@ class _Po:
         ):
             return False
         problem = f"its translations are in {said}, not in {wanted}: left as it is"
-        self.findings.append(Finding(Kind.FORMAT, Severity.WARNING, "header", problem))
+        self.findings.append(Finding(FindingKind.FORMAT, Severity.WARNING, "header", problem))
         return True
 
     def _is_asked(self, entry: Entry) -> bool:

@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from triptych_documents.driver import Pair
 from triptych_documents.formats.shared.xml_text import writable, written_attribute, written_text
+from triptych_documents.sentences import SentencePair
 
 UNKNOWN = "und"  # a language that nobody said
 
 
-def write_xliff(pairs: Iterable[Pair], source_language: str, target_language: str) -> bytes:
+def write_xliff(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> bytes:
     """The pairs of one job: a unit for each. Characters that XML lacks are left out."""
     return b"".join(xliff(pairs, source_language, target_language))
 
 
-def xliff(pairs: Iterable[Pair], source_language: str, target_language: str) -> Iterator[bytes]:
+def xliff(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> Iterator[bytes]:
     """An XLIFF file, piece by piece, with a unit for each pair; characters that XML lacks are left out."""
     languages = f'source-language="{_attribute(source_language)}" target-language="{_attribute(target_language)}"'
     head = (
@@ -25,7 +25,7 @@ def xliff(pairs: Iterable[Pair], source_language: str, target_language: str) -> 
     yield from (part.encode() for part in chain([head], units, ["    </body>\n  </file>\n</xliff>\n"]))
 
 
-def _unit(number: int, pair: Pair) -> str:
+def _unit(number: int, pair: SentencePair) -> str:
     source, target = _text(pair.source), _text(pair.target)
     return (
         f'      <trans-unit id="{number}">\n        <source>{source}</source>\n'

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from triptych_documents.findings import Finding, Severity
-from triptych_documents.findings import Kind as Finds
+from triptych_documents.findings import FindingKind as Finds
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, spaced
 from triptych_documents.formats.shared.limits import Bound

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from triptych_documents.sentences import Answer, Ask, Refusal
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_serving.bundle.languages import choose_language, standard_tag
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError
 from triptych_serving.models.translation.options import DecodingOptions
@@ -62,7 +62,7 @@ class Asker:
         except InvalidInputError as error:
             raise in_config(error) from error
 
-    async def answers(self, asks: Sequence[Ask]) -> list[Answer | Refusal]:
+    async def answers(self, asks: Sequence[SentenceRequest]) -> list[SentenceTranslation | Refusal]:
         """Of asks that are all aligned, or all not; in order.
 
         Raises:
@@ -76,7 +76,9 @@ class Asker:
             return await self._without(asks, error)
         return [answer_of(output) for output in outputs]
 
-    async def _without(self, asks: Sequence[Ask], error: InvalidInputError | EngineError) -> list[Answer | Refusal]:
+    async def _without(
+        self, asks: Sequence[SentenceRequest], error: InvalidInputError | EngineError
+    ) -> list[SentenceTranslation | Refusal]:
         """Those of all but the one that is at fault; where nobody knows which, each is asked alone."""
         match = PLACE.fullmatch(error.field) if isinstance(error, InvalidInputError) else None
         if isinstance(error, InvalidInputError) and not match and error.field != ALL:
@@ -89,7 +91,7 @@ class Asker:
         rest = await self.answers([*asks[:place], *asks[place + 1 :]])
         return [*rest[:place], *await self.answers([asks[place]]), *rest[place:]]
 
-    async def _outputs(self, asks: Sequence[Ask]) -> list[Output]:
+    async def _outputs(self, asks: Sequence[SentenceRequest]) -> list[Output]:
         texts = Texts(self._order.wish, [ask.text for ask in asks], self._options(asks))
         while True:
             try:
@@ -100,7 +102,7 @@ class Asker:
                 self._note(use)
                 return outputs
 
-    def _options(self, asks: Sequence[Ask]) -> DecodingOptions:
+    def _options(self, asks: Sequence[SentenceRequest]) -> DecodingOptions:
         prefixes = tuple(ask.prefix for ask in asks)
         return replace(
             self._order.options,

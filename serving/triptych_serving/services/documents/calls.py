@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from triptych_documents.driver import Work
-from triptych_documents.rules import Rules
+from triptych_documents.rules import TranslationRules
+from triptych_documents.translation.units import UnitTranslator
 from triptych_serving.rpc.call_context import Context, rpc_now
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents.asker import Asker
@@ -34,7 +34,7 @@ class DocumentParts:
     calls: TranslationCalls
     limits: LimitOptions
     threads: DocumentThreads
-    open_work: Callable[[Rules], Work] = Work
+    open_work: Callable[[TranslationRules], UnitTranslator] = UnitTranslator
 
 
 class DocumentCalls:

@@ -5,10 +5,9 @@ from dataclasses import dataclass, fields, replace
 
 from triptych.v1 import translation_pb2
 from triptych_documents.errors import DocumentError, OptionError, UnknownFormatError
-from triptych_documents.findings import Finding, Severity
-from triptych_documents.findings import Kind as FindingKind
-from triptych_documents.format import Kind, ReadOptions, kind_of
-from triptych_documents.rules import Rules, Term
+from triptych_documents.findings import Finding, FindingKind, Severity
+from triptych_documents.format import FormatInfo, ReadOptions, find_format
+from triptych_documents.rules import Term, TranslationRules
 from triptych_serving.bundle.languages import is_language
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions
@@ -38,7 +37,7 @@ SEVERITIES = {one: translation_pb2.FindingSeverity.Value(f"FINDING_SEVERITY_{one
 class Order:
     """What is asked for a document."""
 
-    kind: Kind
+    kind: FormatInfo
     wish: Wish
     options: DecodingOptions
     reading: ReadOptions
@@ -49,9 +48,11 @@ class Order:
         """How it is read, as one that is translated between these languages."""
         return replace(self.reading, source_language=languages[0], target_language=languages[1])
 
-    def rules(self, languages: tuple[str, str]) -> Rules:
+    def rules(self, languages: tuple[str, str]) -> TranslationRules:
         """What must hold in its translation, between these languages."""
-        return Rules(source_language=languages[0], target_language=languages[1], glossary=self.glossary, keep=self.keep)
+        return TranslationRules(
+            source_language=languages[0], target_language=languages[1], glossary=self.glossary, keep=self.keep
+        )
 
 
 def order_from(config: Config) -> Order:
@@ -92,14 +93,14 @@ def finding_to(finding: Finding) -> translation_pb2.DocumentFinding:
     )
 
 
-def _kind(config: Config) -> Kind:
+def _kind(config: Config) -> FormatInfo:
     given = next((name for name in ("format", "mime_type", "file_name") if getattr(config, name)), "")
     if not given:
         raise InvalidInputError(
             "config.file_name", "it is missing, as are mime_type and format: one must say what the document is"
         )
     try:
-        return kind_of(name=config.format, path=config.file_name, mime_type=config.mime_type)
+        return find_format(name=config.format, path=config.file_name, mime_type=config.mime_type)
     except UnknownFormatError as error:
         raise InvalidInputError(f"config.{given}", str(error)) from error
 

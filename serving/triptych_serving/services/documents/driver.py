@@ -5,14 +5,14 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
-from triptych_documents.driver import Done, Work
-from triptych_documents.sentences import Answer, Ask, Refusal
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
+from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Unit
 
 BATCH_ROWS = 32  # of one call of the engine; in each of its turns a call gives one row
 STEP_UNITS = 500  # that are looked at in one go, whatever they ask for: other documents want the thread too
 
-Answered = tuple[Ask, Answer | Refusal]
+Answered = tuple[SentenceRequest, SentenceTranslation | Refusal]
 Batch = asyncio.Task[list[Answered]]
 
 
@@ -29,19 +29,19 @@ class Drive:
 
     def __init__(
         self,
-        work: Work,
+        work: UnitTranslator,
         units: Sequence[Unit],
-        ask: Callable[[Sequence[Ask]], Awaitable[Sequence[Answer | Refusal]]],
+        ask: Callable[[Sequence[SentenceRequest]], Awaitable[Sequence[SentenceTranslation | Refusal]]],
         run: Callable[..., Awaitable[Any]],
         rows: int,
     ) -> None:
         self._work, self._units, self._ask, self._run, self._rows = work, units, ask, run, rows
         self._added = 0
-        self._plain: deque[Ask] = deque()  # these and those do not go together into one call
-        self._aligned: deque[Ask] = deque()
+        self._plain: deque[SentenceRequest] = deque()  # these and those do not go together into one call
+        self._aligned: deque[SentenceRequest] = deque()
         self._batches: set[Batch] = set()
 
-    async def steps(self) -> AsyncGenerator[Sequence[Done]]:
+    async def steps(self) -> AsyncGenerator[Sequence[TranslatedUnit]]:
         """The segments that have become done, whenever something was answered; often none.
 
         Raises:
@@ -60,7 +60,7 @@ class Drive:
             await _end(self._batches)
         assert not self._work.waiting, "a segment waits, and nothing is asked for it"
 
-    def _advance(self, answered: Sequence[Answered]) -> Sequence[Done]:
+    def _advance(self, answered: Sequence[Answered]) -> Sequence[TranslatedUnit]:
         for ask, answer in answered:
             self._queue(self._work.answer(ask, answer))
         last = self._added + STEP_UNITS
@@ -77,7 +77,7 @@ class Drive:
     def _is_full(self) -> bool:
         return len(self._plain) + len(self._aligned) + BATCH_ROWS * len(self._batches) >= self._rows
 
-    def _queue(self, asks: Sequence[Ask]) -> None:
+    def _queue(self, asks: Sequence[SentenceRequest]) -> None:
         for ask in asks:
             (self._aligned if ask.aligned else self._plain).append(ask)
 
@@ -87,7 +87,7 @@ class Drive:
             batch = [queue.popleft() for _ in range(min(BATCH_ROWS, len(queue)))]
             self._batches.add(asyncio.create_task(self._answer(batch)))
 
-    async def _answer(self, batch: Sequence[Ask]) -> list[Answered]:
+    async def _answer(self, batch: Sequence[SentenceRequest]) -> list[Answered]:
         return list(zip(batch, await self._ask(batch), strict=True))
 
     async def _answers(self, timeout: float | None) -> list[Answered]:

@@ -2,7 +2,7 @@
 
 from triptych.v1 import translation_pb2
 from triptych_documents.findings import Finding
-from triptych_documents.format import Kind
+from triptych_documents.format import FormatInfo
 from triptych_serving.services.documents.codec import finding_to
 from triptych_serving.services.documents.run import Event, Progress, Summary
 from triptych_serving.services.v1.served import served_by
@@ -12,7 +12,7 @@ def news_to(event: Event) -> translation_pb2.TranslateDocumentResponse:
     """One message."""
     response = translation_pb2.TranslateDocumentResponse
     match event:
-        case Kind():
+        case FormatInfo():
             accepted = translation_pb2.DocumentAccepted(format=event.name, mime_type=event.mime_types[0])
             return response(accepted=accepted)
         case Progress():

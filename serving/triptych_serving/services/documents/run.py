@@ -7,11 +7,11 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from triptych_documents.driver import Done, Work
 from triptych_documents.errors import DocumentError
 from triptych_documents.findings import Finding
-from triptych_documents.format import Document, Kind, ReadOptions, open_format
-from triptych_documents.rules import Rules
+from triptych_documents.format import Document, FormatInfo, ReadOptions, load_format
+from triptych_documents.rules import TranslationRules
+from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Piece
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.rpc.call_context import Use
@@ -43,7 +43,7 @@ class Summary:
     total_bytes: int
 
 
-Event = Kind | Progress | Finding | bytes | Summary
+Event = FormatInfo | Progress | Finding | bytes | Summary
 
 
 class Run:
@@ -58,11 +58,11 @@ class Run:
 
     def __init__(self, order: Order, asker: Asker, threads: DocumentThreads, chunk: int) -> None:
         self._order, self._asker, self._threads, self._chunk = order, asker, threads, chunk
-        self._work: Work | None = None
+        self._work: UnitTranslator | None = None
         self._translations: dict[int, Sequence[Piece]] = {}
         self._sentences = 0
 
-    async def open(self, open_work: Callable[[Rules], Work]) -> None:
+    async def open(self, open_work: Callable[[TranslationRules], UnitTranslator]) -> None:
         """Before anything else: what its segments are cut and checked by.
 
         Raises:
@@ -114,7 +114,7 @@ class Run:
                     told = monotonic()
                     yield Progress(len(self._translations), total)
 
-    def _take(self, done: Sequence[Done]) -> Iterator[Finding]:
+    def _take(self, done: Sequence[TranslatedUnit]) -> Iterator[Finding]:
         for one in done:
             assert isinstance(one.key, int), "a segment's key is its place in the document"
             self._translations[one.key] = one.pieces
@@ -122,14 +122,14 @@ class Run:
             yield from one.findings
 
 
-def _open(open_work: Callable[[Rules], Work], rules: Rules) -> Work:
+def _open(open_work: Callable[[TranslationRules], UnitTranslator], rules: TranslationRules) -> UnitTranslator:
     with _as_invalid_input():
         return open_work(rules)
 
 
-def _read(data: bytes, kind: Kind, options: ReadOptions) -> Document:
+def _read(data: bytes, kind: FormatInfo, options: ReadOptions) -> Document:
     with _as_invalid_input():
-        document = open_format(kind).read(data, replace(options, max_units=MAX_SEGMENTS))
+        document = load_format(kind).read(data, replace(options, max_units=MAX_SEGMENTS))
     if (segments := len(document.units)) > MAX_SEGMENTS:
         raise InvalidInputError("document", f"{segments:,} segments, at most {MAX_SEGMENTS:,} are allowed; split the document")
     return document

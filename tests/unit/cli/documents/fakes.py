@@ -9,7 +9,7 @@ from typing import Self
 from triptych_cli.documents.identity import Identity
 from triptych_cli.documents.translating import Outcome
 from triptych_documents.findings import Finding
-from triptych_documents.sentences import Alignment, Answer, Ask, Refusal
+from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
 from triptych_documents.unit import Piece, Unit
 
 ENGLISH_GERMAN = Identity("shouting", "1", "fp32", "", "en", "de")
@@ -22,9 +22,9 @@ class Shouting:
     identity: Identity = ENGLISH_GERMAN
     window: int = 8
     at_once: int = 3
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[SentenceRequest] = field(default_factory=list)
     most_under_way: int = 0
-    _todo: deque[Ask] = field(default_factory=deque)
+    _todo: deque[SentenceRequest] = field(default_factory=deque)
 
     def __enter__(self) -> Self:
         return self
@@ -32,7 +32,7 @@ class Shouting:
     def __exit__(self, *details: object) -> None:
         return
 
-    def submit(self, asks: Sequence[Ask]) -> None:
+    def submit(self, asks: Sequence[SentenceRequest]) -> None:
         self.asked += asks
         self._todo.extend(asks)
         self.most_under_way = max(self.most_under_way, len(self._todo))
@@ -40,11 +40,11 @@ class Shouting:
     def take(self, patience_seconds: float) -> list[Outcome]:
         return [(ask, self.answer(ask)) for ask in [self._todo.pop() for _ in range(min(self.at_once, len(self._todo)))]]
 
-    def answer(self, ask: Ask) -> Answer | Refusal:
+    def answer(self, ask: SentenceRequest) -> SentenceTranslation | Refusal:
         if "refuse" in ask.text:
             return Refusal("it will not")
         spans = [(0, len(ask.text))]
-        return Answer(ask.text.upper(), Alignment(spans, spans, [[1.0]]) if ask.aligned else None)
+        return SentenceTranslation(ask.text.upper(), Alignment(spans, spans, [[1.0]]) if ask.aligned else None)
 
 
 @dataclass

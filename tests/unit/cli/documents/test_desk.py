@@ -14,7 +14,7 @@ from triptych_cli.documents.discovery import Selection, discover
 from triptych_cli.documents.job import Job, Outcome, run_job
 from triptych_cli.documents.progress import Progress
 from triptych_documents.format import ReadOptions
-from triptych_documents.rules import Rules
+from triptych_documents.rules import TranslationRules
 
 from .fakes import Shouting, write
 
@@ -27,7 +27,7 @@ def run(source: Path, out: Path, journal: str = "", format_name: str = "", **rul
     selection = Selection(format=format_name)
     found = discover([source], out, selection, desk.copies_others, desk.bilingual.suffix if desk.bilingual else "")
     with Database(Path(journal or out / ".journal"), alone=True) as database:
-        return run_job(Job(found, desk, Rules(), database), Shouting(), Progress(None, 1, 1))
+        return run_job(Job(found, desk, TranslationRules(), database), Shouting(), Progress(None, 1, 1))
 
 
 def states(outcome: Outcome) -> list[str]:

@@ -12,9 +12,9 @@ from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.driver import Counts, Driver
 from triptych_cli.documents.opened import Opened
 from triptych_cli.documents.translating import Outcome
-from triptych_documents.driver import Work
-from triptych_documents.rules import Rules
-from triptych_documents.sentences import Answer, Ask
+from triptych_documents.rules import TranslationRules
+from triptych_documents.sentences import SentenceRequest, SentenceTranslation
+from triptych_documents.translation.units import UnitTranslator
 from triptych_documents.unit import Code, Role, Unit
 
 from .fakes import Lines, Shouting, lines
@@ -45,7 +45,7 @@ class Bench:
 
     def run(self, *documents: Lines, goes_on: Callable[[], bool] = lambda: True) -> bool:
         answers = Answers(self.database, self.translating.identity)
-        driver = Driver(Work(Rules()), self.translating, answers, self.human, self.finished.append)
+        driver = Driver(UnitTranslator(TranslationRules()), self.translating, answers, self.human, self.finished.append)
         self.counts = driver.counts
         return driver.run(self.open(documents), goes_on)
 
@@ -158,8 +158,8 @@ def test_what_was_answered_before_the_translator_gave_up_is_kept(tmp_path: Path)
     bench = Bench(translating, path=tmp_path / "journal")
     with pytest.raises(BackendError, match="gone"):
         bench.run(lines(*(f"text {number}" for number in range(40))))
-    asks = [Ask(f"text {number}") for number in range(40)]
+    asks = [SentenceRequest(f"text {number}") for number in range(40)]
     with Database(tmp_path / "journal") as database:
         known = Answers(database, translating.identity).find(asks)
     assert len(known) == 9
-    assert set(known.values()) <= {Answer(ask.text.upper()) for ask in asks}
+    assert set(known.values()) <= {SentenceTranslation(ask.text.upper()) for ask in asks}

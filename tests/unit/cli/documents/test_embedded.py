@@ -9,7 +9,7 @@ from triptych_cli.backend import BackendError, Place, Request
 from triptych_cli.documents import embedded
 from triptych_cli.documents.embedded import EmbeddedTranslating, EngineAsking
 from triptych_cli.documents.translating import Outcome
-from triptych_documents.sentences import Answer, Ask, Refusal
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import EngineError, UnavailableError
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
@@ -39,24 +39,24 @@ def outcomes_of(asking: EngineAsking, count: int) -> list[Outcome]:
 
 def test_what_is_more_than_the_queue_takes_waits(translator: Translator) -> None:
     asking = EngineAsking(translator, Request(), running=1)
-    asks = [Ask(source) for source in SOURCES[:30]]
+    asks = [SentenceRequest(source) for source in SOURCES[:30]]
     assert len(asks) > 3 * asking.window
     asking.submit(asks)
     found = outcomes_of(asking, len(asks))
     assert len(found) == len(asks)
-    texts = {ask.text: outcome.text for ask, outcome in found if isinstance(outcome, Answer)}
+    texts = {ask.text: outcome.text for ask, outcome in found if isinstance(outcome, SentenceTranslation)}
     assert texts == dict(zip(SOURCES[:30], TARGETS[:30], strict=True))
     assert asking.take(0.0) == []
 
 
 def test_asks_of_both_kinds_and_refused_ones_have_their_turn(translator: Translator) -> None:
     asking = EngineAsking(translator, Request(), running=1)
-    asks = [Ask(source, aligned=number % 2 == 0) for number, source in enumerate(SOURCES[:24])]
-    refused = [Ask(f"half a pair {number} \ud800") for number in range(12)]
+    asks = [SentenceRequest(source, aligned=number % 2 == 0) for number, source in enumerate(SOURCES[:24])]
+    refused = [SentenceRequest(f"half a pair {number} \ud800") for number in range(12)]
     asking.submit(asks + refused)
     found = dict(outcomes_of(asking, len(asks) + len(refused)))
     assert {ask for ask, outcome in found.items() if isinstance(outcome, Refusal)} == set(refused)
-    answers = {ask: outcome for ask, outcome in found.items() if isinstance(outcome, Answer)}
+    answers = {ask: outcome for ask, outcome in found.items() if isinstance(outcome, SentenceTranslation)}
     assert {ask for ask, answer in answers.items() if answer.alignment} == {ask for ask in asks if ask.aligned}
 
 
@@ -91,7 +91,7 @@ def test_asks_that_failed_together_are_asked_alone(translator: Translator, monke
 
     monkeypatch.setattr(translator.engine, "submit", failing)
     asking = EngineAsking(translator, Request(), running=1)
-    asks = [Ask(source) for source in SOURCES[:20]]
+    asks = [SentenceRequest(source) for source in SOURCES[:20]]
     asking.submit(asks)
     found = dict(outcomes_of(asking, len(asks)))
     assert [ask.text for ask, outcome in found.items() if isinstance(outcome, Refusal)] == [shortest]
@@ -103,6 +103,6 @@ def test_asks_that_failed_together_are_asked_alone(translator: Translator, monke
 def test_nobody_is_asked_again_where_the_engine_works_no_more(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translator.engine, "submit", lambda call: call.fail(UnavailableError("shutting down")))
     asking = EngineAsking(translator, Request(), running=1)
-    asking.submit([Ask(source) for source in SOURCES[:20]])
+    asking.submit([SentenceRequest(source) for source in SOURCES[:20]])
     with pytest.raises(BackendError, match="shutting down"):
         asking.take(5.0)

@@ -21,7 +21,7 @@ from triptych_client import (
     TriptychClientError,
     UnavailableError,
 )
-from triptych_documents.sentences import Answer, Ask, Refusal
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 
 FULL = ResourceExhaustedError("full", code="RESOURCE_EXHAUSTED", retry_delay_seconds=0.01)
 
@@ -71,7 +71,9 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         translating.__exit__()
 
 
-def all_of(translating: RemoteTranslating, asks: Sequence[Ask]) -> dict[Ask, Answer | Refusal]:
+def all_of(
+    translating: RemoteTranslating, asks: Sequence[SentenceRequest]
+) -> dict[SentenceRequest, SentenceTranslation | Refusal]:
     translating.submit(asks)
     outcomes: list[Outcome] = []
     while len(outcomes) < len(asks):
@@ -91,8 +93,8 @@ def once(error: TriptychClientError) -> Callable[[Sequence[str]], None]:
     return fail
 
 
-ASKS = [Ask(f"text {number}") for number in range(100)]
-ANSWERS = {ask: Answer(ask.text.upper()) for ask in ASKS}
+ASKS = [SentenceRequest(f"text {number}") for number in range(100)]
+ANSWERS = {ask: SentenceTranslation(ask.text.upper()) for ask in ASKS}
 
 
 def test_all_calls_are_for_the_model_that_answered_first(start: Start) -> None:
@@ -107,12 +109,14 @@ def test_all_calls_are_for_the_model_that_answered_first(start: Start) -> None:
 
 def test_alignments_and_prefixes_where_they_are_asked_for(start: Start) -> None:
     translating, client = start()
-    found = all_of(translating, [Ask("one", aligned=True), Ask("two", prefix="zw"), Ask("three")])
-    aligned = found[Ask("one", aligned=True)]
-    assert isinstance(aligned, Answer)
+    found = all_of(
+        translating, [SentenceRequest("one", aligned=True), SentenceRequest("two", prefix="zw"), SentenceRequest("three")]
+    )
+    aligned = found[SentenceRequest("one", aligned=True)]
+    assert isinstance(aligned, SentenceTranslation)
     assert aligned.alignment is not None
     assert aligned.alignment.source == [(0, 2)]
-    assert found[Ask("three")] == Answer("THREE")
+    assert found[SentenceRequest("three")] == SentenceTranslation("THREE")
     calls = {tuple(texts): arguments for texts, arguments in client.calls}
     assert (calls["one",]["aligned"], calls["one",]["prefixes"]) == (True, ())
     assert (calls["two", "three"]["aligned"], calls["two", "three"]["prefixes"]) == (False, ("zw", ""))
@@ -175,7 +179,7 @@ def test_a_text_that_cannot_be_sent_is_refused_alone(start: Start) -> None:
             text.encode()
 
     translating, _ = start(fail)
-    half = Ask("half a pair \ud800")
+    half = SentenceRequest("half a pair \ud800")
     found = all_of(translating, [*ASKS, half])
     assert isinstance(found.pop(half), Refusal)
     assert found == ANSWERS

@@ -12,17 +12,17 @@ from triptych_cli.documents.database import Database, StoreError
 from triptych_cli.documents.identity import Identity, digest
 from triptych_cli.documents.packing import pack, unpack
 from triptych_cli.documents.records import Records
-from triptych_documents.sentences import Alignment, Answer, Ask
+from triptych_documents.sentences import Alignment, SentenceRequest, SentenceTranslation
 
 from .fakes import write
 
 IDENTITY = Identity("en-de", "1", "int8", "ab", "en", "de")
 ALIGNED = Alignment([(0, 3), (4, 7), (7, 7)], [(0, 4), (4, 6)], [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
 ANSWERS = {
-    Ask("one"): Answer("eins"),
-    Ask("one", prefix="eine"): Answer("eine"),
-    Ask("one", aligned=True): Answer("eins", ALIGNED),
-    Ask("two" * 1_000): Answer("zwei", truncated=True),
+    SentenceRequest("one"): SentenceTranslation("eins"),
+    SentenceRequest("one", prefix="eine"): SentenceTranslation("eine"),
+    SentenceRequest("one", aligned=True): SentenceTranslation("eins", ALIGNED),
+    SentenceRequest("two" * 1_000): SentenceTranslation("zwei", truncated=True),
 }
 
 
@@ -34,9 +34,9 @@ def filled(path: Path, identity: Identity = IDENTITY) -> None:
         answers.flush()
 
 
-def found(path: Path, identity: Identity = IDENTITY) -> dict[Ask, Answer]:
+def found(path: Path, identity: Identity = IDENTITY) -> dict[SentenceRequest, SentenceTranslation]:
     with Database(path) as database:
-        return dict(Answers(database, identity).find([*ANSWERS, Ask("three")]))
+        return dict(Answers(database, identity).find([*ANSWERS, SentenceRequest("three")]))
 
 
 def test_answers_are_found_again(tmp_path: Path) -> None:
@@ -63,24 +63,26 @@ def test_answers_of_another_model_language_or_option_are_not(tmp_path: Path, oth
 
 
 def test_many_at_once(tmp_path: Path) -> None:
-    asks = [Ask(str(number)) for number in range(1_234)]
+    asks = [SentenceRequest(str(number)) for number in range(1_234)]
     with Database(tmp_path / "memory") as database:
         answers = Answers(database, IDENTITY)
         for ask in asks:
-            answers.add(ask, Answer(f"<{ask.text}>"))
+            answers.add(ask, SentenceTranslation(f"<{ask.text}>"))
         answers.flush()
-        again = Answers(database, IDENTITY).find([*asks, Ask("more")])
-    assert again == {ask: Answer(f"<{ask.text}>") for ask in asks}
+        again = Answers(database, IDENTITY).find([*asks, SentenceRequest("more")])
+    assert again == {ask: SentenceTranslation(f"<{ask.text}>") for ask in asks}
 
 
 def test_what_is_not_flushed_is_lost_and_what_is_stays(tmp_path: Path) -> None:
     with Database(tmp_path / "memory") as database:
         answers = Answers(database, IDENTITY)
-        answers.add(Ask("one"), Answer("eins"))
+        answers.add(SentenceRequest("one"), SentenceTranslation("eins"))
         answers.flush()
-        answers.add(Ask("two"), Answer("zwei"))
+        answers.add(SentenceRequest("two"), SentenceTranslation("zwei"))
     with Database(tmp_path / "memory") as database:
-        assert Answers(database, IDENTITY).find([Ask("one"), Ask("two")]) == {Ask("one"): Answer("eins")}
+        assert Answers(database, IDENTITY).find([SentenceRequest("one"), SentenceRequest("two")]) == {
+            SentenceRequest("one"): SentenceTranslation("eins")
+        }
 
 
 floats = st.floats(0, 1, width=32, allow_subnormal=False)  # sessions in this process have the processor flush such
@@ -108,9 +110,9 @@ def test_a_memory_is_for_several(tmp_path: Path) -> None:
     with Database(tmp_path / "memory") as one, Database(tmp_path / "memory") as other:
         first, second = Answers(one, IDENTITY), Answers(other, IDENTITY)
         for answers in (first, second):
-            answers.add(Ask("one"), Answer("eins"))
+            answers.add(SentenceRequest("one"), SentenceTranslation("eins"))
             answers.flush()
-    assert found(tmp_path / "memory") == {Ask("one"): Answer("eins")}
+    assert found(tmp_path / "memory") == {SentenceRequest("one"): SentenceTranslation("eins")}
 
 
 def test_other_files_are_refused_and_stay_as_they_are(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from triptych_documents.format import Document, ReadOptions, kind_of, open_format
+from triptych_documents.format import Document, ReadOptions, find_format, load_format
 from triptych_documents.unit import Code, Piece
 
 NOTHING = ReadOptions()
@@ -11,7 +11,7 @@ NOTHING = ReadOptions()
 
 def read(name: str, data: str | bytes, options: ReadOptions = NOTHING) -> Document:
     """A document of the format of this name."""
-    return open_format(kind_of(name)).read(data.encode() if isinstance(data, str) else data, options)
+    return load_format(find_format(name)).read(data.encode() if isinstance(data, str) else data, options)
 
 
 def texts(document: Document) -> list[str]:

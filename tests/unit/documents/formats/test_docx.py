@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError, UnknownFormatError
-from triptych_documents.format import ReadOptions, kind_of
+from triptych_documents.format import ReadOptions, find_format
 from triptych_documents.formats.docx.reader import FORMAT
 from triptych_documents.unit import Code, Role, joined
 
@@ -262,7 +262,7 @@ def test_damaged_documents_are_refused(data: bytes, error: type[DocumentError], 
 @pytest.mark.parametrize("name", ["a.docm", "a.dotx", "a.doc"])
 def test_relatives_are_unknown(name: str) -> None:
     with pytest.raises(UnknownFormatError):
-        kind_of(path=name)
+        find_format(path=name)
 
 
 def test_signatures_are_found() -> None:

@@ -5,15 +5,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from triptych_documents.driver import Pair
 from triptych_documents.formats.tmx import Translation, tmx, write_tmx
 from triptych_documents.formats.xliff.pairs import write_xliff
+from triptych_documents.sentences import SentencePair
 
 from .roundtrips import read, texts
 
-PAIRS = [Pair("Tea & <b>milk</b>", "Tee & <b>Milch</b>"), Pair("a\tb\r\nc", "\x01ä\n]]>"), Pair(" ", "")]
+PAIRS = [
+    SentencePair("Tea & <b>milk</b>", "Tee & <b>Milch</b>"),
+    SentencePair("a\tb\r\nc", "\x01ä\n]]>"),
+    SentencePair(" ", ""),
+]
 XML = "{http://www.w3.org/XML/1998/namespace}"
-Write = Callable[[Iterable[Pair], str, str], bytes]
+Write = Callable[[Iterable[SentencePair], str, str], bytes]
 
 
 def test_tmx_has_both_texts_with_their_languages() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from triptych_documents.rules import Rules, Term
-from triptych_documents.segments.phrases import Phrases
-from triptych_documents.segments.protected import Finder, Sort
+from triptych_documents.rules import Term, TranslationRules
+from triptych_documents.segments.phrases import PhraseMatcher
+from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
 
 FOUND = [
     ("Hello {name}, {0:.2f} and {{ user.name }} or ${HOME}", ["{name}", "{0:.2f}", "{{ user.name }}", "${HOME}"]),
@@ -25,7 +25,11 @@ FOUND = [
 
 @pytest.mark.parametrize(("text", "found"), FOUND)
 def test_what_must_be_kept_is_found(text: str, found: list[str]) -> None:
-    assert [text[one.start : one.end] for one in Finder(Rules()).find(text) if one.sort is not Sort.NUMBER] == found
+    assert [
+        text[one.start : one.end]
+        for one in ProtectedFinder(TranslationRules()).find(text)
+        if one.sort is not ProtectedKind.NUMBER
+    ] == found
 
 
 @pytest.mark.parametrize(
@@ -39,16 +43,21 @@ def test_what_must_be_kept_is_found(text: str, found: list[str]) -> None:
     ],
 )
 def test_numbers_are_found(text: str, found: list[str]) -> None:
-    assert [text[one.start : one.end] for one in Finder(Rules()).find(text)] == found
+    assert [text[one.start : one.end] for one in ProtectedFinder(TranslationRules()).find(text)] == found
 
 
 def test_the_users_words_are_found() -> None:
-    finder = Finder(
-        Rules(keep=("Fire fox", ".NET", "C++"), glossary=(Term("save", "x"), Term("save as", "y")), placeholders=("@@\\w",))
+    finder = ProtectedFinder(
+        TranslationRules(
+            keep=("Fire fox", ".NET", "C++"), glossary=(Term("save", "x"), Term("save as", "y")), placeholders=("@@\\w",)
+        )
     )
     text = "Save as .NET or save, saved Fire foxes in Fire fox; fire fox C++ @@a"
     assert [text[one.start : one.end] for one in finder.find(text)] == ["Save as", ".NET", "save", "Fire fox", "C++", "@@a"]
 
 
 def test_a_letter_that_is_longer_in_lower_case_moves_nothing() -> None:
-    assert [(start, end) for start, end, _ in Phrases([("save", 1)], any_case=True).find("İİ save SAVE")] == [(3, 7), (8, 12)]
+    assert [(start, end) for start, end, _ in PhraseMatcher([("save", 1)], any_case=True).find("İİ save SAVE")] == [
+        (3, 7),
+        (8, 12),
+    ]

@@ -7,17 +7,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from triptych_documents import driver as work
-from triptych_documents.driver import Pair
-from triptych_documents.rules import Rules, Term
-from triptych_documents.sentences import Answer, Ask
+from triptych_documents.rules import Term, TranslationRules
+from triptych_documents.sentences import SentencePair, SentenceRequest, SentenceTranslation
+from triptych_documents.translation import units as work
 from triptych_documents.unit import Code, Role, Unit
 
 from ..generated import WORDS
 from ..translators import EVERY, Reply, Translate, swapping, translated, wild
 
 SIGNS = ("", ".", "!", "? ", "。", "…", ",", " (", '." ', "  ", "\t", "\u00a0", "\u2028", "\u00ad", " 5", "{x}", ": ", "\x1c")
-RULES = (Rules(source_language="en"), Rules(source_language="en", max_characters=30), Rules(glossary=(Term("file", "Datei"),)))
+RULES = (
+    TranslationRules(source_language="en"),
+    TranslationRules(source_language="en", max_characters=30),
+    TranslationRules(glossary=(Term("file", "Datei"),)),
+)
 
 texts = st.lists(st.sampled_from((*WORDS, *SIGNS)), min_size=1, max_size=6).map(" ".join)
 texts |= st.lists(st.sampled_from((*WORDS, *SIGNS)), min_size=1, max_size=6).map("".join)
@@ -36,7 +39,9 @@ class Never:
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(units, max_size=4), st.sampled_from((*EVERY, wild)), st.sampled_from(RULES), st.randoms(use_true_random=False))
-def test_they_come_out_as_with_steps(units: Sequence[Unit], translate: Translate, rules: Rules, chance: random.Random) -> None:
+def test_they_come_out_as_with_steps(
+    units: Sequence[Unit], translate: Translate, rules: TranslationRules, chance: random.Random
+) -> None:
     short = translated(units, translate, rules, chance)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "Shortcut", Never)
@@ -62,7 +67,7 @@ def test_they_take_no_steps() -> None:
         ("日本。",),
         ('"rEALLY?"',),
     ]
-    assert done[0].pairs == (Pair("Open the file.", "oPEN THE FILE."),)
+    assert done[0].pairs == (SentencePair("Open the file.", "oPEN THE FILE."),)
 
 
 @pytest.mark.usefixtures("no_steps")
@@ -78,7 +83,7 @@ def test_others_do(text: str) -> None:
 @pytest.mark.parametrize("reply", ["In 5 days", "{x}", "...", ""])
 def test_a_translation_that_must_be_looked_at_takes_steps(reply: str) -> None:
     with pytest.raises(AssertionError, match="steps were taken"):
-        translated([Unit(("Soon",), "here")], lambda ask: Answer(reply))
+        translated([Unit(("Soon",), "here")], lambda ask: SentenceTranslation(reply))
 
 
 def test_a_unit_that_waits_for_the_same_as_one_with_steps_hears_of_it() -> None:
@@ -89,7 +94,7 @@ def test_a_unit_that_waits_for_the_same_as_one_with_steps_hears_of_it() -> None:
     ]
     asked: list[str] = []
 
-    def ask_once(ask: Ask) -> Reply:
+    def ask_once(ask: SentenceRequest) -> Reply:
         asked.append(ask.text)
         return swapping(ask)
 

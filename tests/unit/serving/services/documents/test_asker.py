@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from triptych.v1.translation_pb2 import DocumentConfig
-from triptych_documents.sentences import Alignment, Answer, Ask, Refusal
+from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError, UnavailableError
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Output, OutputHypothesis
@@ -50,12 +50,12 @@ def asker(calls: Any, rows: int = 64) -> Asker:
     return Asker(calls, translator, ORDER, context)
 
 
-def answers(calls: Calls, *asks: Ask) -> list[Answer | Refusal]:
+def answers(calls: Calls, *asks: SentenceRequest) -> list[SentenceTranslation | Refusal]:
     return asyncio.run(asker(calls).answers(asks))
 
 
-def texts_of(found: Sequence[Answer | Refusal]) -> list[str | None]:
-    return [answer.text if isinstance(answer, Answer) else None for answer in found]
+def texts_of(found: Sequence[SentenceTranslation | Refusal]) -> list[str | None]:
+    return [answer.text if isinstance(answer, SentenceTranslation) else None for answer in found]
 
 
 def refuse(index: int, word: str, field: str = "contents") -> Callable[[Sequence[str]], None]:
@@ -68,17 +68,17 @@ def refuse(index: int, word: str, field: str = "contents") -> Callable[[Sequence
 
 def test_answers_have_what_was_asked_for() -> None:
     calls = Calls()
-    [plain] = answers(calls, Ask("a"))
-    assert plain == Answer("A", None, truncated=True)
-    [aligned] = answers(calls, Ask("a", aligned=True))
-    assert isinstance(aligned, Answer)
+    [plain] = answers(calls, SentenceRequest("a"))
+    assert plain == SentenceTranslation("A", None, truncated=True)
+    [aligned] = answers(calls, SentenceRequest("a", aligned=True))
+    assert isinstance(aligned, SentenceTranslation)
     assert aligned.alignment == Alignment(((0, 1), (1, 1)), ((0, 1),), [[0.25, 0.75]])
 
 
 def test_prefixes_are_one_for_each_or_none() -> None:
     calls = Calls()
-    answers(calls, Ask("a"), Ask("b"))
-    answers(calls, Ask("a", prefix="Der"), Ask("b"))
+    answers(calls, SentenceRequest("a"), SentenceRequest("b"))
+    answers(calls, SentenceRequest("a", prefix="Der"), SentenceRequest("b"))
     expected = [DecodingOptions(split_sentences=False), DecodingOptions(split_sentences=False, target_prefix=("Der", ""))]
     assert [texts.options for texts in calls.asked] == expected
 
@@ -87,7 +87,7 @@ def test_prefixes_are_one_for_each_or_none() -> None:
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_text_that_is_refused_stands_alone(field: str, place: int) -> None:
     words = ["a", "b", "c"]
-    found = answers(Calls(refuse(place, words[place], field)), *map(Ask, words))
+    found = answers(Calls(refuse(place, words[place], field)), *map(SentenceRequest, words))
     assert texts_of(found) == [None if index == place else word.upper() for index, word in enumerate(words)]
     assert found[place] == Refusal(f"{words[place]} is bad")
 
@@ -97,7 +97,7 @@ def test_a_text_that_breaks_the_engine_stands_alone() -> None:
         if "poison" in texts:
             raise EngineError("the runtime failed")
 
-    found = answers(Calls(fault), Ask("a"), Ask("poison"), Ask("c"))
+    found = answers(Calls(fault), SentenceRequest("a"), SentenceRequest("poison"), SentenceRequest("c"))
     assert texts_of(found) == ["A", None, "C"]
 
 
@@ -106,7 +106,7 @@ def test_a_batch_that_is_too_large_for_the_queue_is_asked_one_by_one() -> None:
         if len(texts) > 1:
             raise InvalidInputError("contents", "3 rows in one request")
 
-    assert texts_of(answers(Calls(fault), Ask("a"), Ask("b"), Ask("c"))) == ["A", "B", "C"]
+    assert texts_of(answers(Calls(fault), SentenceRequest("a"), SentenceRequest("b"), SentenceRequest("c"))) == ["A", "B", "C"]
 
 
 def test_what_is_wrong_with_an_option_is_wrong_with_the_config() -> None:
@@ -114,7 +114,7 @@ def test_what_is_wrong_with_an_option_is_wrong_with_the_config() -> None:
         raise InvalidInputError("options.beam_size", "too large")
 
     with pytest.raises(InvalidInputError) as error:
-        answers(Calls(fault), Ask("a"), Ask("b"))
+        answers(Calls(fault), SentenceRequest("a"), SentenceRequest("b"))
     assert error.value.field == "config.options.beam_size"
 
 
@@ -127,7 +127,7 @@ def test_a_full_queue_is_waited_for() -> None:
             raise OverloadedError("full", 0.001)
 
     calls = Calls(fault)
-    assert texts_of(answers(calls, Ask("a"))) == ["A"]
+    assert texts_of(answers(calls, SentenceRequest("a"))) == ["A"]
     assert len(calls.asked) == 3
 
 
@@ -136,7 +136,7 @@ def test_a_model_that_is_gone_ends_it() -> None:
         raise UnavailableError("shutting down")
 
     with pytest.raises(UnavailableError):
-        answers(Calls(fault), Ask("a"))
+        answers(Calls(fault), SentenceRequest("a"))
 
 
 def test_languages_are_bcp_47() -> None:
@@ -152,7 +152,7 @@ def test_the_time_of_all_batches_is_one() -> None:
     async def main() -> Use:
         one = asker(Calls())
         for _ in range(3):
-            await one.answers([Ask("a")])
+            await one.answers([SentenceRequest("a")])
         return one.use
 
     use = asyncio.run(main())

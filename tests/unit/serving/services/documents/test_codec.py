@@ -6,9 +6,8 @@ import pytest
 
 from triptych.v1 import translation_pb2
 from triptych_documents.errors import DamagedDocumentError, OptionError
-from triptych_documents.findings import Finding, Severity
-from triptych_documents.findings import Kind as FindingKind
-from triptych_documents.format import KINDS, Kind
+from triptych_documents.findings import Finding, FindingKind, Severity
+from triptych_documents.format import FORMATS, FormatInfo
 from triptych_documents.rules import Term
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.rpc.call_context import Use
@@ -137,7 +136,7 @@ def test_a_finding_says_half_a_surrogate_pair_some_other_way() -> None:
 
 
 def test_all_kinds_of_news() -> None:
-    kind: Kind = KINDS[0]
+    kind: FormatInfo = FORMATS[0]
     use = Use("toy", "2", stages={"inference": (1.0, 3.0)})
     finding = Finding(FindingKind.TAG, Severity.NOTE, "", "")
     news = [news_to(one) for one in (kind, Progress(1, 2), finding, b"abc", Summary(use, 3, 4, 5))]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from triptych_documents.driver import Done
-from triptych_documents.sentences import Answer, Ask, Refusal
+from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
+from triptych_documents.translation.units import TranslatedUnit
 from triptych_documents.unit import Unit
 from triptych_serving.errors import UnavailableError
 from triptych_serving.services.documents.driver import BATCH_ROWS, STEP_UNITS, Drive
@@ -23,25 +23,25 @@ class EchoWork:
     def __init__(self, twice: bool = False) -> None:
         self._twice = twice
         self._units: dict[str, tuple[Hashable, Unit]] = {}
-        self._done: list[Done] = []
+        self._done: list[TranslatedUnit] = []
 
     @property
     def waiting(self) -> int:
         return len(self._units)
 
-    def add(self, key: Hashable, unit: Unit) -> list[Ask]:
+    def add(self, key: Hashable, unit: Unit) -> list[SentenceRequest]:
         self._units[unit.text] = key, unit
-        return [Ask(unit.text)]
+        return [SentenceRequest(unit.text)]
 
-    def answer(self, ask: Ask, answer: Answer | Refusal) -> list[Ask]:
+    def answer(self, ask: SentenceRequest, answer: SentenceTranslation | Refusal) -> list[SentenceRequest]:
         if self._twice and not ask.aligned:
-            return [Ask(ask.text, aligned=True)]
+            return [SentenceRequest(ask.text, aligned=True)]
         key, unit = self._units.pop(ask.text)
-        text = answer.text if isinstance(answer, Answer) else ask.text
-        self._done.append(Done(key, unit, (text,), (), ()))
+        text = answer.text if isinstance(answer, SentenceTranslation) else ask.text
+        self._done.append(TranslatedUnit(key, unit, (text,), (), ()))
         return []
 
-    def done(self) -> Sequence[Done]:
+    def done(self) -> Sequence[TranslatedUnit]:
         done, self._done = self._done, []
         return done
 
@@ -50,16 +50,16 @@ class Engine:
     """Counts what is under way."""
 
     def __init__(self) -> None:
-        self.batches: list[Sequence[Ask]] = []
+        self.batches: list[Sequence[SentenceRequest]] = []
         self.rows = self.most = self.cancelled = 0
 
-    async def __call__(self, asks: Sequence[Ask]) -> Sequence[Answer | Refusal]:
+    async def __call__(self, asks: Sequence[SentenceRequest]) -> Sequence[SentenceTranslation | Refusal]:
         self.batches.append(asks)
         self.rows += len(asks)
         self.most = max(self.most, self.rows)
         try:
             await asyncio.sleep(0)
-            return [Answer(ask.text.upper()) for ask in asks]
+            return [SentenceTranslation(ask.text.upper()) for ask in asks]
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -72,9 +72,11 @@ async def inline(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def drive(
-    work: Any, ask: Callable[[Sequence[Ask]], Awaitable[Sequence[Answer | Refusal]]], units: Sequence[Unit]
-) -> list[Done]:
-    async def main() -> list[Done]:
+    work: Any,
+    ask: Callable[[Sequence[SentenceRequest]], Awaitable[Sequence[SentenceTranslation | Refusal]]],
+    units: Sequence[Unit],
+) -> list[TranslatedUnit]:
+    async def main() -> list[TranslatedUnit]:
         steps = Drive(work, units, ask, inline, ROWS).steps()
         return [done async for some in steps for done in some]
 
@@ -100,8 +102,8 @@ def test_other_documents_come_in_between() -> None:
     """Also where segments ask for nothing."""
 
     class Wordless(EchoWork):
-        def add(self, key: Hashable, unit: Unit) -> list[Ask]:
-            self._done.append(Done(key, unit, unit.pieces, (), ()))
+        def add(self, key: Hashable, unit: Unit) -> list[SentenceRequest]:
+            self._done.append(TranslatedUnit(key, unit, unit.pieces, (), ()))
             return []
 
     async def main() -> list[int]:
@@ -120,7 +122,7 @@ def test_what_is_aligned_goes_apart() -> None:
 def test_an_error_ends_it_and_cancels_what_is_under_way() -> None:
     engine = Engine()
 
-    async def ask(asks: Sequence[Ask]) -> Sequence[Answer | Refusal]:
+    async def ask(asks: Sequence[SentenceRequest]) -> Sequence[SentenceTranslation | Refusal]:
         if asks[0].text == "text 0":
             raise UnavailableError("gone")
         await asyncio.sleep(0)
@@ -132,7 +134,7 @@ def test_an_error_ends_it_and_cancels_what_is_under_way() -> None:
 
 
 def test_several_errors_at_once_are_one(caplog: pytest.LogCaptureFixture) -> None:
-    async def ask(asks: Sequence[Ask]) -> Sequence[Answer | Refusal]:
+    async def ask(asks: Sequence[SentenceRequest]) -> Sequence[SentenceTranslation | Refusal]:
         raise UnavailableError("gone")
 
     with pytest.raises(UnavailableError, match="gone"):
@@ -145,7 +147,7 @@ def test_who_stops_listening_cancels_what_is_under_way() -> None:
     engine = Engine()
     waiting = asyncio.Event()
 
-    async def ask(asks: Sequence[Ask]) -> Sequence[Answer | Refusal]:
+    async def ask(asks: Sequence[SentenceRequest]) -> Sequence[SentenceTranslation | Refusal]:
         answers = await engine(asks)
         if asks[0].text != "text 0":
             engine.rows += 1
@@ -168,7 +170,7 @@ def test_who_stops_listening_cancels_what_is_under_way() -> None:
 
 def test_work_that_asks_for_nothing_is_a_fault() -> None:
     class Forgetful(EchoWork):
-        def add(self, key: Hashable, unit: Unit) -> list[Ask]:
+        def add(self, key: Hashable, unit: Unit) -> list[SentenceRequest]:
             super().add(key, unit)
             return []
 

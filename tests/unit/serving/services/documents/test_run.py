@@ -10,9 +10,8 @@ import pytest
 
 from triptych.v1.translation_pb2 import DocumentConfig
 from triptych_documents.errors import DamagedDocumentError, OptionError
-from triptych_documents.findings import Finding, Severity
-from triptych_documents.findings import Kind as FindingKind
-from triptych_documents.sentences import Answer, Ask
+from triptych_documents.findings import Finding, FindingKind, Severity
+from triptych_documents.sentences import SentenceRequest, SentenceTranslation
 from triptych_documents.unit import Piece, Unit
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.rpc.call_context import Use
@@ -63,8 +62,8 @@ def threads() -> Iterator[DocumentThreads]:
     threads.close()
 
 
-async def shout(asks: Sequence[Ask]) -> list[Answer]:
-    return [Answer(ask.text.upper()) for ask in asks]
+async def shout(asks: Sequence[SentenceRequest]) -> list[SentenceTranslation]:
+    return [SentenceTranslation(ask.text.upper()) for ask in asks]
 
 
 def run_of(threads: DocumentThreads) -> Run:
