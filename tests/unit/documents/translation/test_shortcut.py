@@ -44,7 +44,7 @@ def test_they_come_out_as_with_steps(
 ) -> None:
     short = translated(units, translate, rules, chance)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "Shortcut", Never)
+        patch.setattr(work, "PlainTextShortcut", Never)
         assert translated(units, translate, rules, chance) == short
 
 

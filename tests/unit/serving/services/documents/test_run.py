@@ -51,7 +51,7 @@ class Lines:
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Lines:
     lines = Lines()
-    monkeypatch.setattr(documentrun, "open_format", lambda kind: lines)
+    monkeypatch.setattr(documentrun, "load_format", lambda kind: lines)
     return lines
 
 
