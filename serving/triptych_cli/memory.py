@@ -43,7 +43,7 @@ def export(memory: Path, file: Path, people_only: bool) -> None:
     needs("langcodes", "documents")
     from triptych_cli.documents.human import translations
     from triptych_cli.documents.writing import write_whole
-    from triptych_documents.formats.tmx import tmx
+    from triptych_documents.formats.bilingual import tmx
 
     with one_line(StoreError), Database(memory) as database:
         write_whole(file, tmx(translations(database, people_only)))

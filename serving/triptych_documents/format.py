@@ -88,25 +88,27 @@ class FormatInfo:
     """How documents of a format are known."""
 
     name: str
-    module: str  # imported when it is needed first
+    reader: str  # "module:attribute" in `formats`, imported on first use
     suffixes: tuple[str, ...]
     mime_types: tuple[str, ...]  # the first is its own
 
 
 FORMATS = (
-    FormatInfo("text", "plain", (".txt", ".text"), ("text/plain",)),
-    FormatInfo("markdown", "markdown.reader", (".md", ".markdown"), ("text/markdown",)),
-    FormatInfo("html", "html.reader", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
-    FormatInfo("docx", "docx.reader", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)),
-    FormatInfo("odt", "odt.reader", (".odt",), ("application/vnd.oasis.opendocument.text",)),
-    FormatInfo("srt", "subtitles.srt", (".srt",), ("application/x-subrip",)),
-    FormatInfo("vtt", "subtitles.vtt", (".vtt",), ("text/vtt",)),
-    FormatInfo("po", "po.reader", (".po", ".pot"), ("text/x-gettext-translation",)),
-    FormatInfo("xliff", "xliff.reader", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
-    FormatInfo("json", "structured.json", (".json",), ("application/json",)),
-    FormatInfo("yaml", "structured.yaml", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
-    FormatInfo("csv", "tabular.csv", (".csv",), ("text/csv",)),
-    FormatInfo("tsv", "tabular.tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
+    FormatInfo("text", "plain:FORMAT", (".txt", ".text"), ("text/plain",)),
+    FormatInfo("markdown", "markdown.reader:FORMAT", (".md", ".markdown"), ("text/markdown",)),
+    FormatInfo("html", "html.reader:FORMAT", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
+    FormatInfo(
+        "docx", "docx.reader:FORMAT", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)
+    ),
+    FormatInfo("odt", "odt.reader:FORMAT", (".odt",), ("application/vnd.oasis.opendocument.text",)),
+    FormatInfo("srt", "subtitles:SRT", (".srt",), ("application/x-subrip",)),
+    FormatInfo("vtt", "subtitles:VTT", (".vtt",), ("text/vtt",)),
+    FormatInfo("po", "po.reader:FORMAT", (".po", ".pot"), ("text/x-gettext-translation",)),
+    FormatInfo("xliff", "xliff.reader:FORMAT", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
+    FormatInfo("json", "structured.json:FORMAT", (".json",), ("application/json",)),
+    FormatInfo("yaml", "structured.yaml:FORMAT", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
+    FormatInfo("csv", "tabular:CSV", (".csv",), ("text/csv",)),
+    FormatInfo("tsv", "tabular:TSV", (".tsv", ".tab"), ("text/tab-separated-values",)),
 )
 
 
@@ -128,5 +130,6 @@ def find_format(name: str = "", path: str = "", mime_type: str = "") -> FormatIn
 
 def load_format(kind: FormatInfo) -> Format:
     """Its reader."""
-    found: Format = importlib.import_module(f"triptych_documents.formats.{kind.module}").FORMAT
-    return found
+    module, _, attribute = kind.reader.partition(":")
+    reader: Format = getattr(importlib.import_module(f"triptych_documents.formats.{module}"), attribute)
+    return reader

@@ -38,8 +38,8 @@ def write_tsv(pairs: Sequence[SentencePair], source_language: str, target_langua
 KINDS = {
     each.name: each
     for each in (
-        Bilingual("tmx", ".tmx", "triptych_documents.formats.tmx.write_tmx"),
+        Bilingual("tmx", ".tmx", "triptych_documents.formats.bilingual.write_tmx"),
         Bilingual("tsv", ".tsv", f"{__name__}.write_tsv"),
-        Bilingual("xliff", ".xlf", "triptych_documents.formats.xliff.pairs.write_xliff"),
+        Bilingual("xliff", ".xlf", "triptych_documents.formats.bilingual.write_xliff"),
     )
 }

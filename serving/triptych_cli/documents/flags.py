@@ -16,8 +16,7 @@ from triptych_cli.documents.cluster import LOCAL, RAY
 from triptych_cli.documents.discovery import Selection
 from triptych_cli.options import Function
 from triptych_documents.format import FORMATS, ReadOptions
-from triptych_documents.glossary import read_glossary, read_keep
-from triptych_documents.rules import TranslationRules
+from triptych_documents.rules import TranslationRules, read_glossary, read_keep
 
 TMX = ".tmx"
 FILE = click.Path(path_type=Path, dir_okay=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from triptych_cli.documents.database import Database, is_unicode
 from triptych_cli.documents.tmx import Entry, read_tmx
-from triptych_documents.formats.tmx import Translation
+from triptych_documents.formats.bilingual import Translation
 from triptych_text.languages import parse_language
 
 

@@ -12,9 +12,8 @@ from itertools import pairwise
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, soft, spaced
-from triptych_documents.formats.shared.limits import Bound
 from triptych_documents.formats.shared.spans import Lines, Span
-from triptych_documents.formats.shared.text_document import TextDocument
+from triptych_documents.formats.shared.text_document import Bound, TextDocument
 from triptych_documents.formats.shared.wrapping import words_of, wrapped
 from triptych_documents.unit import Piece, Unit
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from triptych_documents.segments.protected import ProtectedKind
 from triptych_documents.segments.segment import InlineTag, Segment, with_tail
 from triptych_documents.unit import Role
-from triptych_text.scripts import UNSPACED
-from triptych_text.sentences import Splitter
+from triptych_text.sentences import UNSPACED, Splitter
 
 Cut = tuple[int, int]  # a place in the text, and how many marks stand before it
 

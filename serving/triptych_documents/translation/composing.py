@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from triptych_documents.segments.segment import InlineTag, Segment
 from triptych_documents.sentences import Alignment, Span
 from triptych_documents.translation.masking import MaskedSentence, Substitution
-from triptych_documents.translation.tag_placement import PlacedTag, TagPlacer
-from triptych_documents.translation.tag_tree import TagNode, TagPoint, build_tag_tree
+from triptych_documents.translation.tag_placement import PlacedTag, TagNode, TagPlacer, TagPoint, build_tag_tree
 from triptych_documents.translation.word_links import link
 from triptych_documents.unit import Piece, Role, joined
-from triptych_text.scripts import is_unspaced
+from triptych_text.sentences import is_unspaced
 
 _OPENING = "([{«„“‘\"'¿¡/"
 _CLOSING = ".,;:!?)]}»”’…/"

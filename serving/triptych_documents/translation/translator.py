@@ -1,25 +1,55 @@
-"""One sentence on its way: asked, checked, asked in other words where something was lost, and put together again.
-
-The ladder for what must be kept: as it is, or a word in its place; another word; left out, and put where the alignment says; at
-last the sentence is cut there, and its parts are translated apart. The last step always keeps everything.
-"""
+"""Translating as generators: they yield what must be asked and are sent the answers, so that nobody here knows who answers."""
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from triptych_documents.findings import FindingKind, Severity
 from triptych_documents.segments.cutting import split_around_protected, split_by_length, split_in_half
-from triptych_documents.segments.edges import trim
 from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
-from triptych_documents.segments.segment import Segment, shown
+from triptych_documents.segments.segment import Segment, shown, trim
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_documents.translation.checking import CheckResult, TranslationChecker
 from triptych_documents.translation.composing import CheckedTranslation, ComposedTranslation, compose, is_placing
 from triptych_documents.translation.masking import SUBSTITUTIONS, MaskedSentence, Substitution, mask
-from triptych_documents.translation.steps import SentenceResult, Steps, together
 from triptych_documents.unit import Piece, joined
+
+Result = TypeVar("Result")
+SentenceResult = SentenceTranslation | Refusal
+Steps = Generator[Sequence[SentenceRequest], Sequence[SentenceResult], Result]  # one reply for each ask
+
+
+def together(every: Sequence[Steps[Result]]) -> Steps[list[Result]]:
+    """Side by side: what all of them ask next is asked at once. Results in order."""
+    results: dict[int, Result] = {}
+    asks: dict[int, Sequence[SentenceRequest]] = {}
+    for index, steps in enumerate(every):
+        _advance(index, steps, None, asks, results)
+    while asks:
+        running = list(asks.items())
+        replies = yield [ask for _, own in running for ask in own]
+        start = 0
+        for index, own in running:
+            _advance(index, every[index], replies[start : start + len(own)], asks, results)
+            start += len(own)
+    return [results[index] for index in range(len(every))]
+
+
+def _advance(
+    index: int,
+    steps: Steps[Result],
+    replies: Sequence[SentenceResult] | None,
+    asks: dict[int, Sequence[SentenceRequest]],
+    results: dict[int, Result],
+) -> None:
+    try:
+        asks[index] = next(steps) if replies is None else steps.send(replies)
+    except StopIteration as end:
+        asks.pop(index, None)
+        results[index] = end.value
+
 
 _TRIES = 4  # wordings of one sentence, before all that is to be kept is left out
 _SMALLEST = 40  # characters of what is cut further where its translation is cut off

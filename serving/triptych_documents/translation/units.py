@@ -1,26 +1,109 @@
-"""Units on their way through a translator.
+"""Answers that are remembered, up to a size."""
 
-Whoever has a translator drives it: `add` units, have the asks answered in any order, `answer` them, take what is `done`.
-"""
-
+import re
 import unicodedata
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from triptych_documents.encoding import surrogate
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.rules import TranslationRules
-from triptych_documents.segments.cutting import split_sentences
+from triptych_documents.segments.cutting import END, split_sentences
 from triptych_documents.segments.markup import read_segment
 from triptych_documents.segments.protected import ProtectedFinder
-from triptych_documents.segments.segment import Segment, shown
+from triptych_documents.segments.segment import Segment, has_letters, shown
 from triptych_documents.sentences import Refusal, SentencePair, SentenceRequest, SentenceTranslation
-from triptych_documents.translation.cache import ResultCache
-from triptych_documents.translation.shortcut import PlainTextShortcut
-from triptych_documents.translation.steps import SentenceResult, Steps, together
-from triptych_documents.translation.translator import SegmentTranslator, TranslatedSegment
+from triptych_documents.translation.translator import (
+    SegmentTranslator,
+    SentenceResult,
+    Steps,
+    TranslatedSegment,
+    clean,
+    together,
+)
 from triptych_documents.unit import Code, Piece, Unit, joined
 from triptych_text.sentences import Splitter
+
+_ENTRY = 300  # bytes that an entry takes beside its texts
+_WEIGHT = 32  # bytes of a number in a list
+
+
+class ResultCache:
+    """The least recently used are forgotten first. Of one thread.
+
+    Args:
+        room: bytes, about.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._taken = 0
+        self._replies: OrderedDict[SentenceRequest, SentenceResult] = OrderedDict()
+
+    def get(self, ask: SentenceRequest) -> SentenceResult | None:
+        """None where it is not known, or not any more."""
+        reply = self._replies.get(ask)
+        if reply is not None:
+            self._replies.move_to_end(ask)
+        return reply
+
+    def put(self, ask: SentenceRequest, reply: SentenceResult) -> None:
+        """Remember it."""
+        if ask in self._replies:
+            return
+        self._replies[ask] = reply
+        self._taken += _size(ask, reply)
+        while self._taken > self._room:
+            self._taken -= _size(*self._replies.popitem(last=False))
+
+
+def _size(ask: SentenceRequest, reply: SentenceResult) -> int:
+    size = _ENTRY + 2 * len(ask.text)
+    if isinstance(reply, SentenceTranslation):
+        size += 2 * len(reply.text)
+        if reply.alignment is not None:
+            size += _WEIGHT * len(reply.alignment.source) * (len(reply.alignment.target) + 1)
+    return size
+
+
+_END = re.compile(END)
+
+
+class PlainTextShortcut:
+    """From a unit to what is asked, and from the answer to its translation.
+
+    Args:
+        finder: knows what must be kept.
+        longest: characters of an ask.
+    """
+
+    def __init__(self, finder: ProtectedFinder, longest: int) -> None:
+        self._finder = finder
+        self._longest = longest
+
+    def ask_for(self, unit: Unit) -> str | None:
+        """What the translator reads, which is all of the unit; None where steps are needed."""
+        if (text := unit.plain) is None or len(text) > self._longest or not has_letters(text):
+            return None
+        if not _is_tidy(text) or _END.search(text) or self._finder.may_have(text):
+            return None
+        return text
+
+    def translation(self, reply: SentenceResult) -> str | None:
+        """The unit's text in the other language; None where steps are needed."""
+        if not isinstance(reply, SentenceTranslation) or reply.truncated or not any(map(str.isalnum, reply.text)):
+            return None
+        text = clean(reply.text)
+        return None if self._finder.hints_at(text) else text
+
+
+def _is_tidy(text: str) -> bool:
+    """All of its white space is single spaces between words, and it is in Unicode's form NFC."""
+    if not text.isprintable() or "  " in text or text[0] == " " or text[-1] == " ":
+        return False
+    return text.isascii() or unicodedata.is_normalized("NFC", text)
+
 
 REMEMBERED_BYTES = 128 << 20  # of answers; what is forgotten is asked again
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from triptych_documents.sentences import Alignment, Span
-from triptych_text.scripts import UNSPACED
+from triptych_text.sentences import UNSPACED
 
 # A word; signs, and letters of scripts that have no spaces, stand alone.
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-]\w+)*|[^\w\s]")

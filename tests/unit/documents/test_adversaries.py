@@ -8,7 +8,7 @@ import pytest
 from triptych_documents.formats.structured.keys import is_text
 from triptych_documents.rules import Term, TranslationRules
 from triptych_documents.segments.protected import ProtectedFinder
-from triptych_documents.translation.numbers import missing_numbers
+from triptych_documents.translation.checking import missing_numbers
 
 LENGTH = 100_000
 REPEATED = ("/-", "a@", "{", "<", "1,", "http://", "_a", "\\-", "deadbeef0", "a-")

@@ -3,8 +3,7 @@
 import pytest
 
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.glossary import read_glossary, read_keep
-from triptych_documents.rules import Term
+from triptych_documents.rules import Term, read_glossary, read_keep
 
 GOOD = [
     (b"", ()),

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-from triptych_documents.formats.docx.names import prefix, short
+from triptych_documents.formats.docx.styles import prefix, short
 from triptych_documents.formats.office.atoms import Atom, Style
+from triptych_documents.formats.office.inline import Escape
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.office.runs import Escape
 from triptych_documents.formats.office.tongues import Tongue
-from triptych_documents.formats.shared.xml_events import Kind
-from triptych_documents.formats.shared.xml_text import with_attribute, written_text
+from triptych_documents.formats.shared.xml import Kind, with_attribute, written_text
 from triptych_documents.unit import Role
 
 _PROPERTIES = {"a:pPr", "a:endParaRPr"}

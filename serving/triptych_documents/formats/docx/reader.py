@@ -13,15 +13,13 @@ from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.docx import drawings as docx_drawings
 from triptych_documents.formats.docx.drawings import Drawings
-from triptych_documents.formats.docx.fields import Fields
-from triptych_documents.formats.docx.names import prefix
-from triptych_documents.formats.docx.runs import Paragraphs, escape_for
-from triptych_documents.formats.docx.styles import Styles
+from triptych_documents.formats.docx.runs import Fields, Paragraphs, escape_for
+from triptych_documents.formats.docx.styles import Styles, prefix
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.atoms import Style
 from triptych_documents.formats.office.parts import Part, ZippedDocument, described, opened
 from triptych_documents.formats.office.tongues import Tongue, tongue
-from triptych_documents.formats.shared.xml_text import written_text
+from triptych_documents.formats.shared.xml import written_text
 
 _TYPES = "[Content_Types].xml"
 _ROOT = "_rels/.rels"

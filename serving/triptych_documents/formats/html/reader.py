@@ -1,22 +1,275 @@
-"""HTML (Living Standard), whole pages and fragments, as people write it: unclosed, mis-nested, with templating in it.
-
-Blocks are units, inline elements codes in them; attributes that people read are units of their own. Everything else stays as it
-is written: scripts, code, comments, and what says translate="no".
-"""
+"""What of an HTML document is translated: the text of blocks with inline elements as codes, and attributes that people read."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 from triptych_documents.encoding import Encoding
 from triptych_documents.findings import Finding
 from triptych_documents.format import Document, ReadOptions
-from triptych_documents.formats.html.text import DOUBLE_BRACE, NO_BRACE, TEMPLATE_BRACE, decoded
-from triptych_documents.formats.html.tokens import templates
-from triptych_documents.formats.html.units import Reading
-from triptych_documents.formats.shared.limits import Bound
-from triptych_documents.formats.shared.spans import Span, replaced
-from triptych_documents.unit import Piece, Unit, joined
+from triptych_documents.formats.html.text import DOUBLE_BRACE, NO_BRACE, TEMPLATE_BRACE, Texts, decoded, written
+from triptych_documents.formats.html.tokens import (
+    BLOCKS,
+    KEPT,
+    OPAQUE,
+    UNSEEN,
+    Kind,
+    Token,
+    is_text,
+    masked,
+    templates,
+    tokens,
+    values,
+)
+from triptych_documents.formats.shared.inline_codes import Part, Tag, coded, core, pieces_of, soft, spaced
+from triptych_documents.formats.shared.spans import Lines, Span, replaced
+from triptych_documents.formats.shared.text_document import Bound
+from triptych_documents.unit import Code, Piece, Role, Unit, joined
+
+Changes = Sequence[tuple[Span, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a unit stands, and how it is written there.
+
+    Args:
+        text: the document's.
+        span: what of it is replaced.
+        lead: what stands before the unit in the span.
+        tail: and behind it.
+        codes: where the unit's codes stand.
+        texts: how its texts are written; they stay so where they do not change.
+        quote: of an attribute's value.
+    """
+
+    text: str
+    span: Span
+    codes: Mapping[tuple[int, Role], Span]
+    texts: Mapping[str, str]
+    keeps_space: bool = False
+    lead: str = ""
+    tail: str = ""
+    quote: str = ""
+    named_space: bool = False
+
+    def written(self, pieces: Sequence[Piece], encoding: Encoding, inner: Changes, braces: re.Pattern[str]) -> str:
+        """The span with these pieces.
+
+        Args:
+            inner: changes of attributes inside of the codes, in order.
+            braces: that must not be written as they are.
+        """
+        kept = joined(pieces) if self.keeps_space else soft(pieces)
+        starts = [start for (start, _), _ in inner]
+        return self.lead + "".join(self._one(piece, encoding, (inner, starts), braces) for piece in kept) + self.tail
+
+    def _one(self, piece: Piece, encoding: Encoding, changes: tuple[Changes, Sequence[int]], braces: re.Pattern[str]) -> str:
+        inner, starts = changes
+        if isinstance(piece, Code):
+            start, end = self.codes[piece.pair, piece.role]
+            return self._code((start, end), inner[bisect_left(starts, start) : bisect_left(starts, end)])
+        raw = self.texts.get(piece)
+        if raw is not None:
+            return raw
+        return written(piece, encoding, quote=self.quote, named_space=self.named_space, braces=braces)
+
+    def _code(self, span: Span, inner: Changes) -> str:
+        start, end = span
+        return replaced(self.text[start:end], [((a - start, b - start), new) for (a, b), new in inner])
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """An element that is open."""
+
+    closing: int | None
+    translate: bool = True
+    keeps_space: bool = False
+
+
+@dataclass
+class Reading:
+    """A document that is being read: `units` and `places` after `read`.
+
+    Args:
+        text: the document's.
+        bound: of its units.
+    """
+
+    text: str
+    bound: Bound
+    units: list[Unit] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    languages: list[tuple[Span, str]] = field(default_factory=list)  # values of <html lang>, with what is in them
+
+    def read(self) -> "Reading":
+        hidden = templates(self.text)
+        self._masked = masked(self.text, hidden)
+        self._texts = Texts(self.text, hidden)
+        self._tokens = tokens(self._masked)
+        self._lines = Lines(self.text)
+        self._loud = list(accumulate((_is_loud(token) for token in self._tokens), initial=0))
+        self._parts: list[Part] = []
+        self._frames = [_Frame(None)]
+        self._keeps_space = False  # as the text does that came last
+        self._named_space = "&nbsp;" in self.text
+        at = 0
+        while at < len(self._tokens):
+            at = self._take(at)
+        self._flush()
+        self._order()
+        return self
+
+    def _take(self, at: int) -> int:
+        """One token, or an element of which nothing is translated; what is next."""
+        token = self._tokens[at]
+        while (closing := self._frames[-1].closing) is not None and closing <= at:
+            self._frames.pop()
+        if token.kind is Kind.TEXT:
+            self._text(token)
+        elif token.kind is Kind.OTHER:
+            self._code(token.start, token.end)
+        elif token.kind is Kind.END:
+            self._end(token)
+        else:
+            return self._element(at, token)
+        return at + 1
+
+    def _text(self, token: Token) -> None:
+        self._keeps_space = self._frames[-1].keeps_space
+        if self._frames[-1].translate:
+            self._parts.extend(self._texts.parts(token.start, token.end))
+        else:
+            self._code(token.start, token.end, self._texts.shown(token.start, token.end))
+
+    def _code(self, start: int, end: int, shown: str = "", fixed: bool = False) -> None:
+        self._parts.append(Part(Tag(self.text[start:end], Role.ALONE, shown=shown, fixed=fixed), start, end))
+
+    def _end(self, token: Token) -> None:
+        if token.name in BLOCKS:
+            self._flush()
+        else:
+            self._parts.append(Part(Tag(self.text[token.start : token.end], Role.CLOSE, token.name), token.start, token.end))
+
+    def _element(self, at: int, token: Token) -> int:
+        frame = self._framed(token)
+        if frame.translate or token.kind is Kind.ALONE:
+            self._attributes(token, frame.translate)
+        if token.kind is Kind.START and self._is_whole(at, token, frame):
+            return self._whole(at, token)
+        if token.name in BLOCKS:
+            self._flush()
+        elif token.kind is Kind.ALONE:
+            is_break = token.name == "br"
+            self._code(token.start, token.end, "\n" if is_break else "", is_break)
+        else:
+            self._parts.append(Part(Tag(self.text[token.start : token.end], Role.OPEN, token.name), token.start, token.end))
+        if token.kind is Kind.START:
+            self._frames.append(frame)
+        return at + 1
+
+    def _framed(self, token: Token) -> _Frame:
+        around = self._frames[-1]
+        translate = around.translate and token.name not in KEPT
+        said = _said(token)
+        keeps_space = around.keeps_space or token.name in ("pre", "textarea")
+        return _Frame(token.closing, translate if said is None else said, keeps_space)
+
+    def _is_whole(self, at: int, token: Token, frame: _Frame) -> bool:
+        """Nothing inside is translated, and no block is inside."""
+        if token.name in OPAQUE:
+            return True
+        quiet = token.closing is not None and self._loud[at + 1] == self._loud[token.closing]
+        return quiet and not frame.translate and token.name not in BLOCKS
+
+    def _whole(self, at: int, token: Token) -> int:
+        after = len(self._tokens) if token.closing is None else token.closing
+        if after < len(self._tokens) and self._tokens[after].kind is Kind.END and self._tokens[after].name == token.name:
+            after += 1
+        texts = (other for other in self._tokens[at:after] if other.kind is Kind.TEXT)
+        shown = "" if token.name in UNSEEN else "".join(self._texts.shown(text.start, text.end) for text in texts)
+        self._code(token.start, self._tokens[after - 1].end, spaced(shown))
+        return after
+
+    def _attributes(self, token: Token, translate: bool) -> None:
+        tag = self._masked[token.start : token.end]
+        chosen = [name for name in token.attributes if translate and is_text(token.name, name, token.attributes)]
+        if not chosen and token.name != "html":
+            return
+        for name, value in values(tag).items():
+            start, end = (token.start + place for place in value.span)
+            quoted = len(value.quote)
+            if name in chosen:
+                self._value((start, end), value.quote)
+            elif token.name == "html" and name in ("lang", "xml:lang"):
+                self.languages.append(((start + quoted, end - quoted), self.text[start + quoted : end - quoted]))
+
+    def _value(self, span: Span, quote: str) -> None:
+        start, end = span[0] + len(quote), span[1] - len(quote)
+        kept = core(list(self._texts.parts(start, end)))
+        if not kept:
+            return
+        mark = quote or '"'
+        lead, tail = mark + self.text[start : kept[0].start], self.text[kept[-1].end : end] + mark
+        place = Place(self.text, span, _codes(kept), {}, False, lead, tail, mark, self._named_space)
+        self._add(pieces_of(kept), place, keeps_space=False)
+
+    def _flush(self) -> None:
+        """The unit that ends here."""
+        kept = core(self._parts)
+        self._parts = []
+        if not kept:
+            return
+        keeps_space = self._keeps_space
+        pieces = joined(coded(kept)) if keeps_space else pieces_of(kept)
+        span = (kept[0].start, kept[-1].end)
+        texts = dict(self._raw(kept, keeps_space))
+        self._add(pieces, Place(self.text, span, _codes(kept), texts, keeps_space, named_space=self._named_space), keeps_space)
+
+    def _raw(self, parts: Sequence[Part], keeps_space: bool) -> Iterator[tuple[str, str]]:
+        """Texts between codes, and how the document writes them."""
+        text, start = "", parts[0].start
+        for part in parts:
+            if isinstance(part.content, str):
+                text += part.content
+                continue
+            yield (text if keeps_space else spaced(text)), self.text[start : part.start]
+            text, start = "", part.end
+        yield (text if keeps_space else spaced(text)), self.text[start : parts[-1].end]
+
+    def _add(self, pieces: tuple[Piece, ...], place: Place, keeps_space: bool) -> None:
+        self.units.append(Unit(pieces, self._lines.where(place.span[0]), keeps_space))
+        self.places.append(place)
+        self.bound.check(self.units)
+
+    def _order(self) -> None:
+        """A block's unit is known at its end, those of attributes in it before."""
+        order = sorted(range(len(self.units)), key=lambda index: self.places[index].span)
+        self.units = [self.units[index] for index in order]
+        self.places = [self.places[index] for index in order]
+
+
+def _codes(parts: Sequence[Part]) -> dict[tuple[int, Role], Span]:
+    return {
+        (piece.pair, piece.role): (part.start, part.end)
+        for piece, part in zip(coded(parts), parts, strict=True)
+        if isinstance(piece, Code)
+    }
+
+
+def _said(token: Token) -> bool | None:
+    """What an element itself says of being translated."""
+    said = token.attributes.get("translate", "no-such-value").strip().lower()
+    if said == "no" or "notranslate" in token.attributes.get("class", "").split():
+        return False
+    return True if said in ("yes", "") else None
+
+
+def _is_loud(token: Token) -> bool:
+    return token.kind in (Kind.START, Kind.ALONE) and (token.name in BLOCKS or bool(_said(token)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from triptych_documents.formats.html.reader import FORMAT as HTML
 from triptych_documents.formats.markdown.blocks import Blocks, Content, parsed
 from triptych_documents.formats.markdown.text import TextPlace, reference, signature
 from triptych_documents.formats.shared.inline_codes import core, pieces_of, soft
-from triptych_documents.formats.shared.limits import Bound
 from triptych_documents.formats.shared.spans import Lines, Span, replaced
+from triptych_documents.formats.shared.text_document import Bound
 from triptych_documents.unit import Piece, Unit, joined
 
 _HEAD = re.compile(r"(<[^<>\r\n]*>)(\r\n|\n|\r)")

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
-from triptych_documents.formats.docx.names import prefix
-from triptych_documents.formats.odt.names import short
+from triptych_documents.formats.docx.styles import prefix
 from triptych_documents.formats.odt.spans import Paragraphs, escape_for
-from triptych_documents.formats.odt.styles import PLAIN, Styles, default_language, in_language
+from triptych_documents.formats.odt.styles import PLAIN, Styles, default_language, in_language, short
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.parts import Edit, Part, Tree, ZippedDocument, constant, described, opened
 from triptych_documents.formats.office.tongues import Tongue, tongue
-from triptych_documents.formats.shared.xml_text import written_text
+from triptych_documents.formats.shared.xml import written_text
 
 _TYPE, _MANIFEST, _CONTENT, _STYLES, _META = "mimetype", "META-INF/manifest.xml", "content.xml", "styles.xml", "meta.xml"
 _TEXT = "application/vnd.oasis.opendocument.text"

@@ -3,13 +3,11 @@
 import re
 from collections.abc import Iterator
 
-from triptych_documents.formats.odt.names import short
-from triptych_documents.formats.odt.styles import PLAIN, Styles
+from triptych_documents.formats.odt.styles import PLAIN, Styles, short
 from triptych_documents.formats.office.atoms import SOFT_HYPHEN, Atom, Style
+from triptych_documents.formats.office.inline import Escape
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.office.runs import Escape
-from triptych_documents.formats.shared.xml_events import Kind
-from triptych_documents.formats.shared.xml_text import written_text
+from triptych_documents.formats.shared.xml import Kind, written_text
 from triptych_documents.unit import Role
 
 _PARAGRAPHS = {"text:p", "text:h"}

@@ -1,12 +1,31 @@
-"""Text styles of OpenDocument (part 3, 16.27 and 20): which spans look alike, and the language of the text in them."""
+"""Names of OpenDocument (OASIS, OpenDocument 1.3, part 3)."""
 
 from collections.abc import Iterator, Mapping
 
-from triptych_documents.formats.odt.names import short
 from triptych_documents.formats.office.atoms import Style
 from triptych_documents.formats.office.parts import Edit, Tree, constant
 from triptych_documents.formats.office.tongues import Tongue
-from triptych_documents.formats.shared.xml_text import attribute_spans, with_attribute
+from triptych_documents.formats.shared.xml import attribute_spans, with_attribute
+
+_OASIS = "{urn:oasis:names:tc:opendocument:xmlns:"
+_SHORT = {
+    f"{_OASIS}office:1.0": "office",
+    f"{_OASIS}text:1.0": "text",
+    f"{_OASIS}style:1.0": "style",
+    f"{_OASIS}xsl-fo-compatible:1.0": "fo",
+    f"{_OASIS}manifest:1.0": "manifest",
+    f"{_OASIS}meta:1.0": "meta",
+    "{http://purl.org/dc/elements/1.1/": "dc",
+    "{http://openoffice.org/2009/office": "officeooo",
+}
+
+
+def short(name: str) -> str:
+    """With the prefix that everybody uses, such as `text:p`; unknown ones as they are."""
+    namespace, _, local = name.rpartition("}")
+    prefix = _SHORT.get(namespace)
+    return f"{prefix}:{local}" if prefix else name
+
 
 PLAIN = Style("", "", "")
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from triptych_documents.errors import DocumentError
 from triptych_documents.formats.office.atoms import Atom, Style, nested
-from triptych_documents.formats.office.trimming import trimmed
 from triptych_documents.unit import Code, Piece, Role, joined
 
 
@@ -174,3 +174,158 @@ def _of_space(own: Style | None, before: Style | None, after: Style | None) -> S
     if before is None or after is None or before.key == after.key:
         return other
     return own if own.key in (before.key, after.key) else before
+
+
+def trimmed(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ...], tuple[Piece, ...]]:
+    """What stands in front, what is for translators, and what stands behind.
+
+    Pieces that show nothing are cut off at both ends, and pairs that stand around all of the rest.
+    """
+    lead: list[Piece] = []
+    trails: list[Sequence[Piece]] = []  # the last ones first
+    first, last = 0, len(pieces)
+    ends = _Ends(pieces)
+    while first < last:
+        if after := ends.blank_from(first, last):
+            lead += pieces[first:after]
+            first = after
+        elif before := ends.blank_until(first, last):
+            trails.append(pieces[before[0] : last])
+            last = before[0]
+        elif ends.whole(first, last):
+            lead.append(pieces[first])
+            trails.append((pieces[last - 1],))
+            first, last = first + 1, last - 1
+        else:
+            break
+    middle = list(pieces[first:last])
+    front, back = _spaces(middle)
+    trail = [piece for part in reversed(trails) for piece in part]
+    return (*lead, *front), joined(middle), (*back, *trail)
+
+
+class _Ends:
+    """Which pieces at the ends of a paragraph show nothing."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+        self._shown = [0]  # pieces before each that show something
+        self._others: dict[int, int] = {}  # the other half of a pair
+        opened: list[int] = []
+        for index, piece in enumerate(pieces):
+            self._shown.append(self._shown[-1] + bool((piece if isinstance(piece, str) else piece.shown).strip()))
+            if isinstance(piece, Code) and piece.role is Role.OPEN:
+                opened.append(index)
+            elif isinstance(piece, Code) and piece.role is Role.CLOSE:
+                self._others[index] = opened.pop()
+                self._others[self._others[index]] = index
+
+    def blank_from(self, first: int, last: int) -> int | None:
+        """The end of a blank piece or pair that starts here; None where there is none."""
+        end = self._others.get(first, first) + 1
+        return end if first < end <= last and self._shown[end] == self._shown[first] else None
+
+    def blank_until(self, first: int, last: int) -> tuple[int] | None:
+        """The start of one that ends here."""
+        start = self._others.get(last - 1, last - 1)
+        return (start,) if first <= start < last and self._shown[start] == self._shown[last] else None
+
+    def whole(self, first: int, last: int) -> bool:
+        """A pair stands around all."""
+        return self._others.get(first) == last - 1 > first
+
+
+def _spaces(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
+    """White space that begins the first text and ends the last one; taken out of them."""
+    front: list[Piece] = []
+    back: list[Piece] = []
+    if pieces and isinstance(text := pieces[0], str):
+        pieces[0] = text.lstrip()
+        front = [text[: len(text) - len(text.lstrip())]]
+    if pieces and isinstance(text := pieces[-1], str):
+        pieces[-1] = text.rstrip()
+        back = [text[len(text.rstrip()) :]]
+    return [text for text in front if text], [text for text in back if text]
+
+
+Escape = Callable[[str, bool], str]  # text, and whether it follows text that does not end in white space
+Copy = Callable[[int, int], str]  # a span of the source, with the paragraphs in it written anew
+
+
+class Runs:
+    """Puts what follows each other in the same style into one run.
+
+    Args:
+        escape: writes text.
+        copy: reads the source.
+    """
+
+    def __init__(self, escape: Escape, copy: Copy) -> None:
+        self._escape, self._copy = escape, copy
+        self._out: list[str] = []
+        self._style: Style | None = None
+        self._word = False
+
+    def text(self, text: str, style: Style | None) -> None:
+        """Text in this style."""
+        if not text:
+            return
+        self._enter(style)
+        self._out.append(self._escape(text, self._word))
+        self._word = not text[-1].isspace()
+
+    def copied(self, style: Style | None, start: int, end: int) -> None:
+        """A part of the source."""
+        self._enter(style)
+        self._out.append(self._copy(start, end))
+        self._word = False
+
+    def written(self) -> str:
+        """All of it."""
+        self._enter(None)
+        return "".join(self._out)
+
+    def _enter(self, style: Style | None) -> None:
+        old, self._style = self._style, style
+        if (old and (old.opening, old.closing)) == (style and (style.opening, style.closing)):
+            return
+        if old is not None:
+            self._out.append(old.closing)
+        if style is not None:
+            self._out.append(style.opening)
+
+
+def written(inline: Inline, pieces: Sequence[Piece], runs: Runs, where: str) -> str:
+    """A paragraph with these pieces in its middle.
+
+    Raises:
+        DocumentError: its codes are not the unit's, or cannot be written in this order.
+    """
+    _check(inline.pieces, pieces, where)
+    around: list[tuple[int, Style | None]] = [(0, inline.styles[0])]
+    for piece in (*inline.lead, *pieces, *inline.trail):
+        if isinstance(piece, str):
+            runs.text(piece, around[-1][1])
+            continue
+        atom = inline.atoms.get((piece.pair, piece.role))
+        for style, start, end in atom.fragments if atom else ():
+            runs.copied(style, start, end)
+        if piece.role is Role.OPEN:
+            around.append((piece.pair, inline.styles[piece.pair] or around[-1][1]))
+        elif piece.role is Role.CLOSE:
+            around.pop()  # codes nest
+    return runs.written()
+
+
+def _check(own: Sequence[Piece], pieces: Sequence[Piece], where: str) -> None:
+    """Elements would be broken if codes were lost or crossed each other."""
+    codes = [piece for piece in pieces if isinstance(piece, Code)]
+    known = {(piece.pair, piece.role) for piece in own if isinstance(piece, Code)}
+    if len(codes) != len(known) or {(code.pair, code.role) for code in codes} != known:
+        raise DocumentError(f"{where}: the codes of the translation are not those of the source")
+    opened: list[int] = []
+    for code in codes:
+        if code.role is Role.OPEN:
+            opened.append(code.pair)
+        elif code.role is Role.CLOSE and (not opened or opened.pop() != code.pair):
+            raise DocumentError(f"{where}: codes of the translation do not nest")

@@ -8,10 +8,8 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.atoms import Atom, Style
-from triptych_documents.formats.office.inline import Inline, inlined
-from triptych_documents.formats.office.runs import Copy, Escape, Runs, written
-from triptych_documents.formats.shared.xml_events import Kind, Token, closings, tokens
-from triptych_documents.formats.shared.xml_text import XmlText, decoded
+from triptych_documents.formats.office.inline import Copy, Escape, Inline, Runs, inlined, written
+from triptych_documents.formats.shared.xml import Kind, Token, XmlText, closings, decoded, tokens
 from triptych_documents.unit import Piece, Unit
 
 MAX_DEPTH = 256  # elements inside each other

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.po import text as potext
-from triptych_documents.formats.po.catalog import Catalog, Entry, read
-from triptych_documents.formats.po.plurals import count, plural_forms
-from triptych_documents.formats.shared.limits import Bound
+from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_forms, read
 from triptych_documents.formats.shared.spans import Span, replaced
+from triptych_documents.formats.shared.text_document import Bound
 from triptych_documents.unit import Piece, Unit, joined
 
 _CREDITS = frozenset({"translator-credits", "translator_credits", "Your names", "Your emails"})  # names of people go there

@@ -14,9 +14,8 @@ from typing import Any
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.limits import Bound
 from triptych_documents.formats.shared.spans import Span
-from triptych_documents.formats.shared.text_document import TextDocument
+from triptych_documents.formats.shared.text_document import Bound, TextDocument
 from triptych_documents.formats.structured.keys import Choice, Trail
 from triptych_documents.unit import Piece, Unit
 

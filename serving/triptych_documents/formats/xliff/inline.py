@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from triptych_documents.formats.shared.xml_events import Kind, Token
-from triptych_documents.formats.shared.xml_text import written_text
+from triptych_documents.formats.shared.xml import Kind, Token, written_text
 from triptych_documents.unit import Code, Piece, Role, joined
 
 AROUND = frozenset({"g", "mrk", "pc"})  # their content is translated

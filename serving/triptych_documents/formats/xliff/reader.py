@@ -12,10 +12,11 @@ from triptych_documents.findings import Finding, Severity
 from triptych_documents.findings import FindingKind as Finds
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, spaced
-from triptych_documents.formats.shared.limits import Bound
 from triptych_documents.formats.shared.spans import Span, replaced
-from triptych_documents.formats.shared.xml_events import Kind, Token
-from triptych_documents.formats.shared.xml_text import (
+from triptych_documents.formats.shared.text_document import Bound
+from triptych_documents.formats.shared.xml import (
+    Kind,
+    Token,
     XmlText,
     attribute_spans,
     decoded,

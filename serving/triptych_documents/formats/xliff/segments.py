@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.formats.shared.xml_events import XML, Kind, Token, closings, tokens
+from triptych_documents.formats.shared.xml import XML, Kind, Token, closings, tokens
 from triptych_documents.formats.xliff.inline import Content
 
 _NAMESPACE = "{urn:oasis:names:tc:xliff:document:"  # 1.0 has none, and many files of later versions do not either

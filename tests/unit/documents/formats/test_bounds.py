@@ -4,9 +4,9 @@ import pytest
 
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
+from triptych_documents.formats import tabular
 from triptych_documents.formats.office import parts
-from triptych_documents.formats.shared.limits import Bound
-from triptych_documents.formats.tabular import csv
+from triptych_documents.formats.shared.text_document import Bound
 
 from .office import docx
 from .roundtrips import read, texts
@@ -48,7 +48,7 @@ def test_as_much_as_is_allowed_is_read() -> None:
 
 
 def test_a_record_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv, "MAX_CELLS", 10)
+    monkeypatch.setattr(tabular, "MAX_CELLS", 10)
     for name, cells in (("csv", "a," * 11), ("csv", '"\n",a,' * 6), ("tsv", "a\t" * 11), ("tsv", '"a"\t' * 11)):
         with pytest.raises(DamagedDocumentError, match="a record has more than 10 cells"):
             read(name, cells)

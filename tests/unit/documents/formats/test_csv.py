@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.tabular.csv import sniffed
+from triptych_documents.formats.tabular import sniffed
 
 from .roundtrips import read, texts, translated, turned
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.po import text as potext
-from triptych_documents.formats.po.plurals import count, plural_forms
+from triptych_documents.formats.po.catalog import count, plural_forms
 
 from .roundtrips import mirrored, read, shown, texts
 

@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from triptych_documents.formats.tmx import Translation, tmx, write_tmx
-from triptych_documents.formats.xliff.pairs import write_xliff
+from triptych_documents.formats.bilingual import Translation, tmx, write_tmx, write_xliff
 from triptych_documents.sentences import SentencePair
 
 from .roundtrips import read, texts

@@ -7,10 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError
-from triptych_documents.formats.shared.xml_events import MAX_DEFAULTS, Kind, closings, tokens
-from triptych_documents.formats.shared.xml_text import (
+from triptych_documents.formats.shared.xml import (
+    MAX_DEFAULTS,
+    Kind,
     attribute_spans,
+    closings,
     decoded,
+    tokens,
     with_attribute,
     without_attribute,
     writable,

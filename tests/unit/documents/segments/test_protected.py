@@ -3,8 +3,7 @@
 import pytest
 
 from triptych_documents.rules import Term, TranslationRules
-from triptych_documents.segments.phrases import PhraseMatcher
-from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
+from triptych_documents.segments.protected import PhraseMatcher, ProtectedFinder, ProtectedKind
 
 FOUND = [
     ("Hello {name}, {0:.2f} and {{ user.name }} or ${HOME}", ["{name}", "{0:.2f}", "{{ user.name }}", "${HOME}"]),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from triptych_documents.translation.numbers import missing_numbers
+from triptych_documents.translation.checking import missing_numbers
 
 CASES = [  # source, target, languages, lacking, beside
     ("1,234.5 and 7", "7 und 1.234,5", ("en", "de"), [], []),

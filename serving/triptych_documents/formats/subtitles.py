@@ -4,14 +4,17 @@ What SRT and WebVTT have in common. A cue is one unit; where lines begin with da
 soft: a changed text is broken into two lines of the usual width, or the cue's own where that is more.
 """
 
+import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from triptych_documents.encoding import Encoding
+from triptych_documents.encoding import Encoding, decode
+from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, Part, Tag, core, pieces_of, soft
-from triptych_documents.formats.shared.spans import Span
-from triptych_documents.formats.shared.text_document import TextDocument
+from triptych_documents.formats.shared.spans import Lines, Span
+from triptych_documents.formats.shared.text_document import Bound, TextDocument
 from triptych_documents.formats.shared.wrapping import balanced, words_of
 from triptych_documents.unit import Piece, Role, Unit
 
@@ -131,3 +134,88 @@ def _tag(raw: str) -> Tag:
 
 def _width(text: str, span: Span) -> int:
     return max(WIDTH, *map(len, _LINE_END.split(text[slice(*span)])))
+
+
+_TIME = r"[0-9]{1,3}:[0-9]{1,2}:[0-9]{1,2}(?:[,.:][0-9]{1,3})?"
+_TIMES = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}")
+_NUMBER = re.compile(r"[ \t]*[0-9]+[ \t]*")
+_TAGS = re.compile(r"</?[A-Za-z][^<>\r\n]*>|\{\\[^{}\r\n]*\}|\\[Nh]")
+_JOINED = re.compile(rf"([<{{\\-]){JOINER}")
+_TO_JOIN = re.compile(rf"(<(?=/?[A-Za-z][^<>]*>)|\{{(?=\\)|\\(?=[Nh])|-(?=->)|[<{{\\-](?={JOINER}))")
+
+_SRT_MARKUP = Markup(_TAGS, lambda raw: _JOINED.sub(r"\1", raw), lambda text: _TO_JOIN.sub(rf"\1{JOINER}", text))
+
+
+class SubRip:
+    """Reads .srt."""
+
+    name = "srt"
+
+    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
+        """As Format says."""
+        Bound(options).check_marks(data, b"<", b"{", b"\\")
+        text, encoding = decode(data, options.encoding)
+        cues = list(_srt_cues(text))
+        if not cues and text.strip():
+            raise DamagedDocumentError("it is not SubRip: no line has times as 00:00:01,000 --> 00:00:02,000 has", "line 1")
+        return document(text, encoding, cues, _SRT_MARKUP)
+
+
+SRT = SubRip()
+
+
+def _srt_cues(text: str) -> Iterator[Cue]:
+    lines = Lines(text)
+    bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
+    times = [line for line, body in enumerate(bodies) if _TIMES.match(body)]
+    numbered = [time > 0 and _NUMBER.fullmatch(bodies[time - 1]) is not None for time in times]
+    ends = [time - number for time, number in zip(times[1:], numbered[1:], strict=True)]
+    for count, (time, end) in enumerate(zip(times, [*ends, len(bodies)], strict=False)):
+        name = bodies[time - 1].strip() if numbered[count] else str(count + 1)
+        yield Cue(name, list(_spans(lines, bodies, time + 1, end)))
+
+
+def _spans(lines: Lines, bodies: list[str], first: int, after: int) -> Iterator[Span]:
+    """Of lines with text that follow each other."""
+    start = first
+    for line in range(first, after + 1):
+        if line == after or not bodies[line].strip():
+            if start < line:
+                yield lines.span(start, line)
+            start = line + 1
+
+
+_HEADER = re.compile(r"WEBVTT(?![^ \t\r\n])")
+_VTT_MARKUP = Markup(re.compile(r"<[^<>]*>"), html.unescape, lambda text: html.escape(text, quote=False))
+
+
+class WebVtt:
+    """Reads .vtt."""
+
+    name = "vtt"
+
+    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
+        """As Format says."""
+        Bound(options).check_marks(data, b"<")
+        text, encoding = decode(data, options.encoding)
+        if not _HEADER.match(text):
+            raise DamagedDocumentError("it is not WebVTT: it does not begin with the word WEBVTT", "line 1")
+        return document(text, encoding, list(_vtt_cues(text)), _VTT_MARKUP)
+
+
+VTT = WebVtt()
+
+
+def _vtt_cues(text: str) -> Iterator[Cue]:
+    lines = Lines(text)
+    bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
+    times = [line for line, body in enumerate(bodies) if "-->" in body]
+    for count, time in enumerate(times):
+        end = next(line for line in range(time + 1, len(bodies) + 1) if line == len(bodies) or _ends(bodies[line]))
+        named = time > 0 and bodies[time - 1] and (time == 1 or not bodies[time - 2])
+        if time + 1 < end:
+            yield Cue(bodies[time - 1] if named else str(count + 1), [lines.span(time + 1, end)])
+
+
+def _ends(line: str) -> bool:
+    return not line or "-->" in line

@@ -1,1 +1,0 @@
-"""SubRip (.srt) and WebVTT (.vtt) subtitles."""
