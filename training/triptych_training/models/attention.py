@@ -1,7 +1,7 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2): the one definition in the project.
+"""Multi-head attention (Vaswani et al. 2017, section 3.2); no other module defines one.
 
 Shapes are written `[B, T, E]`: batch, positions, embedding; `H` heads of `D` dimensions each.
-The modules split into *project* and *attend* so that the exporter can put a cached, fused operator between the two.
+Projection and attention are separate methods so that export can put a fused operator with a cache between them.
 """
 
 from dataclasses import dataclass
@@ -31,22 +31,22 @@ class AttentionShape:
     heads: int
     head_dim: int
     bias: bool = True
-    scaled: bool = True  # products of queries and keys are divided by sqrt(head_dim)
-    input_bias: bool = True  # of the projection to queries, keys and values, where the others have one
+    scaled: bool = True  # divide the scores by sqrt(head_dim)
+    input_bias: bool = True  # bias of the projection to queries, keys and values; ignored without `bias`
 
     @property
     def inner_dim(self) -> int:
-        """Of all heads together."""
+        """Width of all heads together."""
         return self.heads * self.head_dim
 
     @property
     def scale(self) -> float:
-        """What products of queries and keys are multiplied by."""
+        """Factor on the attention scores."""
         return self.head_dim**-0.5 if self.scaled else 1.0
 
 
 class SelfAttention(nn.Module):
-    """Queries, keys and values all come from the same sequence, through one fused projection."""
+    """Attention of a sequence to itself; one fused projection gives queries, keys and values."""
 
     def __init__(self, shape: AttentionShape, dropout: float = 0.0) -> None:
         super().__init__()
@@ -65,19 +65,18 @@ class SelfAttention(nn.Module):
 
         Args:
             x: `[B, T, E]`.
-            mask: broadcastable to `[B, H, T, T]`; boolean: True where attention is allowed, or float: added to the scores.
-            causal: position t sees positions up to t only; not together with a mask.
+            mask: broadcastable to `[B, H, T, T]`; boolean (True: attend) or float (added to the scores).
+            causal: position t attends to positions up to t only; cannot be combined with a mask.
         """
         query, key, value = self.project(x)
         dropout = self.dropout if self.training else 0.0
         context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal, scale=self.scale)
-        output: Tensor = self.output(merge_heads(context))
-        return output
+        return self.output(merge_heads(context))
 
     def step(self, x: Tensor, past: KeyValues | None, bias: Tensor | None = None) -> tuple[Tensor, KeyValues]:
-        """One position more: `x` is `[B, 1, E]`, `past` and the result hold `[B, H, t, D]` keys and values.
+        """Decode one position: `x` `[B, 1, E]`, with `past` keys and values `[B, H, t, D]`.
 
-        `bias` `[1, H, 1, t + 1]` is added to the scores.
+        `bias` `[1, H, 1, t + 1]` is added to the scores. Returns the output and the extended keys and values.
         """
         query, key, value = self.project(x)
         if past is not None:
@@ -87,7 +86,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Queries come from the decoder; keys and values from the encoder's output, projected once a sentence."""
+    """Attention of the decoder to the encoder's output, whose keys and values are projected once per sentence."""
 
     def __init__(self, shape: AttentionShape, dropout: float = 0.0) -> None:
         super().__init__()
@@ -103,10 +102,9 @@ class CrossAttention(nn.Module):
         return split_heads(key, self.heads), split_heads(value, self.heads)
 
     def forward(self, x: Tensor, memory: KeyValues, mask: Tensor | None = None) -> Tensor:
-        """Attend from `x` `[B, T, E]` to projected memory; `mask` `[B, 1, 1, S]` is False on padding."""
+        """Attend from `x` `[B, T, E]` to the projected memory; `mask` `[B, 1, 1, S]` is False at padding."""
         key, value = memory
         dropout = self.dropout if self.training else 0.0
         query = split_heads(self.query(x), self.heads)
         context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, scale=self.scale)
-        output: Tensor = self.output(merge_heads(context))
-        return output
+        return self.output(merge_heads(context))

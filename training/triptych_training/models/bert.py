@@ -1,7 +1,7 @@
-"""BERT (Devlin et al. 2018): a bidirectional encoder, and the pre-training and fine-tuning heads of its whole family.
+"""BERT (Devlin et al. 2018): a bidirectional encoder, and the pre-training and fine-tuning heads of the BERT family.
 
-RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019) are this encoder in other configurations; ModernBERT is an encoder
-of its own under the same heads.
+RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019) are other configurations of this encoder. ModernBERT is another
+encoder with the same heads.
 
 Shapes: `B` texts, `T` positions, `E` model dimensions, `V` tokens, `C` classes.
 """
@@ -13,17 +13,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.blocks import ACTIVATIONS, BlockConfig, EncoderLayer
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
 from triptych_training.models.positions import sinusoid_table
 
-DEVIATION = 0.02  # of fresh weights
+DEVIATION = 0.02  # standard deviation of initial weights
 DENSE_ACTIVATIONS = {**ACTIVATIONS, "tanh": torch.tanh}
 
 
 @dataclass(frozen=True)
 class BertConfig:
-    """Everything that fixes the weights' shapes and the arithmetic; the defaults are BERT-base.
+    """Shapes of the weights and options of the arithmetic; the defaults are BERT-base.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
@@ -41,7 +42,7 @@ class BertConfig:
     feedforward_dim: int = 3072
     layers: int = 12
     max_positions: int = 512
-    segments: int = 2  # of which a token is in one; with one or none they are all the same
+    segments: int = 2  # segment embeddings; 0 or 1: segment numbers are ignored
     norm: str = "post"
     activation: str = "gelu"
     dropout: float = 0.1
@@ -50,35 +51,29 @@ class BertConfig:
     cls_id: int = 2
     sep_id: int = 3
     mask_id: int = 4
-    head_activation: str = "gelu"  # before masked tokens are predicted
-    pooler_activation: str = "tanh"  # between the pooled state and a text's labels; DistilBERT: "relu"
-    tied: bool = True  # masked tokens are predicted by the embedding's own matrix
+    head_activation: str = "gelu"  # in the masked-token head
+    pooler_activation: str = "tanh"  # between the pooled state and the classifier; DistilBERT: "relu"
+    tied: bool = True  # the masked-token head's output matrix is the token embedding
 
     def __post_init__(self) -> None:
-        for name, lowest in (("vocabulary_size", 1), ("layers", 1), ("segments", 0)):
-            if getattr(self, name) < lowest:
-                raise ValueError(f"{name}: {getattr(self, name)} is below {lowest}")
-        for name in ("head_activation", "pooler_activation"):
-            if getattr(self, name) not in DENSE_ACTIVATIONS:
-                known = ", ".join(DENSE_ACTIVATIONS)
-                raise ValueError(f"{name}: {getattr(self, name)!r} is unknown; choose one of {known}")
+        at_least(1, self, "vocabulary_size", "layers")
+        at_least(0, self, "segments")
+        one_of(DENSE_ACTIVATIONS, self, "head_activation", "pooler_activation")
         if self.max_positions < 4:
             raise ValueError(f"max_positions: {self.max_positions} is below 4: [CLS], a token, [SEP] twice")
-        for name in ("pad_id", "cls_id", "sep_id", "mask_id"):
-            if not 0 <= getattr(self, name) < self.vocabulary_size:
-                raise ValueError(f"{name}: {getattr(self, name)} is outside the vocabulary of {self.vocabulary_size}")
+        token_id(self.vocabulary_size, self, "pad_id", "cls_id", "sep_id", "mask_id")
         _ = self.block
 
     @property
     def block(self) -> BlockConfig:
-        """One layer."""
+        """Configuration of one layer."""
         return BlockConfig(
             self.model_dim, self.heads, self.feedforward_dim, self.norm, self.activation, self.dropout, self.norm_epsilon
         )
 
 
 class BertEmbedding(nn.Module):
-    """Tokens + positions + segments, normalised."""
+    """Sum of token, position and segment vectors, normalised."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -93,16 +88,15 @@ class BertEmbedding(nn.Module):
         return self.at(ids, segments, self.positions.weight[: ids.shape[1]])
 
     def at(self, ids: Tensor, segments: Tensor, positions: Tensor) -> Tensor:
-        """The same with the position vectors, broadcastable to `[B, T, E]`."""
+        """Embed with the given position vectors, broadcastable to `[B, T, E]`."""
         total = self.tokens(ids) + positions
         if self.segments is not None:
             total = total + (self.segments(segments) if self.segments.num_embeddings > 1 else self.segments.weight[0])
-        y: Tensor = self.dropout(self.norm(total))
-        return y
+        return self.dropout(self.norm(total))
 
 
 class Bert(nn.Module):
-    """The encoder."""
+    """BERT's encoder."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -112,25 +106,24 @@ class Bert(nn.Module):
         self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
-        """`[B, T]` -> hidden states `[B, T, E]`; padding is masked out."""
+        """`[B, T]` ids and segment numbers -> hidden states `[B, T, E]`; padding is masked out."""
         mask = (ids != self.config.pad_id)[:, None, None, :]
         x = self.embedding(ids, segments)
         for layer in self.layers:
             x = layer(x, mask)
-        y: Tensor = self.norm(x)
-        return y
+        return self.norm(x)
 
 
 EncoderConfig = BertConfig | ModernBertConfig
 
 
 def make_encoder(config: EncoderConfig) -> Bert | ModernBert:
-    """The encoder that a configuration is of."""
+    """Build the encoder that `config` describes."""
     return Bert(config) if isinstance(config, BertConfig) else ModernBert(config)
 
 
 class MaskedTokenHead(nn.Module):
-    """Hidden states -> logits over the vocabulary; the matrix is the embedding's own, unless the configuration unties them."""
+    """Hidden states -> logits over the vocabulary, by the token embedding's matrix unless the configuration unties them."""
 
     def __init__(self, config: EncoderConfig, tokens: nn.Embedding) -> None:
         super().__init__()
@@ -143,12 +136,11 @@ class MaskedTokenHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`[..., E]` -> `[..., V]`."""
-        logits: Tensor = self.projection(self.norm(self.activation(self.transform(hidden))))
-        return logits
+        return self.projection(self.norm(self.activation(self.transform(hidden))))
 
 
 class DenseHead(nn.Module):
-    """Vectors through a dense layer, an activation and, in ModernBERT, a norm."""
+    """Dense layer, activation and, in ModernBERT, a norm."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -159,17 +151,16 @@ class DenseHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[..., E]` -> `[..., E]`."""
-        y: Tensor = self.norm(self.activation(self.dense(x)))
-        return y
+        return self.norm(self.activation(self.dense(x)))
 
 
 def make_token_head(config: EncoderConfig) -> nn.Module:
-    """What stands between the encoder and a classifier of tokens: nothing, but in ModernBERT."""
+    """Build the layer between the encoder and a token classifier: ModernBERT has one, BERT has none."""
     return DenseHead(config) if config.dense_norm else nn.Identity()
 
 
 class BertForPretraining(nn.Module):
-    """Masked tokens and, unless switched off as in RoBERTa (Liu et al. 2019), next-sentence prediction."""
+    """Masked-token prediction and, unless `next_sentence` is off (RoBERTa), next-sentence prediction."""
 
     def __init__(self, config: EncoderConfig, next_sentence: bool = True) -> None:
         super().__init__()
@@ -180,26 +171,23 @@ class BertForPretraining(nn.Module):
         self.next_sentence = nn.Linear(config.model_dim, 2) if next_sentence else None
         initialise(self)
 
-    def forward(self, ids: Tensor, segments: Tensor, places: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits of the masked tokens and of "is the next sentence".
+    def forward(self, ids: Tensor, segments: Tensor, masked: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the logits of the masked tokens, `[M, V]`, and of the next sentence, `[B, 2]` (1: it follows) or None.
 
         Args:
             ids: `[B, T]`.
             segments: `[B, T]`.
-            places: `[M]`, indices of the masked tokens in the flattened `[B*T]`: only they are projected.
-
-        Returns:
-            `[M, V]`, and `[B, 2]` (1: the second part follows the first) or None.
+            masked: `[M]`, indices of the masked tokens in the flattened `[B*T]`; only they are projected.
         """
         hidden = self.bert(ids, segments)
-        logits = self.masked_token(hidden.flatten(0, 1)[places])
+        logits = self.masked_token(hidden.flatten(0, 1)[masked])
         if self.pooler is None or self.next_sentence is None:
             return logits, None
         return logits, self.next_sentence(self.pooler(hidden[:, 0]))
 
 
 class BertForSequenceClassification(nn.Module):
-    """Labels of a text, from [CLS] or the mean of all its states: one of `classes`, or each of them or not (`independent`)."""
+    """Text classification from the state of [CLS] or the mean of all states; labels exclude each other unless `independent`."""
 
     def __init__(self, config: EncoderConfig, classes: int, independent: bool = False) -> None:
         super().__init__()
@@ -215,16 +203,15 @@ class BertForSequenceClassification(nn.Module):
         """`[B, T]` -> `[B, C]`."""
         hidden = self.bert(ids, segments)
         pooled = hidden[:, 0] if self.config.pooling == "cls" else _mean(hidden, ids != self.config.pad_id)
-        logits: Tensor = self.classifier(self.dropout(self.pooler(pooled)))
-        return logits
+        return self.classifier(self.dropout(self.pooler(pooled)))
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """`[..., C]` -> `[..., C]`; they make 1 together, unless the labels are independent of each other."""
+        """`[..., C]` -> `[..., C]`: sigmoid of independent labels, else softmax."""
         return torch.sigmoid(logits) if self.independent else torch.softmax(logits, dim=-1)
 
 
 class BertForTokenClassification(nn.Module):
-    """One label a token."""
+    """Classification of every token."""
 
     def __init__(self, config: EncoderConfig, classes: int) -> None:
         super().__init__()
@@ -237,12 +224,11 @@ class BertForTokenClassification(nn.Module):
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` -> `[B, T, C]`."""
-        logits: Tensor = self.classifier(self.dropout(self.head(self.bert(ids, segments))))
-        return logits
+        return self.classifier(self.dropout(self.head(self.bert(ids, segments))))
 
 
 class BertForQuestionAnswering(nn.Module):
-    """Where in the text the answer begins and ends (Rajpurkar et al. 2016)."""
+    """Extractive question answering: start and end of the answer in the text (Rajpurkar et al. 2016)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -253,14 +239,14 @@ class BertForQuestionAnswering(nn.Module):
         initialise(self)
 
     def forward(self, ids: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
-        """`[B, T]` -> logits of the first and of the last token, each `[B, T]`; padding is out of the question."""
+        """`[B, T]` -> logits of the answer's first and last token, each `[B, T]`; -inf at padding."""
         start, end = self.span(self.head(self.bert(ids, segments))).unbind(-1)
         padding = ids == self.config.pad_id
         return start.masked_fill(padding, float("-inf")), end.masked_fill(padding, float("-inf"))
 
 
 class BertForEmbedding(nn.Module):
-    """The encoder alone, whose states make a text's vector."""
+    """Encoder without a head, for text embeddings."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -270,8 +256,7 @@ class BertForEmbedding(nn.Module):
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` -> `[B, T, E]`."""
-        hidden: Tensor = self.bert(ids, segments)
-        return hidden
+        return self.bert(ids, segments)
 
 
 BertModel = (
@@ -284,16 +269,16 @@ BertModel = (
 
 
 def _mean(hidden: Tensor, inside: Tensor) -> Tensor:
-    """Of the states `[B, T, E]` that are `inside` `[B, T]`: `[B, E]`."""
+    """Mean of the states `[B, T, E]` where `inside` `[B, T]` is true: `[B, E]`."""
     shares = inside.to(hidden.dtype) / inside.sum(1, keepdim=True)
     return torch.bmm(shares[:, None], hidden).squeeze(1)
 
 
 @torch.no_grad()
 def initialise(model: BertModel) -> None:
-    """Normal with deviation 0.02, as in the paper's code; positions begin as sinusoids of that size.
+    """Draw weights from a normal distribution with deviation 0.02, as in the paper's code; set positions to scaled sinusoids.
 
-    Sinusoids let the first layers tell a token's neighbours from the start; random positions have to be learnt for that.
+    Sinusoids let the first layers recognise neighbouring tokens from the start; random positions must be trained for that.
     """
     model.apply(_initialise)
     if isinstance(model.bert, Bert):

@@ -1,7 +1,7 @@
-"""The layers that all models share: feed-forward, residual frame, encoder block.
+"""Layers shared by all models: feed-forward network, residual connection, encoder layer.
 
-`norm="post"` is the order of Vaswani et al. 2017 and of BERT (normalise after the residual sum); `norm="pre"` normalises the
-sub-layer's input (Xiong et al. 2020; ViT) and wants one final norm behind the last layer.
+`norm="post"` normalises after the residual sum (Vaswani et al. 2017; BERT). `norm="pre"` normalises the sub-layer's input
+(Xiong et al. 2020; ViT) and needs a final norm after the last layer.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_training.checks import at_least, fraction, one_of
 from triptych_training.models.attention import AttentionShape, SelfAttention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -21,12 +22,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
 }
 NORM_ORDERS = ("pre", "post")
-NORM_KINDS = ("layer", "rms")  # Ba et al. 2016; Zhang and Sennrich 2019, without mean and bias
+NORM_KINDS = ("layer", "rms")  # Ba et al. 2016; Zhang and Sennrich 2019 (no mean, no bias)
 
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """Shape and arithmetic of one layer.
+    """Shape and options of one layer.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
@@ -41,44 +42,39 @@ class BlockConfig:
     norm_epsilon: float = 1e-5
     drop_path: float = 0.0  # probability that a sample skips a sub-layer (stochastic depth; Huang et al. 2016)
     head_dim: int = 0  # 0: model_dim / heads
-    bias: bool = True  # of all projections
+    bias: bool = True  # all projections
     norm_kind: str = "layer"
-    norm_bias: bool = True  # of a layer norm
-    gated: bool = False  # the feed-forward multiplies by a second projection (Shazeer 2020)
-    scaled: bool = True  # attention divides by sqrt(head_dim); T5 does not
-    input_bias: bool = True  # of self-attention's projection to queries, keys and values; where `bias` is set
+    norm_bias: bool = True  # layer norm only
+    gated: bool = False  # multiply the feed-forward's activations by a second projection (Shazeer 2020)
+    scaled: bool = True  # divide attention scores by sqrt(head_dim); T5 does not
+    input_bias: bool = True  # bias of self-attention's projection to queries, keys and values; ignored without `bias`
 
     def __post_init__(self) -> None:
-        for name in ("model_dim", "heads", "feedforward_dim"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
-        if self.head_dim < 0:
-            raise ValueError(f"head_dim: {self.head_dim} is below 0")
+        at_least(1, self, "model_dim", "heads", "feedforward_dim")
+        at_least(0, self, "head_dim")
         if not self.head_dim and self.model_dim % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide model_dim {self.model_dim}")
-        for name, choices in (("norm", NORM_ORDERS), ("activation", ACTIVATIONS), ("norm_kind", NORM_KINDS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}: {getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
-        for name in ("dropout", "drop_path"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name}: {getattr(self, name)} is outside [0, 1)")
+        one_of(NORM_ORDERS, self, "norm")
+        one_of(ACTIVATIONS, self, "activation")
+        one_of(NORM_KINDS, self, "norm_kind")
+        fraction(self, "dropout", "drop_path")
 
     @property
     def attention(self) -> AttentionShape:
-        """What its attentions are made from."""
+        """Shape of the layer's attention modules."""
         head_dim = self.head_dim or self.model_dim // self.heads
         return AttentionShape(self.model_dim, self.heads, head_dim, self.bias, self.scaled, self.input_bias)
 
 
 def make_norm(config: BlockConfig) -> nn.Module:
-    """A norm over the last dimension."""
+    """Build the norm over the last dimension."""
     if config.norm_kind == "rms":
         return nn.RMSNorm(config.model_dim, eps=config.norm_epsilon)
     return nn.LayerNorm(config.model_dim, eps=config.norm_epsilon, bias=config.norm_bias)
 
 
 class FeedForward(nn.Module):
-    """Position-wise: expand, activate, contract (Vaswani et al. 2017, section 3.3)."""
+    """Position-wise feed-forward network: expand, activate, contract (Vaswani et al. 2017, section 3.3)."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
@@ -89,12 +85,11 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.activation(self.expand(x)) if self.gate is None else self.activation(self.gate(x)) * self.expand(x)
-        y: Tensor = self.contract(inner)
-        return y
+        return self.contract(inner)
 
 
 class Residual(nn.Module):
-    """The frame around every sub-layer: residual sum, dropout and layer norm in either order."""
+    """Residual connection around a sub-layer, with dropout and a norm before (`pre`) or after (`post`) it."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
@@ -104,19 +99,16 @@ class Residual(nn.Module):
         self.drop_path = config.drop_path
 
     def enter(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads."""
-        y: Tensor = self.norm(x) if self.pre_norm else x
-        return y
+        """Return the sub-layer's input."""
+        return self.norm(x) if self.pre_norm else x
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
-        """What the next sub-layer gets: `x` went in, `y` came out."""
-        total: Tensor = x + self._thin(self.dropout(y))
-        if not self.pre_norm:
-            total = self.norm(total)
-        return total
+        """Add the sub-layer's output `y` to its input `x`."""
+        total = x + self._drop_samples(self.dropout(y))
+        return total if self.pre_norm else self.norm(total)
 
-    def _thin(self, y: Tensor) -> Tensor:
-        """Drop whole samples of `[B, T, E]`, and make up for it in those that stay."""
+    def _drop_samples(self, y: Tensor) -> Tensor:
+        """Zero whole samples of `[B, T, E]` at random and scale up the others (stochastic depth)."""
         if not (self.training and self.drop_path):
             return y
         keep = 1.0 - self.drop_path
@@ -125,7 +117,7 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each in its residual frame."""
+    """Self-attention and feed-forward network, each with a residual connection."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
@@ -135,6 +127,6 @@ class EncoderLayer(nn.Module):
         self.feedforward_residual = Residual(config)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """`[B, T, E]` -> `[B, T, E]`; `mask` as SelfAttention has it."""
+        """`[B, T, E]` -> `[B, T, E]`; `mask` as in SelfAttention."""
         x = self.attention_residual.leave(x, self.attention(self.attention_residual.enter(x), mask))
         return self.feedforward_residual.leave(x, self.feedforward(self.feedforward_residual.enter(x)))

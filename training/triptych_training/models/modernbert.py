@@ -9,12 +9,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.attention import AttentionShape, SelfAttention
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, make_norm
 
+POOLINGS = ("cls", "mean")
+
 
 class Rotary(nn.Module):
-    """Cosines and sines `[positions, D/2]` of every position's angles: nothing to learn, nothing to store in a checkpoint.
+    """Rotary position embedding (Su et al. 2021): rotates queries and keys by angles that grow with the position.
+
+    Dimension i is rotated together with dimension i + D/2, as in GPT-NeoX. The tables `[positions, D/2]` are neither trained
+    nor stored in checkpoints.
 
     Raises:
         ValueError: `head_dim` is odd.
@@ -26,39 +32,36 @@ class Rotary(nn.Module):
     def __init__(self, positions: int, head_dim: int, theta: float) -> None:
         super().__init__()
         if head_dim % 2:
-            raise ValueError(f"head_dim: {head_dim} is odd; its dimensions are turned in pairs")
-        # On the CPU whatever device modules are being built on, and in float32, in which such models were trained.
+            raise ValueError(f"head_dim: {head_dim} is odd; rotary positions need pairs of dimensions")
+        # Always on the CPU, even if modules are built on the meta device; in float32, as such models were trained.
         exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
         angles = torch.arange(positions, dtype=torch.float32, device="cpu")[:, None] * (1.0 / theta**exponents)
         self.register_buffer("cosines", angles.cos(), persistent=False)
         self.register_buffer("sines", angles.sin(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Turn `[B, H, T, D]`, whose first position is number 0."""
+        """Rotate `[B, H, T, D]`, positions 0 to T - 1."""
         cosines, sines = self.cosines[: x.shape[2]], self.sines[: x.shape[2]]
         left, right = x.chunk(2, dim=-1)
         return torch.cat((left * cosines - right * sines, right * cosines + left * sines), dim=-1)
 
 
 class RotaryAttention(SelfAttention):
-    """Self-attention that tells positions by their angles."""
+    """Self-attention with rotary positions."""
 
     def __init__(self, shape: AttentionShape, rotary: Rotary) -> None:
         super().__init__(shape)
         self.rotary = rotary
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`[B, T, E]` -> turned queries and keys, and values, each `[B, H, T, D]`."""
+        """`[B, T, E]` -> rotated queries, rotated keys and values, each `[B, H, T, D]`."""
         query, key, value = super().project(x)
         return self.rotary(query), self.rotary(key), value
 
 
-POOLINGS = ("cls", "mean")
-
-
 @dataclass(frozen=True)
 class ModernBertConfig:
-    """Everything that fixes the weights' shapes and the arithmetic; the defaults are ModernBERT-base.
+    """Shapes of the weights and options of the arithmetic; the defaults are ModernBERT-base.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
@@ -72,8 +75,8 @@ class ModernBertConfig:
     feedforward_dim: int = 1152
     layers: int = 22
     max_positions: int = 8192
-    global_layers: tuple[int, ...] = (0, 3, 6, 9, 12, 15, 18, 21)  # those that attend to the whole text
-    window: int = 64  # positions to either side that the other layers attend to
+    global_layers: tuple[int, ...] = (0, 3, 6, 9, 12, 15, 18, 21)  # layers that attend to the whole text
+    window: int = 64  # positions on either side that the other layers attend to
     global_theta: float = 160_000.0
     local_theta: float = 10_000.0
     activation: str = "gelu"
@@ -90,25 +93,22 @@ class ModernBertConfig:
     head_bias: bool = False
     projection_bias: bool = True
     tied: bool = True
-    pooling: str = "cls"  # of a text's states, before its labels
+    pooling: str = "cls"  # of the states, for text classification
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "global_layers", tuple(self.global_layers))
-        for name, lowest in (("vocabulary_size", 1), ("layers", 1), ("max_positions", 4), ("window", 0)):
-            if getattr(self, name) < lowest:
-                raise ValueError(f"{name}: {getattr(self, name)} is below {lowest}")
-        for name in ("pad_id", "cls_id", "sep_id", "mask_id"):
-            if not 0 <= getattr(self, name) < self.vocabulary_size:
-                raise ValueError(f"{name}: {getattr(self, name)} is outside the vocabulary of {self.vocabulary_size}")
+        at_least(1, self, "vocabulary_size", "layers")
+        at_least(4, self, "max_positions")
+        at_least(0, self, "window")
+        token_id(self.vocabulary_size, self, "pad_id", "cls_id", "sep_id", "mask_id")
         if wrong := [layer for layer in self.global_layers if not 0 <= layer < self.layers]:
             raise ValueError(f"global_layers: {wrong[0]} is none of the {self.layers} layers")
-        if self.pooling not in POOLINGS:
-            raise ValueError(f"pooling: {self.pooling!r} is unknown; choose one of {', '.join(POOLINGS)}")
+        one_of(POOLINGS, self, "pooling")
         _ = self.block, replace(self.block, activation=self.head_activation)
 
     @property
     def block(self) -> BlockConfig:
-        """One layer, but for its attention's biases."""
+        """Configuration of one layer, except for the biases of its attention."""
         return BlockConfig(
             self.model_dim,
             self.heads,
@@ -124,12 +124,12 @@ class ModernBertConfig:
 
     @property
     def pooler_activation(self) -> str:
-        """The same in all heads."""
+        """Activation of the pooler, the same as in the other heads."""
         return self.head_activation
 
 
 class ModernBertLayer(EncoderLayer):
-    """Rotary attention, to the whole text or to a window, and a gated feed-forward; the first layer's input has its norm."""
+    """Encoder layer with rotary attention; the first layer has no norm of its own because its input is normalised."""
 
     def __init__(self, config: ModernBertConfig, rotary: Rotary, first: bool) -> None:
         super().__init__(config.block)
@@ -139,7 +139,7 @@ class ModernBertLayer(EncoderLayer):
 
 
 class ModernBertEmbedding(nn.Module):
-    """Tokens, normalised."""
+    """Normalised token vectors."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
@@ -148,13 +148,12 @@ class ModernBertEmbedding(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
-        """`[B, T]` ids -> `[B, T, E]`; there are no segments."""
-        y: Tensor = self.dropout(self.norm(self.tokens(ids)))
-        return y
+        """`[B, T]` ids -> `[B, T, E]`; `segments` is ignored."""
+        return self.dropout(self.norm(self.tokens(ids)))
 
 
 class ModernBert(nn.Module):
-    """The encoder."""
+    """ModernBERT's encoder."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
@@ -173,16 +172,15 @@ class ModernBert(nn.Module):
         """`[B, T]` -> hidden states `[B, T, E]`; padding is masked out."""
         inside = (ids != self.config.pad_id)[:, None, None, :]
         near = window_mask(ids.shape[1], self.config.window, ids.device)
-        # Padding attends to itself at least: a row without a choice would be no number, which masks cannot take away again.
+        # Padding attends at least to itself: a softmax over no positions would be NaN, which no later mask removes.
         local = near & (inside | torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device))
         x = self.embedding(ids, segments)
         for index, layer in enumerate(self.layers):
             x = layer(x, inside if index in self.config.global_layers else local)
-        y: Tensor = self.norm(x)
-        return y
+        return self.norm(x)
 
 
 def window_mask(length: int, window: int, device: torch.device | None = None) -> Tensor:
-    """`[length, length]` bool: positions at most `window` apart."""
-    places = torch.arange(length, device=device)
-    return (places[:, None] - places[None, :]).abs() <= window
+    """`[length, length]`, True for positions at most `window` apart."""
+    positions = torch.arange(length, device=device)
+    return (positions[:, None] - positions[None, :]).abs() <= window

@@ -1,14 +1,15 @@
-"""Where a token stands: fixed sinusoids (Vaswani et al. 2017, section 3.5), a learned table, or nothing of the kind."""
+"""Position information: sinusoids (Vaswani et al. 2017, section 3.5), learned tables, T5's relative bias."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 
-# "sinusoidal" has sines in the even columns and cosines in the odd ones; the other two have all sines first. Marian's
-# frequencies are the same ones, fairseq's (tensor2tensor's) reach the lowest frequency itself; its row 0 is our position 0.
-FAIRSEQ_FIRST = 2
+# "sinusoidal" has sines in the even columns and cosines in the odd ones; Marian and fairseq put all sines first. Marian uses
+# the same frequencies; fairseq's (from tensor2tensor) go down to 1/10,000 itself.
 POSITIONS = ("sinusoidal", "learned", "sinusoidal-marian", "sinusoidal-fairseq", "none")
+FAIRSEQ_FIRST = 2  # fairseq's number of the first text position
+MIN_BUCKETS = 4  # of a relative bias: one single and one ranged bucket in each direction
 
 
 def sinusoid_table(positions: int, model_dim: int) -> Tensor:
@@ -21,16 +22,16 @@ def sinusoid_table(positions: int, model_dim: int) -> Tensor:
 
 
 def halved_sinusoid_table(positions: int, model_dim: int) -> Tensor:
-    """`[positions, model_dim]`: the same columns, those of the sines first."""
+    """`[positions, model_dim]`: the columns of `sinusoid_table`, sines first (Marian)."""
     table = sinusoid_table(positions, model_dim)
     return torch.cat((table[:, 0::2], table[:, 1::2]), dim=1)
 
 
 def fairseq_sinusoid_table(positions: int, model_dim: int) -> Tensor:
-    """`[positions, model_dim]` of fairseq's `SinusoidalPositionalEmbedding`, whose first text position is number 2.
+    """`[positions, model_dim]` as in fairseq's `SinusoidalPositionalEmbedding`; row 0 is its position 2.
 
-    The frequencies go from 1 to 1/10,000, both included; an odd last column is zero. Single precision throughout: such models
-    were trained with the rounding errors that late positions have then.
+    The frequencies go from 1 to 1/10,000, both included; an odd last column is zero. Computed in float32 throughout, because
+    fairseq's models were trained with the rounding errors that late positions have in float32.
     """
     half = model_dim // 2
     step = -math.log(10_000.0) / max(1, half - 1)
@@ -42,14 +43,14 @@ def fairseq_sinusoid_table(positions: int, model_dim: int) -> Tensor:
 
 
 def _angles(positions: int, model_dim: int) -> Tensor:
-    """`[positions, ceil(model_dim / 2)]`; on the CPU whatever device modules are being built on: a table is no weight."""
+    """`[positions, ceil(model_dim / 2)]`, always on the CPU: modules may be built on the meta device, tables need values."""
     position = torch.arange(positions, dtype=torch.float64, device="cpu")[:, None]
     frequency = torch.exp(torch.arange(0, model_dim, 2, dtype=torch.float64, device="cpu") * (-math.log(10_000.0) / model_dim))
     return position * frequency
 
 
 class SinusoidalPositions(nn.Module):
-    """A constant table: nothing to learn, nothing to store in a checkpoint."""
+    """Constant table of position vectors; not trained and not stored in checkpoints."""
 
     weight: Tensor
 
@@ -59,7 +60,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """One trained vector a position (Gehring et al. 2017; BERT; ViT)."""
+    """Trained vector for each position (Gehring et al. 2017; BERT; ViT)."""
 
     def __init__(self, positions: int, model_dim: int) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class LearnedPositions(nn.Module):
 
 
 def make_positions(kind: str, positions: int, model_dim: int) -> SinusoidalPositions | LearnedPositions | None:
-    """Build the table named `kind`; None for "none".
+    """Build the table named `kind`, one of POSITIONS; None for "none".
 
     Raises:
         ValueError: `kind` is unknown.
@@ -86,29 +87,12 @@ def make_positions(kind: str, positions: int, model_dim: int) -> SinusoidalPosit
     raise ValueError(f"positions: {kind!r} is unknown; choose one of {', '.join(POSITIONS)}")
 
 
-FEWEST = 4  # buckets: a single and a ranged one of each direction
-
-
-def check_buckets(buckets: int, max_distance: int) -> None:
-    """The arguments of RelativeBias.
-
-    Raises:
-        ValueError: there are too few buckets, or ranges end before they begin.
-    """
-    if buckets < FEWEST:
-        raise ValueError(f"relative_buckets: {buckets} is below {FEWEST}")
-    if max_distance <= buckets // 2:
-        raise ValueError(f"relative_distance: {max_distance} is not above {buckets // 2}, half of the relative_buckets")
-
-
 class RelativeBias(nn.Module):
-    """A trained number for every head and bucket of distances; distances from `max_distance` on share one bucket.
+    """Relative positions as a trained bias on attention scores (T5; Raffel et al. 2020, section 2.1).
 
-    Args:
-        heads: H.
-        buckets: half of them, of each direction, for single distances, the rest for ranges that grow with the logarithm.
-        max_distance: in tokens.
-        bidirectional: keys behind the query have buckets of their own; else they are taken for distance 0.
+    Distances fall into buckets. Half of a direction's buckets hold one distance each, the others hold logarithmic ranges;
+    all distances from `max_distance` tokens on share the last one. With `bidirectional`, keys after the query have their own
+    half of the buckets; without, they count as distance 0.
     """
 
     def __init__(self, heads: int, buckets: int, max_distance: int, bidirectional: bool) -> None:
@@ -117,14 +101,14 @@ class RelativeBias(nn.Module):
         self.table = nn.Embedding(buckets, heads)
 
     def forward(self, queries: int, keys: int, first: int = 0) -> Tensor:
-        """`[1, H, queries, keys]`: queries stand at positions `first`..., keys at 0..."""
+        """`[1, H, queries, keys]` for queries at positions `first`... and keys at positions 0..."""
         device = self.table.weight.device
-        places = torch.arange(first, first + queries, device=device)
-        bias: Tensor = self.table(self.bucket(torch.arange(keys, device=device) - places[:, None]))  # [queries, keys, H]
-        return bias.permute(2, 0, 1)[None]
+        positions = torch.arange(first, first + queries, device=device)
+        distances = torch.arange(keys, device=device) - positions[:, None]  # [queries, keys]
+        return self.table(self.bucket(distances)).permute(2, 0, 1)[None]
 
     def bucket(self, distances: Tensor) -> Tensor:
-        """Numbers of the buckets of `distances`, each key's position less the query's."""
+        """Bucket numbers of `distances` (key position minus query position), in the same shape."""
         count = self.buckets
         if self.bidirectional:
             count //= 2

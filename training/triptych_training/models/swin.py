@@ -1,4 +1,4 @@
-"""The Swin Transformer (Liu et al. 2021): attention within windows of the image, which every other layer shifts.
+"""The Swin Transformer (Liu et al. 2021): attention within windows of the image; every other layer shifts the windows.
 
 Shapes: `B` images, `C` channels, `P` positions of a grid, `W` windows of `N` positions, `H` heads, `E` dimensions of a stage.
 """
@@ -9,37 +9,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_training.checks import at_least, fraction
 from triptych_training.models.attention import SelfAttention
 from triptych_training.models.blocks import BlockConfig, FeedForward, Residual
 
-APART = -100.0  # added to the scores of positions that the shift brought into one window; the authors' own number
-PATCH_NORM_EPSILON = 1e-5  # of the norms behind the patches and before a merge
+MASKED = -100.0  # added to the scores of positions that only the shift brought into one window; the authors' own number
+PATCH_NORM_EPSILON = 1e-5  # of the norms after the patch projection and before a merge
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How a grid of positions is cut into square windows. What the last windows lack is padded with zeros.
-
-    Args:
-        rows: of the grid.
-        columns: of the grid.
-        size: height and width of a window.
-        shift: the grid is rolled up and left by so much before the cut.
-    """
+    """Division of a grid of positions into square windows; incomplete windows are padded with zeros."""
 
     rows: int
     columns: int
-    size: int
-    shift: int = 0
+    size: int  # height and width of a window
+    shift: int = 0  # positions by which the grid is rolled up and left before it is divided
 
     @property
     def padded(self) -> tuple[int, int]:
-        """Rows and columns that whole windows have."""
+        """Rows and columns of the grid after padding to whole windows."""
         return self.rows + -self.rows % self.size, self.columns + -self.columns % self.size
 
     @property
     def count(self) -> int:
-        """Windows."""
+        """Number of windows."""
         rows, columns = self.padded
         return rows * columns // self.size**2
 
@@ -58,13 +52,13 @@ class Windows:
         return whole.roll((self.shift, self.shift), (1, 2))[:, : self.rows, : self.columns].flatten(1, 2)
 
     def mask(self) -> Tensor | None:
-        """`[W, N, N]`, added to scores: keeps apart what the roll has carried around an edge; None without a shift."""
+        """`[W, N, N]`, added to scores: separates positions that the shift rolled around an edge; None without a shift."""
         if not self.shift:
             return None
         rows, columns = (torch.arange(side) >= side - self.shift for side in self.padded)
-        carried = 2 * rows[:, None].float() + columns[None, :].float()
-        parts = self._cut(carried[None, :, :, None]).squeeze(-1)  # [W, N]
-        return torch.zeros(()).where(parts[:, :, None] == parts[:, None, :], APART)
+        rolled = 2 * rows[:, None].float() + columns[None, :].float()
+        regions = self._cut(rolled[None, :, :, None]).squeeze(-1)  # [W, N]
+        return torch.zeros(()).where(regions[:, :, None] == regions[:, None, :], MASKED)
 
     def _cut(self, grid: Tensor) -> Tensor:
         size = self.size
@@ -74,37 +68,34 @@ class Windows:
 
 @dataclass(frozen=True)
 class SwinConfig:
-    """Everything that fixes the weights' shapes and the arithmetic; the defaults are Swin-T.
+    """Shapes of the weights and options of the arithmetic; the defaults are Swin-T.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
     """
 
     classes: int
-    image_size: int = 224  # pixels, height; width too where image_width is 0
-    patch_size: int = 4  # likewise
+    image_size: int = 224  # height in pixels; also the width unless image_width is set
+    patch_size: int = 4  # height in pixels; also the width unless patch_width is set
     channels: int = 3
     model_dim: int = 96  # of the first stage; doubles from stage to stage
     depths: tuple[int, ...] = (2, 2, 6, 2)  # layers of each stage
-    heads: tuple[int, ...] = (3, 6, 12, 24)  # of each stage
-    window_size: int = 7  # positions, height and width
-    feedforward_ratio: float = 4.0  # width of a feed-forward for one of its stage
+    heads: tuple[int, ...] = (3, 6, 12, 24)  # attention heads of each stage
+    window_size: int = 7  # height and width in positions
+    feedforward_ratio: float = 4.0  # feed-forward width / stage width
     dropout: float = 0.0
-    drop_path: float = 0.0  # of the last layer; rises linearly from 0 at the first
+    drop_path: float = 0.0  # probability at the last layer; rises linearly from 0 at the first
     norm_epsilon: float = 1e-5
     image_width: int = 0
     patch_width: int = 0
     activation: str = "gelu"
-    input_bias: bool = True  # of attention's projection to queries, keys and values
-    absolute_positions: bool = False  # a learned vector for each patch too
+    input_bias: bool = True  # bias of attention's projection to queries, keys and values
+    absolute_positions: bool = False  # add a trained vector to each patch
 
     def __post_init__(self) -> None:
-        for name in ("classes", "image_size", "patch_size", "channels", "window_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
-        for name in ("image_width", "patch_width"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is below 0")
+        at_least(1, self, "classes", "image_size", "patch_size", "channels", "window_size")
+        at_least(0, self, "image_width", "patch_width")
+        fraction(self, "drop_path")
         if not self.depths or min(self.depths) < 1:
             raise ValueError(f"depths: {list(self.depths)}, every stage needs a layer")
         if len(self.heads) != len(self.depths):
@@ -119,31 +110,31 @@ class SwinConfig:
 
     @property
     def image(self) -> tuple[int, int]:
-        """Height and width, in pixels."""
+        """Height and width of an image, in pixels."""
         return self.image_size, self.image_width or self.image_size
 
     @property
     def patch(self) -> tuple[int, int]:
-        """Height and width, in pixels."""
+        """Height and width of a patch, in pixels."""
         return self.patch_size, self.patch_width or self.patch_size
 
     def width(self, stage: int) -> int:
-        """E."""
+        """Model dimensions (E) of a stage."""
         return self.model_dim << stage
 
     def grid(self, stage: int) -> tuple[int, int]:
-        """Rows and columns of positions: an image or a grid that a patch does not divide is padded."""
+        """Rows and columns of a stage's positions, after padding to whole patches."""
         rows, columns = (-(-image // (patch << stage)) for image, patch in zip(self.image, self.patch, strict=True))
         return rows, columns
 
     def windows(self, stage: int, layer: int) -> Windows:
-        """Of a stage's layer; every second one is shifted, but for a grid with a side of one window."""
+        """Windows of a layer; every second layer shifts them, unless the grid is only one window high or wide."""
         rows, columns = self.grid(stage)
         shifted = layer % 2 and min(rows, columns) > self.window_size
         return Windows(rows, columns, self.window_size, self.window_size // 2 if shifted else 0)
 
     def block(self, stage: int, layer: int) -> BlockConfig:
-        """A stage's layer."""
+        """Configuration of a layer."""
         share = (sum(self.depths[:stage]) + layer) / max(1, sum(self.depths) - 1)
         return BlockConfig(
             self.width(stage),
@@ -159,7 +150,7 @@ class SwinConfig:
 
 
 class SwinLayer(nn.Module):
-    """Self-attention within windows and feed-forward, each in its residual frame."""
+    """Self-attention within windows and feed-forward network, each with a residual connection."""
 
     def __init__(self, config: BlockConfig, windows: Windows) -> None:
         super().__init__()
@@ -171,22 +162,22 @@ class SwinLayer(nn.Module):
         self.feedforward_residual = Residual(config)
 
     def bias(self) -> Tensor:
-        """What is added to the scores for how far apart two positions of a window are, `[H, N, N]`."""
-        places = relative_places(self.windows.size).to(self.relative_positions.device)
-        return self.relative_positions[places].permute(2, 0, 1)
+        """Relative position bias on the scores of a window, `[H, N, N]`."""
+        indices = relative_indices(self.windows.size).to(self.relative_positions.device)
+        return self.relative_positions[indices].permute(2, 0, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, P, E]`."""
-        bias, apart = self.bias()[None], self.windows.mask()
-        if apart is not None:
-            bias = (bias + apart[:, None].to(x.device)).repeat(len(x), 1, 1, 1)  # [B*W, H, N, N]
+        bias, mask = self.bias()[None], self.windows.mask()
+        if mask is not None:
+            bias = (bias + mask[:, None].to(x.device)).repeat(len(x), 1, 1, 1)  # [B*W, H, N, N]
         windows = self.windows.split(self.attention_residual.enter(x))
         x = self.attention_residual.leave(x, self.windows.join(self.attention(windows, bias)))
         return self.feedforward_residual.leave(x, self.feedforward(self.feedforward_residual.enter(x)))
 
 
 class PatchMerging(nn.Module):
-    """Four neighbours become one position of twice the width."""
+    """Merges 2 x 2 neighbouring positions into one of twice the width."""
 
     def __init__(self, rows: int, columns: int, width: int) -> None:
         super().__init__()
@@ -195,7 +186,7 @@ class PatchMerging(nn.Module):
         self.reduction = nn.Linear(4 * width, 2 * width, bias=False)
 
     def gather(self, x: Tensor) -> Tensor:
-        """`[B, P, E]` -> `[B, P/4, 4E]`: top left, bottom left, top right, bottom right; zeros where there is no neighbour."""
+        """`[B, P, E]` -> `[B, P/4, 4E]`: top left, bottom left, top right, bottom right; zeros beyond the edge."""
         grid = torch.unflatten(x, 1, (self.rows, self.columns))
         whole = functional.pad(grid, (0, 0, 0, self.columns % 2, 0, self.rows % 2))
         quarters = [whole[:, row::2, column::2] for column in range(2) for row in range(2)]
@@ -203,12 +194,11 @@ class PatchMerging(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, P/4, 2E]`."""
-        y: Tensor = self.reduction(self.norm(self.gather(x)))
-        return y
+        return self.reduction(self.norm(self.gather(x)))
 
 
 class SwinStage(nn.Module):
-    """Layers on one grid, and the way to the next one."""
+    """Layers on one grid, then the merge into the next stage's grid."""
 
     def __init__(self, config: SwinConfig, stage: int) -> None:
         super().__init__()
@@ -217,14 +207,14 @@ class SwinStage(nn.Module):
         self.merging = PatchMerging(*config.grid(stage), config.width(stage)) if stage < last else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[B, P, E]` -> the next stage's."""
+        """`[B, P, E]` -> the next stage's input."""
         for layer in self.layers:
             x = layer(x)
         return x if self.merging is None else self.merging(x)
 
 
 class Swin(nn.Module):
-    """Images -> class logits."""
+    """The whole model: images -> class logits."""
 
     def __init__(self, config: SwinConfig) -> None:
         super().__init__()
@@ -248,24 +238,22 @@ class Swin(nn.Module):
         x = self.dropout(x)
         for stage in self.stages:
             x = stage(x)
-        y: Tensor = self.norm(x).mean(1)
-        return y
+        return self.norm(x).mean(1)
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, height, width]` -> `[B, classes]`."""
-        logits: Tensor = self.classifier(self.features(images))
-        return logits
+        return self.classifier(self.features(images))
 
 
 def pad_to(images: Tensor, patch: tuple[int, int]) -> Tensor:
-    """`[..., height, width]`, with zeros at the bottom and the right up to whole patches."""
+    """Pad `[..., height, width]` with zeros at the bottom and the right to whole patches."""
     height, width = images.shape[-2:]
     return functional.pad(images, (0, -width % patch[1], 0, -height % patch[0]))
 
 
-def relative_places(size: int) -> Tensor:
-    """`[N, N]` int64: the row of the table of relative positions for each pair of a window's positions."""
+def relative_indices(size: int) -> Tensor:
+    """`[N, N]` int64: row of the table of relative positions for each pair of positions in a window."""
     steps = torch.arange(size)
-    apart = steps[:, None] - steps + size - 1  # [size, size], 0 to 2 * size - 2
-    rows, columns = apart[:, None, :, None], apart[None, :, None, :]
+    distances = steps[:, None] - steps + size - 1  # [size, size], 0 to 2 * size - 2
+    rows, columns = distances[:, None, :, None], distances[None, :, None, :]
     return (rows * (2 * size - 1) + columns).reshape(size**2, size**2)

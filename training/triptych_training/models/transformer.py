@@ -1,9 +1,8 @@
-"""The encoder-decoder Transformer (Vaswani et al. 2017), readable first.
+"""The encoder-decoder Transformer (Vaswani et al. 2017).
 
 Shapes: `B` sentences, `S` source positions, `T` target positions, `E` model dimensions, `H` heads of `D`, `V` tokens.
-`norm="post"` is the paper's order (normalise after the residual sum); `norm="pre"` normalises the sub-layer's input and
-adds one final norm (Xiong et al. 2020), which trains without a long warm-up. The other members of the configuration make it
-BART (Lewis et al. 2019), M2M-100 (Fan et al. 2020), Marian's and T5 (Raffel et al. 2020).
+`norm="post"` is the paper's order; `norm="pre"` (Xiong et al. 2020) trains without a long warm-up. The other options of the
+configuration describe BART (Lewis et al. 2019), M2M-100 (Fan et al. 2020), Marian's models and T5 (Raffel et al. 2020).
 """
 
 import math
@@ -12,14 +11,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, FeedForward, Residual, make_norm
-from triptych_training.models.positions import POSITIONS, RelativeBias, check_buckets, make_positions
+from triptych_training.models.positions import MIN_BUCKETS, POSITIONS, RelativeBias, make_positions
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Everything that fixes the weights' shapes and the arithmetic.
+    """Shapes of the weights and options of the arithmetic.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
@@ -38,46 +38,42 @@ class TransformerConfig:
     tie_embeddings: bool = True  # source, target and output share one matrix (Press and Wolf 2017)
     dropout: float = 0.1
     pad_id: int = 0
-    bos_id: int = 1  # what the decoder starts from; may be one of the other two
+    bos_id: int = 1  # the decoder's first input; may equal pad_id or eos_id
     eos_id: int = 2
     tie_projection: bool | None = None  # target and output share one matrix; None: as tie_embeddings
-    source_vocabulary_size: int = 0  # 0: the same vocabulary; else no matrix is shared with the source
+    source_vocabulary_size: int = 0  # 0: one vocabulary; otherwise no matrix is shared with the source
     decoder_heads: int = 0  # 0: as the encoder
     decoder_feedforward_dim: int = 0  # 0: as the encoder
     head_dim: int = 0  # 0: model_dim / heads
     norm_kind: str = "layer"
     norm_epsilon: float = 1e-5
-    final_norm: bool | None = None  # behind the last layer; None: where norm is "pre"
-    bias: bool = True  # of the layers' projections
-    gated: bool = False  # feed-forward
+    final_norm: bool | None = None  # norm after the last layer; None: only if norm is "pre"
+    bias: bool = True  # projections inside the layers
+    gated: bool = False  # feed-forward network
     scaled_attention: bool = True
-    scaled_embedding: bool = True  # token vectors times sqrt(model_dim)
-    embedding_norm: bool = False  # a norm behind token and position vectors
+    scaled_embedding: bool = True  # multiply token vectors by sqrt(model_dim)
+    embedding_norm: bool = False  # normalise the sum of token and position vectors
     projection_bias: bool = False
-    projection_scale: float = 1.0  # the last hidden states are multiplied by it
-    relative_buckets: int = 0  # of T5's attention bias; 0: there is none
-    relative_distance: int = 128  # tokens; farther is all the same
+    projection_scale: float = 1.0  # factor on the last hidden states
+    relative_buckets: int = 0  # buckets of T5's relative attention bias; 0: none
+    relative_distance: int = 128  # tokens from which on all distances share one bucket
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary_size", "encoder_layers", "decoder_layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        at_least(1, self, "vocabulary_size", "encoder_layers", "decoder_layers")
         if self.max_positions < 2:
             raise ValueError(f"max_positions: {self.max_positions} is below 2, a token and the end of the sentence")
-        if self.positions not in POSITIONS:
-            raise ValueError(f"positions: {self.positions!r} is unknown; choose one of {', '.join(POSITIONS)}")
+        one_of(POSITIONS, self, "positions")
         _ = self.block, self.decoder_block
-        if self.source_vocabulary_size < 0:
-            raise ValueError(f"source_vocabulary_size: {self.source_vocabulary_size} is below 0")
+        at_least(0, self, "source_vocabulary_size")
         if self.relative_buckets:
-            check_buckets(self.relative_buckets, self.relative_distance)
-        for name in ("pad_id", "bos_id", "eos_id"):
-            if not 0 <= getattr(self, name) < self.vocabulary_size:
-                raise ValueError(f"{name}: {getattr(self, name)} is outside the vocabulary of {self.vocabulary_size}")
-        for name in ("pad_id", "eos_id"):
-            if getattr(self, name) >= (self.source_vocabulary_size or self.vocabulary_size):
-                sources = self.source_vocabulary_size
-                raise ValueError(f"{name}: {getattr(self, name)} is outside the sources' vocabulary of {sources}")
+            at_least(MIN_BUCKETS, self, "relative_buckets")
+            if self.relative_distance <= (half := self.relative_buckets // 2):
+                raise ValueError(
+                    f"relative_distance: {self.relative_distance} is not above {half}, half of the relative_buckets"
+                )
+        token_id(self.vocabulary_size, self, "pad_id", "bos_id", "eos_id")
+        sources = self.source_vocabulary_size or self.vocabulary_size
+        token_id(sources, self, "pad_id", "eos_id", vocabulary="sources' vocabulary")
         if self.pad_id == self.eos_id:
             raise ValueError(f"pad_id, eos_id: both are {self.pad_id}; padding would end every sentence")
 
@@ -107,17 +103,17 @@ class TransformerConfig:
 
     @property
     def ties_source(self) -> bool:
-        """Source and target share one matrix."""
+        """Source and target embedding share one matrix."""
         return self.tie_embeddings and not self.source_vocabulary_size
 
     @property
     def ties_projection(self) -> bool:
-        """Target and output share one matrix."""
+        """Target embedding and output projection share one matrix."""
         return self.tie_embeddings if self.tie_projection is None else self.tie_projection
 
     @property
     def ends_with_norm(self) -> bool:
-        """A norm stands behind the last layer."""
+        """A norm follows the last layer."""
         return self.norm == "pre" if self.final_norm is None else self.final_norm
 
 
@@ -133,15 +129,15 @@ class DecoderLayer(nn.Module):
         self.feedforward_residual = Residual(block)
 
     def forward(self, x: Tensor, memory: KeyValues, mask: Tensor | None, own: Tensor | None = None) -> Tensor:
-        """`own` is the mask of the self-attention, `[1, H, T, T]` to be added to its scores; None: a causal one."""
-        frame = self.attention_residual
-        x = frame.leave(x, self.attention(frame.enter(x), own, causal=own is None))
+        """`[B, T, E]` -> `[B, T, E]`; `own` `[1, H, T, T]` is added to the self-attention's scores (None: a causal mask)."""
+        residual = self.attention_residual
+        x = residual.leave(x, self.attention(residual.enter(x), own, causal=own is None))
         return self.after_attention(x, memory, mask)
 
     def step(
         self, x: Tensor, memory: KeyValues, mask: Tensor | None, past: KeyValues | None, bias: Tensor | None = None
     ) -> tuple[Tensor, KeyValues]:
-        """One position: `x` is `[B, 1, E]`; returns its output and the grown self-attention cache."""
+        """Decode one position: `x` `[B, 1, E]` -> its output and the extended self-attention cache."""
         y, present = self.attention.step(self.attention_residual.enter(x), past, bias)
         return self.after_attention(self.attention_residual.leave(x, y), memory, mask), present
 
@@ -152,7 +148,7 @@ class DecoderLayer(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Token vectors scaled by sqrt(E), plus positions, plus dropout (sections 3.4, 3.5); some models lack one of these."""
+    """Token vectors times sqrt(E), plus positions, then norm and dropout (sections 3.4, 3.5); most parts are optional."""
 
     def __init__(self, config: TransformerConfig, vocabulary_size: int) -> None:
         super().__init__()
@@ -168,7 +164,7 @@ class Embedding(nn.Module):
         return self.at(ids, None if table is None else table.weight[start : start + ids.shape[1]])
 
     def at(self, ids: Tensor, positions: Tensor | None) -> Tensor:
-        """`[B, T]` ids with their position vectors, broadcastable to `[B, T, E]`."""
+        """Embed `[B, T]` ids with the given position vectors, broadcastable to `[B, T, E]`."""
         x: Tensor = self.tokens(ids)
         if self.scale != 1.0:
             x = x * self.scale
@@ -176,8 +172,7 @@ class Embedding(nn.Module):
             x = x + positions
         if self.norm is not None:
             x = self.norm(x)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+        return self.dropout(x)
 
 
 class Encoder(nn.Module):
@@ -189,15 +184,14 @@ class Encoder(nn.Module):
         self.norm = make_norm(config.block) if config.ends_with_norm else nn.Identity()
 
     def forward(self, source: Tensor, mask: Tensor | None) -> Tensor:
-        """`[B, S]` ids -> `[B, S, E]`; `mask` `[B, 1, 1, S]` is False on padding."""
+        """`[B, S]` ids -> `[B, S, E]`; `mask` `[B, 1, 1, S]` is False at padding."""
         x: Tensor = self.embedding(source)
         if self.relative is not None:
             bias = self.relative(source.shape[1], source.shape[1])
             mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))  # [B, H, S, S]
         for layer in self.layers:
             x = layer(x, mask)
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
 
 class Decoder(nn.Module):
@@ -210,7 +204,7 @@ class Decoder(nn.Module):
         self.output_scale = config.projection_scale
 
     def project_memory(self, memory: Tensor) -> list[KeyValues]:
-        """Cross-attention keys and values of every layer, computed once a sentence."""
+        """Project the encoder's output to every layer's cross-attention keys and values, once per sentence."""
         return [layer.cross_attention.project_memory(memory) for layer in self._layers()]
 
     def forward(self, target: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
@@ -224,7 +218,7 @@ class Decoder(nn.Module):
     def step(
         self, tokens: Tensor, position: int, memory: list[KeyValues], mask: Tensor | None, past: list[KeyValues] | None
     ) -> tuple[Tensor, list[KeyValues]]:
-        """One step of every row: `tokens` `[B, 1]` at `position` -> hidden `[B, 1, E]` and the grown caches."""
+        """Decode one token per row: `tokens` `[B, 1]` at `position` -> hidden `[B, 1, E]` and the extended caches."""
         x = self.embedding(tokens, position)
         bias = None if self.relative is None else self.relative(1, position + 1, position)
         present = []
@@ -234,7 +228,7 @@ class Decoder(nn.Module):
         return self.finish(x), present
 
     def finish(self, x: Tensor) -> Tensor:
-        """The last layer's output as the projection takes it."""
+        """Normalise and scale the last layer's output for the projection."""
         normed: Tensor = self.norm(x)
         return normed if self.output_scale == 1.0 else normed * self.output_scale
 
@@ -271,19 +265,17 @@ class Transformer(nn.Module):
             self.projection.weight = self.decoder.embedding.tokens.weight
 
     def source_mask(self, source: Tensor) -> Tensor:
-        """`[B, S]` ids -> `[B, 1, 1, S]`, False on padding."""
+        """`[B, S]` ids -> `[B, 1, 1, S]`, False at padding."""
         return (source != self.config.pad_id)[:, None, None, :]
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:
         """Decoder states `[B, T, E]` for target input ids `[B, T]` (which start with `bos_id`)."""
         mask = self.source_mask(source)
-        hidden: Tensor = self.decoder(target, self.encoder(source, mask), mask)
-        return hidden
+        return self.decoder(target, self.encoder(source, mask), mask)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Logits `[B, T, V]` of the token after each target position."""
-        logits: Tensor = self.projection(self.hidden(source, target))
-        return logits
+        return self.projection(self.hidden(source, target))
 
 
 @torch.no_grad()

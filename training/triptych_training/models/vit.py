@@ -1,4 +1,4 @@
-"""The Vision Transformer (Dosovitskiy et al. 2020), and DeiT, which has a second token (Touvron et al. 2021).
+"""The Vision Transformer (Dosovitskiy et al. 2020) and DeiT, which adds a distillation token (Touvron et al. 2021).
 
 Shapes: `B` images, `C` channels, `P` patches, `S` leading tokens, `E` model dimensions.
 """
@@ -9,83 +9,77 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from triptych_training.checks import at_least, fraction, one_of
 from triptych_training.models.blocks import BlockConfig, EncoderLayer
 
 STEMS = ("patch", "convolution")
-SIDES = ("size", "width")
 
 
 @dataclass(frozen=True)
 class VitConfig:
-    """Everything that fixes the weights' shapes and the arithmetic; the defaults are ViT-B/16.
+    """Shapes of the weights and options of the arithmetic; the defaults are ViT-B/16.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
     """
 
     classes: int
-    image_size: int = 224  # pixels, height; width too where image_width is 0
-    patch_size: int = 16  # likewise
+    image_size: int = 224  # height in pixels; also the width unless image_width is set
+    patch_size: int = 16  # height in pixels; also the width unless patch_width is set
     channels: int = 3
     model_dim: int = 768
     heads: int = 12
     feedforward_dim: int = 3072
     layers: int = 12
     dropout: float = 0.0
-    drop_path: float = 0.0  # of the last layer; rises linearly from 0 at the first
+    drop_path: float = 0.0  # probability at the last layer; rises linearly from 0 at the first
     norm_epsilon: float = 1e-6
     stem: str = "patch"  # "convolution" helps on small data (Xiao et al. 2021)
     image_width: int = 0
     patch_width: int = 0
     activation: str = "gelu"
-    input_bias: bool = True  # of attention's projection to queries, keys and values
-    distillation_token: bool = False  # DeiT's, behind the class token
-    distillation_head: bool = False  # logits are the mean of two classifiers', one for each of the two tokens
+    input_bias: bool = True  # bias of attention's projection to queries, keys and values
+    distillation_token: bool = False  # DeiT's second token, after the class token
+    distillation_head: bool = False  # average the logits of two classifiers, one for each of the two tokens
 
     def __post_init__(self) -> None:
-        for name in ("classes", "image_size", "patch_size", "channels", "layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
-        for name in ("image_width", "patch_width"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is below 0")
-        for side, image, patch in zip(SIDES, self.image, self.patch, strict=True):
+        at_least(1, self, "classes", "image_size", "patch_size", "channels", "layers")
+        at_least(0, self, "image_width", "patch_width")
+        for side, image, patch in zip(("size", "width"), self.image, self.patch, strict=True):
             if image % patch:
                 raise ValueError(f"patch_{side}: {patch} does not divide image_{side} {image}")
-        if self.stem not in STEMS:
-            raise ValueError(f"stem: {self.stem!r} is unknown; choose one of {', '.join(STEMS)}")
+        one_of(STEMS, self, "stem")
         if self.stem == "convolution" and self.patch_size & (self.patch_size - 1):
             raise ValueError(f"patch_size: {self.patch_size} is not a power of two, which the convolution stem needs")
         if self.stem == "convolution" and self.patch[0] != self.patch[1]:
             raise ValueError(f"patch_width: {self.patch_width} is not patch_size, which the convolution stem needs")
         if self.distillation_head and not self.distillation_token:
             raise ValueError("distillation_head: there is no distillation_token for it")
-        if not 0.0 <= self.drop_path < 1.0:
-            raise ValueError(f"drop_path: {self.drop_path} is outside [0, 1)")
+        fraction(self, "drop_path")
         _ = self.block(0)
 
     @property
     def image(self) -> tuple[int, int]:
-        """Height and width, in pixels."""
+        """Height and width of an image, in pixels."""
         return self.image_size, self.image_width or self.image_size
 
     @property
     def patch(self) -> tuple[int, int]:
-        """Height and width, in pixels."""
+        """Height and width of a patch, in pixels."""
         return self.patch_size, self.patch_width or self.patch_size
 
     @property
     def patches(self) -> int:
-        """Patches of one image."""
+        """Number of patches of an image."""
         return (self.image[0] // self.patch[0]) * (self.image[1] // self.patch[1])
 
     @property
     def tokens(self) -> int:
-        """Those before the patches."""
+        """Number of tokens before the patches."""
         return 1 + self.distillation_token
 
     def block(self, layer: int) -> BlockConfig:
-        """Layer number `layer`."""
+        """Configuration of layer number `layer`."""
         share = layer / max(1, self.layers - 1)
         return BlockConfig(
             self.model_dim,
@@ -101,7 +95,7 @@ class VitConfig:
 
 
 class ConvolutionStem(nn.Sequential):
-    """A 3x3 convolution over the pixels, then stride-2 ones down to one pixel a patch; the width doubles up to the model's."""
+    """3x3 convolutions in place of the patch projection: stride 2 down to one pixel per patch, doubling the width each time."""
 
     def __init__(self, config: VitConfig) -> None:
         halvings = config.patch_size.bit_length() - 1
@@ -148,8 +142,7 @@ class Vit(nn.Module):
         x = self.dropout(x)
         for layer in self.layers:
             x = layer(x, None)
-        y: Tensor = self.norm(x[:, : self.config.tokens])
-        return y
+        return self.norm(x[:, : self.config.tokens])
 
     def features(self, images: Tensor) -> Tensor:
         """`[B, C, height, width]`, normalised -> the class token's last state `[B, E]`."""

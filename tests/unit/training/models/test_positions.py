@@ -1,4 +1,4 @@
-"""Position tables."""
+"""Position tables and relative positions."""
 
 import math
 
@@ -14,22 +14,18 @@ from triptych_training.models.positions import (
 )
 
 
-def test_sinusoids_are_those_of_the_paper() -> None:
-    table = sinusoid_table(50, 6)
+@pytest.mark.parametrize("width", [6, 5])
+def test_sinusoids_follow_the_paper(width: int) -> None:
+    table = sinusoid_table(50, width)
     for position in (0, 1, 49):
-        for pair in range(3):
-            angle = position / 10_000 ** (2 * pair / 6)
-            assert table[position, 2 * pair].item() == pytest.approx(math.sin(angle), abs=1e-6)
-            assert table[position, 2 * pair + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
-
-
-def test_an_odd_width_ends_with_a_sine() -> None:
-    position = torch.arange(9)
-    assert torch.allclose(sinusoid_table(9, 5)[:, 4], torch.sin(position / 10_000 ** (4 / 5)))
+        for column in range(width):
+            angle = position / 10_000 ** (column // 2 * 2 / width)
+            expected = math.cos(angle) if column % 2 else math.sin(angle)
+            assert table[position, column].item() == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("width", [6, 7])
-def test_marian_has_the_same_columns_the_sines_first(width: int) -> None:
+def test_marian_puts_the_sines_first(width: int) -> None:
     table, halved = sinusoid_table(40, width), halved_sinusoid_table(40, width)
     sines = (width + 1) // 2
     assert torch.equal(halved[:, :sines], table[:, 0::2])
@@ -37,7 +33,7 @@ def test_marian_has_the_same_columns_the_sines_first(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [8, 9])
-def test_fairseq_counts_from_two_and_reaches_the_lowest_frequency(width: int) -> None:
+def test_fairseq_starts_at_position_two_and_reaches_the_lowest_frequency(width: int) -> None:
     table = fairseq_sinusoid_table(30, width)
     for position in (0, 1, 29):
         for column in range(4):
@@ -47,7 +43,7 @@ def test_fairseq_counts_from_two_and_reaches_the_lowest_frequency(width: int) ->
     assert not table[:, 8:].any()
 
 
-def test_tables_are_made_on_the_cpu_wherever_models_are_built() -> None:
+def test_tables_are_made_on_the_cpu_even_for_models_on_the_meta_device() -> None:
     with torch.device("meta"):
         tables = [make_positions(kind, 8, 4) for kind in ("sinusoidal", "sinusoidal-marian", "sinusoidal-fairseq", "learned")]
     assert [table.weight.device.type for table in tables if table] == ["cpu", "cpu", "cpu", "meta"]
@@ -60,23 +56,18 @@ def test_sinusoids_are_not_stored_and_learned_positions_are_trained() -> None:
     assert [p.shape for p in make_positions("learned", 8, 4).parameters()] == [(8, 4)]
 
 
-def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="positions: 'rotary' is unknown; choose one of sinusoidal, learned"):
-        make_positions("rotary", 8, 4)
-
-
 def bias(bidirectional: bool = True, buckets: int = 8, max_distance: int = 16) -> RelativeBias:
     torch.manual_seed(1)
     return RelativeBias(3, buckets, max_distance, bidirectional)
 
 
-def test_near_keys_have_buckets_of_their_own_and_far_ones_share() -> None:
+def test_near_keys_have_their_own_buckets_and_far_ones_share() -> None:
     distances = torch.tensor([-40, -16, -15, -2, -1, 0, 1, 2, 3, 15, 16, 40])
-    # Of 8 buckets 4 are for each direction: distances 0 and 1 alone, then 2-5 and from 6 on (2 x 8^(1/2) = 5.7).
+    # Of 8 buckets each direction has 4: distance 0, distance 1, 2 to 5, and from 6 on (2 x 8^(1/2) = 5.7).
     assert bias().bucket(distances).tolist() == [3, 3, 3, 2, 1, 0, 5, 6, 6, 7, 7, 7]
 
 
-def test_one_direction_has_all_buckets_and_takes_what_follows_for_itself() -> None:
+def test_one_direction_uses_all_buckets_and_counts_later_keys_as_distance_zero() -> None:
     distances = torch.tensor([-100, -8, -4, -3, -1, 0, 1, 9])
     assert bias(bidirectional=False).bucket(distances).tolist() == [7, 6, 4, 3, 1, 0, 0, 0]
 
@@ -88,11 +79,11 @@ def test_buckets_never_leave_the_table(bidirectional: bool, buckets: int, max_di
     assert (found.min(), found.max()) >= (0, 0)
     assert int(found.max()) == (buckets // 2 * 2 if bidirectional else buckets) - 1
     before = found[:301]
-    assert (before.diff() <= 0).all()  # the farther, the higher
+    assert (before.diff() <= 0).all()  # bucket numbers grow with the distance
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_a_step_has_the_last_row_of_the_whole(bidirectional: bool) -> None:
+def test_a_single_query_gets_its_row_of_the_whole_bias(bidirectional: bool) -> None:
     module = bias(bidirectional)
     whole = module(9, 9)
     assert whole.shape == (1, 3, 9, 9)

@@ -1,24 +1,21 @@
-"""The model: one arithmetic, whether teacher-forced, step by step, alone or padded."""
+"""The Transformer computes the same teacher-forced, step by step, alone and padded."""
 
-import re
-from itertools import product
 from typing import Any
 
 import pytest
 import torch
 
 from triptych_training.data.batches import pad
-from triptych_training.models.blocks import ACTIVATIONS, NORM_ORDERS
-from triptych_training.models.transformer import Transformer, TransformerConfig
+from triptych_training.models.transformer import Transformer
 
 from ..toy import SHAPE, make_ids, make_model
 
+# Every option at least once, as the paper, BART, M2M100, Marian and T5 combine them.
 VARIANTS: list[dict[str, Any]] = [
-    {"norm": norm, "positions": positions, "activation": activation, "tie_embeddings": tied}
-    for norm, positions, activation, tied in product(NORM_ORDERS, ("sinusoidal", "learned"), ACTIVATIONS, (True, False))
-]
-# Each of the other members at least once, as BART, M2M100, Marian and T5 combine them.
-VARIANTS += [
+    {"norm": "post", "activation": "relu"},
+    {"norm": "pre", "activation": "gelu", "tie_embeddings": False},
+    {"norm": "post", "positions": "learned", "activation": "silu", "tie_embeddings": False},
+    {"norm": "pre", "positions": "learned", "activation": "gelu_tanh"},
     {"positions": "sinusoidal-marian", "decoder_heads": 4, "decoder_feedforward_dim": 20, "projection_bias": True},
     {"positions": "sinusoidal-fairseq", "norm": "pre", "norm_epsilon": 1e-3, "tie_projection": False},
     {"positions": "learned", "embedding_norm": True, "scaled_embedding": False, "final_norm": True},
@@ -62,7 +59,7 @@ def test_cached_steps_equal_the_teacher_forced_pass(variant: dict[str, Any]) -> 
 
 @every_variant
 @torch.inference_mode()
-def test_source_padding_changes_nothing(variant: dict[str, Any]) -> None:
+def test_source_padding_is_invisible(variant: dict[str, Any]) -> None:
     model = make_model(**variant)
     sources, target = make_ids(9, 3, 6), pad(make_ids(5, 5, 5), 0)
     together = model(pad(sources, 0), target)
@@ -72,7 +69,7 @@ def test_source_padding_changes_nothing(variant: dict[str, Any]) -> None:
 
 
 @torch.inference_mode()
-def test_a_position_does_not_see_what_follows() -> None:
+def test_a_target_position_does_not_attend_to_later_ones() -> None:
     model = make_model()
     source, target = pad(make_ids(6), 0), pad(make_ids(8), 0)
     changed = target.clone()
@@ -88,7 +85,7 @@ def test_tied_embeddings_are_one_matrix() -> None:
     assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == 2 * size
 
 
-def test_parts_of_the_embeddings_may_be_tied() -> None:
+def test_embeddings_may_be_tied_in_part() -> None:
     projection = make_model(tie_embeddings=False, tie_projection=True)
     assert projection.projection.weight is projection.decoder.embedding.tokens.weight
     assert projection.encoder.embedding.tokens.weight is not projection.projection.weight
@@ -100,12 +97,7 @@ def test_parts_of_the_embeddings_may_be_tied() -> None:
     assert vocabularies.projection.weight is vocabularies.decoder.embedding.tokens.weight
 
 
-def test_the_decoder_may_start_from_padding_or_from_the_end() -> None:
-    for start in (SHAPE.pad_id, SHAPE.eos_id):
-        assert make_model(bos_id=start).config.bos_id == start
-
-
-def test_dropout_acts_in_training_only() -> None:
+def test_dropout_applies_in_training_only() -> None:
     model = make_model(dropout=0.5)
     source, target = pad(make_ids(6), 0), pad(make_ids(6), 0)
     assert torch.equal(model(source, target), model(source, target))
@@ -119,33 +111,3 @@ def test_the_padding_vector_gets_no_gradient() -> None:
     gradient = model.encoder.embedding.tokens.weight.grad
     assert gradient is not None
     assert not gradient[SHAPE.pad_id].any()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model_dim": 0}, "model_dim: 0 is below 1"),
-        ({"decoder_layers": 0}, "decoder_layers: 0 is below 1"),
-        ({"max_positions": 1}, "max_positions: 1 is below 2"),
-        ({"heads": 3}, "heads: 3 does not divide model_dim 512"),
-        ({"norm": "middle"}, "norm: 'middle' is unknown; choose one of pre, post"),
-        ({"activation": "tanh"}, "activation: 'tanh' is unknown; choose one of relu, gelu, gelu_tanh, silu"),
-        ({"positions": "rotary"}, "positions: 'rotary' is unknown; choose one of sinusoidal, learned, sinusoidal-marian"),
-        ({"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
-        ({"eos_id": 100}, "eos_id: 100 is outside the vocabulary of 100"),
-        ({"eos_id": 0}, "pad_id, eos_id: both are 0; padding would end every sentence"),
-        ({"source_vocabulary_size": -1}, "source_vocabulary_size: -1 is below 0"),
-        ({"source_vocabulary_size": 2}, "eos_id: 2 is outside the sources' vocabulary of 2"),
-        ({"relative_buckets": 3}, "relative_buckets: 3 is below 4"),
-        (
-            {"relative_buckets": 32, "relative_distance": 16},
-            "relative_distance: 16 is not above 16, half of the relative_buckets",
-        ),
-        ({"decoder_heads": 3}, "heads: 3 does not divide model_dim 512"),
-        ({"head_dim": -1}, "head_dim: -1 is below 0"),
-        ({"norm_kind": "batch"}, "norm_kind: 'batch' is unknown; choose one of layer, rms"),
-    ],
-)
-def test_a_field_out_of_range_is_named_with_value_and_limit(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        TransformerConfig(**{"vocabulary_size": 100, **changes})
