@@ -1,11 +1,12 @@
-"""Compare triptych/v1/*.proto with the contract of the last release: what would break a caller?
+"""Compare triptych/v1/*.proto with the contract of the last release and report breaking changes.
 
-python protos/breaking.py             exit 1, with a line for each break
-python protos/breaking.py --accept    a release is made: the protos of today are the contract from here on
+python protos/breaking.py             exit 1, with one line for each breaking change
+python protos/breaking.py --accept    for a release: make today's protos the contract
 
 The contract is contract/triptych.v1.txtpb, a FileDescriptorSet. The rules have the names and the strictness of `buf breaking`
-with category FILE, by which the sources of callers go on compiling too. Additions break nothing. Needs grpcio-tools, one of the
-`dev` extra.
+with category FILE, under which the callers' source code keeps compiling too. Additions are not breaking.
+
+Needs grpcio-tools, from the extra `dev`.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ Named = TypeVar(
 
 @dataclass(frozen=True)
 class Break:
-    """One thing that a caller built with the old contract stumbles over."""
+    """A change that breaks callers built with the old contract."""
 
-    rule: str  # as buf calls it
+    rule: str  # buf's name of the rule
     where: str  # full name
     what: str
 
@@ -63,19 +64,19 @@ Breaks = Iterator[Break]
 
 
 def compare(old: FileDescriptorSet, new: FileDescriptorSet) -> list[Break]:
-    """All breaks, in the old contract's order."""
+    """List all breaking changes, in the old contract's order."""
     return list(_each(old.file, new.file, "FILE_NO_DELETE", "", _file))
 
 
 def _each(
     old: Iterable[Named], new: Iterable[Named], rule: str, prefix: str, check: Callable[[Named, Named, str], Breaks] | None
 ) -> Breaks:
-    """Whatever has a name must stay; `check` compares the two of one name."""
+    """Require every named element of `old` in `new`, and compare the two elements of one name with `check`."""
     found = {one.name: one for one in new}
     for one in old:
         where = f"{prefix}.{one.name}" if prefix else one.name
         if one.name not in found:
-            yield Break(rule, where, "it is gone")
+            yield Break(rule, where, "it was removed")
         elif check is not None:
             yield from check(one, found[one.name], where)
 
@@ -105,13 +106,13 @@ def _message(old: DescriptorProto, new: DescriptorProto, where: str) -> Breaks:
         if field.number in fields:
             yield from _field(_Field(old, field), _Field(new, fields[field.number]), f"{where}.{field.name}")
         else:
-            yield Break("FIELD_NO_DELETE", f"{where}.{field.name}", f"field {field.number} is gone")
+            yield Break("FIELD_NO_DELETE", f"{where}.{field.name}", f"field {field.number} was removed")
     yield from _reserved(old, new, 0, "RESERVED_MESSAGE_NO_DELETE", where)
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A field, seen as its users do."""
+    """A field with its message, in terms of the proto language."""
 
     message: DescriptorProto
     proto: FieldDescriptorProto
@@ -146,7 +147,7 @@ def _field(old: _Field, new: _Field, where: str) -> Breaks:
 
 
 def _oneofs(message: DescriptorProto) -> list[OneofDescriptorProto]:
-    """Without those that the compiler makes for optional fields."""
+    """List a message's oneofs, without those that the compiler makes for optional fields."""
     made = {field.oneof_index for field in message.field if field.proto3_optional}
     return [one for index, one in enumerate(message.oneof_decl) if index not in made]
 
@@ -157,7 +158,7 @@ def _enum(old: EnumDescriptorProto, new: EnumDescriptorProto, where: str) -> Bre
         names.setdefault(value.number, []).append(value.name)
     for value in old.value:
         if value.number not in names:
-            yield Break("ENUM_VALUE_NO_DELETE", f"{where}.{value.name}", f"value {value.number} is gone")
+            yield Break("ENUM_VALUE_NO_DELETE", f"{where}.{value.name}", f"value {value.number} was removed")
         elif value.name not in names[value.number]:
             yield from _same("ENUM_VALUE_SAME_NAME", f"{where}.{value.name}", "the name", value.name, names[value.number][0])
     yield from _reserved(old, new, 1, "RESERVED_ENUM_NO_DELETE", where)
@@ -166,13 +167,13 @@ def _enum(old: EnumDescriptorProto, new: EnumDescriptorProto, where: str) -> Bre
 def _reserved(
     old: DescriptorProto | EnumDescriptorProto, new: DescriptorProto | EnumDescriptorProto, last: int, rule: str, where: str
 ) -> Breaks:
-    """What was reserved stays so; `last` is 1 where a range has its end in it."""
+    """Require that reserved names and numbers stay reserved; `last` is 1 where ranges include their end."""
     for name in sorted(set(old.reserved_name) - set(new.reserved_name)):
-        yield Break(rule, where, f"{name!r} is not reserved any more")
+        yield Break(rule, where, f"{name!r} is no longer reserved")
     ranges = [(one.start, one.end + last) for one in new.reserved_range]
     for one in old.reserved_range:
         if not _covered(one.start, one.end + last, ranges):
-            yield Break(rule, where, f"{one.start} to {one.end + last - 1} are not all reserved any more")
+            yield Break(rule, where, f"{one.start} to {one.end + last - 1} are no longer all reserved")
 
 
 def _covered(start: int, end: int, ranges: list[tuple[int, int]]) -> bool:
@@ -196,10 +197,10 @@ def _method(old: MethodDescriptorProto, new: MethodDescriptorProto, where: str) 
 
 
 def compiled(root: Path) -> FileDescriptorSet:
-    """The protos below `root`, without comments and without what they import.
+    """Compile the protos below `root`, without comments and imports.
 
     Raises:
-        ValueError: they do not compile; the compiler's own report goes to stderr.
+        ValueError: they do not compile; the compiler's report goes to stderr.
     """
     names = sorted(path.relative_to(root).as_posix() for path in (root / PACKAGE).glob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +212,7 @@ def compiled(root: Path) -> FileDescriptorSet:
 
 
 def read_contract(path: Path = CONTRACT) -> FileDescriptorSet:
-    """The last release's."""
+    """Read the contract of the last release."""
     return text_format.Parse(path.read_text("utf-8"), FileDescriptorSet())
 
 

@@ -1,9 +1,9 @@
 """Compile triptych/*/*.proto into the Python stubs beside them.
 
 python protos/generate.py            write the stubs
-python protos/generate.py --check    write nothing; exit 1, naming the files, when the stubs are not what the protos give
+python protos/generate.py --check    write nothing; exit 1 and name the stubs that are out of date
 
-Needs grpcio-tools and mypy-protobuf, both in the `dev` extra. Their versions are pinned there because their output carries it.
+Needs grpcio-tools and mypy-protobuf, both in the `dev` extra. Their versions are pinned there because the stubs contain them.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 PACKAGES = (Path("triptych/v1"), Path("triptych/inference"))
-PRIVATE = PACKAGES[1]  # others have stubs of the same names: these are in a descriptor pool of their own, pool.py
+PRIVATE = PACKAGES[1]  # registered in a pool of its own (pool.py), since other packages ship stubs of the same names
 SERVICE = re.compile(r"^service\s", re.MULTILINE)
 POOLS = {
     "from google.protobuf import descriptor_pool as _descriptor_pool\n": "from triptych.inference.pool import POOL as _POOL\n",
@@ -26,8 +26,8 @@ POOLS = {
 
 
 def protoc(protos: list[Path], arguments: list[str]) -> None:
-    """Run the compiler on files below ROOT. Raises CalledProcessError; the compiler's own report goes to stderr."""
-    # The plugins are scripts of this environment, which need not be activated; google/rpc/status.proto is among its packages.
+    """Run the compiler on files below ROOT. Raises CalledProcessError; the compiler's report goes to stderr."""
+    # The plugins are scripts of this environment, which need not be activated; google/rpc/status.proto is installed in it.
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     names = [proto.relative_to(ROOT).as_posix() for proto in protos]
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"-I{sysconfig.get_path('purelib')}", *arguments, *names]
@@ -46,22 +46,22 @@ def compile_into(folder: Path) -> None:
 
 
 def set_apart(stub: Path) -> None:
-    """Have a stub register its messages in its package's own pool."""
+    """Make a stub register its messages in its package's own pool."""
     code = stub.read_text("utf-8")
     for default, private in POOLS.items():
-        assert code.count(default) == 1, f"{stub.name} does not register its messages as this script knows it"
+        assert code.count(default) == 1, f"{stub.name} does not register its messages in the expected way"
         code = code.replace(default, private)
     stub.write_text(code, "utf-8")
 
 
 def read_stubs(root: Path) -> dict[str, bytes]:
-    """The content of every stub below `root`, by its path."""
+    """Read every stub below `root`, by its path."""
     paths = (path for package in PACKAGES for path in sorted((root / package).glob("*_pb2*.py*")))
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
 def write_stubs(stubs: dict[str, bytes]) -> None:
-    """Replace the committed stubs, also those whose proto is gone."""
+    """Replace the committed stubs, and remove those whose proto no longer exists."""
     for path in read_stubs(ROOT):
         (ROOT / path).unlink()
     for path, content in stubs.items():

@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Timing(_message.Message):
-    """Where the time of one call went, measured on the server. All values are seconds."""
+    """Durations of one call, measured on the server, in seconds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -28,15 +28,15 @@ class Timing(_message.Message):
     POSTPROCESS_SECONDS_FIELD_NUMBER: _builtins.int
     TIME_TO_FIRST_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
     queue_seconds: _builtins.float
-    """Waiting for a place in the engine, from arrival to the first computation. The longest of the call's rows."""
+    """Time in the queue, from arrival to the first computation: the longest of the call's rows."""
     preprocess_seconds: _builtins.float
-    """Turning text or images into tensors."""
+    """Time to turn text or images into tensors."""
     inference_seconds: _builtins.float
-    """From the first computation to the last."""
+    """Time from the first computation to the last."""
     postprocess_seconds: _builtins.float
-    """Turning tensors back into text or labels."""
+    """Time to turn tensors back into text or labels."""
     time_to_first_token_seconds: _builtins.float
-    """From arrival to the first decoded token. Translation only; the earliest of the call's rows."""
+    """Time from arrival to the first decoded token: the earliest of the call's rows. Translation only."""
     def __init__(
         self,
         *,
@@ -56,7 +56,7 @@ Global___Timing: _TypeAlias = Timing  # noqa: Y015
 
 @_typing.final
 class ScoredLabel(_message.Message):
-    """One of a model's labels."""
+    """A label of the model with its probability."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -67,7 +67,7 @@ class ScoredLabel(_message.Message):
     score: _builtins.float
     """Probability, 0 to 1."""
     index: _builtins.int
-    """The label's number in the model."""
+    """Index of the label in the model."""
     def __init__(
         self,
         *,

@@ -27,17 +27,17 @@ class _Pooling:
 class _PoolingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pooling.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     POOLING_UNSPECIFIED: _Pooling.ValueType  # 0
-    """What the model was trained for: its bundle says so, else POOLING_MEAN."""
+    """The pooling recorded in the model's bundle, else POOLING_MEAN."""
     POOLING_MEAN: _Pooling.ValueType  # 1
     """The mean over all tokens of the text, [CLS] and [SEP] included."""
     POOLING_CLS: _Pooling.ValueType  # 2
     """The last hidden state of [CLS]."""
 
 class Pooling(_Pooling, metaclass=_PoolingEnumTypeWrapper):
-    """How a text's token vectors become one vector."""
+    """Pooling of a text's token vectors into one vector."""
 
 POOLING_UNSPECIFIED: Pooling.ValueType  # 0
-"""What the model was trained for: its bundle says so, else POOLING_MEAN."""
+"""The pooling recorded in the model's bundle, else POOLING_MEAN."""
 POOLING_MEAN: Pooling.ValueType  # 1
 """The mean over all tokens of the text, [CLS] and [SEP] included."""
 POOLING_CLS: Pooling.ValueType  # 2
@@ -62,7 +62,7 @@ class EmbedTextRequest(_message.Message):
     """The model's version; empty is the newest."""
     pooling: Global___Pooling.ValueType
     normalize: _builtins.bool
-    """Scale each vector to length 1, so that a dot product is the cosine similarity. Where it is not set, the bundle says so."""
+    """Scale each vector to length 1, so that a dot product is the cosine similarity. Default: as recorded in the model's bundle."""
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, UTF-8."""
@@ -126,7 +126,7 @@ class Embedding(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
-    """Tokens of the text, [CLS] and [SEP] included."""
+    """Number of tokens of the text, [CLS] and [SEP] included."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(

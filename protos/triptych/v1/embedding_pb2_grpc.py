@@ -47,7 +47,7 @@ class EmbeddingServiceServicer:
     """
 
     def EmbedText(self, request, context):
-        """One vector a text; `embeddings` has the texts' order.
+        """Embeds texts; `embeddings` is in the order of `contents`.
 
         INVALID_ARGUMENT: a text is empty or longer than the model allows, or an option is out of range.
         Other statuses as for FillMaskService.FillMask.

@@ -34,7 +34,7 @@ class EmbeddingServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EmbeddingServiceAsyncStub: ...
     EmbedText: _grpc.UnaryUnaryMultiCallable[_embedding_pb2.EmbedTextRequest, _embedding_pb2.EmbedTextResponse]
-    """One vector a text; `embeddings` has the texts' order.
+    """Embeds texts; `embeddings` is in the order of `contents`.
 
     INVALID_ARGUMENT: a text is empty or longer than the model allows, or an option is out of range.
     Other statuses as for FillMaskService.FillMask.
@@ -46,7 +46,7 @@ class EmbeddingServiceAsyncStub(EmbeddingServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     EmbedText: _aio.UnaryUnaryMultiCallable[_embedding_pb2.EmbedTextRequest, _embedding_pb2.EmbedTextResponse]  # type: ignore[assignment]
-    """One vector a text; `embeddings` has the texts' order.
+    """Embeds texts; `embeddings` is in the order of `contents`.
 
     INVALID_ARGUMENT: a text is empty or longer than the model allows, or an option is out of range.
     Other statuses as for FillMaskService.FillMask.
@@ -61,7 +61,7 @@ class EmbeddingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _embedding_pb2.EmbedTextRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_embedding_pb2.EmbedTextResponse, _abc.Awaitable[_embedding_pb2.EmbedTextResponse]]:
-        """One vector a text; `embeddings` has the texts' order.
+        """Embeds texts; `embeddings` is in the order of `contents`.
 
         INVALID_ARGUMENT: a text is empty or longer than the model allows, or an option is out of range.
         Other statuses as for FillMaskService.FillMask.

@@ -36,14 +36,14 @@ class FillMaskRequest(_message.Message):
     model_version: _builtins.str
     """The model's version; empty is the newest."""
     top_k: _builtins.int
-    """Candidates of each mask, best first. Default 5, at most 1,000. With targets: at most as many as there are targets."""
+    """Number of candidates for each mask, best first. Default 5, at most 1,000; at most the number of targets where targets are set."""
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The texts, UTF-8, each with one mask or several, written as the model's own mask token: [MASK], or <mask> for RoBERTa and its like."""
+        """The texts, UTF-8, each with at least one mask, written as the model's mask token: [MASK], or <mask> for RoBERTa-style models."""
 
     @_builtins.property
     def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Rank these words alone, each one token of the model. Empty: rank the whole vocabulary."""
+        """Rank only these words, each a single token of the model. Empty: rank the whole vocabulary."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class FilledText(_message.Message):
     MASKS_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
-    """Tokens of the text, [CLS] and [SEP] included."""
+    """Number of tokens of the text, [CLS] and [SEP] included."""
     @_builtins.property
     def masks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FilledMask]:
         """One for each mask, from left to right."""
@@ -154,12 +154,12 @@ class MaskCandidate(_message.Message):
     TOKEN_STR_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     score: _builtins.float
-    """The token's probability at this place, over the whole vocabulary."""
+    """Probability of the token at this position, over the whole vocabulary."""
     token: _builtins.int
-    """The token's id."""
+    """Token id."""
     token_str: _builtins.str
     sequence: _builtins.str
-    """The text with this mask filled; other masks stay."""
+    """The text with this mask filled; other masks are kept."""
     def __init__(
         self,
         *,

@@ -47,12 +47,12 @@ class FillMaskServiceServicer:
     """
 
     def FillMask(self, request, context):
-        """Ranks the tokens that may stand at each mask of each text; `results` has the texts' order.
+        """Ranks candidate tokens for each mask of each text; `results` is in the order of `contents`.
 
-        INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is no token of the model, or an option
-        is out of range.
+        INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is not a single token of the model,
+        or an option is out of range.
         NOT_FOUND: no such model or version.
-        FAILED_PRECONDITION: the model fills no masks.
+        FAILED_PRECONDITION: the model has no masked-token head.
         RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to try again.
         UNAVAILABLE: the model is loading, or the server is shutting down.
         """

@@ -34,12 +34,12 @@ class FillMaskServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FillMaskServiceAsyncStub: ...
     FillMask: _grpc.UnaryUnaryMultiCallable[_fill_mask_pb2.FillMaskRequest, _fill_mask_pb2.FillMaskResponse]
-    """Ranks the tokens that may stand at each mask of each text; `results` has the texts' order.
+    """Ranks candidate tokens for each mask of each text; `results` is in the order of `contents`.
 
-    INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is no token of the model, or an option
-    is out of range.
+    INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is not a single token of the model,
+    or an option is out of range.
     NOT_FOUND: no such model or version.
-    FAILED_PRECONDITION: the model fills no masks.
+    FAILED_PRECONDITION: the model has no masked-token head.
     RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to try again.
     UNAVAILABLE: the model is loading, or the server is shutting down.
     """
@@ -50,12 +50,12 @@ class FillMaskServiceAsyncStub(FillMaskServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     FillMask: _aio.UnaryUnaryMultiCallable[_fill_mask_pb2.FillMaskRequest, _fill_mask_pb2.FillMaskResponse]  # type: ignore[assignment]
-    """Ranks the tokens that may stand at each mask of each text; `results` has the texts' order.
+    """Ranks candidate tokens for each mask of each text; `results` is in the order of `contents`.
 
-    INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is no token of the model, or an option
-    is out of range.
+    INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is not a single token of the model,
+    or an option is out of range.
     NOT_FOUND: no such model or version.
-    FAILED_PRECONDITION: the model fills no masks.
+    FAILED_PRECONDITION: the model has no masked-token head.
     RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to try again.
     UNAVAILABLE: the model is loading, or the server is shutting down.
     """
@@ -69,12 +69,12 @@ class FillMaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fill_mask_pb2.FillMaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_fill_mask_pb2.FillMaskResponse, _abc.Awaitable[_fill_mask_pb2.FillMaskResponse]]:
-        """Ranks the tokens that may stand at each mask of each text; `results` has the texts' order.
+        """Ranks candidate tokens for each mask of each text; `results` is in the order of `contents`.
 
-        INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is no token of the model, or an option
-        is out of range.
+        INVALID_ARGUMENT: a text is empty, longer than the model allows or without a mask, a target is not a single token of the model,
+        or an option is out of range.
         NOT_FOUND: no such model or version.
-        FAILED_PRECONDITION: the model fills no masks.
+        FAILED_PRECONDITION: the model has no masked-token head.
         RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to try again.
         UNAVAILABLE: the model is loading, or the server is shutting down.
         """

@@ -33,7 +33,7 @@ class ClassifyImageRequest(_message.Message):
     model_version: _builtins.str
     """The model's version; empty is the newest."""
     top_k: _builtins.int
-    """Labels of each image, best first. Default 5; more than the model has: all."""
+    """Number of labels for each image, best first. Default 5; at most the number of the model's labels is returned."""
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """JPEG, PNG or WebP files."""
@@ -96,7 +96,7 @@ class ClassifiedImage(_message.Message):
     WIDTH_FIELD_NUMBER: _builtins.int
     HEIGHT_FIELD_NUMBER: _builtins.int
     width: _builtins.int
-    """Pixels of the image as it was sent, turned upright."""
+    """Size in pixels of the image as it was sent, after applying its EXIF orientation."""
     height: _builtins.int
     @_builtins.property
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ScoredLabel]:
@@ -127,7 +127,7 @@ class ClassifyImageStreamRequest(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
     image_id: _builtins.int
-    """The caller's name for this image; comes back with the answer."""
+    """Id chosen by the caller; returned with the result."""
     image: _builtins.bytes
     """A JPEG, PNG or WebP file."""
     model: _builtins.str
@@ -170,7 +170,7 @@ class ClassifyImageStreamResponse(_message.Message):
     def result(self) -> Global___ClassifiedImage: ...
     @_builtins.property
     def error(self) -> _status_pb2.Status:
-        """Why this image could not be classified."""
+        """Error of this image."""
 
     @_builtins.property
     def timing(self) -> _common_pb2.Timing: ...

@@ -52,18 +52,18 @@ class ImageClassificationServiceServicer:
     """
 
     def ClassifyImage(self, request, context):
-        """Ranks the model's labels for each image; `results` has the images' order.
+        """Ranks the model's labels for each image; `results` is in the order of `images`.
 
-        INVALID_ARGUMENT: a file is no JPEG, PNG or WebP image, damaged, cut short or larger than the server allows, or an option is out
-        of range. Other statuses as for FillMaskService.FillMask.
+        INVALID_ARGUMENT: a file is not a JPEG, PNG or WebP image, is damaged, truncated or larger than the server allows, or an option
+        is out of range. Other statuses as for FillMaskService.FillMask.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClassifyImageStream(self, request_iterator, context):
-        """The same for a stream of images: each is answered as soon as it is done, in any order. An image that cannot be classified is
-        answered with an error of its own; the stream goes on.
+        """Classifies a stream of images: each result is sent as soon as it is ready, in any order. An image that cannot be classified
+        gets an error of its own; the stream continues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,14 +34,14 @@ class ImageClassificationServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ImageClassificationServiceAsyncStub: ...
     ClassifyImage: _grpc.UnaryUnaryMultiCallable[_image_classification_pb2.ClassifyImageRequest, _image_classification_pb2.ClassifyImageResponse]
-    """Ranks the model's labels for each image; `results` has the images' order.
+    """Ranks the model's labels for each image; `results` is in the order of `images`.
 
-    INVALID_ARGUMENT: a file is no JPEG, PNG or WebP image, damaged, cut short or larger than the server allows, or an option is out
-    of range. Other statuses as for FillMaskService.FillMask.
+    INVALID_ARGUMENT: a file is not a JPEG, PNG or WebP image, is damaged, truncated or larger than the server allows, or an option
+    is out of range. Other statuses as for FillMaskService.FillMask.
     """
     ClassifyImageStream: _grpc.StreamStreamMultiCallable[_image_classification_pb2.ClassifyImageStreamRequest, _image_classification_pb2.ClassifyImageStreamResponse]
-    """The same for a stream of images: each is answered as soon as it is done, in any order. An image that cannot be classified is
-    answered with an error of its own; the stream goes on.
+    """Classifies a stream of images: each result is sent as soon as it is ready, in any order. An image that cannot be classified
+    gets an error of its own; the stream continues.
     """
 
 @_typing.type_check_only
@@ -50,14 +50,14 @@ class ImageClassificationServiceAsyncStub(ImageClassificationServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClassifyImage: _aio.UnaryUnaryMultiCallable[_image_classification_pb2.ClassifyImageRequest, _image_classification_pb2.ClassifyImageResponse]  # type: ignore[assignment]
-    """Ranks the model's labels for each image; `results` has the images' order.
+    """Ranks the model's labels for each image; `results` is in the order of `images`.
 
-    INVALID_ARGUMENT: a file is no JPEG, PNG or WebP image, damaged, cut short or larger than the server allows, or an option is out
-    of range. Other statuses as for FillMaskService.FillMask.
+    INVALID_ARGUMENT: a file is not a JPEG, PNG or WebP image, is damaged, truncated or larger than the server allows, or an option
+    is out of range. Other statuses as for FillMaskService.FillMask.
     """
     ClassifyImageStream: _aio.StreamStreamMultiCallable[_image_classification_pb2.ClassifyImageStreamRequest, _image_classification_pb2.ClassifyImageStreamResponse]  # type: ignore[assignment]
-    """The same for a stream of images: each is answered as soon as it is done, in any order. An image that cannot be classified is
-    answered with an error of its own; the stream goes on.
+    """Classifies a stream of images: each result is sent as soon as it is ready, in any order. An image that cannot be classified
+    gets an error of its own; the stream continues.
     """
 
 class ImageClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -69,10 +69,10 @@ class ImageClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _image_classification_pb2.ClassifyImageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_image_classification_pb2.ClassifyImageResponse, _abc.Awaitable[_image_classification_pb2.ClassifyImageResponse]]:
-        """Ranks the model's labels for each image; `results` has the images' order.
+        """Ranks the model's labels for each image; `results` is in the order of `images`.
 
-        INVALID_ARGUMENT: a file is no JPEG, PNG or WebP image, damaged, cut short or larger than the server allows, or an option is out
-        of range. Other statuses as for FillMaskService.FillMask.
+        INVALID_ARGUMENT: a file is not a JPEG, PNG or WebP image, is damaged, truncated or larger than the server allows, or an option
+        is out of range. Other statuses as for FillMaskService.FillMask.
         """
 
     @_abc_1.abstractmethod
@@ -81,8 +81,8 @@ class ImageClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_image_classification_pb2.ClassifyImageStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_image_classification_pb2.ClassifyImageStreamResponse], _abc.AsyncIterator[_image_classification_pb2.ClassifyImageStreamResponse]]:
-        """The same for a stream of images: each is answered as soon as it is done, in any order. An image that cannot be classified is
-        answered with an error of its own; the stream goes on.
+        """Classifies a stream of images: each result is sent as soon as it is ready, in any order. An image that cannot be classified
+        gets an error of its own; the stream continues.
         """
 
 def add_ImageClassificationServiceServicer_to_server(servicer: ImageClassificationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

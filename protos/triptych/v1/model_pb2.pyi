@@ -30,9 +30,9 @@ class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState
     MODEL_STATE_READY: _ModelState.ValueType  # 2
     MODEL_STATE_UNLOADING: _ModelState.ValueType  # 3
     MODEL_STATE_FAILED: _ModelState.ValueType  # 4
-    """`state_message` says why."""
+    """Loading failed; `state_message` has the reason."""
     MODEL_STATE_UNLOADED: _ModelState.ValueType  # 5
-    """In the repository, not in memory."""
+    """In the repository, but not loaded."""
 
 class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper): ...
 
@@ -41,9 +41,9 @@ MODEL_STATE_LOADING: ModelState.ValueType  # 1
 MODEL_STATE_READY: ModelState.ValueType  # 2
 MODEL_STATE_UNLOADING: ModelState.ValueType  # 3
 MODEL_STATE_FAILED: ModelState.ValueType  # 4
-"""`state_message` says why."""
+"""Loading failed; `state_message` has the reason."""
 MODEL_STATE_UNLOADED: ModelState.ValueType  # 5
-"""In the repository, not in memory."""
+"""In the repository, but not loaded."""
 Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
 
 @_typing.final
@@ -73,12 +73,12 @@ class Model(_message.Message):
     state: Global___ModelState.ValueType
     state_message: _builtins.str
     precision: _builtins.str
-    """The precision that runs, such as "int8", and those that the bundle has."""
+    """The precision in use, such as "int8", and those available in the bundle."""
     max_source_tokens: _builtins.int
-    """Longest input and output, in tokens, the end of the sentence (BERT: [CLS] and [SEP]) included. 0: the model has no such side."""
+    """Maximum input and output length in tokens, end-of-sentence token (BERT: [CLS] and [SEP]) included. 0: not applicable."""
     max_target_tokens: _builtins.int
     default_version: _builtins.bool
-    """Requests that name no version get this one."""
+    """Whether requests without a version use this one."""
     @_builtins.property
     def available_precisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -87,19 +87,19 @@ class Model(_message.Message):
     def target_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the model tells apart, where it classifies."""
+        """Labels of a classification model."""
 
     @_builtins.property
     def services(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The services that can be asked for it, such as "triptych.v1.FillMaskService"."""
+        """Services that accept this model, such as "triptych.v1.FillMaskService"."""
 
     @_builtins.property
     def version_labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the version is called: requests may name "stable" or "canary" instead of its number."""
+        """Labels of the version: requests may use "stable" or "canary" instead of its number."""
 
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Where it runs: "cpu", or the GPUs, such as "cuda:0". Empty while it is not loaded."""
+        """Devices it runs on: "cpu", or GPUs such as "cuda:0". Empty while it is not loaded."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class GetModelRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
-    """A number or a label. Empty is the version that requests get which name none; where none serves, the newest."""
+    """A number or a label. Empty: the default version; if none is serving, the newest."""
     def __init__(
         self,
         *,
@@ -215,8 +215,8 @@ class LoadModelRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
-    """A number or a label; other versions stay as they are. Empty is what the model's version policy says, which is the newest
-    unless the repository says otherwise; other versions are unloaded once it serves.
+    """A number or a label; other versions are not affected. Empty: the versions that the model's version policy selects (by default
+    the newest); other versions are unloaded once they are serving.
     """
     def __init__(
         self,
@@ -244,7 +244,7 @@ class LoadModelResponse(_message.Message):
 
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
-        """The versions that were asked for, by number."""
+        """The requested versions, sorted by number."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class UnloadModelRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
-    """A number or a label. Empty is every loaded version."""
+    """A number or a label. Empty: every loaded version."""
     def __init__(
         self,
         *,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ModelServiceStub:
-    """What the server has loaded.
+    """Lists, loads and unloads models.
     """
 
     def __init__(self, channel):
@@ -58,35 +58,35 @@ class ModelServiceStub:
 
 
 class ModelServiceServicer:
-    """What the server has loaded.
+    """Lists, loads and unloads models.
     """
 
     def ListModels(self, request, context):
-        """Every version of every model of the repository, loaded or not, by name, then version.
+        """Lists every version of every model in the repository, loaded or not, sorted by name, then version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """One version of a model. NOT_FOUND: no such model or version.
+        """Describes one version of a model. NOT_FOUND: no such model or version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadModel(self, request, context):
-        """Load versions of the repository, again where their files have changed. What served before serves until then, and after a
-        failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: it cannot be served, or the server (unless it runs with
-        --model-control explicit) does not allow it.
+        """Loads versions from the repository; loaded versions are reloaded if their files have changed. Versions that are already serving
+        keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: the
+        bundle cannot be served, or the server does not run with --model-control explicit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnloadModel(self, request, context):
-        """Unload versions; requests that run on them finish before this returns. NOT_FOUND: no such version is loaded.
-        FAILED_PRECONDITION: the server (unless it runs with --model-control explicit) does not allow it.
+        """Unloads versions; requests in flight on them finish before this returns. NOT_FOUND: no such version is loaded.
+        FAILED_PRECONDITION: the server does not run with --model-control explicit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,7 +124,7 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService:
-    """What the server has loaded.
+    """Lists, loads and unloads models.
     """
 
     @staticmethod

@@ -27,47 +27,47 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelServiceStub:
-    """What the server has loaded."""
+    """Lists, loads and unloads models."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ModelServiceAsyncStub: ...
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_pb2.ListModelsRequest, _model_pb2.ListModelsResponse]
-    """Every version of every model of the repository, loaded or not, by name, then version."""
+    """Lists every version of every model in the repository, loaded or not, sorted by name, then version."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]
-    """One version of a model. NOT_FOUND: no such model or version."""
+    """Describes one version of a model. NOT_FOUND: no such model or version."""
     LoadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]
-    """Load versions of the repository, again where their files have changed. What served before serves until then, and after a
-    failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: it cannot be served, or the server (unless it runs with
-    --model-control explicit) does not allow it.
+    """Loads versions from the repository; loaded versions are reloaded if their files have changed. Versions that are already serving
+    keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: the
+    bundle cannot be served, or the server does not run with --model-control explicit.
     """
     UnloadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]
-    """Unload versions; requests that run on them finish before this returns. NOT_FOUND: no such version is loaded.
-    FAILED_PRECONDITION: the server (unless it runs with --model-control explicit) does not allow it.
+    """Unloads versions; requests in flight on them finish before this returns. NOT_FOUND: no such version is loaded.
+    FAILED_PRECONDITION: the server does not run with --model-control explicit.
     """
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
-    """What the server has loaded."""
+    """Lists, loads and unloads models."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_model_pb2.ListModelsRequest, _model_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Every version of every model of the repository, loaded or not, by name, then version."""
+    """Lists every version of every model in the repository, loaded or not, sorted by name, then version."""
     GetModel: _aio.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]  # type: ignore[assignment]
-    """One version of a model. NOT_FOUND: no such model or version."""
+    """Describes one version of a model. NOT_FOUND: no such model or version."""
     LoadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]  # type: ignore[assignment]
-    """Load versions of the repository, again where their files have changed. What served before serves until then, and after a
-    failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: it cannot be served, or the server (unless it runs with
-    --model-control explicit) does not allow it.
+    """Loads versions from the repository; loaded versions are reloaded if their files have changed. Versions that are already serving
+    keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: the
+    bundle cannot be served, or the server does not run with --model-control explicit.
     """
     UnloadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]  # type: ignore[assignment]
-    """Unload versions; requests that run on them finish before this returns. NOT_FOUND: no such version is loaded.
-    FAILED_PRECONDITION: the server (unless it runs with --model-control explicit) does not allow it.
+    """Unloads versions; requests in flight on them finish before this returns. NOT_FOUND: no such version is loaded.
+    FAILED_PRECONDITION: the server does not run with --model-control explicit.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What the server has loaded."""
+    """Lists, loads and unloads models."""
 
     @_abc_1.abstractmethod
     def ListModels(
@@ -75,7 +75,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.ListModelsResponse, _abc.Awaitable[_model_pb2.ListModelsResponse]]:
-        """Every version of every model of the repository, loaded or not, by name, then version."""
+        """Lists every version of every model in the repository, loaded or not, sorted by name, then version."""
 
     @_abc_1.abstractmethod
     def GetModel(
@@ -83,7 +83,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.GetModelResponse, _abc.Awaitable[_model_pb2.GetModelResponse]]:
-        """One version of a model. NOT_FOUND: no such model or version."""
+        """Describes one version of a model. NOT_FOUND: no such model or version."""
 
     @_abc_1.abstractmethod
     def LoadModel(
@@ -91,9 +91,9 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.LoadModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.LoadModelResponse, _abc.Awaitable[_model_pb2.LoadModelResponse]]:
-        """Load versions of the repository, again where their files have changed. What served before serves until then, and after a
-        failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: it cannot be served, or the server (unless it runs with
-        --model-control explicit) does not allow it.
+        """Loads versions from the repository; loaded versions are reloaded if their files have changed. Versions that are already serving
+        keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: the
+        bundle cannot be served, or the server does not run with --model-control explicit.
         """
 
     @_abc_1.abstractmethod
@@ -102,8 +102,8 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.UnloadModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.UnloadModelResponse, _abc.Awaitable[_model_pb2.UnloadModelResponse]]:
-        """Unload versions; requests that run on them finish before this returns. NOT_FOUND: no such version is loaded.
-        FAILED_PRECONDITION: the server (unless it runs with --model-control explicit) does not allow it.
+        """Unloads versions; requests in flight on them finish before this returns. NOT_FOUND: no such version is loaded.
+        FAILED_PRECONDITION: the server does not run with --model-control explicit.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

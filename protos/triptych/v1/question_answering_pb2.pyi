@@ -27,7 +27,7 @@ class QuestionInput(_message.Message):
     CONTEXT_FIELD_NUMBER: _builtins.int
     question: _builtins.str
     context: _builtins.str
-    """Where to look for the answer."""
+    """The text that contains the answer."""
     def __init__(
         self,
         *,
@@ -56,9 +56,9 @@ class AnswerQuestionRequest(_message.Message):
     model_version: _builtins.str
     """The model's version; empty is the newest."""
     top_k: _builtins.int
-    """Answers to each question, best first. Default 1, at most 100."""
+    """Number of answers to each question, best first. Default 1, at most 100."""
     max_answer_length: _builtins.int
-    """Longest answer, in tokens. Default 15."""
+    """Maximum length of an answer, in tokens. Default 15."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuestionInput]: ...
     def __init__(
@@ -124,7 +124,7 @@ class AnsweredQuestion(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
-    """Tokens of question and context, [CLS] and [SEP] included."""
+    """Number of tokens of question and context, [CLS] and [SEP] included."""
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]:
         """Best first."""
@@ -155,7 +155,7 @@ class Answer(_message.Message):
     score: _builtins.float
     """Probability of the answer's first token times that of its last."""
     start: _builtins.int
-    """Where it begins and ends in the context, in Unicode code points; the end is not included."""
+    """Start and end in the context, in Unicode code points; the end is exclusive."""
     end: _builtins.int
     def __init__(
         self,

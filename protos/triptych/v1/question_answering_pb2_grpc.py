@@ -47,7 +47,7 @@ class QuestionAnsweringServiceServicer:
     """
 
     def AnswerQuestion(self, request, context):
-        """The likeliest answers to each question, each a part of its context; `results` has the inputs' order.
+        """Finds the most likely answers to each question, each a span of its context; `results` is in the order of `inputs`.
 
         INVALID_ARGUMENT: a question or context is empty, both together are longer than the model allows, or an option is out of range.
         Other statuses as for FillMaskService.FillMask.

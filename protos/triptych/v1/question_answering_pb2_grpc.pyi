@@ -34,7 +34,7 @@ class QuestionAnsweringServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> QuestionAnsweringServiceAsyncStub: ...
     AnswerQuestion: _grpc.UnaryUnaryMultiCallable[_question_answering_pb2.AnswerQuestionRequest, _question_answering_pb2.AnswerQuestionResponse]
-    """The likeliest answers to each question, each a part of its context; `results` has the inputs' order.
+    """Finds the most likely answers to each question, each a span of its context; `results` is in the order of `inputs`.
 
     INVALID_ARGUMENT: a question or context is empty, both together are longer than the model allows, or an option is out of range.
     Other statuses as for FillMaskService.FillMask.
@@ -46,7 +46,7 @@ class QuestionAnsweringServiceAsyncStub(QuestionAnsweringServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     AnswerQuestion: _aio.UnaryUnaryMultiCallable[_question_answering_pb2.AnswerQuestionRequest, _question_answering_pb2.AnswerQuestionResponse]  # type: ignore[assignment]
-    """The likeliest answers to each question, each a part of its context; `results` has the inputs' order.
+    """Finds the most likely answers to each question, each a span of its context; `results` is in the order of `inputs`.
 
     INVALID_ARGUMENT: a question or context is empty, both together are longer than the model allows, or an option is out of range.
     Other statuses as for FillMaskService.FillMask.
@@ -61,7 +61,7 @@ class QuestionAnsweringServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _question_answering_pb2.AnswerQuestionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_question_answering_pb2.AnswerQuestionResponse, _abc.Awaitable[_question_answering_pb2.AnswerQuestionResponse]]:
-        """The likeliest answers to each question, each a part of its context; `results` has the inputs' order.
+        """Finds the most likely answers to each question, each a span of its context; `results` is in the order of `inputs`.
 
         INVALID_ARGUMENT: a question or context is empty, both together are longer than the model allows, or an option is out of range.
         Other statuses as for FillMaskService.FillMask.

@@ -27,7 +27,7 @@ class TextInput(_message.Message):
     TEXT_PAIR_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     text_pair: _builtins.str
-    """The second text, where the model takes pairs."""
+    """The second text, for models that take pairs."""
     def __init__(
         self,
         *,
@@ -55,7 +55,7 @@ class ClassifyTextRequest(_message.Message):
     model_version: _builtins.str
     """The model's version; empty is the newest."""
     top_k: _builtins.int
-    """Labels of each input, best first. Default: all."""
+    """Number of labels for each input, best first. Default: all."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextInput]: ...
     def __init__(
@@ -115,7 +115,7 @@ class ClassifiedText(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
-    """Tokens of the input, [CLS] and [SEP] included."""
+    """Number of tokens of the input, [CLS] and [SEP] included."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ScoredLabel]:
         """Best first."""

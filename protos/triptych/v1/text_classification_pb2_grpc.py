@@ -47,11 +47,11 @@ class TextClassificationServiceServicer:
     """
 
     def ClassifyText(self, request, context):
-        """Ranks the model's labels for each input; `results` has the inputs' order. A model pre-trained with next-sentence prediction has
-        the labels "next" and "not_next", and takes pairs.
+        """Ranks the model's labels for each input; `results` is in the order of `inputs`. A model pre-trained with next-sentence
+        prediction has the labels "next" and "not_next", and takes pairs.
 
-        INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input is none, or an option is
-        out of range.
+        INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input has no `text_pair`, or an
+        option is out of range.
         Other statuses as for FillMaskService.FillMask.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -34,11 +34,11 @@ class TextClassificationServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TextClassificationServiceAsyncStub: ...
     ClassifyText: _grpc.UnaryUnaryMultiCallable[_text_classification_pb2.ClassifyTextRequest, _text_classification_pb2.ClassifyTextResponse]
-    """Ranks the model's labels for each input; `results` has the inputs' order. A model pre-trained with next-sentence prediction has
-    the labels "next" and "not_next", and takes pairs.
+    """Ranks the model's labels for each input; `results` is in the order of `inputs`. A model pre-trained with next-sentence
+    prediction has the labels "next" and "not_next", and takes pairs.
 
-    INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input is none, or an option is
-    out of range.
+    INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input has no `text_pair`, or an
+    option is out of range.
     Other statuses as for FillMaskService.FillMask.
     """
 
@@ -48,11 +48,11 @@ class TextClassificationServiceAsyncStub(TextClassificationServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClassifyText: _aio.UnaryUnaryMultiCallable[_text_classification_pb2.ClassifyTextRequest, _text_classification_pb2.ClassifyTextResponse]  # type: ignore[assignment]
-    """Ranks the model's labels for each input; `results` has the inputs' order. A model pre-trained with next-sentence prediction has
-    the labels "next" and "not_next", and takes pairs.
+    """Ranks the model's labels for each input; `results` is in the order of `inputs`. A model pre-trained with next-sentence
+    prediction has the labels "next" and "not_next", and takes pairs.
 
-    INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input is none, or an option is
-    out of range.
+    INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input has no `text_pair`, or an
+    option is out of range.
     Other statuses as for FillMaskService.FillMask.
     """
 
@@ -65,11 +65,11 @@ class TextClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _text_classification_pb2.ClassifyTextRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_text_classification_pb2.ClassifyTextResponse, _abc.Awaitable[_text_classification_pb2.ClassifyTextResponse]]:
-        """Ranks the model's labels for each input; `results` has the inputs' order. A model pre-trained with next-sentence prediction has
-        the labels "next" and "not_next", and takes pairs.
+        """Ranks the model's labels for each input; `results` is in the order of `inputs`. A model pre-trained with next-sentence
+        prediction has the labels "next" and "not_next", and takes pairs.
 
-        INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input is none, or an option is
-        out of range.
+        INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input has no `text_pair`, or an
+        option is out of range.
         Other statuses as for FillMaskService.FillMask.
         """
 

@@ -29,19 +29,19 @@ class _AggregationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Aggregati
     AGGREGATION_UNSPECIFIED: _Aggregation.ValueType  # 0
     """AGGREGATION_SIMPLE."""
     AGGREGATION_NONE: _Aggregation.ValueType  # 1
-    """One entity a token, whatever its label."""
+    """One entity per token, whatever its label."""
     AGGREGATION_SIMPLE: _Aggregation.ValueType  # 2
-    """Adjacent tokens of one label are one entity; B- begins one, I- goes on with it, O is left out."""
+    """Adjacent tokens with the same label form one entity; B- begins an entity, I- continues it, O is omitted."""
 
 class Aggregation(_Aggregation, metaclass=_AggregationEnumTypeWrapper):
-    """How labelled tokens become entities."""
+    """Aggregation of labelled tokens into entities."""
 
 AGGREGATION_UNSPECIFIED: Aggregation.ValueType  # 0
 """AGGREGATION_SIMPLE."""
 AGGREGATION_NONE: Aggregation.ValueType  # 1
-"""One entity a token, whatever its label."""
+"""One entity per token, whatever its label."""
 AGGREGATION_SIMPLE: Aggregation.ValueType  # 2
-"""Adjacent tokens of one label are one entity; B- begins one, I- goes on with it, O is left out."""
+"""Adjacent tokens with the same label form one entity; B- begins an entity, I- continues it, O is omitted."""
 Global___Aggregation: _TypeAlias = Aggregation  # noqa: Y015
 
 @_typing.final
@@ -120,7 +120,7 @@ class LabelledText(_message.Message):
     ENTITIES_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
-    """Tokens of the text, [CLS] and [SEP] included."""
+    """Number of tokens of the text, [CLS] and [SEP] included."""
     @_builtins.property
     def entities(self) -> _containers.RepeatedCompositeFieldContainer[Global___Entity]:
         """From left to right."""
@@ -149,13 +149,13 @@ class Entity(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     label: _builtins.str
-    """Without B- and I- where tokens are aggregated."""
+    """Label, without B- and I- where tokens are aggregated."""
     score: _builtins.float
-    """Probability, the mean of the tokens'."""
+    """Probability: the mean over the entity's tokens."""
     text: _builtins.str
-    """The part of the text."""
+    """The entity's text."""
     start: _builtins.int
-    """Where it begins and ends in the text, in Unicode code points; the end is not included."""
+    """Start and end in the text, in Unicode code points; the end is exclusive."""
     end: _builtins.int
     def __init__(
         self,

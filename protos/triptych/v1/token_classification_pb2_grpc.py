@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TokenClassificationServiceStub:
-    """Labels the parts of texts, such as names of people and places, with a BERT-family model.
+    """Labels spans of text, such as names of people and places, with a BERT-family model.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,11 @@ class TokenClassificationServiceStub:
 
 
 class TokenClassificationServiceServicer:
-    """Labels the parts of texts, such as names of people and places, with a BERT-family model.
+    """Labels spans of text, such as names of people and places, with a BERT-family model.
     """
 
     def ClassifyTokens(self, request, context):
-        """Finds the entities of each text; `results` has the texts' order.
+        """Finds the entities of each text; `results` is in the order of `contents`.
 
         INVALID_ARGUMENT: a text is empty or longer than the model allows.
         Other statuses as for FillMaskService.FillMask.
@@ -73,7 +73,7 @@ def add_TokenClassificationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TokenClassificationService:
-    """Labels the parts of texts, such as names of people and places, with a BERT-family model.
+    """Labels spans of text, such as names of people and places, with a BERT-family model.
     """
 
     @staticmethod

@@ -27,14 +27,14 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TokenClassificationServiceStub:
-    """Labels the parts of texts, such as names of people and places, with a BERT-family model."""
+    """Labels spans of text, such as names of people and places, with a BERT-family model."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TokenClassificationServiceAsyncStub: ...
     ClassifyTokens: _grpc.UnaryUnaryMultiCallable[_token_classification_pb2.ClassifyTokensRequest, _token_classification_pb2.ClassifyTokensResponse]
-    """Finds the entities of each text; `results` has the texts' order.
+    """Finds the entities of each text; `results` is in the order of `contents`.
 
     INVALID_ARGUMENT: a text is empty or longer than the model allows.
     Other statuses as for FillMaskService.FillMask.
@@ -42,18 +42,18 @@ class TokenClassificationServiceStub:
 
 @_typing.type_check_only
 class TokenClassificationServiceAsyncStub(TokenClassificationServiceStub):
-    """Labels the parts of texts, such as names of people and places, with a BERT-family model."""
+    """Labels spans of text, such as names of people and places, with a BERT-family model."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClassifyTokens: _aio.UnaryUnaryMultiCallable[_token_classification_pb2.ClassifyTokensRequest, _token_classification_pb2.ClassifyTokensResponse]  # type: ignore[assignment]
-    """Finds the entities of each text; `results` has the texts' order.
+    """Finds the entities of each text; `results` is in the order of `contents`.
 
     INVALID_ARGUMENT: a text is empty or longer than the model allows.
     Other statuses as for FillMaskService.FillMask.
     """
 
 class TokenClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Labels the parts of texts, such as names of people and places, with a BERT-family model."""
+    """Labels spans of text, such as names of people and places, with a BERT-family model."""
 
     @_abc_1.abstractmethod
     def ClassifyTokens(
@@ -61,7 +61,7 @@ class TokenClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _token_classification_pb2.ClassifyTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_token_classification_pb2.ClassifyTokensResponse, _abc.Awaitable[_token_classification_pb2.ClassifyTokensResponse]]:
-        """Finds the entities of each text; `results` has the texts' order.
+        """Finds the entities of each text; `results` is in the order of `contents`.
 
         INVALID_ARGUMENT: a text is empty or longer than the model allows.
         Other statuses as for FillMaskService.FillMask.

@@ -27,27 +27,25 @@ class _SplitSentences:
 class _SplitSentencesEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SplitSentences.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SPLIT_SENTENCES_UNSPECIFIED: _SplitSentences.ValueType  # 0
-    """The model's default: AUTO, but OFF for models that turn text into other text of the same language."""
+    """The model's default: AUTO, but OFF for models whose source and target language are the same (text to text)."""
     SPLIT_SENTENCES_AUTO: _SplitSentences.ValueType  # 1
-    """Split a text at the ends of sentences and of lines, by the rules of the source language, translate the sentences apart and
-    join them with the text's own white space, kept to the letter. A text may have 1,000,000 characters; each of its
-    sentences must fit the model.
+    """Split a text at sentence ends and line breaks, by the rules of the source language, translate each sentence separately, and
+    join the results with the text's original white space. A text may have 1,000,000 characters; each sentence must fit the model.
     """
     SPLIT_SENTENCES_OFF: _SplitSentences.ValueType  # 2
-    """Translate a text as it stands, in one piece, which must fit the model."""
+    """Translate the text in one piece, which must fit the model."""
 
 class SplitSentences(_SplitSentences, metaclass=_SplitSentencesEnumTypeWrapper):
-    """How a server treats the sentences of a text."""
+    """Sentence splitting before translation."""
 
 SPLIT_SENTENCES_UNSPECIFIED: SplitSentences.ValueType  # 0
-"""The model's default: AUTO, but OFF for models that turn text into other text of the same language."""
+"""The model's default: AUTO, but OFF for models whose source and target language are the same (text to text)."""
 SPLIT_SENTENCES_AUTO: SplitSentences.ValueType  # 1
-"""Split a text at the ends of sentences and of lines, by the rules of the source language, translate the sentences apart and
-join them with the text's own white space, kept to the letter. A text may have 1,000,000 characters; each of its
-sentences must fit the model.
+"""Split a text at sentence ends and line breaks, by the rules of the source language, translate each sentence separately, and
+join the results with the text's original white space. A text may have 1,000,000 characters; each sentence must fit the model.
 """
 SPLIT_SENTENCES_OFF: SplitSentences.ValueType  # 2
-"""Translate a text as it stands, in one piece, which must fit the model."""
+"""Translate the text in one piece, which must fit the model."""
 Global___SplitSentences: _TypeAlias = SplitSentences  # noqa: Y015
 
 class _FinishReason:
@@ -58,18 +56,18 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
     FINISH_REASON_STOP: _FinishReason.ValueType  # 1
-    """The model ended the sentence."""
+    """The model produced the end-of-sentence token."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
-    """`max_length` or the model's own limit was reached, in one of the sentences at least; the text is incomplete."""
+    """`max_length` or the model's own limit was reached in at least one sentence; the translation is incomplete."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
-    """Why a translation ended."""
+    """Reason why decoding of a translation ended."""
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
 FINISH_REASON_STOP: FinishReason.ValueType  # 1
-"""The model ended the sentence."""
+"""The model produced the end-of-sentence token."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
-"""`max_length` or the model's own limit was reached, in one of the sentences at least; the text is incomplete."""
+"""`max_length` or the model's own limit was reached in at least one sentence; the translation is incomplete."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 class _FindingKind:
@@ -80,42 +78,42 @@ class _FindingKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingKi
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINDING_KIND_UNSPECIFIED: _FindingKind.ValueType  # 0
     FINDING_KIND_PLACEHOLDER: _FindingKind.ValueType  # 1
-    """A placeholder, URL, number or e-mail address did not survive."""
+    """A placeholder, URL, number or e-mail address was lost or changed."""
     FINDING_KIND_TAG: _FindingKind.ValueType  # 2
     """Inline markup could not be placed by alignment."""
     FINDING_KIND_GLOSSARY: _FindingKind.ValueType  # 3
-    """A term is not translated as the glossary says."""
+    """A term is not translated as the glossary requires."""
     FINDING_KIND_TRUNCATED: _FindingKind.ValueType  # 4
-    """A translation ran into its length limit."""
+    """A translation reached its length limit."""
     FINDING_KIND_REFUSED: _FindingKind.ValueType  # 5
-    """The model would not take the text."""
+    """The model rejected the text."""
     FINDING_KIND_NORMALIZED: _FindingKind.ValueType  # 6
-    """The source was not in Unicode's form NFC."""
+    """The source text was not in Unicode normalisation form C."""
     FINDING_KIND_LENGTH: _FindingKind.ValueType  # 7
-    """The translation is longer than its place allows."""
+    """The translation is longer than its field allows."""
     FINDING_KIND_FORMAT: _FindingKind.ValueType  # 8
-    """The document itself is at fault."""
+    """The document itself is malformed."""
 
 class FindingKind(_FindingKind, metaclass=_FindingKindEnumTypeWrapper):
-    """What was found."""
+    """Category of a finding."""
 
 FINDING_KIND_UNSPECIFIED: FindingKind.ValueType  # 0
 FINDING_KIND_PLACEHOLDER: FindingKind.ValueType  # 1
-"""A placeholder, URL, number or e-mail address did not survive."""
+"""A placeholder, URL, number or e-mail address was lost or changed."""
 FINDING_KIND_TAG: FindingKind.ValueType  # 2
 """Inline markup could not be placed by alignment."""
 FINDING_KIND_GLOSSARY: FindingKind.ValueType  # 3
-"""A term is not translated as the glossary says."""
+"""A term is not translated as the glossary requires."""
 FINDING_KIND_TRUNCATED: FindingKind.ValueType  # 4
-"""A translation ran into its length limit."""
+"""A translation reached its length limit."""
 FINDING_KIND_REFUSED: FindingKind.ValueType  # 5
-"""The model would not take the text."""
+"""The model rejected the text."""
 FINDING_KIND_NORMALIZED: FindingKind.ValueType  # 6
-"""The source was not in Unicode's form NFC."""
+"""The source text was not in Unicode normalisation form C."""
 FINDING_KIND_LENGTH: FindingKind.ValueType  # 7
-"""The translation is longer than its place allows."""
+"""The translation is longer than its field allows."""
 FINDING_KIND_FORMAT: FindingKind.ValueType  # 8
-"""The document itself is at fault."""
+"""The document itself is malformed."""
 Global___FindingKind: _TypeAlias = FindingKind  # noqa: Y015
 
 class _FindingSeverity:
@@ -126,27 +124,27 @@ class _FindingSeverityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Findi
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINDING_SEVERITY_UNSPECIFIED: _FindingSeverity.ValueType  # 0
     FINDING_SEVERITY_NOTE: _FindingSeverity.ValueType  # 1
-    """Nothing to do."""
+    """Informational."""
     FINDING_SEVERITY_WARNING: _FindingSeverity.ValueType  # 2
-    """Look at it."""
+    """Should be reviewed."""
     FINDING_SEVERITY_ERROR: _FindingSeverity.ValueType  # 3
-    """The source text was left in its place."""
+    """The source text was kept untranslated."""
 
 class FindingSeverity(_FindingSeverity, metaclass=_FindingSeverityEnumTypeWrapper):
-    """How bad it is."""
+    """Severity of a finding."""
 
 FINDING_SEVERITY_UNSPECIFIED: FindingSeverity.ValueType  # 0
 FINDING_SEVERITY_NOTE: FindingSeverity.ValueType  # 1
-"""Nothing to do."""
+"""Informational."""
 FINDING_SEVERITY_WARNING: FindingSeverity.ValueType  # 2
-"""Look at it."""
+"""Should be reviewed."""
 FINDING_SEVERITY_ERROR: FindingSeverity.ValueType  # 3
-"""The source text was left in its place."""
+"""The source text was kept untranslated."""
 Global___FindingSeverity: _TypeAlias = FindingSeverity  # noqa: Y015
 
 @_typing.final
 class DecodingOptions(_message.Message):
-    """How translations are decoded. An absent field takes the model's default."""
+    """Decoding options. An absent field takes the model's default."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -169,61 +167,57 @@ class DecodingOptions(_message.Message):
     RETURN_ALIGNMENT_FIELD_NUMBER: _builtins.int
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
-    """Hypotheses kept at each step; 1 is greedy search. At most the server's slots (32 unless it was told otherwise), and 1 while
+    """Hypotheses kept at each step; 1 is greedy search. At most the server's slots (`--slots`, 32 by default); must be 1 while
     sampling.
     """
     patience: _builtins.float
-    """Beam search goes on until beam_size x patience hypotheses are finished (Kasai et al. 2022). 1 is plain beam search. Above 0, at
-    most 1,000. Models that search by the rules of transformers know 1 alone (FAILED_PRECONDITION).
+    """Beam search continues until beam_size x patience hypotheses are finished (Kasai et al. 2022). 1 is plain beam search. Above 0,
+    at most 1,000. Models that follow the search rules of transformers accept only 1 (FAILED_PRECONDITION).
     """
     num_hypotheses: _builtins.int
-    """Translations returned for each text, best first; at most beam_size, or the server's slots while sampling. Of a text with
-    several sentences the second has every sentence's second best, and so on.
+    """Translations returned for each text, best first; at most beam_size, or the server's slots while sampling. For a text of
+    several sentences, the second translation joins each sentence's second-best hypothesis, and so on.
     """
     length_penalty: _builtins.float
-    """Exponent alpha: a hypothesis is ranked by log-probability / length^alpha. -100 to 100."""
+    """Exponent alpha: hypotheses are ranked by log-probability / length^alpha. -100 to 100."""
     coverage_penalty: _builtins.float
     """Weight beta of the coverage penalty (Wu et al. 2016, equation 14). 0 to 1,000; 0 is off."""
     repetition_penalty: _builtins.float
-    """Divides the scores of tokens that were already produced (Keskar et al. 2019). 0.001 to 1,000; 1 is off."""
+    """Divides the scores of tokens that were already generated (Keskar et al. 2019). 0.001 to 1,000; 1 is off."""
     no_repeat_ngram_size: _builtins.int
-    """No run of this many tokens occurs twice. 0 is off."""
+    """Size of n-grams that must not occur twice in a translation. 0 is off."""
     min_length: _builtins.int
-    """The fewest tokens of a translation, not counting the end of the sentence; at most max_length. Of each sentence, where texts
-    are split.
-    """
+    """Minimum number of tokens of each sentence's translation, without the end-of-sentence token; at most max_length."""
     max_length: _builtins.int
-    """The most tokens of a translation, not counting the end of the sentence. Of each sentence, where texts are split."""
+    """Maximum number of tokens of each sentence's translation, without the end-of-sentence token."""
     sampling_temperature: _builtins.float
-    """Divides the logits while sampling, which sampling_topk (other than 1) or sampling_topp turns on. 0.001 to 1,000;
-    default 1.
-    """
+    """Divides the logits while sampling; sampling_topk (other than 1) or sampling_topp turns sampling on. 0.001 to 1,000; default 1."""
     sampling_topk: _builtins.int
-    """Draw from the k likeliest tokens; 1 is greedy search, 0 is all tokens."""
+    """Sample from the k most likely tokens; 1 is greedy search, 0 is all tokens."""
     sampling_topp: _builtins.float
-    """Draw from the likeliest tokens that together have this probability, and among the k likeliest where sampling_topk is given.
-    Above 0, at most 1; 1 is all tokens.
+    """Sample from the most likely tokens that together have this probability, among the top k where sampling_topk is set. Above 0,
+    at most 1; 1 is all tokens.
     """
     seed: _builtins.int
-    """The same seed, text and options give the same sample, whatever else the server does (int8: as long as it does the same).
-    Absent: a random one for each call.
+    """Seed of the sampler: the same seed, text and options give the same sample, whatever else the server runs (int8: only with the
+    same batch neighbours). Absent: a random seed for each call.
     """
     return_scores: _builtins.bool
-    """Return each hypothesis' score."""
+    """Return the score of each hypothesis."""
     return_alignment: _builtins.bool
-    """Return which source tokens each target token attended to. A text of several sentences has, over all of them and all
-    hypotheses, at most 16,777,216 weights.
+    """Return the attention of each target token over the source tokens. At most 16,777,216 weights for one text, over all its
+    sentences and hypotheses.
     """
     split_sentences: Global___SplitSentences.ValueType
-    """Split texts into sentences before they are translated."""
+    """Sentence splitting before translation."""
     @_builtins.property
     def suppress_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Texts that must not occur in a translation: at most 256, each of 1 to 256 characters."""
 
     @_builtins.property
     def target_prefix(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Each translation starts with the text of the same index. Either none or one for each text; may be empty. It is for the first
-        sentence, and must have fewer tokens than max_length. White space at its end is best left away.
+        """Text that the translation of the same index starts with: either none or one for each text; may be empty. It applies to the
+        first sentence and must have fewer tokens than max_length. Avoid trailing white space.
         """
 
     def __init__(
@@ -404,16 +398,16 @@ class Translation(_message.Message):
     translated_text: _builtins.str
     """The best hypothesis."""
     source_token_count: _builtins.int
-    """Tokens of the source, the ends of its sentences included. What the model puts around a text, such as a token that names a
-    language, is counted nowhere.
+    """Number of source tokens, end-of-sentence tokens included. Tokens that the model adds around a text, such as a language token,
+    are not counted.
     """
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
-        """Best first; as many as num_hypotheses."""
+        """Hypotheses, best first; as many as num_hypotheses."""
 
     @_builtins.property
     def source_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextSpan]:
-        """Where each of these tokens stands in the text, the ends of its sentences as empty spans. Only with return_alignment."""
+        """Position of each source token in the text; end-of-sentence tokens are empty spans. Only with return_alignment."""
 
     def __init__(
         self,
@@ -443,21 +437,20 @@ class Hypothesis(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     score: _builtins.float
-    """What hypotheses are ranked by: log-probability / length^length_penalty, plus the coverage penalty. The length counts the end
-    of the sentence, and tokens that the target language forces. The sum of the sentences' scores, where there are several. Only
-    with return_scores.
+    """Ranking score: log-probability / length^length_penalty, plus the coverage penalty. The length includes the end-of-sentence
+    token and tokens that the target language forces. For several sentences, the sum of their scores. Only with return_scores.
     """
     finish_reason: Global___FinishReason.ValueType
     token_count: _builtins.int
-    """Tokens of the text, the ends of its sentences not included."""
+    """Number of tokens of the text, without end-of-sentence tokens."""
     @_builtins.property
     def alignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenAlignment]:
-        """One for each target token. Only with return_alignment."""
+        """Attention of each target token. Only with return_alignment."""
 
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextSpan]:
-        """Where each target token stands in `text`: in order, without overlap. Of tokens that share a character all but the last are
-        empty. Only with return_alignment.
+        """Position of each target token in `text`, in order, without overlap. Of tokens that share a character, all but the last have
+        empty spans. Only with return_alignment.
         """
 
     def __init__(
@@ -482,16 +475,16 @@ Global___Hypothesis: _TypeAlias = Hypothesis  # noqa: Y015
 
 @_typing.final
 class TextSpan(_message.Message):
-    """Where something stands in a text, in Unicode code points, without white space around it."""
+    """Position in a text, in Unicode code points, without surrounding white space."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     START_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     start: _builtins.int
-    """Of the first character."""
+    """Index of the first character."""
     end: _builtins.int
-    """Behind the last one."""
+    """Index after the last character."""
     def __init__(
         self,
         *,
@@ -508,8 +501,8 @@ Global___TextSpan: _TypeAlias = TextSpan  # noqa: Y015
 
 @_typing.final
 class TokenAlignment(_message.Message):
-    """Attention of one target token over the source tokens of the whole text: one weight for each of source_token_count, with a sum
-    of 1, and 0 outside of its own sentence.
+    """Attention of one target token over the source tokens of the whole text: source_token_count weights with a sum of 1, and 0
+    outside the token's own sentence.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -605,16 +598,16 @@ Global___TranslateStreamResponse: _TypeAlias = TranslateStreamResponse  # noqa: 
 
 @_typing.final
 class TranslationPiece(_message.Message):
-    """More of one text's translation."""
+    """The next piece of one text's translation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTENT_INDEX_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     content_index: _builtins.int
-    """Which of `contents`."""
+    """Index into `contents`."""
     text: _builtins.str
-    """To be appended to the pieces before."""
+    """Text to append to the previous pieces."""
     def __init__(
         self,
         *,
@@ -631,14 +624,14 @@ Global___TranslationPiece: _TypeAlias = TranslationPiece  # noqa: Y015
 
 @_typing.final
 class TranslationResult(_message.Message):
-    """One text is done."""
+    """The complete translation of one text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTENT_INDEX_FIELD_NUMBER: _builtins.int
     TRANSLATION_FIELD_NUMBER: _builtins.int
     content_index: _builtins.int
-    """Which of `contents`."""
+    """Index into `contents`."""
     @_builtins.property
     def translation(self) -> Global___Translation: ...
     def __init__(
@@ -657,7 +650,7 @@ Global___TranslationResult: _TypeAlias = TranslationResult  # noqa: Y015
 
 @_typing.final
 class StreamSummary(_message.Message):
-    """The call is done."""
+    """End of a stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -776,10 +769,10 @@ class TranslationScore(_message.Message):
     LOG_PROBABILITY_FIELD_NUMBER: _builtins.int
     TOKEN_LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
     log_probability: _builtins.float
-    """Natural logarithm of the target's probability, the end of the sentence included."""
+    """Natural logarithm of the target's probability, end-of-sentence token included."""
     @_builtins.property
     def token_log_probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """One for each target token, the end of the sentence included."""
+        """One value for each target token, end-of-sentence token included."""
 
     def __init__(
         self,
@@ -802,10 +795,10 @@ class TranslateDocumentRequest(_message.Message):
     CONFIG_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     chunk: _builtins.bytes
-    """More of the document."""
+    """The next bytes of the document."""
     @_builtins.property
     def config(self) -> Global___DocumentConfig:
-        """The first message of a stream, and no other."""
+        """The first message of a stream, and only the first."""
 
     def __init__(
         self,
@@ -825,7 +818,7 @@ Global___TranslateDocumentRequest: _TypeAlias = TranslateDocumentRequest  # noqa
 
 @_typing.final
 class DocumentConfig(_message.Message):
-    """What a document is, and how it is translated."""
+    """Format and translation options of a document."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -842,8 +835,8 @@ class DocumentConfig(_message.Message):
     KEEP_FIELD_NUMBER: _builtins.int
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     format: _builtins.str
-    """Of these three the first that is given says what format the document has: the format's name ("markdown", "docx"), its media
-    type ("text/html"), the suffix of its file's name ("report.docx").
+    """The document's format, from the first of these three fields that is set: the format's name ("markdown", "docx"), its media type
+    ("text/html"), or the suffix of its file name ("report.docx").
     """
     mime_type: _builtins.str
     file_name: _builtins.str
@@ -853,22 +846,22 @@ class DocumentConfig(_message.Message):
     model: _builtins.str
     model_version: _builtins.str
     total_bytes: _builtins.int
-    """The document's size, where it is known: one that is too large is then refused before it is sent."""
+    """The document's size, if known: a document that is too large is then rejected before it is sent."""
     @_builtins.property
     def options(self) -> Global___DecodingOptions:
-        """A document has no use for `num_hypotheses`, `target_prefix`, `return_scores`, `return_alignment` and `split_sentences`."""
+        """Not allowed for documents: `num_hypotheses`, `target_prefix`, `return_scores`, `return_alignment` and `split_sentences`."""
 
     @_builtins.property
     def read_options(self) -> Global___DocumentReadOptions:
-        """How its format is read."""
+        """Options for reading the document's format."""
 
     @_builtins.property
     def glossary(self) -> _containers.RepeatedCompositeFieldContainer[Global___GlossaryTerm]:
-        """What terms must become; whole words, the longest first. At most 10,000."""
+        """Required translations of terms; matched as whole words, longest first. At most 10,000."""
 
     @_builtins.property
     def keep(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words and phrases that must stay as they are. At most 10,000."""
+        """Words and phrases that must not be translated. At most 10,000."""
 
     def __init__(
         self,
@@ -898,7 +891,7 @@ Global___DocumentConfig: _TypeAlias = DocumentConfig  # noqa: Y015
 
 @_typing.final
 class DocumentReadOptions(_message.Message):
-    """What of a document is translated, and how it is read; each format looks at what concerns it."""
+    """Options for reading a document; each format uses those that apply to it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -911,28 +904,30 @@ class DocumentReadOptions(_message.Message):
     RETRANSLATE_FIELD_NUMBER: _builtins.int
     MARK_FUZZY_FIELD_NUMBER: _builtins.int
     encoding: _builtins.str
-    """Of text formats, such as "iso-8859-1". Empty finds out: a byte order mark, what the document says, else UTF-8."""
+    """Character encoding of text formats, such as "iso-8859-1". Empty: detected from a byte order mark or the document's declaration,
+    else UTF-8.
+    """
     header: _builtins.bool
-    """CSV, TSV: the first record has names. Absent finds out."""
+    """CSV, TSV: whether the first record is a header. Absent: detected."""
     wrapped: _builtins.bool
-    """Plain text: lines are broken at a width, so that a paragraph is translated as a whole and wrapped again. Absent finds out for
+    """Plain text: lines are wrapped at a fixed width, so a paragraph is translated as a whole and wrapped again. Absent: detected for
     each paragraph.
     """
     retranslate: _builtins.bool
-    """PO, XLIFF: translate what has a translation already, too."""
+    """PO, XLIFF: also translate entries that already have a translation."""
     mark_fuzzy: _builtins.bool
-    """PO, XLIFF: mark what was translated as to be reviewed."""
+    """PO, XLIFF: mark machine translations as needing review."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """CSV, TSV: the columns to translate, by the header's names or by numbers from 1. Empty: all that have text."""
+        """CSV, TSV: columns to translate, by header name or by number from 1. Empty: all columns that contain text."""
 
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """JSON, YAML: dotted paths of what is translated, with `*` for one member and `**` for any depth. Empty: all."""
+        """JSON, YAML: dotted paths of values to translate, with `*` for one member and `**` for any depth. Empty: all."""
 
     @_builtins.property
     def skip_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """JSON, YAML: likewise, of what is not."""
+        """JSON, YAML: dotted paths of values to leave untranslated."""
 
     def __init__(
         self,
@@ -993,7 +988,7 @@ class TranslateDocumentResponse(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     chunk: _builtins.bytes
-    """More of the translated document."""
+    """The next bytes of the translated document."""
     @_builtins.property
     def accepted(self) -> Global___DocumentAccepted:
         """The first message."""
@@ -1027,14 +1022,14 @@ Global___TranslateDocumentResponse: _TypeAlias = TranslateDocumentResponse  # no
 
 @_typing.final
 class DocumentAccepted(_message.Message):
-    """The document may be sent."""
+    """The config was accepted; the document may be sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FORMAT_FIELD_NUMBER: _builtins.int
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     format: _builtins.str
-    """What the document is taken for, such as "docx"."""
+    """The document's format, such as "docx"."""
     mime_type: _builtins.str
     def __init__(
         self,
@@ -1052,16 +1047,16 @@ Global___DocumentAccepted: _TypeAlias = DocumentAccepted  # noqa: Y015
 
 @_typing.final
 class DocumentProgress(_message.Message):
-    """How far it is. Comes whenever something was done, but not more than a few times a second."""
+    """Progress of a document; sent at most a few times a second."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SEGMENTS_DONE_FIELD_NUMBER: _builtins.int
     SEGMENTS_FIELD_NUMBER: _builtins.int
     segments_done: _builtins.int
-    """Paragraphs, cells, messages: what is translated by itself."""
+    """Translated segments: paragraphs, cells or messages."""
     segments: _builtins.int
-    """0 as long as the document is being read."""
+    """All segments; 0 while the document is being read."""
     def __init__(
         self,
         *,
@@ -1078,7 +1073,7 @@ Global___DocumentProgress: _TypeAlias = DocumentProgress  # noqa: Y015
 
 @_typing.final
 class DocumentFinding(_message.Message):
-    """What a reader of the translated document should know about one place in it."""
+    """A remark about one place in the translated document."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1109,7 +1104,7 @@ Global___DocumentFinding: _TypeAlias = DocumentFinding  # noqa: Y015
 
 @_typing.final
 class DocumentSummary(_message.Message):
-    """The document is done."""
+    """End of a document."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1124,13 +1119,13 @@ class DocumentSummary(_message.Message):
     segments: _builtins.int
     """As in DocumentProgress."""
     sentences: _builtins.int
-    """Of all segments; equal ones are translated once."""
+    """Sentences of all segments; equal sentences are translated once."""
     total_bytes: _builtins.int
-    """Bytes of the translated document: all chunks together."""
+    """Size of the translated document in bytes."""
     @_builtins.property
     def timing(self) -> _common_pb2.Timing:
-        """Preprocessing is reading the document, postprocessing is writing it; inference is from the first segment's computation to the
-        last one's.
+        """Preprocessing is reading the document, postprocessing is writing it, inference lasts from the first segment's computation to
+        the last.
         """
 
     def __init__(

@@ -34,7 +34,7 @@ class TranslationServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TranslationServiceAsyncStub: ...
     Translate: _grpc.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]
-    """Translates many texts; `translations` has their order.
+    """Translates texts; `translations` is in the order of `contents`.
 
     INVALID_ARGUMENT: a text is empty, one of its sentences is longer than the model allows, or an option is out of range.
     NOT_FOUND: no such model, version or language pair.
@@ -45,30 +45,30 @@ class TranslationServiceStub:
     TranslateStream: _grpc.UnaryStreamMultiCallable[_translation_pb2.TranslateStreamRequest, _translation_pb2.TranslateStreamResponse]
     """Sends pieces of text while they are decoded, then each text's whole translation.
 
-    Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation. Of beams that
-    is what all of them agree on. A sentence's pieces follow when the sentences before it are done.
+    Only text that can no longer change is sent: the pieces of a text, joined, are a prefix of its final translation. With beam
+    search that is the prefix that all beams share. The pieces of a sentence are sent after the sentences before it are complete.
     Statuses as for Translate.
     """
     ScoreTranslations: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreTranslationsRequest, _translation_pb2.ScoreTranslationsResponse]
-    """The log-probability of given translations under the model. Neither side of a pair is split into sentences.
+    """Returns the log-probability of given translations under the model. Neither side of a pair is split into sentences.
 
     INVALID_ARGUMENT: a text is empty or longer than the model allows.
-    FAILED_PRECONDITION: the model was exported without what this needs.
+    FAILED_PRECONDITION: the model was exported without a scoring graph.
     Other statuses as for Translate.
     """
     TranslateDocument: _grpc.StreamStreamMultiCallable[_translation_pb2.TranslateDocumentRequest, _translation_pb2.TranslateDocumentResponse]
-    """Translates a document and keeps its structure: every byte that is no text to translate comes back as it was.
+    """Translates a document and keeps its structure: every byte that is not translatable text is returned unchanged.
 
-    The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server answers `accepted` as soon
-    as it has read the config and found nothing against it (callers who wait for that upload no document in vain), then
-    `progress` and `finding`s in any order, the translated document's bytes as `chunk`s, and `summary` as the last message.
-    Nothing of the document is sent back before all of it is translated. Cancelling frees what runs for it at once.
+    The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server sends `accepted` once the
+    config is valid (wait for it to avoid an upload that would be rejected), then `progress` and `finding`s in any order, the
+    translated document's bytes as `chunk`s, and `summary` as the last message. No part of the translated document is sent before
+    all of it is translated. Cancelling the call frees its resources at once.
 
-    A segment that cannot be translated does not fail the call: its text stays as it was, and a finding says so.
+    A segment that cannot be translated does not fail the call: its source text is kept, and a finding reports it.
 
-    INVALID_ARGUMENT: the format is not known, the document is damaged or too large, or an option is out of range or does not
-    go with the format. The field is that of the config (`config.options.beam_size`), or `document`.
-    RESOURCE_EXHAUSTED: the server has as many documents as it takes at a time; RetryInfo says when to try again.
+    INVALID_ARGUMENT: the format is unknown, the document is damaged or too large, or an option is out of range or does not
+    apply to the format. The field is one of the config's (`config.options.beam_size`), or `document`.
+    RESOURCE_EXHAUSTED: the server already translates its maximum number of documents; RetryInfo says when to try again.
     Other statuses as for Translate.
     """
 
@@ -78,7 +78,7 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Translate: _aio.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]  # type: ignore[assignment]
-    """Translates many texts; `translations` has their order.
+    """Translates texts; `translations` is in the order of `contents`.
 
     INVALID_ARGUMENT: a text is empty, one of its sentences is longer than the model allows, or an option is out of range.
     NOT_FOUND: no such model, version or language pair.
@@ -89,30 +89,30 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     TranslateStream: _aio.UnaryStreamMultiCallable[_translation_pb2.TranslateStreamRequest, _translation_pb2.TranslateStreamResponse]  # type: ignore[assignment]
     """Sends pieces of text while they are decoded, then each text's whole translation.
 
-    Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation. Of beams that
-    is what all of them agree on. A sentence's pieces follow when the sentences before it are done.
+    Only text that can no longer change is sent: the pieces of a text, joined, are a prefix of its final translation. With beam
+    search that is the prefix that all beams share. The pieces of a sentence are sent after the sentences before it are complete.
     Statuses as for Translate.
     """
     ScoreTranslations: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreTranslationsRequest, _translation_pb2.ScoreTranslationsResponse]  # type: ignore[assignment]
-    """The log-probability of given translations under the model. Neither side of a pair is split into sentences.
+    """Returns the log-probability of given translations under the model. Neither side of a pair is split into sentences.
 
     INVALID_ARGUMENT: a text is empty or longer than the model allows.
-    FAILED_PRECONDITION: the model was exported without what this needs.
+    FAILED_PRECONDITION: the model was exported without a scoring graph.
     Other statuses as for Translate.
     """
     TranslateDocument: _aio.StreamStreamMultiCallable[_translation_pb2.TranslateDocumentRequest, _translation_pb2.TranslateDocumentResponse]  # type: ignore[assignment]
-    """Translates a document and keeps its structure: every byte that is no text to translate comes back as it was.
+    """Translates a document and keeps its structure: every byte that is not translatable text is returned unchanged.
 
-    The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server answers `accepted` as soon
-    as it has read the config and found nothing against it (callers who wait for that upload no document in vain), then
-    `progress` and `finding`s in any order, the translated document's bytes as `chunk`s, and `summary` as the last message.
-    Nothing of the document is sent back before all of it is translated. Cancelling frees what runs for it at once.
+    The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server sends `accepted` once the
+    config is valid (wait for it to avoid an upload that would be rejected), then `progress` and `finding`s in any order, the
+    translated document's bytes as `chunk`s, and `summary` as the last message. No part of the translated document is sent before
+    all of it is translated. Cancelling the call frees its resources at once.
 
-    A segment that cannot be translated does not fail the call: its text stays as it was, and a finding says so.
+    A segment that cannot be translated does not fail the call: its source text is kept, and a finding reports it.
 
-    INVALID_ARGUMENT: the format is not known, the document is damaged or too large, or an option is out of range or does not
-    go with the format. The field is that of the config (`config.options.beam_size`), or `document`.
-    RESOURCE_EXHAUSTED: the server has as many documents as it takes at a time; RetryInfo says when to try again.
+    INVALID_ARGUMENT: the format is unknown, the document is damaged or too large, or an option is out of range or does not
+    apply to the format. The field is one of the config's (`config.options.beam_size`), or `document`.
+    RESOURCE_EXHAUSTED: the server already translates its maximum number of documents; RetryInfo says when to try again.
     Other statuses as for Translate.
     """
 
@@ -125,7 +125,7 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _translation_pb2.TranslateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.TranslateResponse, _abc.Awaitable[_translation_pb2.TranslateResponse]]:
-        """Translates many texts; `translations` has their order.
+        """Translates texts; `translations` is in the order of `contents`.
 
         INVALID_ARGUMENT: a text is empty, one of its sentences is longer than the model allows, or an option is out of range.
         NOT_FOUND: no such model, version or language pair.
@@ -142,8 +142,8 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_translation_pb2.TranslateStreamResponse], _abc.AsyncIterator[_translation_pb2.TranslateStreamResponse]]:
         """Sends pieces of text while they are decoded, then each text's whole translation.
 
-        Only text that can no longer change is sent: a text's pieces, joined, are a prefix of its final translation. Of beams that
-        is what all of them agree on. A sentence's pieces follow when the sentences before it are done.
+        Only text that can no longer change is sent: the pieces of a text, joined, are a prefix of its final translation. With beam
+        search that is the prefix that all beams share. The pieces of a sentence are sent after the sentences before it are complete.
         Statuses as for Translate.
         """
 
@@ -153,10 +153,10 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _translation_pb2.ScoreTranslationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.ScoreTranslationsResponse, _abc.Awaitable[_translation_pb2.ScoreTranslationsResponse]]:
-        """The log-probability of given translations under the model. Neither side of a pair is split into sentences.
+        """Returns the log-probability of given translations under the model. Neither side of a pair is split into sentences.
 
         INVALID_ARGUMENT: a text is empty or longer than the model allows.
-        FAILED_PRECONDITION: the model was exported without what this needs.
+        FAILED_PRECONDITION: the model was exported without a scoring graph.
         Other statuses as for Translate.
         """
 
@@ -166,18 +166,18 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_translation_pb2.TranslateDocumentRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_translation_pb2.TranslateDocumentResponse], _abc.AsyncIterator[_translation_pb2.TranslateDocumentResponse]]:
-        """Translates a document and keeps its structure: every byte that is no text to translate comes back as it was.
+        """Translates a document and keeps its structure: every byte that is not translatable text is returned unchanged.
 
-        The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server answers `accepted` as soon
-        as it has read the config and found nothing against it (callers who wait for that upload no document in vain), then
-        `progress` and `finding`s in any order, the translated document's bytes as `chunk`s, and `summary` as the last message.
-        Nothing of the document is sent back before all of it is translated. Cancelling frees what runs for it at once.
+        The caller sends `config`, then the document's bytes as `chunk`s, and closes its side. The server sends `accepted` once the
+        config is valid (wait for it to avoid an upload that would be rejected), then `progress` and `finding`s in any order, the
+        translated document's bytes as `chunk`s, and `summary` as the last message. No part of the translated document is sent before
+        all of it is translated. Cancelling the call frees its resources at once.
 
-        A segment that cannot be translated does not fail the call: its text stays as it was, and a finding says so.
+        A segment that cannot be translated does not fail the call: its source text is kept, and a finding reports it.
 
-        INVALID_ARGUMENT: the format is not known, the document is damaged or too large, or an option is out of range or does not
-        go with the format. The field is that of the config (`config.options.beam_size`), or `document`.
-        RESOURCE_EXHAUSTED: the server has as many documents as it takes at a time; RetryInfo says when to try again.
+        INVALID_ARGUMENT: the format is unknown, the document is damaged or too large, or an option is out of range or does not
+        apply to the format. The field is one of the config's (`config.options.beam_size`), or `document`.
+        RESOURCE_EXHAUSTED: the server already translates its maximum number of documents; RetryInfo says when to try again.
         Other statuses as for Translate.
         """
 

@@ -38,7 +38,7 @@ def test_a_file_and_a_package_stay(old: FileDescriptorSet) -> None:
     renamed.package = "triptych.v2"
     assert [one.rule for one in breaking.compare(old, new)] == ["FILE_SAME_PACKAGE"]
     new.file.remove(renamed)
-    assert [str(one) for one in breaking.compare(old, new)] == [f"FILE_NO_DELETE: {OTHER}: it is gone"]
+    assert [str(one) for one in breaking.compare(old, new)] == [f"FILE_NO_DELETE: {OTHER}: it was removed"]
 
 
 def test_a_file_keeps_its_syntax_and_a_field_its_default(old: FileDescriptorSet) -> None:
