@@ -1,1 +1,4 @@
-"""The `triptych` command: one thin module a verb, each importing what it needs when it runs."""
+"""The `triptych` command. `main` finds the module of a command; each group of commands has a folder.
+
+Imported by nobody: `common` holds what the groups share, and each command imports heavy packages only when it runs.
+"""

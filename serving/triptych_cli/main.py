@@ -1,60 +1,69 @@
-"""The entry point: finds a verb's module only when that verb is asked for."""
+"""The entry point. It imports the module of a command only when that command runs."""
 
 import importlib
 import sys
+from dataclasses import dataclass
 from typing import NoReturn
 
 import click
 
 from triptych.version import __version__
 
-VERBS = {
-    "translate": "Translate text, a file or a pipe.",
-    "translate-docs": "Translate documents of many formats.",
-    "memory": "Fill a translation memory, or read it.",
-    "score": "Say how likely a model finds translations.",
-    "fill": "Rank what may stand at [MASK].",
-    "classify": "Say what is on photos.",
-    "classify-text": "Say what texts are: a sentiment, a topic.",
-    "classify-tokens": "Find names and other entities in texts.",
-    "answer": "Answer questions from a text.",
-    "embed": "Turn texts into vectors.",
-    "serve": "Serve a model repository over gRPC.",
-    "models": "List the models of a repository or of a server.",
-    "load": "Have a server load a model.",
-    "unload": "Have a server unload a model.",
-    "keys": "Make, list and revoke a server's API keys.",
-    "health": "Say whether a server serves: exit code 0 or 1.",
-    "export": "Turn a trained checkpoint into a bundle.",
-    "train": "Train a model.",
-    "distill": "Translate a corpus with a trained model, for a smaller one to learn from.",
-    "checkpoint": "Make trained checkpoints small, join and score them.",
-    "evaluate": "Measure how good a model is.",
-    "bench": "Measure how fast a server is.",
-}
 
+@dataclass(frozen=True)
+class CommandEntry:
+    """Where a command is, below triptych_cli, and its line in the help."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "translate": CommandEntry("translation.translate", "Translate text, a file or a pipe."),
+    "translate-docs": CommandEntry("documents.command", "Translate documents of many formats."),
+    "memory": CommandEntry("documents.memory", "Fill or read a translation memory."),
+    "score": CommandEntry("translation.score", "Score given translations with a model."),
+    "fill": CommandEntry("encoders.fill", "Predict the words behind masks such as [MASK]."),
+    "classify": CommandEntry("encoders.classify", "Classify images."),
+    "classify-text": CommandEntry("encoders.classify_text", "Classify texts, for instance by sentiment or topic."),
+    "classify-tokens": CommandEntry("encoders.classify_tokens", "Find names and other entities in texts."),
+    "answer": CommandEntry("encoders.answer", "Answer questions from a text."),
+    "embed": CommandEntry("encoders.embed", "Compute embedding vectors of texts."),
+    "serve": CommandEntry("serve.command", "Serve a model repository over gRPC."),
+    "models": CommandEntry("admin.models", "List the models of a repository or a server."),
+    "load": CommandEntry("admin.load", "Load a model on a running server."),
+    "unload": CommandEntry("admin.unload", "Unload a model on a running server."),
+    "keys": CommandEntry("admin.keys", "Create, list and revoke the API keys of a server."),
+    "health": CommandEntry("admin.health", "Check whether a server is ready: exit code 0 or 1."),
+    "export": CommandEntry("training.export", "Export a trained checkpoint as a bundle."),
+    "train": CommandEntry("training.train", "Train a model."),
+    "distill": CommandEntry("training.distill", "Translate a corpus with a teacher model, to train a smaller one."),
+    "checkpoint": CommandEntry("training.checkpoint", "Pack, join and score trained checkpoints."),
+    "evaluate": CommandEntry("training.evaluate", "Measure the quality of a model."),
+    "bench": CommandEntry("bench.command", "Measure the speed of a server."),
+}
 
 INTERRUPTED = 130  # as shells report SIGINT
 
 
-class Verbs(click.Group):
-    """Lists all verbs without importing any of them."""
+class LazyGroup(click.Group):
+    """A group that lists all commands without importing any of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"triptych_cli.{cmd_name.replace('-', '_')}").command
+        command: click.Command = importlib.import_module(f"triptych_cli.{COMMANDS[cmd_name].module}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="triptych")
 def cli() -> None:
     """Translation, masked-token fill and image classification on ONNX Runtime."""

@@ -38,17 +38,17 @@ from typing import TypeVar
 import click
 import machine
 
-from triptych_cli.backend import Request
 from triptych_cli.documents.database import Database
 from triptych_cli.documents.desk import DeskRules
 from triptych_cli.documents.discovery import Selection, discover
-from triptych_cli.documents.embedded import EmbeddedTranslating
 from triptych_cli.documents.job import Job, in_languages, run_job
 from triptych_cli.documents.progress import Progress
-from triptych_cli.repository import embedded_repository
 from triptych_documents.format import ReadOptions, load_format
 from triptych_documents.rules import TranslationRules
 from triptych_documents.translation.units import UnitTranslator
+from triptych_embedded.repository import embedded_repository
+from triptych_embedded.request import Request
+from triptych_embedded.sentence_translator import EmbeddedTranslating
 from triptych_serving.models.translation.options import DecodingOptions
 
 Result = TypeVar("Result")

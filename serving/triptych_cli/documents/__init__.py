@@ -1,1 +1,4 @@
-"""`triptych translate-docs`: which documents, who translates them, what is remembered, and what becomes of it."""
+"""The commands `translate-docs` and `memory`: discovery of files, the job, its database, progress and report.
+
+Imported by main alone.
+"""

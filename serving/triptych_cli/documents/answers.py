@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from triptych_cli.documents.database import Database, is_unicode
-from triptych_cli.documents.identity import Identity
 from triptych_cli.documents.packing import pack, unpack
 from triptych_documents.sentences import SentenceRequest, SentenceTranslation
+from triptych_embedded.identity import Identity
 
 AT_ONCE = 500  # texts of one query; SQLite takes at least 999 parameters
 LOOKED_UP = 100_000  # with so many answers of this run, its Work may have forgotten the first

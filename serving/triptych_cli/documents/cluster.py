@@ -10,12 +10,12 @@ import click
 from click.core import ParameterSource
 
 from triptych.version import __version__
-from triptych_cli.backend import Request
+from triptych_cli.common.errors import needs, one_line
 from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.progress import Progress
 from triptych_cli.documents.writing import write_json
-from triptych_cli.failure import needs, one_line
 from triptych_documents.rules import TranslationRules
+from triptych_embedded.request import Request
 
 if TYPE_CHECKING:
     from triptych_cli.documents.flags import Running

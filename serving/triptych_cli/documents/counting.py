@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from triptych_cli.documents.answers import Answers
 from triptych_cli.documents.desk import Desk
 from triptych_cli.documents.human import Human
-from triptych_cli.documents.identity import Identity
 from triptych_cli.documents.job import Job, in_languages, settings
 from triptych_cli.documents.opened import Opened
 from triptych_cli.documents.records import Records
@@ -14,6 +13,7 @@ from triptych_cli.documents.summary import State, Summary
 from triptych_documents.sentences import SentenceRequest, SentenceTranslation
 from triptych_documents.translation.units import UnitTranslator
 from triptych_documents.unit import Unit
+from triptych_embedded.identity import Identity
 
 NAMES = {State.UNCHANGED: "done", State.COPIED: "others", State.IGNORED: "others", State.FAILED: "failed"}
 AT_ONCE = 1_024  # asks that are looked up together

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 from triptych_cli.documents.bilingual import Bilingual
 from triptych_cli.documents.discovery import Found
-from triptych_cli.documents.identity import digest
 from triptych_cli.documents.opened import Opened
 from triptych_cli.documents.records import Records, digest_of
 from triptych_cli.documents.summary import State, Summary, failed
 from triptych_cli.documents.writing import read_blocks, write_whole
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.format import FormatInfo, ReadOptions, load_format
+from triptych_embedded.identity import digest
 
 Done = TypeVar("Done")
 

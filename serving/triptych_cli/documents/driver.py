@@ -8,10 +8,10 @@ from typing import Protocol, cast
 
 from triptych_cli.documents.answers import Answers
 from triptych_cli.documents.opened import Opened
-from triptych_cli.documents.translating import Translating
 from triptych_documents.sentences import SentencePair, SentenceRequest, SentenceTranslation
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Unit
+from triptych_embedded.translating import Translating
 
 WAIT_SECONDS = 0.2  # for outcomes, before somebody looks whether the job is to stop
 COMMIT_SECONDS = 0.5  # no more work than this is lost with the process

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from triptych_cli import options
-from triptych_cli.decoding import Lines
+from triptych_cli.common import options
+from triptych_cli.common.decoding import Lines
+from triptych_cli.common.options import Function
 from triptych_cli.documents.bilingual import KINDS as PAIRS
 from triptych_cli.documents.bilingual import Bilingual
 from triptych_cli.documents.cluster import LOCAL, RAY
 from triptych_cli.documents.discovery import Selection
-from triptych_cli.options import Function
 from triptych_documents.format import FORMATS, ReadOptions
 from triptych_documents.rules import TranslationRules, read_glossary, read_keep
 

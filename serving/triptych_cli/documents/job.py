@@ -13,13 +13,13 @@ from triptych_cli.documents.desk import Desk, DeskRules
 from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.driver import Counts, Driver
 from triptych_cli.documents.human import Human
-from triptych_cli.documents.identity import Identity, canonical, digest
 from triptych_cli.documents.progress import Progress
 from triptych_cli.documents.records import Records
 from triptych_cli.documents.summary import Summary
-from triptych_cli.documents.translating import Translating
 from triptych_documents.rules import TranslationRules
 from triptych_documents.translation.units import UnitTranslator
+from triptych_embedded.identity import Identity, canonical, digest
+from triptych_embedded.translating import Translating
 
 
 @dataclass(frozen=True)

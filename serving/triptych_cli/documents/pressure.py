@@ -4,8 +4,8 @@ import random
 import time
 from collections.abc import Callable
 
-from triptych_cli.backend import BackendError
 from triptych_client import TriptychClientError
+from triptych_embedded.request import BackendError
 
 FIRST_CALLS = 2.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from triptych_cli.documents.database import Database
-from triptych_cli.documents.identity import digest
+from triptych_embedded.identity import digest
 
 
 class Records:

@@ -10,12 +10,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Self
 
-from triptych_cli.backend import FIELD, BackendError, Request
-from triptych_cli.connecting import connect
-from triptych_cli.documents.decoding import decoding_values, given
-from triptych_cli.documents.identity import Identity
+from triptych_cli.common.connection import connect
 from triptych_cli.documents.pressure import Pressure
-from triptych_cli.documents.translating import Outcome
 from triptych_client import (
     DeadlineExceededError,
     DecodingOptions,
@@ -29,6 +25,10 @@ from triptych_client import (
 from triptych_client.arguments import ScoreArguments
 from triptych_client.retry import is_transient
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
+from triptych_embedded.decoding import decoding_values, given
+from triptych_embedded.identity import Identity
+from triptych_embedded.request import FIELD, BackendError, Request
+from triptych_embedded.translating import Outcome
 
 TEXTS_PER_CALL = 32
 CALL_SECONDS = 120.0  # a call's time limit

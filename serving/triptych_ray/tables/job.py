@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triptych_cli.backend import BackendError
 from triptych_documents.errors import DocumentError
 from triptych_documents.format import find_format as format_of
+from triptych_embedded.request import BackendError
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.files import kind_of
 from triptych_ray.tables.model import find_identity, wants_gpu

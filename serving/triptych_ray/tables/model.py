@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from triptych_cli.backend import BackendError, Request
-from triptych_cli.documents.embedded import identity_of
-from triptych_cli.documents.identity import Identity
-from triptych_cli.embedded import as_backend_errors
-from triptych_cli.repository import embedded_repository
+from triptych_embedded.identity import Identity
+from triptych_embedded.models import as_backend_errors
+from triptych_embedded.repository import embedded_repository
+from triptych_embedded.request import BackendError, Request
+from triptych_embedded.sentence_translator import identity_of
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest, read_manifest
 from triptych_serving.errors import BundleError

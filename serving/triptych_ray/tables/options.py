@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 from triptych.version import __version__
-from triptych_cli.backend import Request
-from triptych_cli.documents.identity import Identity
 from triptych_documents.rules import TranslationRules
+from triptych_embedded.identity import Identity
+from triptych_embedded.request import Request
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from triptych_cli.backend import BackendError
-from triptych_cli.documents.translating import Outcome, Translating
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, Format, ReadOptions
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Piece
+from triptych_embedded.request import BackendError
+from triptych_embedded.translating import Outcome, Translating
 from triptych_ray.tables.problems import problem_of
 
 PATIENCE_SECONDS = 1.0

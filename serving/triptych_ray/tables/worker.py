@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from triptych_cli.backend import BackendError
-from triptych_cli.documents.embedded import EmbeddedTranslating
-from triptych_cli.repository import embedded_repository
 from triptych_documents.errors import DocumentError
 from triptych_documents.format import find_format as format_of
 from triptych_documents.format import load_format
+from triptych_embedded.repository import embedded_repository
+from triptych_embedded.request import BackendError
+from triptych_embedded.sentence_translator import EmbeddedTranslating
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.files import kind_of
 from triptych_ray.tables.options import TableOptions

@@ -20,7 +20,7 @@ import dataclasses, json, sys
 from pathlib import Path
 from triptych_ray.tables.job import run
 from triptych_ray.tables.options import TableOptions
-from triptych_cli.backend import Request
+from triptych_embedded.request import Request
 from triptych_documents.rules import TranslationRules
 told = json.loads(sys.argv[1])
 files = tuple((path, Path(path).name) for path in told.pop("paths"))

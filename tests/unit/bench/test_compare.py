@@ -12,7 +12,7 @@ from triptych_bench.compare import compare
 from triptych_bench.comparison import Comparison, Line
 from triptych_bench.reports import comparison, comparison_page, jsonfile
 from triptych_bench.results import Report
-from triptych_cli.bench_compare import command
+from triptych_cli.bench.compare import command
 
 from .reports.pages import LOADS, Page, charts
 from .reports.sample import closed, full, opened, report, unanswered

@@ -1,13 +1,12 @@
 """What all verbs have in common."""
 
-import importlib
 import subprocess
 import sys
 
 import click
 import pytest
 
-from triptych_cli.main import VERBS, cli
+from triptych_cli.main import COMMANDS, cli
 from triptych_client import __version__
 
 from .conftest import Run
@@ -18,15 +17,16 @@ def test_version(run: Run) -> None:
 
 
 def test_help_lists_every_verb_without_importing_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for verb in VERBS:
-        monkeypatch.delitem(sys.modules, f"triptych_cli.{verb}", raising=False)
+    modules = {f"triptych_cli.{entry.module}" for entry in COMMANDS.values()}
+    for module in modules:
+        monkeypatch.delitem(sys.modules, module, raising=False)
     result = run("--help")
     assert result.code == 0
-    assert all(f"{verb}  " in result.out for verb in VERBS)
-    assert not {f"triptych_cli.{verb}" for verb in VERBS} & set(sys.modules)
+    assert all(f"{name}  " in result.out for name in COMMANDS)
+    assert not modules & set(sys.modules)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_every_verb_has_help(run: Run, verb: str) -> None:
     result = run(verb, "--help")
     assert result.code == 0
@@ -53,7 +53,8 @@ def test_serve_shows_variables_and_defaults(run: Run) -> None:
 
 
 def options_of(verb: str) -> list[click.Option]:
-    command: click.Command = importlib.import_module(f"triptych_cli.{verb}").command
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
     return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from triptych_cli.serve import command
+from triptych_cli.serve.command import command
 
 from ...image.dockerfile import DOCKERFILE, stages
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych_cli.main import VERBS
+from triptych_cli.main import COMMANDS
 
 from ...image.dockerfile import DOCKERFILE, Step, environment, lineage, setting, stages, steps
 from ...image.roots import is_in_context
@@ -56,7 +56,7 @@ def test_a_server_is_started_and_asked_without_a_shell(target: str) -> None:
     assert setting(IMAGE, target, "ENTRYPOINT").exec_form == ["triptych", "serve"]
     program, verb, *rest = setting(IMAGE, target, "HEALTHCHECK").exec_form
     assert (program, rest) == ("triptych", [])
-    assert verb in VERBS
+    assert verb in COMMANDS
     assert setting(IMAGE, target, "STOPSIGNAL").text == "SIGTERM"
 
 

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from triptych_cli.backend import BackendError, Request
-from triptych_cli.decoding import Decoding
-from triptych_cli.documents.translating import Outcome
+from triptych_cli.common.decoding import Decoding
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_documents.translation.units import UnitTranslator
+from triptych_embedded.request import BackendError, Request
+from triptych_embedded.translating import Outcome
 from triptych_ray.tables import job, parts, worker
 from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.job import ClusterError, TableReport, run

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from triptych_cli.documents.identity import Identity
-from triptych_cli.documents.translating import Outcome
 from triptych_documents.findings import Finding
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
 from triptych_documents.unit import Piece, Unit
+from triptych_embedded.identity import Identity
+from triptych_embedded.translating import Outcome
 
 ENGLISH_GERMAN = Identity("shouting", "1", "fp32", "", "en", "de")
 

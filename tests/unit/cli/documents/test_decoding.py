@@ -2,8 +2,8 @@
 
 import pytest
 
-from triptych_cli.decoding import Decoding
-from triptych_cli.documents.decoding import given
+from triptych_cli.common.decoding import Decoding
+from triptych_embedded.decoding import given
 
 
 @pytest.mark.parametrize("name", ["length_penalty", "sampling_topk", "seed", "coverage_penalty", "no_repeat_ngram_size"])

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from triptych_cli.backend import BackendError
 from triptych_cli.documents.answers import Answers
 from triptych_cli.documents.database import Database
 from triptych_cli.documents.discovery import Found
 from triptych_cli.documents.driver import Counts, Driver
 from triptych_cli.documents.opened import Opened
-from triptych_cli.documents.translating import Outcome
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest, SentenceTranslation
 from triptych_documents.translation.units import UnitTranslator
 from triptych_documents.unit import Code, Role, Unit
+from triptych_embedded.request import BackendError
+from triptych_embedded.translating import Outcome
 
 from .fakes import Lines, Shouting, lines
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from triptych_cli.backend import BackendError, Place, Request
-from triptych_cli.documents import embedded
-from triptych_cli.documents.embedded import EmbeddedTranslating, EngineAsking
-from triptych_cli.documents.translating import Outcome
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
+from triptych_embedded import sentence_translator as embedded
+from triptych_embedded.request import BackendError, Place, Request
+from triptych_embedded.sentence_translator import EmbeddedTranslating, EngineAsking
+from triptych_embedded.translating import Outcome
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import EngineError, UnavailableError
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions

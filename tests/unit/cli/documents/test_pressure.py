@@ -2,9 +2,9 @@
 
 import pytest
 
-from triptych_cli.backend import BackendError
 from triptych_cli.documents.pressure import Pressure
 from triptych_client import ResourceExhaustedError, UnavailableError
+from triptych_embedded.request import BackendError
 
 FULL = ResourceExhaustedError("the queue is full", code="RESOURCE_EXHAUSTED", retry_delay_seconds=2.0)
 AWAY = UnavailableError("nobody there", code="UNAVAILABLE")

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from triptych_cli.backend import BackendError, Request
 from triptych_cli.documents import remote as module
 from triptych_cli.documents.remote import RemoteTranslating
-from triptych_cli.documents.translating import Outcome
 from triptych_client import (
     DeadlineExceededError,
     FieldViolation,
@@ -22,6 +20,8 @@ from triptych_client import (
     UnavailableError,
 )
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
+from triptych_embedded.request import BackendError, Request
+from triptych_embedded.translating import Outcome
 
 FULL = ResourceExhaustedError("full", code="RESOURCE_EXHAUSTED", retry_delay_seconds=0.01)
 

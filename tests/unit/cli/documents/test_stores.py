@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from triptych_cli.documents.answers import Answers
 from triptych_cli.documents.database import Database, StoreError
-from triptych_cli.documents.identity import Identity, digest
 from triptych_cli.documents.packing import pack, unpack
 from triptych_cli.documents.records import Records
 from triptych_documents.sentences import Alignment, SentenceRequest, SentenceTranslation
+from triptych_embedded.identity import Identity, digest
 
 from .fakes import write
 

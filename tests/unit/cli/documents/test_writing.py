@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from triptych_cli.documents.identity import digest
 from triptych_cli.documents.writing import write_whole
+from triptych_embedded.identity import digest
 
 
 def test_a_file_is_known_before_it_is_put_in_its_place(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from triptych_cli.flags import limits as limit_flags
+from triptych_cli.serve import limits as limit_flags
 from triptych_serving.errors import OverloadedError, TooLargeError
 from triptych_serving.rpc.call_context import Rpc
 from triptych_serving.rpc.client_limit import ClientLimit, client_of

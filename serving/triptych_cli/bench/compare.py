@@ -1,0 +1,41 @@
+"""`triptych bench compare`: reports beside each other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from triptych_cli.common.errors import needs, one_line
+
+_file = click.Path(path_type=Path)
+
+
+@click.command(name="compare")
+@click.argument("first", type=_file, metavar="A.json")
+@click.argument("others", type=_file, nargs=-1, required=True, metavar="B.json...")
+@click.option("--html", type=_file, default=None, help="Write the comparison as one self-contained page, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all metrics.")
+def command(first: Path, others: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
+    """Compare reports that `triptych bench --json FILE` wrote.
+
+    Every other report is compared with the first one, A: the same loads beside each other, ratios of B to A, and which is
+    better. Within 5 % (quality: 0.5 %) two values are the same. Lines with an exclamation mark say what differs and should not,
+    inputs, settings, machines, and which runs are not valid.
+    """
+    from triptych_bench.compare import compare
+    from triptych_bench.reports import comparison, jsonfile
+    from triptych_bench.reports.errors import ReportError
+
+    with one_line(ReportError):
+        reports = [jsonfile.read(path) for path in (first, *others)]
+    found = compare(reports[0], reports[1:], names_of((first, *others)))
+    page = needs("triptych_bench.reports.comparison_page", "bench") if html else None
+    click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json)
+    if page:
+        page.write(found, html)
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """Names of files without their ending, or whole paths where these would be the same."""
+    names = [path.stem for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]

@@ -1,0 +1,4 @@
+"""The commands `train`, `distill`, `checkpoint`, `export` and `evaluate`.
+
+Imported by main alone.
+"""

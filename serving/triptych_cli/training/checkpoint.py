@@ -1,0 +1,84 @@
+"""`triptych checkpoint`: what can be done with checkpoint folders beside exporting them."""
+
+import json
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from triptych_cli.common.errors import needs, one_line
+
+
+@click.group(name="checkpoint", help="Make checkpoints small, cut them into pieces, put them together, score them.")
+def command() -> None:
+    """Group of the things that can be done."""
+
+
+@command.command(name="pack")
+@click.argument("checkpoint", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--precision", type=click.Choice(["fp16", "bf16", "fp32"]), default="fp16", show_default=True, help="Of the matrices."
+)
+@click.option("--piece-mib", default=15.0, show_default=True, help="Largest file to write.")
+def pack(checkpoint: Path, out: Path, precision: str, piece_mib: float) -> None:
+    """Write CHECKPOINT as OUT.01, OUT.02, ... and OUT.json, their list; prints their names."""
+    needs("triptych_training.checkpoints.packing", "train")
+    from triptych_training.checkpoints.packing import pack_checkpoint
+    from triptych_training.errors import TrainingError
+
+    with one_line(TrainingError):
+        for path in pack_checkpoint(checkpoint, out, precision, piece_mib):
+            click.echo(path)
+
+
+@command.command(name="join")
+@click.argument("pack", metavar="OUT.json", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("checkpoint", type=click.Path(path_type=Path, file_okay=False))
+def join(pack: Path, checkpoint: Path) -> None:
+    """Put the pieces that OUT.json lists together again into the folder CHECKPOINT."""
+    needs("triptych_training.checkpoints.packing", "train")
+    from triptych_training.checkpoints.packing import join_checkpoint
+    from triptych_training.errors import TrainingError
+
+    with one_line(TrainingError):
+        click.echo(join_checkpoint(pack, checkpoint))
+
+
+@command.command(name="score")
+@click.argument("checkpoint", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("pairs", nargs=-1, required=True)
+@click.option("--target-language", default="", help="Of a model that has several.")
+@click.option("--beam-size", default=4, show_default=True)
+@click.option("--length-penalty", default=1.0, show_default=True)
+@click.option("--out", type=click.File("w", encoding="utf-8"), default=None, help="Write the translations here, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+def score(
+    checkpoint: Path,
+    pairs: tuple[str, ...],
+    target_language: str,
+    beam_size: int,
+    length_penalty: float,
+    out: TextIO | None,
+    as_json: bool,
+) -> None:
+    """Translate the source side of PAIRS in PyTorch, before any export, and print BLEU in both conventions."""
+    needs("triptych_training.evaluation.checkpoint_score", "train")
+    from triptych_training.decoding.batch_beam import SearchOptions
+    from triptych_training.errors import TrainingError
+    from triptych_training.evaluation.checkpoint_score import score_checkpoint
+
+    with one_line(TrainingError, ValueError):
+        options = SearchOptions(beam_size, 1, length_penalty)
+        found = score_checkpoint(checkpoint, pairs, options, target_language)
+    if out is not None:
+        out.write("".join(f"{' '.join(text.split())}\n" for text in found.texts))
+    result = {"bleu": round(found.cased.bleu, 2), "signature": found.cased.signature, "sentences": len(found.texts)}
+    if found.literature is not None:
+        result |= {"literature": round(found.literature.bleu, 2), "literature_signature": found.literature.signature}
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    click.echo(f"BLEU {found.cased.bleu:.2f}  ({len(found.texts):,} sentences; {found.cased.signature})")
+    if found.literature is not None:
+        click.echo(f"BLEU {found.literature.bleu:.2f}  ({found.literature.signature})")

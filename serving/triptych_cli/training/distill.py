@@ -1,0 +1,111 @@
+"""`triptych distill`: a teacher's translations, for a smaller model to learn from."""
+
+import os
+from pathlib import Path
+
+import click
+
+from triptych_cli.common.errors import needs, one_line
+
+
+def _shard(text: str) -> tuple[int, int]:
+    try:
+        index, count = map(int, text.split("/"))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not of the form 0/4") from error
+    return index, count
+
+
+@click.command(name="distill")
+@click.argument("teacher", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--pairs", multiple=True, help="Sentence pairs, as `triptych train translation` takes them. Repeatable.")
+@click.option(
+    "--text", "texts", multiple=True, help="Sentences alone, one a line; of a file with tabs its first column. Repeatable."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="source<TAB>target file to write; .gz is packed.",
+)
+@click.option(
+    "--original/--no-original", default=True, show_default=True, help="Each pair itself stands before its translation."
+)
+@click.option("--target-language", default="", help="Of a teacher that has several.")
+@click.option("--beam-size", default=4, show_default=True)
+@click.option("--length-penalty", default=1.0, show_default=True)
+@click.option(
+    "--pick",
+    type=click.Choice(["best", "closest"]),
+    default="best",
+    show_default=True,
+    help="The teacher's best translation, or the one of its beam that is closest to the pair's own target.",
+)
+@click.option("--max-length", default=256, show_default=True, help="Longest translation, in tokens.")
+@click.option(
+    "--batch-tokens", default=16_000, show_default=True, help="Rows x longest source of a batch; a beam is several rows."
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
+    default="auto",
+    show_default=True,
+    help="auto: bf16 on a GPU.",
+)
+@click.option("--chunk", default=4096, show_default=True, help="Sentences that are saved at a time.")
+@click.option(
+    "--shard",
+    default=None,
+    metavar="I/N",
+    help="This process' part, 0/N to N-1/N.  [default: all, or one for each process of torchrun]",
+)
+def command(
+    teacher: Path,
+    pairs: tuple[str, ...],
+    texts: tuple[str, ...],
+    out: Path,
+    original: bool,
+    target_language: str,
+    beam_size: int,
+    length_penalty: float,
+    pick: str,
+    max_length: int,
+    batch_tokens: int,
+    precision: str,
+    chunk: int,
+    shard: str | None,
+) -> None:
+    """Translate the sources of a corpus with TEACHER, a checkpoint of `triptych train translation`.
+
+    What is done is kept beside the output: the same command goes on where it was.
+    """
+    needs("triptych_training.tasks.distillation", "train")
+    import torch
+
+    from triptych_training.decoding.batch_beam import SearchOptions
+    from triptych_training.errors import TrainingError
+    from triptych_training.tasks.distillation import DistillationRecipe, Shard, distill
+
+    rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    with one_line(TrainingError, ValueError):
+        part = Shard(*_shard(shard)) if shard else Shard(rank, processes)
+        recipe = DistillationRecipe(
+            pairs=pairs,
+            texts=texts,
+            original=original,
+            pick=pick,
+            search=SearchOptions(beam_size, beam_size if pick == "closest" else 1, length_penalty, max_length, batch_tokens),
+            target_language=target_language,
+            precision=precision,
+            chunk=chunk,
+        )
+        device = torch.device("cuda", local % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
+        report = distill(teacher, recipe, out, part, device, lambda line: click.echo(line, err=True))
+    if report is not None:
+        click.echo(
+            f"{report.pairs:,} pairs, {report.translations:,} of them translations; left out: {report.unusable:,} that did not "
+            f"end, {report.known:,} that were there already, {report.too_long:,} sources the teacher cannot take",
+            err=True,
+        )
+        click.echo(out)

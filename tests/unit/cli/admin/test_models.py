@@ -1,0 +1,58 @@
+"""`triptych models`, of a repository."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ....fixtures.toy import MODELS, copy_bundle, tamper
+from ..conftest import Run
+
+
+def test_the_table(run: Run) -> None:
+    result = run("models", "--models", MODELS)
+    assert (result.code, result.err) == (0, "")
+    assert [line.split() for line in result.out.splitlines()] == [
+        ["name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "devices", "state"],
+        ["toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "on", "disk"],
+    ]
+
+
+def test_json(run: Run) -> None:
+    [row] = json.loads(run("models", "--models", MODELS, "--json").out)
+    assert row == {
+        "name": "toy",
+        "version": "1",
+        "called": "",
+        "default": True,
+        "task": "translation",
+        "languages": "en to de",
+        "labels": 0,
+        "limits": "64 tokens",
+        "precisions": "fp32, int8",
+        "devices": "",
+        "state": "on disk",
+    }
+
+
+def test_every_version_is_listed_and_damage_is_reported(run: Run, tmp_path: Path) -> None:
+    for version in (2, 10):
+        copy_bundle(tmp_path, version=version)
+    tamper(tmp_path / "toy" / "2" / "tokenizer.json")
+    rows = json.loads(run("models", "--models", tmp_path, "--json").out)
+    assert [row["version"] for row in rows] == ["2", "10"]
+    assert rows[0]["state"].startswith("damaged: ")
+    assert "tokenizer.json does not have its recorded SHA-256" in rows[0]["state"]
+    assert rows[1]["state"] == "on disk"
+
+
+@pytest.mark.parametrize("name", ["missing", "empty"])
+def test_a_repository_without_models_is_named(run: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    assert run("models", "--models", tmp_path / name).error.startswith(f"{tmp_path / name}: no ")
+
+
+def test_a_server_and_a_repository_contradict_each_other(run: Run) -> None:
+    result = run("models", "--models", MODELS, "--server", "localhost:1")
+    assert result.code == 2
+    assert result.error.startswith("--models is for an engine in this process")

@@ -1,0 +1,126 @@
+"""`triptych bench`: its flags, and what is refused before anything is started."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from triptych_bench.results import Report
+from triptych_bench.session import SCENARIOS
+from triptych_bench.tasks import TASKS
+from triptych_cli.bench.command import Tasks, command
+from triptych_cli.bench.flags import OF_TASK, counts, duration, rates, shape
+from triptych_cli.bench.flags import SCENARIOS as CHOICES
+from triptych_cli.bench.report import Files, show
+
+from ..conftest import Run
+
+
+def test_all_tasks_and_all_scenarios() -> None:
+    assert set(OF_TASK) == set(TASKS)
+    assert set(CHOICES) == set(SCENARIOS)
+    assert isinstance(command, Tasks)
+    with click.Context(command) as context:
+        assert command.list_commands(context) == [*OF_TASK, "compare"]
+        assert command.get_command(context, "nothing") is None
+
+
+@pytest.mark.parametrize("task", [*TASKS, "compare"])
+def test_every_task_has_help(run: Run, task: str) -> None:
+    result = run("bench", task, "--help")
+    assert result.code == 0
+    assert "Warning" not in result.err
+    if task != "compare":
+        assert "TRIPTYCH_SCENARIO" in result.out
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_flag_is_an_environment_variable(task: str) -> None:
+    with click.Context(command) as context:
+        found = command.get_command(context, task)
+    assert found is not None
+    for parameter in found.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.envvar, parameter.name
+    assert len({parameter.name for parameter in found.params}) == len(found.params)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("200ms", 0.2), ("1.5s", 1.5), ("250 us", 0.00025)])
+def test_times(text: str, seconds: float) -> None:
+    assert duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("3", [3]), ("1,2,8", [1, 2, 8]), ("1:4", [1, 2, 3, 4]), ("1:8:3", [1, 4, 7])])
+def test_counts(text: str, numbers: list[int]) -> None:
+    assert list(counts(text)) == numbers
+
+
+def test_rates_and_shapes() -> None:
+    assert rates("50,0.5") == (50.0, 0.5)
+    assert shape("pixel_values:1,3,224,224") == ("pixel_values", (1, 3, 224, 224))
+
+
+WRONG = [
+    (["--latency-limit", "200"], "'200' is no time with a unit, such as 200ms or 1.5s"),
+    (["--latency-limit", "0ms"], "is no time with a unit"),
+    (["--concurrency", "a"], "'a' is neither a list such as 1,2,4 nor a range such as 1:16:2"),
+    (["--concurrency", "1:2:3:4"], "is neither a list"),
+    (["--concurrency", "0"], "it takes up to 1000 numbers from 1 to 10,000"),
+    (["--concurrency", "8:1"], "it takes up to 1000 numbers"),
+    (["--scenario", "server", "--rate", "-1"], "rates are above 0"),
+    (["--scenario", "server", "--rate", "x"], "'x' is no list of rates such as 50,100"),
+    (["--scenario", "server"], "--scenario server needs --latency-limit, to search the highest rate within it, or --rate"),
+    (["--rate", "5"], "--rate is for --scenario server"),
+    (["--scenario", "offline", "--concurrency", "4"], "--concurrency is for --scenario closed-loop"),
+    (["--scenario", "offline", "--max-windows", "4"], "--max-windows is for --scenario closed-loop or single-stream"),
+    (["--scenario", "server", "--rate", "5", "--max-windows", "4"], "--max-windows is for --scenario closed-loop"),
+    (["--scenario", "server", "--rate", "5", "--resolution-percent", "1"], "--resolution-percent is for the search"),
+    (["--scenario", "offline", "--warm-up-secs", "1"], "--warm-up-secs is for --scenario closed-loop"),
+    (["--csv", "/no/where/report.csv"], "/no/where/report.csv: there is no folder /no/where"),
+    (["--html", "/"], "/: is a folder"),
+    (["--references", "x"], "--references needs --input"),
+    (["--server", "localhost:1", "--serve-flags", "--slots 4"], "--serve-flags is for a server that is started here"),
+    (["--server", "localhost:1", "--models", "x"], "--models is for an engine in this process"),
+    (["--serve-flags", '"'], "--serve-flags: No closing quotation"),
+    (["--tls"], "--tls is for a server: name it with --server"),
+]
+
+
+@pytest.mark.parametrize(("flags", "problem"), WRONG)
+def test_wrong_usage(run: Run, flags: list[str], problem: str) -> None:
+    result = run("bench", "translate", *flags)
+    assert result.code == 2
+    assert problem in result.err.splitlines()[-1]
+
+
+def test_each_file_is_written_whatever_becomes_of_the_others(tmp_path: Path) -> None:
+    files = Files(json=tmp_path / "gone" / "a.json", csv=tmp_path / "a.csv", html=None)
+    with pytest.raises(click.ClickException, match=r"a\.json: No such file or directory"):
+        show(Report(), files, quiet=True)
+    assert (tmp_path / "a.csv").exists()
+
+
+def test_tensors_are_for_the_open_inference_protocol(run: Run) -> None:
+    result = run("bench", "infer", "--server", "localhost:1")
+    assert (result.code, "infer is for --protocol oip" in result.error) == (2, True)
+    result = run("bench", "infer", "--protocol", "oip", "--server", "localhost:1", "--shape", "a:b")
+    assert (result.code, "'a:b' is no name with a shape" in result.error) == (2, True)
+
+
+def test_inputs_are_read_before_a_server_is_started(run: Run, tmp_path: Path) -> None:
+    result = run("bench", "translate", "--input", tmp_path / "nothing.txt")
+    assert result.code == 1
+    assert "nothing.txt: cannot be read" in result.error
+
+
+def test_a_key_does_not_travel_in_the_clear(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("secret", encoding="utf-8")
+    result = run("bench", "translate", "--server", "example.com:1", "--api-key-file", tmp_path / "key")
+    assert result.code == 1
+    assert "without TLS the API key could be read on its way to example.com:1" in result.error
+
+
+def test_nobody_there(run: Run) -> None:
+    result = run("bench", "translate", "--server", "127.0.0.1:1", "--timeout-secs", "20")
+    assert result.code == 1
+    assert result.error.startswith("127.0.0.1:1: UNAVAILABLE")
