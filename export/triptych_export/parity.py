@@ -15,7 +15,7 @@ from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
-from triptych_serving.scheduling.decode_scheduler import SchedulerLimits
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Row
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import Transformer
@@ -153,7 +153,7 @@ def decode(
     prefixes: Sequence[tuple[int, ...]] = (),
 ) -> list[Ids]:
     """Greedy answers of the serving engine, one worker with `slots` rows."""
-    limits = SchedulerLimits(waiting_rows=len(sources), waiting_tokens=1 << 30, refill_rows=1)
+    limits = DecodeLimits(waiting_rows=len(sources), waiting_tokens=1 << 30, refill_rows=1)
     translator = Translator("parity", 1, bundle, TranslatorOptions(precision, EngineOptions(1, slots, limits)))
     try:
         starts = prefixes or [()] * len(sources)

@@ -25,7 +25,7 @@ from triptych_serving.repository.registry import Registry, Wish
 from triptych_serving.repository.repository import Entry
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.scheduling.admission import QueueLimits, with_queue
-from triptych_serving.scheduling.decode_scheduler import SchedulerLimits
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Call, Finish, Listener, Row
 from triptych_serving.services.documents.alignment import answer_of
 from triptych_serving.text.language_pair import SOURCE, TARGET
@@ -50,7 +50,7 @@ class EmbeddedTranslating:
 
     def __init__(self, request: Request, repository: Path, workers: int | None = None) -> None:
         self._request, self._repository = request, repository
-        self._engine = EngineOptions(workers=workers or usable_cpus(), limits=with_queue(SchedulerLimits(), BOUNDLESS))
+        self._engine = EngineOptions(workers=workers or usable_cpus(), limits=with_queue(DecodeLimits(), BOUNDLESS))
 
     def __enter__(self) -> Self:
         request = self._request

@@ -18,7 +18,7 @@ from triptych_serving.observability.names import trace_id_of
 from triptych_serving.observability.requestmetrics import MetricsObserver
 from triptych_serving.observability.spans import TracingObserver
 from triptych_serving.rpc.call_context import Observer
-from triptych_serving.scheduling.step_stats import Steps
+from triptych_serving.scheduling.step_stats import StepStats
 
 from ..unit.serving.observability.calls import run_call
 
@@ -36,7 +36,7 @@ def best(work: Callable[[int], None], times: int) -> float:
 
 
 def count_steps(times: int) -> None:
-    steps, clock = Steps(), time.monotonic
+    steps, clock = StepStats(), time.monotonic
     for number in range(times):
         began = clock()
         steps.add(clock() - began, number & 31)

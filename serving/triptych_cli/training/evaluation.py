@@ -13,8 +13,8 @@ from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.repository.registry import Registry, Wish
+from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
-from triptych_serving.scheduling.waiting import run_rows
 from triptych_training.data.documents import encode_documents, read_documents
 from triptych_training.data.images import hold_out, read_folders
 from triptych_training.data.masking import Masker

@@ -19,9 +19,9 @@ from triptych_serving.runtime.frames import forget_frames
 from triptych_serving.runtime.memory.budget import Budgets
 from triptych_serving.runtime.niceness import give_way
 from triptych_serving.scheduling.admission import Counters
-from triptych_serving.scheduling.decode_scheduler import Job, Kind, Plan, Scheduler, SchedulerLimits
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits, DecodeScheduler, Job, LaneKind, LanePlan
 from triptych_serving.scheduling.request import Call, Row
-from triptych_serving.scheduling.step_stats import Steps
+from triptych_serving.scheduling.step_stats import StepStats
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class EngineOptions:
 
     workers: int = 1  # threads that step; one a CPU is fastest. A GPU has one, whatever it says here
     slots: int = 32  # texts that one worker decodes greedily at once; it has twice as many places for beams and samples
-    limits: SchedulerLimits = field(default_factory=SchedulerLimits)
+    limits: DecodeLimits = field(default_factory=DecodeLimits)
     devices: tuple[Device, ...] = (CPU,)  # or GPUs, each with the whole model
     budgets: Budgets | None = None  # of the GPUs' memory; None: nothing is counted
     gives_way: bool = False  # its threads do, to the process's main one
@@ -70,15 +70,15 @@ class Worker:
         number: of this one.
     """
 
-    def __init__(self, make_lane: Callable[[Kind, int], Lane], number: int) -> None:
+    def __init__(self, make_lane: Callable[[LaneKind, int], Lane], number: int) -> None:
         self._make_lane = make_lane
         self._number = number
-        self.lanes: dict[Kind, Lane] = {}
-        self.steps = Steps()
+        self.lanes: dict[LaneKind, Lane] = {}
+        self.steps = StepStats()
         self.ready = threading.Event()  # the lanes of the start are made, or cannot be
         self.error: BaseException | None = None  # why they cannot
 
-    def get_ready(self, kinds: Iterable[Kind]) -> bool:
+    def get_ready(self, kinds: Iterable[LaneKind]) -> bool:
         """Make lanes. False if that failed; `error` says why."""
         try:
             for kind in kinds:
@@ -95,7 +95,7 @@ class Worker:
         error, self.error = self.error, None
         return error
 
-    def lane(self, kind: Kind) -> Lane:
+    def lane(self, kind: LaneKind) -> Lane:
         """Made and warmed up if it is not there yet."""
         if kind not in self.lanes:
             lane = self._make_lane(kind, self._number)
@@ -103,7 +103,7 @@ class Worker:
             self.lanes[kind] = lane
         return self.lanes[kind]
 
-    def jobs(self, kind: Kind) -> Sequence[Job]:
+    def jobs(self, kind: LaneKind) -> Sequence[Job]:
         """What runs in one of the lanes."""
         return self.lanes[kind].jobs if kind in self.lanes else ()
 
@@ -123,11 +123,11 @@ class Worker:
         self._make_lane = _no_lane
 
 
-def _no_lane(_kind: Kind, _number: int) -> Lane:
+def _no_lane(_kind: LaneKind, _number: int) -> Lane:
     raise UnavailableError("the model is shutting down")
 
 
-class Engine:
+class DecodeEngine:
     """Takes calls from any thread.
 
     Args:
@@ -139,18 +139,18 @@ class Engine:
 
     def __init__(
         self,
-        make_lane: Callable[[Kind, int], Lane],
+        make_lane: Callable[[LaneKind, int], Lane],
         options: EngineOptions,
         clock: Callable[[], float] = time.monotonic,
-        first: Kind = Kind.GREEDY,
+        first: LaneKind = LaneKind.GREEDY,
     ) -> None:
         self._clock = clock
-        self._kinds: tuple[Kind, ...] = (first,)
+        self._kinds: tuple[LaneKind, ...] = (first,)
         self._slots = options.slots
         self._gives_way = options.gives_way
         self._workers = [Worker(make_lane, number) for number in range(options.threads)]
         busy = max(1, options.threads * options.slots // BUSY_SHARE)
-        self._make_scheduler = partial(Scheduler, options.limits, self._running, busy)
+        self._make_scheduler = partial(DecodeScheduler, options.limits, self._running, busy)
         self._scheduler = self._make_scheduler()
         self._changed = threading.Condition()
         self._stopping = False  # end when there is nothing more to do
@@ -172,11 +172,11 @@ class Engine:
             return replace(self._scheduler.counters)
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepStats:
         """What steps took so far, and how many rows each had."""
-        return Steps.total(worker.steps for worker in self._workers)
+        return StepStats.total(worker.steps for worker in self._workers)
 
-    def start(self, kinds: Iterable[Kind] = ()) -> None:
+    def start(self, kinds: Iterable[LaneKind] = ()) -> None:
         """Start the workers, and wait until each has made and warmed up its lanes, of these kinds beside the first one.
 
         Raises:
@@ -249,7 +249,7 @@ class Engine:
         for worker in self._workers:
             worker.release()
 
-    def _running(self, kind: Kind) -> int:
+    def _running(self, kind: LaneKind) -> int:
         return sum(len(worker.jobs(kind)) for worker in self._workers)
 
     def _work(self, worker: Worker) -> None:
@@ -288,7 +288,7 @@ class Engine:
                 self._join(lane, plan.join)
         return bool(plans) or worker.is_busy
 
-    def _lane(self, worker: Worker, kind: Kind, plan: Plan) -> Lane | None:
+    def _lane(self, worker: Worker, kind: LaneKind, plan: LanePlan) -> Lane | None:
         """None if it cannot be made, of which the rows that were to join it hear."""
         try:
             return worker.lane(kind)
@@ -301,11 +301,11 @@ class Engine:
                     self._fail(job.call, cause)
             return None
 
-    def _plans(self, worker: Worker) -> dict[Kind, Plan]:
+    def _plans(self, worker: Worker) -> dict[LaneKind, LanePlan]:
         """What changes in each lane, where anything does."""
         now = self._clock()
         plans = {}
-        for kind in Kind:
+        for kind in LaneKind:
             jobs = worker.jobs(kind)
             if not jobs and not self._scheduler.waits(kind):
                 continue
@@ -315,7 +315,7 @@ class Engine:
                 plans[kind] = plan
         return plans
 
-    def _abort(self, worker: Worker, plans: Mapping[Kind, Plan]) -> None:
+    def _abort(self, worker: Worker, plans: Mapping[LaneKind, LanePlan]) -> None:
         """Fail what this worker runs or was about to, and what waits for any."""
         joining = [job.call for plan in plans.values() for job in plan.join]
         for call in (*joining, *(job.call for job in worker.running), *self._scheduler.drain()):

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.decoding.kv_cache import Bound, HostCaches
+from triptych_serving.decoding.kv_cache import HostKVCache, StepArrays
 from triptych_serving.decoding.slots import FREE, Slots
-from triptych_serving.decoding.vocab_subset import Columns
+from triptych_serving.decoding.vocab_subset import VocabSubset
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.decode_scheduler import Job
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
@@ -64,9 +64,9 @@ class GreedyLane:
     """
 
     def __init__(
-        self, encoder: Session, step: Session, manifest: TranslationManifest, slots: int, columns: Columns | None = None
+        self, encoder: Session, step: Session, manifest: TranslationManifest, slots: int, columns: VocabSubset | None = None
     ) -> None:
-        self._slots = Slots(HostCaches(encoder, step, manifest, slots), manifest)
+        self._slots = Slots(HostKVCache(encoder, step, manifest, slots), manifest)
         self._columns = columns
         self._end = manifest.tokens.end
         self.jobs: list[Job] = []
@@ -123,8 +123,8 @@ class GreedyLane:
         # The next tokens overwrite the newest ones, which the graph has read long before it knows them.
         self._slots.run(self._columns.size if self._columns else 0, self._arrays)
 
-    def _arrays(self) -> Bound:
-        return Bound(self._columns.inputs if self._columns else {}, {"next": self._slots.tokens})
+    def _arrays(self) -> StepArrays:
+        return StepArrays(self._columns.inputs if self._columns else {}, {"next": self._slots.tokens})
 
     def _force(self) -> None:
         for slot, job in enumerate(self.jobs):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.search_params import EarlyStopping, Rules
-from triptych_serving.decoding.logits_processor import Constraints
+from triptych_serving.decoding.logits_processor import LogitsProcessor
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.scheduling.decode_scheduler import Job
 from triptych_serving.scheduling.request import Finish, Hypothesis
@@ -24,14 +24,14 @@ class Continuation:
 
 
 @dataclass(slots=True)
-class Choice:
+class SearchStep:
     """What becomes of a group in one step."""
 
     ended: list[Continuation] = field(default_factory=list)
     going: list[Continuation] = field(default_factory=list)
 
 
-class Group:
+class HypothesisGroup:
     """Beams or samples of one row of a request.
 
     Args:
@@ -40,7 +40,7 @@ class Group:
         constraints: what changes the logits, if anything does.
     """
 
-    def __init__(self, job: Job, slot: int, constraints: Constraints | None) -> None:
+    def __init__(self, job: Job, slot: int, constraints: LogitsProcessor | None) -> None:
         self.job, self.row, self.search = job, job.row, job.row.search
         self.width = self.search.slots  # hypotheses at once, and so slots that it may take
         self.slots = [slot]  # of the hypotheses that run
@@ -107,7 +107,7 @@ class Group:
         best: float = self._leader / length**search.length_penalty
         return best <= min(map(_score, self.finished))
 
-    def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], end: int) -> Choice:
+    def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], end: int) -> SearchStep:
         """One step of beam search, the same in CTranslate2 and in transformers.
 
         Of the `2k` best continuations, those among the first `k` that end the sentence are finished, and the `k` best of those
@@ -122,7 +122,7 @@ class Group:
         count = 2 * width  # the batch may have more, for others
         flat = [total for slot in self.slots for total in totals[slot][:count]]
         best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
-        choice = Choice()
+        choice = SearchStep()
         for rank, place in enumerate(best):
             beam, candidate = divmod(place, count)
             slot = self.slots[beam]

@@ -12,7 +12,7 @@ from triptych_serving.runtime.session import Array, Session
 
 
 @dataclass(frozen=True)
-class Bound:
+class StepArrays:
     """Arrays of the host by the names of a graph's inputs and outputs: `[count, ...]`, or of another length."""
 
     inputs: Mapping[str, Array]
@@ -21,7 +21,7 @@ class Bound:
     rare: Mapping[str, Array] = field(default_factory=dict)  # outputs that are read only after `Caches.fetch`
 
 
-class Runnable(Protocol):
+class BoundStep(Protocol):
     """A graph over arrays."""
 
     def run(self) -> None:
@@ -32,7 +32,7 @@ class Runnable(Protocol):
         """
 
 
-class Caches(Protocol):
+class KVCache(Protocol):
     """Of `count` rows, in memory that is allocated once. Used by one thread."""
 
     @property
@@ -72,14 +72,14 @@ class Caches(Protocol):
             length: in tokens, of the encoded source, which is copied too; 0: it is the same already.
         """
 
-    def bind(self, bound: Bound, rows: int) -> Runnable:
+    def bind(self, bound: StepArrays, rows: int) -> BoundStep:
         """The step graph over the first rows' caches and of these arrays the first rows, where they are `count` long."""
 
     def fetch(self, array: Array) -> None:
         """Bring what the last run wrote into one of its rare outputs to the host."""
 
 
-class HostCaches:
+class HostKVCache:
     """In the host's memory, 32 bits: `4 * 2L * count * H * D * (max_target + max_source)` bytes, touched as rows reach them.
 
     Args:
@@ -98,7 +98,7 @@ class HostCaches:
         self._names = cache_names(shape.layers)
         self.cache, self.memory = (
             np.zeros((len(self._names), count, shape.heads, length, shape.head_dim), np.float32)
-            for length in lengths_of(manifest.limits)
+            for length in cache_lengths(manifest.limits)
         )
 
     @property
@@ -118,7 +118,7 @@ class HostCaches:
         if length:
             self.memory[:, target, :, :length] = self.memory[:, source, :, :length]
 
-    def bind(self, bound: Bound, rows: int) -> Runnable:
+    def bind(self, bound: StepArrays, rows: int) -> BoundStep:
         caches = {name: buffer[:rows] for name, buffer in zip(self._names, self.cache, strict=True)}
         memories = {name: buffer[:rows] for name, buffer in zip(self._names, self.memory, strict=True)}
         inputs = {
@@ -144,6 +144,6 @@ def cache_names(layers: int) -> list[str]:
     return [f"{kind}_{layer}" for layer in range(layers) for kind in ("key", "value")]
 
 
-def lengths_of(limits: Limits) -> tuple[int, int]:
+def cache_lengths(limits: Limits) -> tuple[int, int]:
     """Positions of targets and of sources in the caches."""
     return max(2, limits.max_target_tokens), max(2, limits.max_source_tokens)

@@ -10,7 +10,7 @@ from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.bundle.search_params import Rules, Search
 from triptych_serving.text.vocabulary import Pattern, Vocabulary
 
-__all__ = ["BAN", "Constraints", "Edits", "Vocabulary", "ban", "merge", "single_tokens"]
+__all__ = ["BAN", "LogitEdits", "LogitsProcessor", "Vocabulary", "ban", "merge", "single_tokens"]
 
 BAN = -1e9  # added to a logit: its probability is 0, yet sums of it stay finite
 
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
+class LogitEdits:
     """Value x of each token becomes `(x * factor if x < 0 else x / factor) + offset`. All `[E]`; tokens differ.
 
     What x is, the bundle's graph says: the logit, whose softmax is taken after the edit. By the rules of transformers it is the
@@ -31,7 +31,7 @@ class Edits:
     offsets: Floats
 
 
-class Constraints:
+class LogitsProcessor:
     """Constraints of one row; what they do depends on the tokens so far alone. Safe to share between its hypotheses.
 
     By the rules of transformers the start token is one that has occurred, and penalties are of log-probabilities in a beam
@@ -62,7 +62,7 @@ class Constraints:
         self._banned_always = single_tokens(search.suppressed_tokens)
         self._runs = [(run[:-1], run[-1]) for run in search.suppressed_tokens if len(run) > 1]
 
-    def edits(self, history: Ints) -> Edits:
+    def edits(self, history: Ints) -> LogitEdits:
         """Edits for the token after `history` `[T]`, all tokens so far, a prefix included, without the start token.
 
         The repetition penalty is Keskar et al. 2019, section 4.1: once for each token that has occurred.
@@ -96,7 +96,7 @@ class Constraints:
                 banned |= ids
 
 
-def ban(tokens: Iterable[int]) -> Edits:
+def ban(tokens: Iterable[int]) -> LogitEdits:
     """Edits that keep tokens from occurring."""
     return _make_edits((), set(tokens), 1.0)
 
@@ -106,7 +106,7 @@ def single_tokens(runs: Iterable[Sequence[int]]) -> frozenset[int]:
     return frozenset(run[0] for run in runs if len(run) == 1)
 
 
-def merge(edits: Sequence[Edits | None]) -> tuple[Ints, Floats, Floats]:
+def merge(edits: Sequence[LogitEdits | None]) -> tuple[Ints, Floats, Floats]:
     """Tokens, factors and offsets of all rows, each `[B, E]`, E a power of two.
 
     A row is filled up with its own first edit, or where it has none with one of token 0 that changes nothing.
@@ -122,11 +122,11 @@ def merge(edits: Sequence[Edits | None]) -> tuple[Ints, Floats, Floats]:
     return tokens, factors, offsets
 
 
-def _make_edits(penalized: Iterable[int], banned: set[int], penalty: float) -> Edits:
+def _make_edits(penalized: Iterable[int], banned: set[int], penalty: float) -> LogitEdits:
     tokens = np.array([*banned, *penalized], np.int64)
     factors, offsets = np.full(len(tokens), penalty, np.float32), np.zeros(len(tokens), np.float32)
     factors[: len(banned)], offsets[: len(banned)] = 1.0, BAN
-    return Edits(tokens, factors, offsets)
+    return LogitEdits(tokens, factors, offsets)
 
 
 def _repeats(tokens: list[int], history: Ints, size: int) -> list[int]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.greedy_lane import by_length, shortlists
-from triptych_serving.decoding.hypotheses import Choice, Continuation, Group
-from triptych_serving.decoding.logits_processor import Constraints, Edits, Vocabulary
+from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, SearchStep
+from triptych_serving.decoding.logits_processor import LogitEdits, LogitsProcessor, Vocabulary
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.decoding.search_slots import SearchSlots
 from triptych_serving.scheduling.decode_scheduler import Job
@@ -34,8 +34,8 @@ class SearchLane:
         self._tokens = tokens
         self._end = tokens.end
         self._vocabulary = vocabulary
-        self._groups: list[Group] = []
-        self._owners: list[Group] = []  # of each slot in use
+        self._groups: list[HypothesisGroup] = []
+        self._owners: list[HypothesisGroup] = []  # of each slot in use
         self._vacant: list[int] = []  # slots whose hypotheses are done
 
     @property
@@ -66,7 +66,7 @@ class SearchLane:
         for similar in by_length(jobs, self._slots.caches.padding):
             slots = self._slots.encode([job.row.source for job in similar])
             for job, slot in zip(similar, slots, strict=True):
-                group = Group(job, slot, self._constraints(job.row))
+                group = HypothesisGroup(job, slot, self._constraints(job.row))
                 self._slots.so_far[slot] = 0.0
                 self._groups.append(group)
                 self._owners.append(group)
@@ -94,8 +94,8 @@ class SearchLane:
         self._slots.positions[: self._slots.used] += 1
         return self._end_groups()
 
-    def _constraints(self, row: Row) -> Constraints | None:
-        return Constraints(row.search, self._tokens, self._vocabulary, row.frame.forced) if row.search.constrained else None
+    def _constraints(self, row: Row) -> LogitsProcessor | None:
+        return LogitsProcessor(row.search, self._tokens, self._vocabulary, row.frame.forced) if row.search.constrained else None
 
     def _force(self) -> None:
         forced, columns = self._slots.forced, self._slots.columns
@@ -109,12 +109,12 @@ class SearchLane:
         power = 1 << max(0, wanted - 1).bit_length()  # few different numbers: each has buffers of its own
         return min(self._slots.vocabulary_size, max(MIN_CANDIDATES, power))
 
-    def _edits(self) -> Sequence[Edits | None]:
+    def _edits(self) -> Sequence[LogitEdits | None]:
         """By slot; nothing where no row has any."""
         constrained = [group for group in self._groups if group.constraints is not None and group.forced is None]
         if not constrained:
             return ()
-        edits: list[Edits | None] = [None] * self._slots.used
+        edits: list[LogitEdits | None] = [None] * self._slots.used
         for group in constrained:
             assert group.constraints is not None
             for slot in group.slots:
@@ -142,17 +142,17 @@ class SearchLane:
             if group.job.call.streams and group.slots and not group.is_done:
                 group.settle(self._slots.history[group.slots, : group.length])
 
-    def _follow_prefix(self, group: Group, token: int) -> Choice:
+    def _follow_prefix(self, group: HypothesisGroup, token: int) -> SearchStep:
         """The prefix says what comes next; it counts in no score, as in CTranslate2."""
         [slot] = group.slots
         self._slots.caches.fetch(self._slots.forced_log_probabilities)
         group.prefix_log_probability += float(self._slots.forced_log_probabilities[slot, 0])
         continuation = Continuation(slot, token, 0.0)
-        return Choice([continuation] if group.at_limit else [], [continuation])
+        return SearchStep([continuation] if group.at_limit else [], [continuation])
 
-    def _sample(self, group: Group) -> Choice:
+    def _sample(self, group: HypothesisGroup) -> SearchStep:
         """One token more for every sample; all begin with the same distribution."""
-        choice, samplers = Choice(), []
+        choice, samplers = SearchStep(), []
         slots = group.slots * len(group.samplers) if group.fresh else group.slots
         for sampler, slot in zip(group.samplers, slots, strict=True):
             continuation = self._draw(group, sampler, slot)
@@ -164,7 +164,7 @@ class SearchLane:
         group.samplers = samplers
         return choice
 
-    def _draw(self, group: Group, sampler: Sampler, slot: int) -> Continuation:
+    def _draw(self, group: HypothesisGroup, sampler: Sampler, slot: int) -> Continuation:
         search, slots = group.search, self._slots
         if 0 < group.candidates <= MAX_CANDIDATES:
             log_probabilities, tokens = slots.best["top_log_probabilities"][slot], slots.best["top_tokens"][slot]
@@ -175,14 +175,14 @@ class SearchLane:
         token = place if tokens is None else int(tokens[place])
         return Continuation(slot, token, float(slots.so_far[slot] + log_probabilities[place]))
 
-    def _finish(self, group: Group, last: Continuation) -> None:
+    def _finish(self, group: HypothesisGroup, last: Continuation) -> None:
         """A hypothesis with its last token."""
         ended = last.token == self._end
         tokens = self._slots.history[last.slot, : group.length].tolist() + ([] if ended else [last.token])
         attention = self._slots.attended[last.slot, : group.length + 1, : len(group.row.source)]
         group.finish(tokens, ended, last.log_probability, attention.copy() if group.attends else attention)
 
-    def _place(self, group: Group, choice: Choice) -> list[Continuation]:
+    def _place(self, group: HypothesisGroup, choice: SearchStep) -> list[Continuation]:
         """Give the hypotheses that go on slots of their own, with the caches that they need in them."""
         going = choice.going
         group.fresh = group.fresh and group.forced is not None
@@ -202,7 +202,7 @@ class SearchLane:
         group.slots = [continuation.slot for continuation in placed]
         return placed
 
-    def _copy(self, group: Group, source: int, spare: list[int]) -> int:
+    def _copy(self, group: HypothesisGroup, source: int, spare: list[int]) -> int:
         """The slot of one hypothesis more that continues the one in `source`."""
         if not spare:
             self._owners.append(group)

@@ -6,10 +6,10 @@ import numpy as np
 
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.hypotheses import Continuation
-from triptych_serving.decoding.kv_cache import Bound, Caches
-from triptych_serving.decoding.logits_processor import Edits, ban, merge, single_tokens
+from triptych_serving.decoding.kv_cache import KVCache, StepArrays
+from triptych_serving.decoding.logits_processor import LogitEdits, ban, merge, single_tokens
 from triptych_serving.decoding.slots import Slots
-from triptych_serving.decoding.vocab_subset import SMALLEST, Columns
+from triptych_serving.decoding.vocab_subset import SMALLEST, VocabSubset
 from triptych_serving.runtime.session import Array
 
 EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
@@ -26,7 +26,7 @@ class SearchSlots(Slots):
     """
 
     def __init__(
-        self, caches: Caches, manifest: TranslationManifest, vocabulary_size: int, columns: Columns | None = None
+        self, caches: KVCache, manifest: TranslationManifest, vocabulary_size: int, columns: VocabSubset | None = None
     ) -> None:
         super().__init__(caches, manifest)
         count = self.count
@@ -47,7 +47,7 @@ class SearchSlots(Slots):
         self._bans = ban(banned) if banned else None  # of every row, whatever its options
         self._no_edits: Mapping[str, Array] = dict(zip(EDITS, merge([self._bans] * count), strict=True))
 
-    def search(self, candidates: int, edits: Sequence[Edits | None]) -> None:
+    def search(self, candidates: int, edits: Sequence[LogitEdits | None]) -> None:
         """Run the graph; the answers are in this object's arrays.
 
         Args:
@@ -116,7 +116,7 @@ class SearchSlots(Slots):
         length = int(self.last[source]) + 1
         self.attended[target, :cached, :length] = self.attended[source, :cached, :length]
 
-    def _fill_edits(self, edits: Sequence[Edits | None]) -> int:
+    def _fill_edits(self, edits: Sequence[LogitEdits | None]) -> int:
         """Hand edits to the graph; returns how many a row has."""
         if self.columns is not None:
             edits = [edit and self.columns.translate(edit) for edit in edits]
@@ -130,7 +130,7 @@ class SearchSlots(Slots):
             self._edits[width][name][: self.used] = array
         return width
 
-    def _arrays(self, candidates: int, edits: int) -> Bound:
+    def _arrays(self, candidates: int, edits: int) -> StepArrays:
         constants = {"candidates": np.array([candidates]), **({} if edits else self._no_edits)}
         inputs = dict(self._edits[edits]) if edits else {}
         rare = {"forced_log_probabilities": self.forced_log_probabilities, "attention": self.attention}
@@ -138,4 +138,4 @@ class SearchSlots(Slots):
             rare["log_probabilities"] = self.log_probabilities
         else:
             inputs |= self.columns.inputs
-        return Bound(inputs, self.best, constants, rare)
+        return StepArrays(inputs, self.best, constants, rare)

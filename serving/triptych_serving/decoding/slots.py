@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.decoding.kv_cache import Bound, Caches, Runnable
+from triptych_serving.decoding.kv_cache import BoundStep, KVCache, StepArrays
 from triptych_serving.runtime.padding import stack_rows
 from triptych_serving.runtime.session import Array
 
@@ -21,7 +21,7 @@ class Slots:
         manifest: limits and special tokens.
     """
 
-    def __init__(self, caches: Caches, manifest: TranslationManifest) -> None:
+    def __init__(self, caches: KVCache, manifest: TranslationManifest) -> None:
         self.caches = caches
         self._special = manifest.tokens
         self.count = count = caches.count
@@ -30,7 +30,7 @@ class Slots:
         self.positions = np.zeros(count, np.int32)  # where it stands
         self.last = np.zeros(count, np.int32)  # index of the last source token
         self.forced = np.full(count, FREE, np.int64)
-        self._bindings: dict[Hashable, Runnable] = {}
+        self._bindings: dict[Hashable, BoundStep] = {}
 
     @property
     def bytes(self) -> int:
@@ -61,7 +61,7 @@ class Slots:
             self._copy(self.used, slot, int(self.positions[self.used]))
         return self.used
 
-    def run(self, key: Hashable, arrays: Callable[[], Bound]) -> None:
+    def run(self, key: Hashable, arrays: Callable[[], StepArrays]) -> None:
         """Run the graph over the rows in use, with more inputs and outputs than the slots' own.
 
         Args:
@@ -80,9 +80,9 @@ class Slots:
             binding = self._bindings[place] = self._bind(arrays())
         binding.run()
 
-    def _bind(self, more: Bound) -> Runnable:
+    def _bind(self, more: StepArrays) -> BoundStep:
         own: dict[str, Array] = {"tokens": self.tokens, "positions": self.positions, "last": self.last, "forced": self.forced}
-        return self.caches.bind(Bound({**own, **more.inputs}, more.outputs, more.constants, more.rare), self.used)
+        return self.caches.bind(StepArrays({**own, **more.inputs}, more.outputs, more.constants, more.rare), self.used)
 
     def _copy(self, source: int, target: int, cached: int) -> None:
         """Only as much of the row as is in use."""

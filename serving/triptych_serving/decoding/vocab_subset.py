@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.decoding.logits_processor import Edits
+from triptych_serving.decoding.logits_processor import LogitEdits
 from triptych_serving.errors import BundleError
 from triptych_serving.runtime.session import Array
 
@@ -44,7 +44,7 @@ class Projection:
         return cls(weights, scales, biases)
 
 
-class Columns:
+class VocabSubset:
     """Used by one thread.
 
     Args:
@@ -90,11 +90,11 @@ class Columns:
         """The column of a token that some row wanted."""
         return int(self._place[token])
 
-    def translate(self, edits: Edits) -> Edits:
+    def translate(self, edits: LogitEdits) -> LogitEdits:
         """Edits of the columns that are here, for edits of tokens."""
         places = self._place[edits.tokens]
         here = places >= 0
-        return Edits(places[here], edits.factors[here], edits.offsets[here])
+        return LogitEdits(places[here], edits.factors[here], edits.offsets[here])
 
     def _append(self, tokens: Ids) -> None:
         new = slice(self._count, self._count + len(tokens))

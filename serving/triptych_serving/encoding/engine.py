@@ -10,10 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
 from triptych_serving.runtime.niceness import give_way
 from triptych_serving.scheduling.admission import Counters
-from triptych_serving.scheduling.batch_scheduler import BatchFormer, BatchLimits, Ticket
+from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler, Ticket
 from triptych_serving.scheduling.request import Call, Item
-from triptych_serving.scheduling.step_stats import Steps
-from triptych_serving.scheduling.wait_estimator import Expected, Forecast
+from triptych_serving.scheduling.step_stats import StepStats
+from triptych_serving.scheduling.wait_estimator import ExpectedCall, Forecast
 
 logger = logging.getLogger(__name__)
 
@@ -103,14 +103,14 @@ class OneShotEngine:
         self._gives_way = options.gives_way
         self._clock = clock
         self._limits = options.limits
-        self._former = BatchFormer(options.limits)
+        self._former = BatchScheduler(options.limits)
         self._changed = threading.Condition()
         self._slots = threading.Semaphore(options.runs * options.overlap)
         self._planned = 0  # batches that run or wait for it
         self._items = 0  # in all batches
         self._stopping = False  # end when there is nothing more to do
         self._aborting = False  # end now
-        self._steps = [Steps() for _ in range(options.threads)]
+        self._steps = [StepStats() for _ in range(options.threads)]
         self._threads = [
             threading.Thread(target=self._work, args=(steps,), name=f"triptych-oneshot-{index}", daemon=True)
             for index, steps in enumerate(self._steps)
@@ -128,9 +128,9 @@ class OneShotEngine:
             return replace(self._former.counters)
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepStats:
         """What runs of the graph took so far, and how many rows each had."""
-        return Steps.total(self._steps)
+        return StepStats.total(self._steps)
 
     def start(self) -> None:
         """Warm up and start the workers."""
@@ -142,7 +142,7 @@ class OneShotEngine:
     def forget(self) -> None:
         """Calls so far were no real ones: they count neither in the counters nor in forecasts. None may be left."""
         with self._changed:
-            self._former = BatchFormer(self._limits)
+            self._former = BatchScheduler(self._limits)
 
     def submit(self, call: Call[Item]) -> None:
         """Queue a call; its listener hears of the end.
@@ -158,7 +158,7 @@ class OneShotEngine:
             if self._may_plan():
                 self._changed.notify()
 
-    def check(self, expected: Expected, deadline: float | None = None) -> None:
+    def check(self, expected: ExpectedCall, deadline: float | None = None) -> None:
         """Refuse a call before the work of making its items, if it is expected to be refused.
 
         Waits for nobody: while the engine itself is about its queue, a call passes, and is checked when it is submitted.
@@ -207,7 +207,7 @@ class OneShotEngine:
                 thread.join()
         self._runner, self._holding = _Released(), None
 
-    def _work(self, steps: Steps) -> None:
+    def _work(self, steps: StepStats) -> None:
         if self._gives_way:
             give_way()
         while tickets := self._next_batch():
@@ -232,7 +232,7 @@ class OneShotEngine:
     def _may_plan(self) -> bool:
         return self._former.ready(idle=self._planned < self._runs)
 
-    def _serve(self, tickets: tuple[Ticket, ...], steps: Steps) -> None:
+    def _serve(self, tickets: tuple[Ticket, ...], steps: StepStats) -> None:
         items, planned, batch = [ticket.item for ticket in tickets], self._clock(), None
         try:
             try:

@@ -6,7 +6,7 @@ from typing import Protocol
 from triptych_serving.bundle.manifest import Manifest
 from triptych_serving.runtime.device import Device
 from triptych_serving.scheduling.admission import Counters
-from triptych_serving.scheduling.step_stats import Steps
+from triptych_serving.scheduling.step_stats import StepStats
 
 
 class Watched(Protocol):
@@ -17,7 +17,7 @@ class Watched(Protocol):
         """How calls ended so far."""
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepStats:
         """What runs of its graphs took so far, and how many rows each had."""
 
     @property

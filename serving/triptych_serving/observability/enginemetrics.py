@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 from triptych_serving.models.model import Model
 from triptych_serving.observability.families import Family, Labels, counter, gauge, histogram
 from triptych_serving.scheduling.admission import Counters
-from triptych_serving.scheduling.step_stats import Steps
+from triptych_serving.scheduling.step_stats import StepStats
 
 # Member of Counters -> name, help.
 COUNTERS = {
@@ -28,7 +28,7 @@ class Snapshot:
     waiting: int
     cache_bytes: int
     counters: Counters
-    steps: Steps
+    steps: StepStats
 
     @classmethod
     def of(cls, model: Model) -> "Snapshot":
@@ -39,7 +39,7 @@ class Snapshot:
             waiting=waiting,
             cache_bytes=sum(engine.bytes for engine in engines),
             counters=_sum([engine.counters for engine in engines]),
-            steps=Steps.total(engine.steps for engine in engines),
+            steps=StepStats.total(engine.steps for engine in engines),
         )
 
 

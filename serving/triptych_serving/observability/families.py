@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from triptych_serving.scheduling.step_stats import Tally
+from triptych_serving.scheduling.step_stats import Histogram
 
 LABELS = ("model", "version")
 Labels = tuple[str, ...]
@@ -27,7 +27,7 @@ def counter(name: str, text: str, values: Mapping[Labels, float], labels: Labels
     return family
 
 
-def histogram(name: str, text: str, tallies: Mapping[Labels, Tally], labels: Labels = LABELS) -> HistogramMetricFamily:
+def histogram(name: str, text: str, tallies: Mapping[Labels, Histogram], labels: Labels = LABELS) -> HistogramMetricFamily:
     """`triptych_<name>`."""
     family = HistogramMetricFamily(f"triptych_{name}", text, labels=labels)
     for key, tally in tallies.items():
@@ -35,7 +35,7 @@ def histogram(name: str, text: str, tallies: Mapping[Labels, Tally], labels: Lab
     return family
 
 
-def _buckets(tally: Tally) -> list[tuple[str, float]]:
+def _buckets(tally: Histogram) -> list[tuple[str, float]]:
     """Upper ends, each with the number of values up to there."""
     total, buckets = 0, []
     for bound, count in zip((*map(str, tally.bounds), "+Inf"), tally.counts, strict=True):

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from triptych_serving.observability.families import LABELS, Family, Labels, counter, gauge, histogram
 from triptych_serving.observability.names import CODES
-from triptych_serving.scheduling.step_stats import Tally
+from triptych_serving.scheduling.step_stats import Histogram
 
 if TYPE_CHECKING:
     from triptych_serving.rpc.call_context import Rpc, Use
@@ -47,7 +47,7 @@ class MethodSeries:
 
     def __init__(self) -> None:
         self.inferences = self.failures = self.rows = 0
-        self.seconds = Tally(SECONDS)
+        self.seconds = Histogram(SECONDS)
 
 
 class ModelSeries:
@@ -57,7 +57,7 @@ class ModelSeries:
         self.codes: dict[str, dict[str, int]] = {}  # of calls, by method
         self.methods: dict[str, MethodSeries] = {}
         self.counters: dict[str, int] = {}
-        self.histograms: dict[str, Tally] = {}
+        self.histograms: dict[str, Histogram] = {}
 
     def expect(self, method: str) -> dict[str, int]:
         """Its calls by code; each is shown from now on, with 0."""
@@ -102,7 +102,7 @@ class ModelSeries:
     def _observe(self, name: str, value: float) -> None:
         tally = self.histograms.get(name)
         if tally is None:
-            tally = self.histograms[name] = Tally(TOKEN_SECONDS if name == TOKEN else SECONDS)
+            tally = self.histograms[name] = Histogram(TOKEN_SECONDS if name == TOKEN else SECONDS)
         tally.add(value)
 
 

@@ -8,8 +8,8 @@ from typing import Generic, Protocol, TypeVar
 
 from triptych_serving.rpc.call_context import Context, Use
 from triptych_serving.rpc.mailbox import mailbox
+from triptych_serving.scheduling.engine import Engine
 from triptych_serving.scheduling.request import Call, Listener, Measured
-from triptych_serving.scheduling.waiting import Engine
 
 
 class Timed(Measured, Protocol):

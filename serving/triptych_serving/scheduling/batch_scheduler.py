@@ -15,9 +15,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from triptych_serving.scheduling.admission import SWEEP_SECONDS, Admission, Counters, Demand, QueueLimits
 from triptych_serving.scheduling.request import Call, Item
-from triptych_serving.scheduling.wait_estimator import Expected, Forecast, Pace
+from triptych_serving.scheduling.wait_estimator import ExpectedCall, Forecast, WaitEstimator
 
-NOBODY = Expected()
+NOBODY = ExpectedCall()
 STALE_TICKETS = 64  # so many dropped ones may lie between the others before somebody cleans up
 
 
@@ -45,13 +45,13 @@ class Ticket:
         self.waiting = True
 
 
-class BatchFormer:
+class BatchScheduler:
     """The queue of one engine."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
         self._admission = Admission(limits)
-        self._pace = Pace()
+        self._pace = WaitEstimator()
         self._turns: list[tuple[int, int, _Turn]] = []  # heap; a turn's key is never above its head's
         self._shelves: dict[int, list[tuple[int, int, Ticket]]] = {}  # a heap for every size that waits
         self._sizes: list[int] = []  # of the shelves, ascending
@@ -101,7 +101,7 @@ class BatchFormer:
             self._shelve(ticket)
         heappush(self._turns, (tickets[0].tag, tickets[0].number, _Turn(call, tickets)))
 
-    def check(self, expected: Expected, deadline: float | None, now: float) -> None:
+    def check(self, expected: ExpectedCall, deadline: float | None, now: float) -> None:
         """Refuse a call before the work of making its items, if it is expected to be refused.
 
         Args:
@@ -265,7 +265,7 @@ class BatchFormer:
         self._retries = deque(ticket for ticket in self._retries if not self.is_dead(ticket.call, now))
         self._clean()
 
-    def _forecast(self, own: int, last: int, expected: Expected = NOBODY) -> Forecast | None:
+    def _forecast(self, own: int, last: int, expected: ExpectedCall = NOBODY) -> Forecast | None:
         """For a call of `own` tokens that would join now: of each other call about as many go before its last item.
 
         Where calls keep coming, the next ones take the place of those that end meanwhile: so much as these had at first.

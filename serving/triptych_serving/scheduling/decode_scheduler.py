@@ -11,12 +11,12 @@ from enum import Enum
 
 from triptych_serving.errors import DeadlineError
 from triptych_serving.scheduling.admission import SWEEP_SECONDS, Admission, Counters, Demand, QueueLimits
-from triptych_serving.scheduling.fair_queue import Turns
+from triptych_serving.scheduling.fair_queue import FairQueue
 from triptych_serving.scheduling.request import Call, Row
-from triptych_serving.scheduling.wait_estimator import Forecast, Pace
+from triptych_serving.scheduling.wait_estimator import Forecast, WaitEstimator
 
 
-class Kind(Enum):
+class LaneKind(Enum):
     """Which lane a row needs."""
 
     GREEDY = "greedy"
@@ -27,7 +27,7 @@ class Kind(Enum):
     __hash__ = object.__hash__  # each is there once; Enum's own is written in Python, and asked for at every step
 
     @classmethod
-    def of(cls, row: Row) -> "Kind":
+    def of(cls, row: Row) -> "LaneKind":
         if row.shortlist is None:
             return cls.GREEDY if row.search.greedy else cls.SEARCH
         return cls.SHORT_GREEDY if row.search.greedy else cls.SHORT_SEARCH
@@ -37,7 +37,7 @@ PREFILL_TOKENS, REFILL_ROWS = 512, 8  # where the limits leave them open: what s
 
 
 @dataclass(frozen=True)
-class SchedulerLimits(QueueLimits):
+class DecodeLimits(QueueLimits):
     """Bounds of the queue and of one admission. None: what suits the device."""
 
     prefill_tokens: int | None = None  # padded source tokens encoded between two steps, while other rows wait for the next one
@@ -54,7 +54,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LanePlan:
     """What a lane does before its next step."""
 
     leave: tuple[Job, ...] = ()
@@ -64,7 +64,7 @@ class Plan:
         return bool(self.leave or self.join)
 
 
-class Scheduler:
+class DecodeScheduler:
     """The queue of one engine, whose workers have a lane of each kind.
 
     Args:
@@ -73,16 +73,16 @@ class Scheduler:
         busy: with so many of them, rows take notably longer than alone.
     """
 
-    def __init__(self, limits: SchedulerLimits, running: Callable[[Kind], int] = lambda _: 0, busy: int = 1) -> None:
+    def __init__(self, limits: DecodeLimits, running: Callable[[LaneKind], int] = lambda _: 0, busy: int = 1) -> None:
         self._limits = limits
         self._prefill_tokens = PREFILL_TOKENS if limits.prefill_tokens is None else limits.prefill_tokens
         self._refill_rows = REFILL_ROWS if limits.refill_rows is None else limits.refill_rows
         self._running = running
         self._busy = busy
         self._admission = Admission(limits)
-        self._turns = {kind: Turns() for kind in Kind}
-        self._paces = {kind: Pace() for kind in Kind}
-        self._retries: dict[Kind, deque[Job]] = {kind: deque() for kind in Kind}
+        self._turns = {kind: FairQueue() for kind in LaneKind}
+        self._paces = {kind: WaitEstimator() for kind in LaneKind}
+        self._retries: dict[LaneKind, deque[Job]] = {kind: deque() for kind in LaneKind}
         self._next_sweep = 0.0
 
     @property
@@ -121,7 +121,7 @@ class Scheduler:
         Raises:
             ServingError: as `submit`.
         """
-        kinds = (Kind.GREEDY, Kind.SHORT_GREEDY) if greedy else (Kind.SEARCH, Kind.SHORT_SEARCH)
+        kinds = (LaneKind.GREEDY, LaneKind.SHORT_GREEDY) if greedy else (LaneKind.SEARCH, LaneKind.SHORT_SEARCH)
         self._admission.check(Demand(rows, 0, deadline), now, lambda: self._soonest(kinds, rows, deadline, now))
 
     def cancel(self, call: Call[Row], now: float) -> None:
@@ -134,7 +134,7 @@ class Scheduler:
 
     def served(self, row: Row) -> None:
         """A row has its result."""
-        kind = Kind.of(row)
+        kind = LaneKind.of(row)
         self._paces[kind].serve(row.ended - row.started, self._running(kind))
 
     def retry(self, jobs: Iterable[Job]) -> None:
@@ -142,7 +142,7 @@ class Scheduler:
         for job in jobs:
             job.row.alone = True
             job.row.tokens.clear()
-            self._retries[Kind.of(job.row)].append(job)
+            self._retries[LaneKind.of(job.row)].append(job)
 
     def close(self) -> None:
         """Refuse what comes from now on; what waits is still served."""
@@ -157,11 +157,11 @@ class Scheduler:
         self._admission.reset()
         return calls
 
-    def waits(self, kind: Kind) -> bool:
+    def waits(self, kind: LaneKind) -> bool:
         """Whether a row of this kind does."""
         return bool(self._turns[kind].rows or self._retries[kind])
 
-    def plan(self, kind: Kind, running: Sequence[Job], free: int, idle_workers: int, now: float) -> Plan:
+    def plan(self, kind: LaneKind, running: Sequence[Job], free: int, idle_workers: int, now: float) -> LanePlan:
         """Who leaves and who joins a worker's lane.
 
         Args:
@@ -178,21 +178,21 @@ class Scheduler:
             if isinstance(job.call.error, DeadlineError):  # it would have taken even longer
                 self._paces[kind].serve(now - job.row.started, self._running(kind))
         if any(job.row.alone for job in running[:1]):
-            return Plan(leave)
+            return LanePlan(leave)
         staying = len(running) - len(leave)
         free += sum(job.row.search.slots for job in leave)
         join = tuple(self._admit(kind, staying, free, idle_workers, now))
         self._pace(kind, join, staying, now)
-        return Plan(leave, join)
+        return LanePlan(leave, join)
 
-    def _pace(self, kind: Kind, joined: tuple[Job, ...], running: int, now: float) -> None:
+    def _pace(self, kind: LaneKind, joined: tuple[Job, ...], running: int, now: float) -> None:
         turns, pace = self._turns[kind], self._paces[kind]
         if joined:
             pace.take(sum(job.row.size for job in joined), now, left=turns.rows > 0, fills=not running)
         elif not turns.rows:
             pace.pause()
 
-    def _admit(self, kind: Kind, running: int, free: int, idle_workers: int, now: float) -> list[Job]:
+    def _admit(self, kind: LaneKind, running: int, free: int, idle_workers: int, now: float) -> list[Job]:
         retries, turns = self._retries[kind], self._turns[kind]
         while retries and self._admission.is_dead(retries[0].call, now):
             retries.popleft()
@@ -212,7 +212,7 @@ class Scheduler:
         budget = self._prefill_tokens if running else math.inf
         return self._take(turns, share, free, budget, now)
 
-    def _take(self, turns: Turns, rows: int, slots: int, tokens: float, now: float) -> list[Job]:
+    def _take(self, turns: FairQueue, rows: int, slots: int, tokens: float, now: float) -> list[Job]:
         """Up to `rows` rows: at least one if it finds slots, then as many as fit into `slots` and `tokens`, padded."""
         taken: list[Job] = []
         longest = 0
@@ -226,13 +226,13 @@ class Scheduler:
             taken.append(Job(row, call))
         return taken
 
-    def _may_gather(self, turns: Turns, now: float) -> bool:
+    def _may_gather(self, turns: FairQueue, now: float) -> bool:
         """Few rows wait, and not for long."""
         first = turns.peek()
         few = turns.rows < self._refill_rows
         return few and first is not None and now - first[0].arrived < self._limits.gather_seconds
 
-    def _first(self, turns: Turns, now: float) -> Row | None:
+    def _first(self, turns: FairQueue, now: float) -> Row | None:
         """The row whose turn it is, once those that nobody waits for are gone."""
         while (first := turns.peek()) is not None and self._admission.is_dead(first[0], now):
             self._release_dead(turns)
@@ -250,12 +250,12 @@ class Scheduler:
         for kind, retries in self._retries.items():
             self._retries[kind] = deque(job for job in retries if not self._admission.is_dead(job.call, now))
 
-    def _release_dead(self, turns: Turns) -> None:
+    def _release_dead(self, turns: FairQueue) -> None:
         for call, rows in turns.remove_over():
             self._admission.release(call, *rows)
             self.counters.freed += len(rows)
 
-    def _forecast(self, call: Call[Row], by_kind: Mapping[Kind, Sequence[Row]], now: float) -> Forecast | None:
+    def _forecast(self, call: Call[Row], by_kind: Mapping[LaneKind, Sequence[Row]], now: float) -> Forecast | None:
         """For a call that would join now: the lane that takes longest decides."""
         forecasts = []
         for kind, rows in by_kind.items():
@@ -263,14 +263,14 @@ class Scheduler:
             forecasts.append(self._forecast_for(kind, len(rows), own, call.deadline, now))
         return max(filter(None, forecasts), key=lambda forecast: forecast.total, default=None)
 
-    def _soonest(self, kinds: Sequence[Kind], rows: int, deadline: float | None, now: float) -> Forecast | None:
+    def _soonest(self, kinds: Sequence[LaneKind], rows: int, deadline: float | None, now: float) -> Forecast | None:
         """The same for rows of any of these kinds, as far as they are in use."""
         used = [kind for kind in kinds if self._paces[kind].is_known]
         forecasts = [self._forecast_for(kind, rows, 0, deadline, now) for kind in used]
         known = [forecast for forecast in forecasts if forecast]
         return min(known, key=lambda forecast: forecast.total) if known and len(known) == len(used) else None
 
-    def _forecast_for(self, kind: Kind, rows: int, own: int, deadline: float | None, now: float) -> Forecast | None:
+    def _forecast_for(self, kind: LaneKind, rows: int, own: int, deadline: float | None, now: float) -> Forecast | None:
         """None on an engine that is not busy, too. `own` tokens are those of all rows but the last."""
         turns, running = self._turns[kind], self._running(kind)
         if not turns.rows and running < self._busy:
@@ -287,8 +287,8 @@ def _suspects(running: Sequence[Job], now: float) -> list[Job]:
     ]
 
 
-def _by_kind(rows: Iterable[Row]) -> dict[Kind, list[Row]]:
-    found: dict[Kind, list[Row]] = {}
+def _by_kind(rows: Iterable[Row]) -> dict[LaneKind, list[Row]]:
+    found: dict[LaneKind, list[Row]] = {}
     for row in rows:
-        found.setdefault(Kind.of(row), []).append(row)
+        found.setdefault(LaneKind.of(row), []).append(row)
     return found

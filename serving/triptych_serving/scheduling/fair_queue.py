@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 30.0  # whoever has a later deadline, or none, is served as i
 Waiting = tuple[int, float, int, Call[Row], deque[Row]]  # turn, deadline, arrival, and what the order is for
 
 
-class Turns:
+class FairQueue:
     """In every turn each call gives one row, the most urgent call first.
 
     So a call of 2,000 rows delays a call of one row by one turn. A new call joins the turn that is being served if somebody in

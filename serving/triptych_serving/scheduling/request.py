@@ -31,7 +31,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FrameTokens:
     """How many of a row's tokens are the model's frame and not the texts': nobody is shown them."""
 
     before: int = 0  # of the source's first
@@ -39,7 +39,7 @@ class Frame:
     forced: int = 0  # of the translation's first
 
 
-UNFRAMED = Frame()
+UNFRAMED = FrameTokens()
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +50,7 @@ class Row:
     max_tokens: int  # the most tokens to produce, prefix included, end of sentence not
     search: Search = GREEDY
     prefix: tuple[int, ...] = ()  # the translation starts with these ids, first of them those that the frame forces
-    frame: Frame = UNFRAMED
+    frame: FrameTokens = UNFRAMED
     shortlist: NDArray[np.int64] | None = None  # the only tokens that it may need, each once; None: any
     tokens: list[int] = field(
         default_factory=list

@@ -7,7 +7,7 @@ SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 
 
-class Tally:
+class Histogram:
     """A histogram. One thread writes it; another may read it, and finds it one value behind at worst.
 
     Args:
@@ -32,7 +32,7 @@ class Tally:
         return sum(self.counts)
 
     @classmethod
-    def total(cls, bounds: Sequence[float], tallies: Iterable["Tally"]) -> "Tally":
+    def total(cls, bounds: Sequence[float], tallies: Iterable["Histogram"]) -> "Histogram":
         """A new one with the values of several, which all have these bounds."""
         total = cls(bounds)
         for tally in tallies:
@@ -41,14 +41,14 @@ class Tally:
         return total
 
 
-class Steps:
+class StepStats:
     """Runs of a graph by one thread, or by several once they are summed."""
 
     __slots__ = ("rows", "seconds")
 
     def __init__(self) -> None:
-        self.seconds = Tally(SECONDS)
-        self.rows = Tally(ROWS)
+        self.seconds = Histogram(SECONDS)
+        self.rows = Histogram(ROWS)
 
     def add(self, seconds: float, rows: int) -> None:
         """Count a run.
@@ -65,9 +65,9 @@ class Steps:
         sizes.sum += rows
 
     @classmethod
-    def total(cls, parts: Iterable["Steps"]) -> "Steps":
+    def total(cls, parts: Iterable["StepStats"]) -> "StepStats":
         """The sum of several threads'."""
         steps, total = list(parts), cls()
-        total.seconds = Tally.total(SECONDS, (part.seconds for part in steps))
-        total.rows = Tally.total(ROWS, (part.rows for part in steps))
+        total.seconds = Histogram.total(SECONDS, (part.seconds for part in steps))
+        total.rows = Histogram.total(ROWS, (part.rows for part in steps))
         return total

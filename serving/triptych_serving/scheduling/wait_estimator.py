@@ -55,7 +55,7 @@ class Caution:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedCall:
     """A call before its texts are tokenized, and those before it of which no more is known either."""
 
     rows: int = 1
@@ -64,7 +64,7 @@ class Expected:
     tokens_ahead: int = 0
 
 
-class Coming:
+class IncomingTexts:
     """Calls whose texts are being tokenized: what they weigh, by how many tokens a character made of late.
 
     Used in the event loop alone.
@@ -76,13 +76,13 @@ class Coming:
         self._calls_now = 0
         self._tokens_now = 0
 
-    def expect(self, rows: int, characters: int) -> Expected:
+    def expect(self, rows: int, characters: int) -> ExpectedCall:
         """One more, with so many texts of so many characters in all."""
         tokens = round(characters * self._tokens / self._characters) if self._characters else 0
-        return Expected(rows, tokens, self._calls_now, self._tokens_now)
+        return ExpectedCall(rows, tokens, self._calls_now, self._tokens_now)
 
     @contextmanager
-    def hold(self, expected: Expected) -> Iterator[None]:
+    def hold(self, expected: ExpectedCall) -> Iterator[None]:
         """It is being tokenized."""
         self._calls_now += 1
         self._tokens_now += expected.tokens
@@ -145,7 +145,7 @@ class Service:
         return self._seconds + slope * (load - self._load)
 
 
-class Pace:
+class WaitEstimator:
     """Of one queue."""
 
     __slots__ = ("_last", "_left", "_seconds", "_service", "_tokens")

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import DecoderShape, Limits, SpecialTokens, TranslationManifest
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
-from triptych_serving.decoding.cuda.kv_cache import DeviceCaches, memory_shape
+from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, memory_shape
 from triptych_serving.decoding.cuda.prefill import Prefill
 from triptych_serving.decoding.cuda.slots import DeviceSlots
-from triptych_serving.decoding.kv_cache import cache_names, lengths_of
+from triptych_serving.decoding.kv_cache import cache_lengths, cache_names
 from triptych_serving.runtime.cuda_graph_lock import GATE
 from triptych_serving.runtime.memory import DeviceArray, host_view
 from triptych_serving.runtime.session import UNCAPTURED
@@ -184,6 +184,6 @@ def make_lane(manifest: TranslationManifest, memory: LaggingMemory, count: int) 
     manifest, step = small(manifest), FormulaStep(memory)
     encoder: Any = FormulaEncoder(memory)
     graph: Any = step
-    prefill = Prefill(encoder, lengths_of(manifest.limits)[1], memory_shape(graph, manifest.decoder), memory)
-    caches = DeviceCaches(prefill, graph, manifest, count, memory)
+    prefill = Prefill(encoder, cache_lengths(manifest.limits)[1], memory_shape(graph, manifest.decoder), memory)
+    caches = DeviceKVCache(prefill, graph, manifest, count, memory)
     return DeviceGreedyLane(DeviceSlots(caches, graph, START, memory), TOKENS, memory), step

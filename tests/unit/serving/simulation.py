@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from triptych_serving.errors import DeadlineError, OverloadedError
-from triptych_serving.scheduling.batch_scheduler import BatchFormer, BatchLimits, Ticket
-from triptych_serving.scheduling.decode_scheduler import Job, Kind, Scheduler, SchedulerLimits
+from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler, Ticket
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits, DecodeScheduler, Job, LaneKind
 from triptych_serving.scheduling.request import Call, Item, Row
 
 from .calls import RecordedCall, Recorder
@@ -55,9 +55,9 @@ class DecodeSimulation:
     running: list[Job] = field(default_factory=list)
     now: float = 0.0
 
-    def run(self, traffic: Traffic, limits: SchedulerLimits | None = None) -> Outcome:
+    def run(self, traffic: Traffic, limits: DecodeLimits | None = None) -> Outcome:
         """Until the last call is over."""
-        scheduler = Scheduler(limits or SchedulerLimits(), lambda kind: len(self.running), self.slots // 4)
+        scheduler = DecodeScheduler(limits or DecodeLimits(), lambda kind: len(self.running), self.slots // 4)
         coming = iter(traffic)
         arrival = next(coming, None)
         while arrival or self.running or scheduler.waiting:
@@ -70,7 +70,7 @@ class DecodeSimulation:
         self.outcome.end = self.now
         return self.outcome
 
-    def _submit(self, scheduler: Scheduler, arrival: tuple[float, int, random.Random], traffic: Traffic) -> None:
+    def _submit(self, scheduler: DecodeScheduler, arrival: tuple[float, int, random.Random], traffic: Traffic) -> None:
         when, rows, rng = arrival
         deadline = None if traffic.deadline is None else when + traffic.deadline
         call = RecordedCall([Row([5] * TOKENS, rng.randint(*traffic.lengths)) for _ in range(rows)], Recorder(), deadline)
@@ -79,9 +79,9 @@ class DecodeSimulation:
         except (OverloadedError, DeadlineError) as error:
             self.outcome.calls[type(error).__name__] += 1
 
-    def _step(self, scheduler: Scheduler) -> None:
+    def _step(self, scheduler: DecodeScheduler) -> None:
         idle = 0 if self.running else 1
-        plan = scheduler.plan(Kind.GREEDY, self.running, self.slots - len(self.running), idle, self.now)
+        plan = scheduler.plan(LaneKind.GREEDY, self.running, self.slots - len(self.running), idle, self.now)
         for job in plan.leave:
             self.outcome.calls["left"] += job.call.rows[0] is job.row
         gone = set(map(id, plan.leave))
@@ -94,7 +94,7 @@ class DecodeSimulation:
         for job in [job for job in self.running if len(job.row.tokens) == job.row.max_tokens]:
             self._end(scheduler, job)
 
-    def _end(self, scheduler: Scheduler, job: Job) -> None:
+    def _end(self, scheduler: DecodeScheduler, job: Job) -> None:
         job.row.ended = self.now
         self.running.remove(job)
         scheduler.served(job.row)
@@ -120,7 +120,7 @@ class BatchSimulation:
 
     def run(self, traffic: Traffic, limits: BatchLimits | None = None) -> Outcome:
         """Until the last call is over."""
-        former = BatchFormer(limits or BatchLimits())
+        former = BatchScheduler(limits or BatchLimits())
         coming = iter(traffic)
         arrival = next(coming, None)
         now = 0.0
@@ -137,13 +137,13 @@ class BatchSimulation:
         self.outcome.end = now
         return self.outcome
 
-    def _end(self, former: BatchFormer, batch: tuple[Ticket, ...], now: float) -> None:
+    def _end(self, former: BatchScheduler, batch: tuple[Ticket, ...], now: float) -> None:
         for ticket in batch:
             if ticket.call.count_down():
                 former.finish(ticket.call, now)
                 self._note(ticket.call, now)
 
-    def _submit(self, former: BatchFormer, arrival: tuple[float, int, random.Random], traffic: Traffic) -> None:
+    def _submit(self, former: BatchScheduler, arrival: tuple[float, int, random.Random], traffic: Traffic) -> None:
         when, rows, rng = arrival
         deadline = None if traffic.deadline is None else when + traffic.deadline
         call = RecordedCall([Item(None, rng.randint(*traffic.lengths)) for _ in range(rows)], Recorder(), deadline)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import DecoderShape, Limits, TranslationManifest
-from triptych_serving.decoding.kv_cache import HostCaches
+from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.search_slots import SearchSlots
 from triptych_serving.runtime.session import Array
 
@@ -77,7 +77,7 @@ class TableRun:
 def make_slots(manifest: TranslationManifest, step: TableStep, count: int) -> SearchSlots:
     """Slots over the tables; `manifest` says special tokens and generation."""
     manifest = replace(manifest, decoder=SHAPE, limits=Limits(LIMIT, LIMIT))
-    caches = HostCaches(TableEncoder(), step, manifest, count)  # type: ignore[arg-type]
+    caches = HostKVCache(TableEncoder(), step, manifest, count)  # type: ignore[arg-type]
     return SearchSlots(caches, manifest, VOCABULARY)
 
 

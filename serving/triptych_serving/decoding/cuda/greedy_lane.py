@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.cuda.kv_cache import PADDING, entered
-from triptych_serving.decoding.cuda.slots import IN_FLIGHT, Answers, DeviceSlots
+from triptych_serving.decoding.cuda.slots import IN_FLIGHT, DeviceSlots, PendingStep
 from triptych_serving.decoding.greedy_lane import by_length, conclude
 from triptych_serving.runtime.memory import Memory
 from triptych_serving.runtime.padding import stack_rows
@@ -47,7 +47,7 @@ class _Flight:
     """A step that was asked for."""
 
     number: int
-    answers: Answers
+    answers: PendingStep
     moves: list[tuple[int, int]] = field(default_factory=list)  # of rows from slot to slot, since then
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import DTypeLike
 
-from triptych_serving.decoding.cuda.kv_cache import PADDING, DeviceCaches, entered
+from triptych_serving.decoding.cuda.kv_cache import PADDING, DeviceKVCache, entered
 from triptych_serving.decoding.cuda.row_buckets import RowBuckets
-from triptych_serving.decoding.kv_cache import Bound, Runnable
+from triptych_serving.decoding.kv_cache import BoundStep, StepArrays
 from triptych_serving.runtime.memory import DeviceArray, Memory
 from triptych_serving.runtime.session import UNCAPTURED, Array, Binding, Session
 
@@ -16,7 +16,7 @@ LAST = "last"  # what the host's lanes know of a source: the index of its last t
 LENGTHS = "lengths"  # what a device's graphs ask for instead
 
 
-class MirroredCaches:
+class HostMirroredCache:
     """Every array of the host that a graph is bound to has a twin on the device.
 
     Args:
@@ -27,7 +27,7 @@ class MirroredCaches:
 
     padding = PADDING
 
-    def __init__(self, caches: DeviceCaches, step: Session, memory: Memory) -> None:
+    def __init__(self, caches: DeviceKVCache, step: Session, memory: Memory) -> None:
         self._caches, self._step, self._memory = caches, step, memory
         self.count = caches.count
         self.bytes = caches.bytes  # with the twins so far
@@ -46,7 +46,7 @@ class MirroredCaches:
     def copy(self, source: int, target: int, positions: slice, length: int = 0) -> None:
         self._caches.copy(source, target, positions, length)
 
-    def bind(self, bound: Bound, rows: int) -> Runnable:
+    def bind(self, bound: StepArrays, rows: int) -> BoundStep:
         """More rows than are in use may be run: what those that are not compute is looked at by nobody."""
         used, rows = rows, self._buckets.of(rows)
         last = bound.inputs[LAST]
@@ -105,7 +105,7 @@ class _MirroredRun:
 
     def __init__(
         self,
-        caches: MirroredCaches,
+        caches: HostMirroredCache,
         binding: Binding,
         last: Array,
         lengths: Array,

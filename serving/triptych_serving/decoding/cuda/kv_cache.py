@@ -7,7 +7,7 @@ import numpy as np
 
 from triptych_serving.bundle.manifest import DecoderShape, Limits, TranslationManifest
 from triptych_serving.decoding.cuda.prefill import Prefill
-from triptych_serving.decoding.kv_cache import cache_names, lengths_of
+from triptych_serving.decoding.kv_cache import cache_lengths, cache_names
 from triptych_serving.runtime.cuda_graph_lock import GATE
 from triptych_serving.runtime.memory import Box, DeviceArray, Memory
 from triptych_serving.runtime.session import Array, Session
@@ -16,7 +16,7 @@ HALF = np.dtype(np.float16)
 PADDING = 1e6  # times: a run of the encoder more takes longer than what it would spare; Prefill splits what is too much for one
 
 
-class DeviceCaches:
+class DeviceKVCache:
     """Of `count` rows: `2 * 2L * count * H * D * (max_target + max_source)` bytes. Used by one thread.
 
     Args:
@@ -31,7 +31,7 @@ class DeviceCaches:
         self._prefill, self._memory = prefill, memory
         self.count = count
         self._names = cache_names(manifest.decoder.layers)
-        self.positions, sources = lengths_of(manifest.limits)
+        self.positions, sources = cache_lengths(manifest.limits)
         shape = manifest.decoder
         pairs, heads, dim = memory_shape(step, shape)
         self.cache = memory.zeros((pairs, count, shape.heads, self.positions, shape.head_dim), HALF)
@@ -97,7 +97,7 @@ def memory_shape(step: Session, shape: DecoderShape) -> tuple[int, int, int]:
 
 def bytes_for(shape: DecoderShape, limits: Limits, count: int) -> int:
     """Of the caches of so many rows, before there are any."""
-    return HALF.itemsize * 2 * shape.layers * count * shape.heads * shape.head_dim * sum(lengths_of(limits))
+    return HALF.itemsize * 2 * shape.layers * count * shape.heads * shape.head_dim * sum(cache_lengths(limits))
 
 
 def stretches(slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:

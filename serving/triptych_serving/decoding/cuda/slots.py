@@ -11,7 +11,7 @@ from itertools import count as counter
 
 import numpy as np
 
-from triptych_serving.decoding.cuda.kv_cache import DeviceCaches, stretches
+from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, stretches
 from triptych_serving.decoding.cuda.row_buckets import RowBuckets
 from triptych_serving.decoding.slots import FREE
 from triptych_serving.runtime.cuda_graph_lock import GATE
@@ -24,7 +24,7 @@ _graphs = counter(1)  # numbers of captured graphs: no two of a process, whoever
 
 
 @dataclass(frozen=True)
-class Answers:
+class PendingStep:
     """Of a step, on their way to the host."""
 
     mark: Mark
@@ -53,7 +53,7 @@ class DeviceSlots:
         memory: of the graph's place.
     """
 
-    def __init__(self, caches: DeviceCaches, step: Session, start: int, memory: Memory) -> None:
+    def __init__(self, caches: DeviceKVCache, step: Session, start: int, memory: Memory) -> None:
         self._caches, self._step, self._memory = caches, step, memory
         self.count = count = caches.count
         self.positions = caches.positions
@@ -138,7 +138,7 @@ class DeviceSlots:
             forced[slot] = token
         self._memory.upload(forced, self._forced)
 
-    def run(self, rows: int) -> Answers:
+    def run(self, rows: int) -> PendingStep:
         """Ask for a step of the first slots.
 
         Args:
@@ -155,7 +155,7 @@ class DeviceSlots:
         answers = self._answers[self._turn][:rows]
         self._turn = (self._turn + 1) % IN_FLIGHT
         self._memory.download(bucket.tokens, answers)
-        return Answers(self._memory.mark(), answers)
+        return PendingStep(self._memory.mark(), answers)
 
     def _begin(self, first: int, stop: int) -> None:
         self._memory.upload(self._starts[first:stop], self._tokens.part(first, stop))

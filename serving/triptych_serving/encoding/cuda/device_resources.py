@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from triptych_serving.encoding.cuda.graph import DeviceGraph, GraphPlan
-from triptych_serving.encoding.cuda.replica_pool import Fleet
+from triptych_serving.encoding.cuda.replica_pool import ReplicaPool
 from triptych_serving.encoding.options import OVERLAP
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.frames import forget_frames
@@ -26,7 +26,7 @@ OpenMemory = Callable[[Device], Memory]
 
 
 @dataclass(frozen=True)
-class Ware:
+class GraphSpec:
     """A graph that is to run on devices."""
 
     what: str  # whose it is, for errors: `model NAME version 1`
@@ -37,7 +37,7 @@ class Ware:
     make_plan: MakePlan
 
 
-class Station:
+class DeviceResources:
     """Thread-safe.
 
     Args:
@@ -45,7 +45,7 @@ class Station:
         shelves: what is set aside on each GPU.
     """
 
-    def __init__(self, fleet: Fleet, shelves: Mapping[Device, "Shelf"]) -> None:
+    def __init__(self, fleet: ReplicaPool, shelves: Mapping[Device, "MemoryReservation"]) -> None:
         self.fleet = fleet
         self._shelves = shelves
         self._closing = Lock()
@@ -63,13 +63,13 @@ class Station:
             self.fleet.close()
 
 
-def open_station(
-    ware: Ware,
+def open_device_resources(
+    ware: GraphSpec,
     devices: Sequence[Device],
     budgets: Budgets | None,
     desks: int,
     opened: OpenMemory = open_memory,
-) -> Station:
+) -> DeviceResources:
     """Load a graph on every device.
 
     Args:
@@ -85,26 +85,26 @@ def open_station(
         EngineError: a device failed.
     """
     graphs: list[DeviceGraph] = []
-    shelves: dict[Device, Shelf] = {}
+    shelves: dict[Device, MemoryReservation] = {}
     with ExitStack() as undo:
         try:
             for device in devices:
                 memory, transfers = (_opened(device, opened, undo) for _ in range(2))
-                shelf = Shelf(ware.what, budgets.of(device) if budgets and device.kind == "cuda" else None)
+                shelf = MemoryReservation(ware.what, budgets.of(device) if budgets and device.kind == "cuda" else None)
                 undo.callback(shelf.clear)
                 graphs.append(_load(ware, memory, transfers, shelf))
                 undo.callback(graphs[-1].close)
                 if device.kind == "cuda":
                     shelves[device] = shelf
-            fleet = Fleet(graphs, desks)
+            fleet = ReplicaPool(graphs, desks)
         except BaseException as error:
             forget_frames(error)  # no session must outlive its stream, and the error would keep it
             raise
         undo.pop_all()
-    return Station(fleet, shelves)
+    return DeviceResources(fleet, shelves)
 
 
-class Shelf:
+class MemoryReservation:
     """What one model has set aside on one device.
 
     Args:
@@ -151,7 +151,7 @@ def _opened(device: Device, opened: OpenMemory, undo: ExitStack) -> Memory:
     return memory
 
 
-def _load(ware: Ware, memory: Memory, transfers: Memory, shelf: Shelf) -> DeviceGraph:
+def _load(ware: GraphSpec, memory: Memory, transfers: Memory, shelf: MemoryReservation) -> DeviceGraph:
     """Weights first: what else it takes is known once it is loaded."""
     left = shelf.left
     shelf.reserve({"weights": ware.weight_bytes, "libraries": LIBRARY_BYTES})

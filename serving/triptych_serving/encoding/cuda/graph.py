@@ -82,7 +82,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundBucket:
     """A bucket of the device's memory."""
 
     binding: Binding
@@ -112,8 +112,8 @@ class DeviceGraph:
         for _ in range(OVERLAP if plan.landing_bytes else 0):
             self._landing.put(transfers.zeros((plan.landing_bytes,), np.uint8))
         self._landing_lock = Lock()  # a memory is of one thread at a time
-        self._captured: dict[Bucket, Bound] = {}
-        self._bindings: OrderedDict[Bucket, Bound] = OrderedDict()
+        self._captured: dict[Bucket, BoundBucket] = {}
+        self._bindings: OrderedDict[Bucket, BoundBucket] = OrderedDict()
         self._driver = ThreadPoolExecutor(1, thread_name_prefix=f"triptych-{memory.device}")
 
     @property
@@ -200,7 +200,7 @@ class DeviceGraph:
         else:
             self._memory.upload(source, target)
 
-    def _bound(self, bucket: Bucket) -> Bound:
+    def _bound(self, bucket: Bucket) -> BoundBucket:
         """A captured one, or one of those that were used last, or a new one."""
         if (captured := self._captured.get(bucket)) is not None:
             return captured
@@ -210,11 +210,11 @@ class DeviceGraph:
             self._bindings.popitem(last=False)
         return bound
 
-    def _bind(self, bucket: Bucket, number: int = UNCAPTURED) -> Bound:
+    def _bind(self, bucket: Bucket, number: int = UNCAPTURED) -> BoundBucket:
         assert self._session is not None, "batches come before the end"
         shapes = self.plan.shapes(bucket)
         inputs, outputs = shapes.inputs.arrays(self._inputs), shapes.outputs.arrays(self._outputs)
-        return Bound(self._session.bind({**inputs, **shapes.scalars}, outputs), outputs, number)
+        return BoundBucket(self._session.bind({**inputs, **shapes.scalars}, outputs), outputs, number)
 
     def _warm_up(self) -> None:
         buckets = self.plan.buckets

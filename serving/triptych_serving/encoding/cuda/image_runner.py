@@ -7,7 +7,7 @@ import numpy as np
 
 from triptych_serving.encoding.cuda.buckets import Bucket, ImageBuckets
 from triptych_serving.encoding.cuda.graph import GraphPlan
-from triptych_serving.encoding.cuda.replica_pool import Desk, Fleet
+from triptych_serving.encoding.cuda.replica_pool import ReplicaPool, StagingBuffer
 from triptych_serving.encoding.cuda.shapes import Declared, Shapes, remembered
 from triptych_serving.encoding.image_runner import LABELS, SCORES, ImageRow, hand_out
 from triptych_serving.runtime.layout import Array, Layout
@@ -21,7 +21,7 @@ class DeviceImageBatch:
     """Images that lie in a desk, filled up to a bucket."""
 
     bucket: Bucket
-    desk: Desk
+    desk: StagingBuffer
     images: int  # without those that fill the bucket
 
 
@@ -32,7 +32,7 @@ class DeviceImageRunner:
         fleet: the graph; its plan is one of `image_plan`.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: ReplicaPool) -> None:
         buckets = fleet.plan.buckets
         assert isinstance(buckets, ImageBuckets), "a plan for images"
         self._fleet = fleet

@@ -24,32 +24,32 @@ VIEWS = 256  # buckets whose arrays a desk remembers
 
 
 @dataclass(frozen=True)
-class Laid:
+class StagedArrays:
     """A desk's memory as the arrays of a bucket."""
 
     inputs: Mapping[str, Array]
     results: Mapping[str, Array]
 
 
-class Desk:
+class StagingBuffer:
     """Page-locked memory of one batch, from when it is prepared until its results are written."""
 
     def __init__(self, inputs: Bytes, results: Bytes) -> None:
         self.inputs = inputs
         self.results = results
-        self._laid: dict[Bucket, Laid] = {}
+        self._laid: dict[Bucket, StagedArrays] = {}
 
-    def laid(self, bucket: Bucket, shapes: Shapes) -> Laid:
+    def laid(self, bucket: Bucket, shapes: Shapes) -> StagedArrays:
         """For a batch of this shape."""
         laid = self._laid.get(bucket)
         if laid is None:
             if len(self._laid) == VIEWS:
                 self._laid.clear()
-            laid = self._laid[bucket] = Laid(shapes.inputs.views(self.inputs), shapes.results.views(self.results))
+            laid = self._laid[bucket] = StagedArrays(shapes.inputs.views(self.inputs), shapes.results.views(self.results))
         return laid
 
 
-class Fleet:
+class ReplicaPool:
     """Thread-safe but for `warm_up`, which comes first, and `close`, which comes last.
 
     Args:
@@ -65,10 +65,10 @@ class Fleet:
         self._load = dict.fromkeys(self._graphs, 0)  # batches on their way
         self._rests: dict[DeviceGraph, float] = {}  # until when
         self._clock = clock
-        self._desks: SimpleQueue[Desk] = SimpleQueue()
+        self._desks: SimpleQueue[StagingBuffer] = SimpleQueue()
         first, (inputs, _), results = self._graphs[0], self.plan.block_bytes, self.plan.result_bytes
         for _ in range(desks):
-            self._desks.put(Desk(first.staging(inputs), first.staging(results)))
+            self._desks.put(StagingBuffer(first.staging(inputs), first.staging(results)))
 
     def warm_up(self) -> None:
         """See DeviceGraph.
@@ -79,19 +79,19 @@ class Fleet:
         for graph in self._graphs:
             graph.warm_up()
 
-    def take(self) -> Desk:
+    def take(self) -> StagingBuffer:
         """Waits until there is one."""
         return self._desks.get()
 
-    def laid(self, bucket: Bucket, desk: Desk) -> Laid:
+    def laid(self, bucket: Bucket, desk: StagingBuffer) -> StagedArrays:
         """The desk's arrays for a batch of this shape."""
         return desk.laid(bucket, self.plan.shapes(bucket))
 
-    def give_back(self, desk: Desk) -> None:
+    def give_back(self, desk: StagingBuffer) -> None:
         """Nobody reads nor writes it any more."""
         self._desks.put(desk)
 
-    def run(self, bucket: Bucket, desk: Desk, wanted: Mapping[str, Array]) -> None:
+    def run(self, bucket: Bucket, desk: StagingBuffer, wanted: Mapping[str, Array]) -> None:
         """Run the batch that lies in the desk's inputs, once more elsewhere if a device fails; see DeviceGraph.
 
         Raises:
@@ -116,7 +116,7 @@ class Fleet:
             self._load[graph] += 1
             return graph
 
-    def _run(self, graph: DeviceGraph, bucket: Bucket, desk: Desk, wanted: Mapping[str, Array]) -> None:
+    def _run(self, graph: DeviceGraph, bucket: Bucket, desk: StagingBuffer, wanted: Mapping[str, Array]) -> None:
         try:
             graph.run(bucket, desk.inputs, wanted)
         except (EngineError, DeviceError):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.encoding.cuda.buckets import Bucket, TextBuckets
 from triptych_serving.encoding.cuda.graph import GraphPlan
-from triptych_serving.encoding.cuda.replica_pool import Desk, Fleet
+from triptych_serving.encoding.cuda.replica_pool import ReplicaPool, StagingBuffer
 from triptych_serving.encoding.cuda.shapes import Declared, Shapes, remembered
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, PER_MASK, SCORES, TextRow, hand_out, wanted_outputs
 from triptych_serving.runtime.layout import Array, Layout
@@ -22,7 +22,7 @@ class DeviceTextBatch:
     """Rows that lie in a desk, padded to a bucket."""
 
     bucket: Bucket
-    desk: Desk
+    desk: StagingBuffer
     rows: int  # without those that fill the bucket
     outputs: tuple[str, ...]
     places: NDArray[np.int64]  # of all masks, in the bucket's flattened [rows * length]
@@ -36,7 +36,7 @@ class DeviceTextRunner:
         pad: id of the token that fills rows up.
     """
 
-    def __init__(self, fleet: Fleet, pad: int) -> None:
+    def __init__(self, fleet: ReplicaPool, pad: int) -> None:
         buckets = fleet.plan.buckets
         assert isinstance(buckets, TextBuckets), "a plan for texts"
         self._fleet = fleet

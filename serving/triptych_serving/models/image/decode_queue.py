@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from triptych_serving.encoding.engine import OneShotEngine
-from triptych_serving.scheduling.wait_estimator import Forecast, Pace
+from triptych_serving.scheduling.wait_estimator import Forecast, WaitEstimator
 
 
 class DecodeQueue:
@@ -21,7 +21,7 @@ class DecodeQueue:
         self._engine = engine
         self._row_size = row_size
         self._clock = clock
-        self._pace = Pace()
+        self._pace = WaitEstimator()
         self._lock = threading.Lock()
 
     def join(self) -> None:

@@ -11,8 +11,8 @@ from triptych_serving.bundle.capability import capabilities_of, describe
 from triptych_serving.bundle.manifest import ImageManifest
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.encoding.cuda.image_runner import DeviceImageRunner, image_plan
-from triptych_serving.encoding.encoder_engine import EncoderGraph, start_encoder
 from triptych_serving.encoding.image_runner import ImageRunner
+from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.models.image.decode_queue import DecodeQueue
 from triptych_serving.models.image.image_limiter import Gate
@@ -51,7 +51,7 @@ class ImageModel:
         row_size = max(1, pixels // PIXELS_PER_TOKEN)
         self.weight_bytes = bundle.weight_bytes(self.precision)
         self.devices = options.devices
-        self._work = start_encoder(self._graph(bundle, row_size), options)
+        self._work = load_encoder(self._graph(bundle, row_size), options)
         self.engine = self._work.engine
         self.engines = (self.engine,)
         line = DecodeQueue(self.engine, row_size, time.monotonic)

@@ -13,7 +13,7 @@ from triptych_serving.bundle.manifest import (
     TextManifest,
 )
 from triptych_serving.encoding.cuda.text_runner import DeviceTextRunner, text_plan
-from triptych_serving.encoding.encoder_engine import EncoderGraph, start_encoder
+from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.models.results import AnsweredQuestion, ClassifiedText, FilledText, LabelledText, TextEmbedding
@@ -23,8 +23,8 @@ from triptych_serving.models.text.question_answering import prepare_answer
 from triptych_serving.models.text.text_classification import NEXT_SENTENCE_LABELS, TextOrPair, prepare_classify
 from triptych_serving.models.text.token_classification import prepare_classify_tokens
 from triptych_serving.runtime.device import Device
-from triptych_serving.scheduling.wait_estimator import Coming
-from triptych_serving.scheduling.waiting import run_rows
+from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.wait_estimator import IncomingTexts
 from triptych_serving.text.bert_tokenizer import BertCodec
 
 Result = TypeVar("Result")
@@ -51,10 +51,10 @@ class TextModel:
         self.codec = BertCodec(bundle.path("tokenizer.json"), self.manifest.tokens, self.manifest.limits.max_tokens)
         self.weight_bytes = bundle.weight_bytes(self.precision)
         self.devices = options.devices
-        self._work = start_encoder(self._graph(bundle), options)
+        self._work = load_encoder(self._graph(bundle), options)
         self.engine = self._work.engine
         self.engines = (self.engine,)
-        self.coming = Coming()
+        self.coming = IncomingTexts()
 
     def prepare_fill_mask(
         self, texts: Sequence[str], top_k: int | None = None, targets: Sequence[str] = ()

@@ -7,8 +7,8 @@ from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.cuda.kv_cache import bytes_for
 from triptych_serving.decoding.cuda.prefill import TOKENS, Prefill
 from triptych_serving.decoding.cuda.slots import DeviceSlots
-from triptych_serving.decoding.kv_cache import lengths_of
-from triptych_serving.decoding.lanes import SEARCH_SLOTS
+from triptych_serving.decoding.kv_cache import cache_lengths
+from triptych_serving.decoding.lane_factory import SEARCH_SLOTS
 from triptych_serving.models.translation.scoring import LOGIT_BYTES
 from triptych_serving.runtime.external_data import external_bytes
 
@@ -35,7 +35,7 @@ def memory_plan(bundle: Bundle, precision: str, slots: int, vocabulary: int) -> 
     width = shape.heads * shape.head_dim
     names = [name for name in (graphs.encoder, graphs.step, graphs.search, graphs.score) if name]
     searches = SEARCH_SLOTS * slots if graphs.search else 0
-    prefill = Prefill.bytes_for(lengths_of(limits)[1], (2 * shape.layers, 1, width))
+    prefill = Prefill.bytes_for(cache_lengths(limits)[1], (2 * shape.layers, 1, width))
     running = (slots + searches) * vocabulary * STEP_BYTES_PER_TOKEN + TOKENS * width * 2 * ENCODER_ARRAYS
     return {
         "weights": sum(bundle.manifest.files[name].bytes + external_bytes(bundle.path(name)) for name in names),

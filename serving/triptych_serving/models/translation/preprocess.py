@@ -9,7 +9,7 @@ from triptych_serving.bundle.search_params import Search
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import Decoding, DecodingOptions, ModelDefaults, resolve_options
 from triptych_serving.models.translation.postprocess import Prepared, PreparedText
-from triptych_serving.scheduling.request import UNFRAMED, Frame, Row
+from triptych_serving.scheduling.request import UNFRAMED, FrameTokens, Row
 from triptych_serving.text.language_pair import LanguagePair, resolve_pair
 from triptych_serving.text.spans import joined_spans
 from triptych_serving.text.tokenizers import is_unicode
@@ -131,7 +131,7 @@ def _rows(
 
 def _row(source: Source, decoding: Decoding, forced: tuple[int, ...]) -> Row:
     framed = source.before or source.after or forced
-    frame = Frame(source.before, source.after, len(forced)) if framed else UNFRAMED
+    frame = FrameTokens(source.before, source.after, len(forced)) if framed else UNFRAMED
     return Row(source.ids, decoding.max_tokens, decoding.search, forced, frame)
 
 

@@ -10,8 +10,8 @@ from triptych_serving.bundle.capability import capabilities_of
 from triptych_serving.bundle.languages import describe_side
 from triptych_serving.bundle.manifest import FP16, TranslationManifest, runs_on
 from triptych_serving.bundle.search_params import Search
-from triptych_serving.decoding.engine import Engine, EngineOptions, with_gpu_limits
-from triptych_serving.decoding.lanes import Lanes
+from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
+from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import DeviceError, UnavailableError, UnsupportedError
 from triptych_serving.models.model import Watched
@@ -27,8 +27,8 @@ from triptych_serving.runtime.session import Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
+from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Call, Listener, Row
-from triptych_serving.scheduling.waiting import run_rows
 from triptych_serving.text.language_pair import resolve_pair
 from triptych_serving.text.translation_tokenizer import TextCodec
 
@@ -67,7 +67,9 @@ class Translator:
         self.devices = options.engine.devices
         self._places = self._open_places()
         try:
-            self.lanes = Lanes(bundle, self.precision, options.engine.slots, self._places.all if self.precision == FP16 else ())
+            self.lanes = LaneFactory(
+                bundle, self.precision, options.engine.slots, self._places.all if self.precision == FP16 else ()
+            )
             self.engine = self._start()
         except BaseException:
             self._places.close()
@@ -287,9 +289,9 @@ class Translator:
             self.lanes.close()
             self._places.close()
 
-    def _start(self) -> Engine:
+    def _start(self) -> DecodeEngine:
         options = self._options
-        engine = Engine(self.lanes.make, with_gpu_limits(options.engine), first=self.lanes.usual)
+        engine = DecodeEngine(self.lanes.make, with_gpu_limits(options.engine), first=self.lanes.usual)
         try:
             engine.start(self.lanes.open_all() if options.eager else ())
         except BaseException:

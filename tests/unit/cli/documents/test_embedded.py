@@ -14,7 +14,7 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import EngineError, UnavailableError
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.registry import load_registry
-from triptych_serving.scheduling.decode_scheduler import SchedulerLimits
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Call, Row
 
 from ....fixtures.toy import MODELS, SOURCES, TARGETS
@@ -23,7 +23,7 @@ from ....fixtures.toy import MODELS, SOURCES, TARGETS
 @pytest.fixture(scope="module")
 def translator() -> Iterator[Translator]:
     """Whose queue takes one window."""
-    limits = SchedulerLimits(waiting_rows=embedded.WAITING_ROWS + 1)
+    limits = DecodeLimits(waiting_rows=embedded.WAITING_ROWS + 1)
     registry = load_registry(MODELS, TranslatorOptions(engine=EngineOptions(slots=1, limits=limits)), "toy")
     [found] = registry.translators
     yield found
@@ -72,7 +72,7 @@ def test_a_window_of_many_cpus_has_room_in_the_queue(monkeypatch: pytest.MonkeyP
         EmbeddedTranslating(Request(), MODELS, workers=64).__enter__()
     [engine] = opened
     window = 64 * engine.slots * (1 + embedded.WAITING_ROWS)
-    assert window > SchedulerLimits().waiting_calls
+    assert window > DecodeLimits().waiting_calls
     assert engine.limits.waiting_calls >= window
     assert engine.limits.waiting_rows >= window
 

@@ -12,11 +12,11 @@ import pytest
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.search_params import Search
-from triptych_serving.decoding.engine import Engine, EngineOptions, with_gpu_limits
+from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import Device
-from triptych_serving.scheduling.decode_scheduler import Kind, SchedulerLimits
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits, LaneKind
 from triptych_serving.scheduling.request import Finish, Row
 from triptych_serving.text.translation_tokenizer import TextCodec
 
@@ -29,8 +29,10 @@ ENDLESS = 1_000_000  # tokens
 
 
 @contextmanager
-def engine_with(make_lane: Callable[[], Any], workers: int = 1, clock: Callable[[], float] | None = None) -> Iterator[Engine]:
-    engine = Engine(lambda kind, worker: make_lane(), EngineOptions(workers), **({"clock": clock} if clock else {}))
+def engine_with(
+    make_lane: Callable[[], Any], workers: int = 1, clock: Callable[[], float] | None = None
+) -> Iterator[DecodeEngine]:
+    engine = DecodeEngine(lambda kind, worker: make_lane(), EngineOptions(workers), **({"clock": clock} if clock else {}))
     engine.start()
     try:
         yield engine
@@ -39,7 +41,7 @@ def engine_with(make_lane: Callable[[], Any], workers: int = 1, clock: Callable[
 
 
 @contextmanager
-def stepping_engine(clock: Callable[[], float] | None = None) -> Iterator[tuple[Engine, StubLane, Gate]]:
+def stepping_engine(clock: Callable[[], float] | None = None) -> Iterator[tuple[DecodeEngine, StubLane, Gate]]:
     """One that makes a step for each that the gate allows."""
     gate = Gate()
     lane = StubLane(gate=gate)
@@ -233,7 +235,7 @@ def test_a_draining_engine_answers_all_that_it_has_accepted() -> None:
     assert finished(waiting)
 
 
-def refuses(engine: Engine) -> bool:
+def refuses(engine: DecodeEngine) -> bool:
     try:
         engine.submit(make_call(max_tokens=1))
     except UnavailableError:
@@ -317,14 +319,14 @@ def test_a_stream_that_is_left_gives_up_its_slot(bundle: Bundle) -> None:
 
 
 def test_a_lane_that_cannot_be_made_fails_its_rows_and_no_others() -> None:
-    lanes = {Kind.GREEDY: StubLane()}
+    lanes = {LaneKind.GREEDY: StubLane()}
 
-    def make(kind: Kind, worker: int) -> Any:
+    def make(kind: LaneKind, worker: int) -> Any:
         if kind not in lanes:
             raise MemoryError("no room")
         return lanes[kind]
 
-    engine = Engine(make, EngineOptions(workers=1))
+    engine = DecodeEngine(make, EngineOptions(workers=1))
     engine.start()
     try:
         searched, greedy = make_call(), make_call()
@@ -352,7 +354,7 @@ def test_lanes_are_made_and_warmed_up_in_the_threads_of_their_workers() -> None:
         def warm_up(self) -> None:
             made[self._worker].add(threading.get_ident())
 
-    engine = Engine(lambda kind, worker: Warm(worker), EngineOptions(workers=3))
+    engine = DecodeEngine(lambda kind, worker: Warm(worker), EngineOptions(workers=3))
     engine.start()
     engine.close()
     assert sorted(made) == [0, 1, 2]
@@ -363,12 +365,12 @@ def test_lanes_are_made_and_warmed_up_in_the_threads_of_their_workers() -> None:
 def test_an_engine_of_which_one_worker_cannot_make_its_lane_does_not_start() -> None:
     before = threading.active_count()
 
-    def make(kind: Kind, worker: int) -> StubLane:
+    def make(kind: LaneKind, worker: int) -> StubLane:
         if worker == 1:
             raise MemoryError("no room on the second device")
         return StubLane()
 
-    engine = Engine(make, EngineOptions(workers=2))
+    engine = DecodeEngine(make, EngineOptions(workers=2))
     with pytest.raises(MemoryError, match="no room on the second device"):
         engine.start()
     assert threading.active_count() == before
@@ -394,18 +396,18 @@ def test_nothing_of_a_lane_that_fails_is_left(monkeypatch: pytest.MonkeyPatch) -
         def step_without_kernels(self) -> None:
             raise MemoryError("no room")
 
-    def make(kind: Kind, worker: int) -> StubLane:
-        return StubLane() if kind is Kind.GREEDY else Failing()
+    def make(kind: LaneKind, worker: int) -> StubLane:
+        return StubLane() if kind is LaneKind.GREEDY else Failing()
 
     searched = make_call()
     searched.rows[0].search = Search(beam_size=2)
     gc.disable()
     try:
         with pytest.raises(EngineError, match="cannot step") as kept:
-            Engine(lambda kind, worker: Failing(), EngineOptions(workers=2)).start()
+            DecodeEngine(lambda kind, worker: Failing(), EngineOptions(workers=2)).start()
         assert isinstance(kept.value.__cause__, MemoryError)
         assert not alive
-        engine = Engine(make, EngineOptions())
+        engine = DecodeEngine(make, EngineOptions())
         engine.start()
         engine.submit(searched)
         searched.wait()
@@ -420,7 +422,7 @@ def test_a_gpu_steps_with_its_own_limits_where_none_are_chosen() -> None:
     gpus = (Device("cuda"),)
     usual = with_gpu_limits(EngineOptions(devices=gpus)).limits
     assert (usual.prefill_tokens, usual.refill_rows) == (4_096, 64)
-    for chosen in (SchedulerLimits(prefill_tokens=512, refill_rows=8), SchedulerLimits(prefill_tokens=7, refill_rows=9)):
+    for chosen in (DecodeLimits(prefill_tokens=512, refill_rows=8), DecodeLimits(prefill_tokens=7, refill_rows=9)):
         assert with_gpu_limits(EngineOptions(limits=chosen, devices=gpus)).limits == chosen
     assert with_gpu_limits(EngineOptions()) == EngineOptions()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.greedy_lane import GreedyLane, by_length
-from triptych_serving.decoding.kv_cache import HostCaches
+from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.decode_scheduler import Job
 from triptych_serving.scheduling.request import Finish, Row
@@ -36,9 +36,9 @@ def run(lane: GreedyLane, jobs: Sequence[Job]) -> None:
         lane.step()
 
 
-def host_caches(lane: GreedyLane) -> HostCaches:
+def host_caches(lane: GreedyLane) -> HostKVCache:
     caches = lane._slots.caches
-    assert isinstance(caches, HostCaches)
+    assert isinstance(caches, HostKVCache)
     return caches
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.bundle.search_params import Rules, Search
-from triptych_serving.decoding.logits_processor import BAN, Constraints, Edits, ban, merge, single_tokens
+from triptych_serving.decoding.logits_processor import BAN, LogitEdits, LogitsProcessor, ban, merge, single_tokens
 from triptych_serving.text.tokenizers import read_tokenizer
 from triptych_serving.text.translation_tokenizer import TextCodec
 from triptych_serving.text.vocabulary import Vocabulary
@@ -22,8 +22,8 @@ TOKENS = SpecialTokens(pad=0, start=1, end=END)
 LETTERS = Vocabulary([b"", b"", b"", b"a", b"b", b"ab", b"ba", b" a", b"aab", b" "])
 
 
-def edits(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any) -> Edits:
-    return Constraints(Search(**options), TOKENS, vocabulary).edits(np.array(history, np.int64))
+def edits(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any) -> LogitEdits:
+    return LogitsProcessor(Search(**options), TOKENS, vocabulary).edits(np.array(history, np.int64))
 
 
 def banned(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any) -> list[int]:
@@ -141,7 +141,7 @@ def test_a_suppressed_text_never_occurs_in_what_is_decoded(seed: int, codec: Tex
     dice = random.Random(seed)
     texts = tuple(dice.sample([text[2:6] for text in TARGETS], 3))
     vocabulary = Vocabulary.of(read_tokenizer(BUNDLE / "tokenizer.json"))
-    constraints = Constraints(Search(suppressed=texts), TOKENS, vocabulary)
+    constraints = LogitsProcessor(Search(suppressed=texts), TOKENS, vocabulary)
     wanted = [token for text in texts for token in codec.encode([text])[0] if token != END]
     row: list[int] = []
     for _ in range(200):
@@ -152,8 +152,8 @@ def test_a_suppressed_text_never_occurs_in_what_is_decoded(seed: int, codec: Tex
 
 
 def test_rows_are_filled_up_to_one_width() -> None:
-    first = Edits(np.array([7, 8, 9]), np.array([1.5, 1, 1], np.float32), np.array([0, BAN, 0], np.float32))
-    second = Edits(np.array([4]), np.array([2], np.float32), np.array([0], np.float32))
+    first = LogitEdits(np.array([7, 8, 9]), np.array([1.5, 1, 1], np.float32), np.array([0, BAN, 0], np.float32))
+    second = LogitEdits(np.array([4]), np.array([2], np.float32), np.array([0], np.float32))
     tokens, factors, offsets = merge([first, None, second])
     assert tokens.tolist() == [[7, 8, 9, 7], [0] * 4, [4] * 4]
     assert factors.tolist() == [[1.5, 1, 1, 1.5], [1] * 4, [2] * 4]
@@ -164,7 +164,7 @@ def test_rows_are_filled_up_to_one_width() -> None:
 @pytest.mark.parametrize(("count", "width"), [(0, 1), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8)])
 def test_the_width_is_a_power_of_two(count: int, width: int) -> None:
     ones = np.ones(count, np.float32)
-    assert merge([None, Edits(np.arange(count), ones, ones)])[0].shape == (2, width)
+    assert merge([None, LogitEdits(np.arange(count), ones, ones)])[0].shape == (2, width)
 
 
 def test_a_ban_survives_what_it_is_added_to() -> None:
@@ -215,8 +215,8 @@ def test_a_penalty_of_logits_is_told_by_its_sign() -> None:
 @pytest.mark.parametrize("rules", list(Rules))
 def test_what_a_frame_forces_is_no_part_of_a_text(rules: Rules) -> None:
     search = Search(suppressed=("ab",), rules=rules)
-    shown = Constraints(search, TOKENS, LETTERS).edits(np.array([3], np.int64))
-    hidden = Constraints(search, TOKENS, LETTERS, forced=1).edits(np.array([3], np.int64))
+    shown = LogitsProcessor(search, TOKENS, LETTERS).edits(np.array([3], np.int64))
+    hidden = LogitsProcessor(search, TOKENS, LETTERS, forced=1).edits(np.array([3], np.int64))
     assert sorted(set(shown.tokens.tolist()) - set(hidden.tokens.tolist())) == [4, 6]
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.search_params import GREEDY, Search
-from triptych_serving.decoding.kv_cache import HostCaches
-from triptych_serving.decoding.lanes import SEARCH_SLOTS, Lanes
+from triptych_serving.decoding.kv_cache import HostKVCache
+from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneFactory
 from triptych_serving.decoding.search_lane import SearchLane
-from triptych_serving.scheduling.decode_scheduler import Job, Kind
+from triptych_serving.scheduling.decode_scheduler import Job, LaneKind
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.translation_tokenizer import TextCodec
 
@@ -40,12 +40,12 @@ SEARCHES = {
 
 
 @cache
-def lanes() -> Lanes:
-    return Lanes(open_bundle(BUNDLE), "fp32", SLOTS // SEARCH_SLOTS)
+def lanes() -> LaneFactory:
+    return LaneFactory(open_bundle(BUNDLE), "fp32", SLOTS // SEARCH_SLOTS)
 
 
 def new_lane() -> SearchLane:
-    lane = lanes().make(Kind.SEARCH)
+    lane = lanes().make(LaneKind.SEARCH)
     assert isinstance(lane, SearchLane)
     return lane
 
@@ -145,7 +145,7 @@ def test_the_model_knows_its_sentences_by_beams(codec: TextCodec) -> None:
 def test_garbage_in_unused_memory_is_never_read(codec: TextCodec) -> None:
     lane = new_lane()
     caches = lane._slots.caches
-    assert isinstance(caches, HostCaches)
+    assert isinstance(caches, HostKVCache)
     caches.cache.fill(np.nan)
     caches.memory.fill(np.nan)
     jobs = [job(source, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]

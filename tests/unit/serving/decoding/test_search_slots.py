@@ -8,10 +8,10 @@ import pytest
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import Limits, TranslationManifest
-from triptych_serving.decoding.kv_cache import HostCaches
+from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.logits_processor import BAN, ban
 from triptych_serving.decoding.search_slots import SearchSlots
-from triptych_serving.decoding.vocab_subset import Columns, Projection
+from triptych_serving.decoding.vocab_subset import Projection, VocabSubset
 from triptych_serving.runtime.session import Array
 
 from ..toy_graphs import END, SHAPE, VOCABULARY, TableEncoder
@@ -39,11 +39,11 @@ class Recording:
         return set(tokens[offsets != 0].tolist())
 
 
-def make(bundle: Bundle, step: Recording, columns: Columns | None = None) -> SearchSlots:
+def make(bundle: Bundle, step: Recording, columns: VocabSubset | None = None) -> SearchSlots:
     manifest = bundle.manifest_of(TranslationManifest)
     generation = replace(manifest.generation, suppressed_tokens=((0,), (5,), (9,), (3, 4)))
     manifest = replace(manifest, decoder=SHAPE, limits=Limits(8, 8), generation=generation)
-    caches = HostCaches(TableEncoder(), step, manifest, 3)  # type: ignore[arg-type]
+    caches = HostKVCache(TableEncoder(), step, manifest, 3)  # type: ignore[arg-type]
     slots = SearchSlots(caches, manifest, VOCABULARY, columns)
     slots.encode([[7, END], [8, END]])
     return slots
@@ -70,7 +70,7 @@ def test_a_short_graph_bans_columns(bundle: Bundle, edits: tuple[None, ...]) -> 
     step = Recording()
     rng = np.random.default_rng(1)
     projection = Projection(rng.integers(-9, 9, (VOCABULARY, 8)).astype(np.int8), *rng.random((2, VOCABULARY), np.float32))
-    columns = Columns(projection, END)
+    columns = VocabSubset(projection, END)
     columns.admit([np.array([11, 9, END, 0])], [])
     slots = make(bundle, step, columns)
     slots.search(8, edits)

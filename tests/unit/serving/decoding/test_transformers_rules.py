@@ -13,7 +13,7 @@ from triptych_serving.bundle.manifest import Generation, SpecialTokens, Translat
 from triptych_serving.bundle.search_params import EarlyStopping, Rules, Search
 from triptych_serving.decoding.logits_processor import BAN
 from triptych_serving.decoding.search_lane import SearchLane
-from triptych_serving.scheduling.decode_scheduler import Job, Kind
+from triptych_serving.scheduling.decode_scheduler import Job, LaneKind
 from triptych_serving.scheduling.request import Finish, Row
 from triptych_serving.text.vocabulary import Vocabulary
 
@@ -202,9 +202,9 @@ def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle)
 def test_who_needs_no_more_than_the_arg_max() -> None:
     """The step graph knows the bans of single tokens; it does not know longer runs."""
     rules: dict[str, Any] = {"rules": Rules.TRANSFORMERS, "forced_end": True}
-    assert Kind.of(Row([5, END], 9, Search(**rules, suppressed_tokens=((0,), (5,))), (6,))) is Kind.GREEDY
-    assert Kind.of(Row([5, END], 9, Search(**rules, suppressed_tokens=((0,), (5, 6))))) is Kind.SEARCH
-    assert Kind.of(Row([5, END], 9, Search(**rules, min_length=2))) is Kind.SEARCH
+    assert LaneKind.of(Row([5, END], 9, Search(**rules, suppressed_tokens=((0,), (5,))), (6,))) is LaneKind.GREEDY
+    assert LaneKind.of(Row([5, END], 9, Search(**rules, suppressed_tokens=((0,), (5, 6))))) is LaneKind.SEARCH
+    assert LaneKind.of(Row([5, END], 9, Search(**rules, min_length=2))) is LaneKind.SEARCH
 
 
 def test_samples_are_drawn_from_what_the_penalties_leave(bundle: Bundle) -> None:

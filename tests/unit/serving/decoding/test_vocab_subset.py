@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from triptych_serving.decoding.logits_processor import Edits
-from triptych_serving.decoding.vocab_subset import NEVER, SMALLEST, Columns, Projection
+from triptych_serving.decoding.logits_processor import LogitEdits
+from triptych_serving.decoding.vocab_subset import NEVER, SMALLEST, Projection, VocabSubset
 from triptych_serving.errors import BundleError
 
 VOCABULARY, WIDTH, END = 3_000, 8, 2
@@ -28,7 +28,7 @@ def ids(*tokens: int) -> NDArray[np.int64]:
     return np.array(tokens, np.int64)
 
 
-def assert_there(columns: Columns, tokens: NDArray[np.int64]) -> None:
+def assert_there(columns: VocabSubset, tokens: NDArray[np.int64]) -> None:
     places = np.array([columns.place(int(token)) for token in tokens])
     inputs = columns.inputs
     assert (places >= 0).all()
@@ -38,7 +38,7 @@ def assert_there(columns: Columns, tokens: NDArray[np.int64]) -> None:
     assert (inputs["column_biases"][places] == WHOLE.biases[tokens]).all()
 
 
-def assert_whole(columns: Columns) -> None:
+def assert_whole(columns: VocabSubset) -> None:
     """Every column is one token's, or can never win; no token has two."""
     inputs = columns.inputs
     assert {len(array) for name, array in inputs.items() if name != "columns"} == {columns.size}
@@ -57,7 +57,7 @@ shortlists = st.lists(
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(shortlists)
 def test_what_running_rows_want_stays(lists: list[NDArray[np.int64]]) -> None:
-    columns = Columns(WHOLE, END)
+    columns = VocabSubset(WHOLE, END)
     running: list[NDArray[np.int64]] = []
     for wanted in lists:
         columns.admit([wanted], running)
@@ -68,21 +68,21 @@ def test_what_running_rows_want_stays(lists: list[NDArray[np.int64]]) -> None:
 
 
 def test_tokens_that_nobody_wants_any_more_make_room() -> None:
-    columns = Columns(WHOLE, END)
+    columns = VocabSubset(WHOLE, END)
     for start in range(0, 2_800, 100):
         columns.admit([np.arange(start, start + 100)], [])
     assert columns.size == SMALLEST
 
 
 def test_more_tokens_take_the_next_size() -> None:
-    columns = Columns(WHOLE, END)
+    columns = VocabSubset(WHOLE, END)
     columns.admit([np.arange(1_000)], [])
     assert columns.size == 1_536
     assert_whole(columns)
 
 
 def test_the_same_size_has_the_same_arrays() -> None:
-    columns = Columns(WHOLE, END)
+    columns = VocabSubset(WHOLE, END)
     first = columns.inputs
     columns.admit([np.arange(1_000)], [])
     columns.admit([np.arange(1_000, 1_600)], [])  # does not fit beside the others, who are gone
@@ -96,9 +96,9 @@ def test_the_same_size_has_the_same_arrays() -> None:
 
 
 def test_edits_of_tokens_become_edits_of_columns() -> None:
-    columns = Columns(WHOLE, END)
+    columns = VocabSubset(WHOLE, END)
     columns.admit([ids(5, 9, 700)], [])
-    edits = columns.translate(Edits(ids(9, 40, 5), np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)))
+    edits = columns.translate(LogitEdits(ids(9, 40, 5), np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)))
     assert [columns.inputs["column_tokens"][place] for place in edits.tokens] == [9, 5]
     assert edits.factors.tolist() == [1, 3]
     assert edits.offsets.tolist() == [4, 6]

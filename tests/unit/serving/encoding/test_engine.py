@@ -12,7 +12,7 @@ from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions, Runn
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, OverloadedError, UnavailableError
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Call, Item, Listener
-from triptych_serving.scheduling.wait_estimator import Expected
+from triptych_serving.scheduling.wait_estimator import ExpectedCall
 
 from ..calls import PATIENCE_SECONDS, RecordedCall, eventually, item_call
 from ..stub_lane import Gate
@@ -496,9 +496,9 @@ def test_endings_are_counted() -> None:
 
 def test_a_call_is_refused_before_it_is_made() -> None:
     with gated_engine(limits=BatchLimits(waiting_rows=2)) as (engine, runner, _):
-        engine.check(Expected(), deadline=time.monotonic() + 1)
+        engine.check(ExpectedCall(), deadline=time.monotonic() + 1)
         busy(engine, runner)
         engine.submit(item_call(5, 5, payload="x"))
         with pytest.raises(OverloadedError, match="2 rows wait, 1 more exceed 2"):
-            engine.check(Expected())
+            engine.check(ExpectedCall())
         assert engine.counters.rejected == 1

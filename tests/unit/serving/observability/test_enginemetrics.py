@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from triptych_serving.observability.enginemetrics import COUNTERS, EngineCollector
 from triptych_serving.scheduling.admission import Counters
-from triptych_serving.scheduling.step_stats import ROWS, Steps
+from triptych_serving.scheduling.step_stats import ROWS, StepStats
 
 
 class StubEngine:
@@ -15,7 +15,7 @@ class StubEngine:
     bytes = 1000
 
     def __init__(self, running: int, waiting: int) -> None:
-        self.steps = Steps()
+        self.steps = StepStats()
         self.steps.add(0.003, running)
         self.counters = Counters(finished=9, cancelled=1, expired=2, failed=3, freed=4, rejected=5)
         self._load = running, waiting

@@ -18,7 +18,7 @@ from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.repository import Entry, newest_versions
 from triptych_serving.repository.warmup import WarmUp
 from triptych_serving.runtime.session import Session
-from triptych_serving.scheduling.decode_scheduler import Counters, Kind
+from triptych_serving.scheduling.decode_scheduler import Counters, LaneKind
 
 from ....fixtures.encoders import write_every_bundle, write_text_bundle
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET, copy_bundle, edit_manifest
@@ -43,12 +43,12 @@ def engine_threads() -> int:
 @pytest.mark.parametrize(
     ("warm_up", "kinds", "scores"),
     [
-        (WarmUp.NONE, {Kind.GREEDY}, False),
-        (WarmUp.USUAL, {Kind.GREEDY}, False),
-        (WarmUp.ALL, {Kind.GREEDY, Kind.SEARCH}, True),
+        (WarmUp.NONE, {LaneKind.GREEDY}, False),
+        (WarmUp.USUAL, {LaneKind.GREEDY}, False),
+        (WarmUp.ALL, {LaneKind.GREEDY, LaneKind.SEARCH}, True),
     ],
 )
-def test_lanes_of_every_worker_are_made(warm_up: WarmUp, kinds: set[Kind], scores: bool) -> None:
+def test_lanes_of_every_worker_are_made(warm_up: WarmUp, kinds: set[LaneKind], scores: bool) -> None:
     model = loaded(TOY, warm_up)
     assert isinstance(model, Translator)
     try:

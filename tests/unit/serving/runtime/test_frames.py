@@ -13,8 +13,8 @@ from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Output
 from triptych_serving.models.translation.scoring import PairRow
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
-from triptych_serving.scheduling.request import Frame, Item, Row
-from triptych_serving.scheduling.waiting import run_rows
+from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.request import FrameTokens, Item, Row
 from triptych_serving.text.translation_tokenizer import TextCodec
 
 from ....fixtures.framed import BEGINNING, INSTRUCTION, copy_framed, forced_ids
@@ -53,9 +53,9 @@ def test_a_source_is_framed(framed: Translator, codec: TextCodec) -> None:
     [ids] = codec.encode([SOURCE])
     row = row_of(framed, SOURCE, "en", "fr")
     assert row.source == [30, 31, 20, *ids, 21, 22]
-    assert (row.prefix, row.frame) == (FORCED, Frame(3, 2, len(FORCED)))
+    assert (row.prefix, row.frame) == (FORCED, FrameTokens(3, 2, len(FORCED)))
     row = row_of(framed, SOURCE, "de", "de")
-    assert (row.source, row.prefix, row.frame) == (ids, (), Frame())
+    assert (row.source, row.prefix, row.frame) == (ids, (), FrameTokens())
 
 
 def test_an_instruction_is_part_of_the_text(framed: Translator, codec: TextCodec) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from triptych_serving.errors import CancelledError, DeadlineError, InvalidInputError, OverloadedError, UnavailableError
 from triptych_serving.scheduling.admission import SWEEP_SECONDS
-from triptych_serving.scheduling.batch_scheduler import STALE_TICKETS, BatchFormer, BatchLimits, Ticket
+from triptych_serving.scheduling.batch_scheduler import STALE_TICKETS, BatchLimits, BatchScheduler, Ticket
 from triptych_serving.scheduling.request import Call, Item
 
 from ..calls import RecordedCall, item_call
@@ -19,18 +19,18 @@ LATER = 2 * SWEEP_SECONDS
 NO_FREE_PADDING = BatchLimits(padding=0.125, saturating_tokens=0)
 
 
-def former_with(*calls: Call[Item], limits: BatchLimits | None = None, now: float = 0.0) -> BatchFormer:
-    former = BatchFormer(limits or BatchLimits())
+def former_with(*calls: Call[Item], limits: BatchLimits | None = None, now: float = 0.0) -> BatchScheduler:
+    former = BatchScheduler(limits or BatchLimits())
     for call in calls:
         former.submit(call, now)
     return former
 
 
-def plan(former: BatchFormer, idle_runs: int = 1, now: float = 0.0) -> tuple[Ticket, ...]:
+def plan(former: BatchScheduler, idle_runs: int = 1, now: float = 0.0) -> tuple[Ticket, ...]:
     return former.plan(idle_runs, now)
 
 
-def plans(former: BatchFormer) -> Iterator[tuple[Ticket, ...]]:
+def plans(former: BatchScheduler) -> Iterator[tuple[Ticket, ...]]:
     """Batches until the queue is empty."""
     while batch := plan(former):
         yield batch
@@ -145,7 +145,7 @@ SIZES = st.integers(1, 300)
 )
 def test_every_batch_keeps_the_rules(calls: list[list[int]], at_once: int, rows: int, tokens: int, saturating: int) -> None:
     limits = BatchLimits(batch_rows=rows, batch_tokens=tokens, saturating_tokens=saturating)
-    former = BatchFormer(limits)
+    former = BatchScheduler(limits)
     waiting: dict[Item, int] = {}
     virtual_time = 0
     queued = [item_call(*some) for some in calls]

@@ -14,7 +14,7 @@ from triptych_serving.errors import (
     UnavailableError,
 )
 from triptych_serving.scheduling.admission import SWEEP_SECONDS
-from triptych_serving.scheduling.decode_scheduler import Job, Kind, Plan, Scheduler, SchedulerLimits
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits, DecodeScheduler, Job, LaneKind, LanePlan
 from triptych_serving.scheduling.request import Call, Row
 
 from ..calls import RecordedCall, call_of, jobs_of, make_call
@@ -23,20 +23,20 @@ SLOTS = 32
 LATER = 2 * SWEEP_SECONDS
 
 
-def scheduler_with(*calls: Call[Row], limits: SchedulerLimits | None = None, now: float = 0.0) -> Scheduler:
-    scheduler = Scheduler(limits or SchedulerLimits())
+def scheduler_with(*calls: Call[Row], limits: DecodeLimits | None = None, now: float = 0.0) -> DecodeScheduler:
+    scheduler = DecodeScheduler(limits or DecodeLimits())
     for call in calls:
         scheduler.submit(call, now)
     return scheduler
 
 
 def plan(
-    scheduler: Scheduler, running: Sequence[Job] = (), slots: int = SLOTS, idle_workers: int = 1, now: float = 0.0
-) -> Plan:
-    return scheduler.plan(Kind.GREEDY, running, slots - len(running), idle_workers, now)
+    scheduler: DecodeScheduler, running: Sequence[Job] = (), slots: int = SLOTS, idle_workers: int = 1, now: float = 0.0
+) -> LanePlan:
+    return scheduler.plan(LaneKind.GREEDY, running, slots - len(running), idle_workers, now)
 
 
-def who(plan: Plan) -> list[Call[Row]]:
+def who(plan: LanePlan) -> list[Call[Row]]:
     return [job.call for job in plan.join]
 
 
@@ -80,30 +80,30 @@ def searching(rows: int = 1, beam_size: int = 4, source: Sequence[int] = (5, 6, 
 
 def test_beams_take_as_many_slots_as_they_are_wide() -> None:
     scheduler = scheduler_with(searching(rows=20))
-    assert len(scheduler.plan(Kind.SEARCH, (), 32, 1, 0.0).join) == 8
+    assert len(scheduler.plan(LaneKind.SEARCH, (), 32, 1, 0.0).join) == 8
 
 
 def test_a_beam_waits_until_all_its_slots_are_free() -> None:
     scheduler = scheduler_with(searching(beam_size=8))
     running = jobs_of(searching(beam_size=8), searching(beam_size=8), searching(beam_size=8))
-    assert not scheduler.plan(Kind.SEARCH, running, 7, 0, 0.0).join
-    assert len(scheduler.plan(Kind.SEARCH, running, 8, 0, 0.0).join) == 1
+    assert not scheduler.plan(LaneKind.SEARCH, running, 7, 0, 0.0).join
+    assert len(scheduler.plan(LaneKind.SEARCH, running, 8, 0, 0.0).join) == 1
 
 
 def test_slots_of_leaving_beams_count() -> None:
     gone = cancelled(searching(rows=8))
-    assert len(scheduler_with(searching(rows=9)).plan(Kind.SEARCH, jobs_of(gone), 0, 0, 0.0).join) == 8
+    assert len(scheduler_with(searching(rows=9)).plan(LaneKind.SEARCH, jobs_of(gone), 0, 0, 0.0).join) == 8
 
 
 def test_lanes_do_not_wait_for_each_other() -> None:
     greedy, search = make_call(rows=40), searching(rows=3)
     short = call_of(Row((5, 2), 10, shortlist=np.arange(9)), Row((5, 2), 10))
     scheduler = scheduler_with(greedy, search, short)
-    assert len(scheduler.plan(Kind.SEARCH, (), 32, 1, 0.0).join) == 3
-    assert [job.row for job in scheduler.plan(Kind.SHORT_GREEDY, (), 32, 1, 0.0).join] == [short.rows[0]]
+    assert len(scheduler.plan(LaneKind.SEARCH, (), 32, 1, 0.0).join) == 3
+    assert [job.row for job in scheduler.plan(LaneKind.SHORT_GREEDY, (), 32, 1, 0.0).join] == [short.rows[0]]
     assert who(plan(scheduler)).count(short) == 1
-    assert not scheduler.waits(Kind.SEARCH)
-    assert scheduler.waits(Kind.GREEDY)
+    assert not scheduler.waits(LaneKind.SEARCH)
+    assert scheduler.waits(LaneKind.GREEDY)
 
 
 def test_endings_are_counted() -> None:
@@ -129,27 +129,27 @@ def test_no_more_rows_join_than_there_are_slots() -> None:
 def test_a_full_worker_admits_nobody() -> None:
     scheduler = scheduler_with(make_call(rows=100))
     running = plan(scheduler, slots=7).join
-    assert plan(scheduler, running, slots=7) == Plan()
+    assert plan(scheduler, running, slots=7) == LanePlan()
 
 
 def test_prefill_beside_running_rows_is_bounded_by_padded_tokens() -> None:
-    scheduler = scheduler_with(make_call(rows=100, source=[7] * 10), limits=SchedulerLimits(prefill_tokens=45))
+    scheduler = scheduler_with(make_call(rows=100, source=[7] * 10), limits=DecodeLimits(prefill_tokens=45))
     assert len(plan(scheduler, jobs_of(make_call())).join) == 4
 
 
 def test_prefill_counts_padding() -> None:
     short, long = make_call(rows=10, source=[7]), make_call(source=[7] * 20)
-    scheduler = scheduler_with(short, long, limits=SchedulerLimits(prefill_tokens=60))
+    scheduler = scheduler_with(short, long, limits=DecodeLimits(prefill_tokens=60))
     assert who(plan(scheduler, jobs_of(make_call()))) == [short, long, short]
 
 
 def test_a_row_over_the_prefill_budget_joins_by_itself() -> None:
-    scheduler = scheduler_with(make_call(rows=2, source=[7] * 100), limits=SchedulerLimits(prefill_tokens=10))
+    scheduler = scheduler_with(make_call(rows=2, source=[7] * 100), limits=DecodeLimits(prefill_tokens=10))
     assert len(plan(scheduler, jobs_of(make_call())).join) == 1
 
 
 def test_an_idle_worker_has_no_prefill_budget() -> None:
-    scheduler = scheduler_with(make_call(rows=20, source=[7] * 100), limits=SchedulerLimits(prefill_tokens=10))
+    scheduler = scheduler_with(make_call(rows=20, source=[7] * 100), limits=DecodeLimits(prefill_tokens=10))
     assert len(plan(scheduler).join) == 20
 
 
@@ -194,7 +194,7 @@ def test_idle_workers_share_a_short_queue() -> None:
 
 
 def test_too_many_rows_are_refused_whole() -> None:
-    scheduler = scheduler_with(make_call(rows=6), limits=SchedulerLimits(waiting_rows=10))
+    scheduler = scheduler_with(make_call(rows=6), limits=DecodeLimits(waiting_rows=10))
     with pytest.raises(OverloadedError, match="6 rows wait, 5 more exceed 10") as refused:
         scheduler.submit(make_call(rows=5), 0.0)
     assert refused.value.retry_after_seconds > 0
@@ -203,20 +203,20 @@ def test_too_many_rows_are_refused_whole() -> None:
 
 
 def test_too_many_tokens_are_refused() -> None:
-    scheduler = scheduler_with(make_call(rows=2, source=[7] * 40), limits=SchedulerLimits(waiting_tokens=100))
+    scheduler = scheduler_with(make_call(rows=2, source=[7] * 40), limits=DecodeLimits(waiting_tokens=100))
     with pytest.raises(OverloadedError, match="80 tokens wait, 30 more exceed 100"):
         scheduler.submit(make_call(source=[7] * 30), 0.0)
 
 
 @pytest.mark.parametrize(("rows", "source"), [(11, [7]), (1, [7] * 101)])
 def test_a_call_larger_than_the_whole_queue_is_not_told_to_come_back(rows: int, source: list[int]) -> None:
-    scheduler = scheduler_with(limits=SchedulerLimits(waiting_rows=10, waiting_tokens=100))
+    scheduler = scheduler_with(limits=DecodeLimits(waiting_rows=10, waiting_tokens=100))
     with pytest.raises(InvalidInputError, match=r"contents: 1\d+ (rows|tokens) in one request, at most 10+ can wait"):
         scheduler.submit(make_call(rows=rows, source=source), 0.0)
 
 
 def test_rows_that_joined_make_room_in_the_queue() -> None:
-    scheduler = scheduler_with(make_call(rows=10), limits=SchedulerLimits(waiting_rows=10, waiting_tokens=30))
+    scheduler = scheduler_with(make_call(rows=10), limits=DecodeLimits(waiting_rows=10, waiting_tokens=30))
     plan(scheduler)
     scheduler.submit(make_call(rows=10), 0.0)
 
@@ -274,7 +274,7 @@ def test_a_cancelled_call_never_runs() -> None:
 
 def test_a_cancelled_call_makes_room_even_if_its_turn_never_comes() -> None:
     call = make_call(rows=10)
-    scheduler = scheduler_with(call, limits=SchedulerLimits(waiting_rows=10))
+    scheduler = scheduler_with(call, limits=DecodeLimits(waiting_rows=10))
     running = jobs_of(make_call(rows=SLOTS))
     plan(scheduler, running)
     cancelled(call)
@@ -291,10 +291,10 @@ def test_a_retried_row_runs_alone_and_first() -> None:
 
     alone = plan(scheduler)
     assert who(alone) == [first]
-    assert plan(scheduler, alone.join) == Plan()
+    assert plan(scheduler, alone.join) == LanePlan()
     alone = plan(scheduler)
     assert who(alone) == [second]
-    assert plan(scheduler, alone.join) == Plan()
+    assert plan(scheduler, alone.join) == LanePlan()
     assert who(plan(scheduler)) == [waiting]
 
 
@@ -337,7 +337,7 @@ def test_draining_empties_the_queue() -> None:
     scheduler.retry(jobs_of(retried))
     assert scheduler.drain() == [waiting, retried]
     assert scheduler.waiting == 0
-    assert plan(scheduler) == Plan()
+    assert plan(scheduler) == LanePlan()
 
 
 def test_a_call_without_rows_would_never_end() -> None:
@@ -346,7 +346,7 @@ def test_a_call_without_rows_would_never_end() -> None:
 
 
 def test_a_call_is_refused_before_it_is_made() -> None:
-    scheduler = scheduler_with(make_call(rows=6), limits=SchedulerLimits(waiting_rows=10))
+    scheduler = scheduler_with(make_call(rows=6), limits=DecodeLimits(waiting_rows=10))
     scheduler.check(True, 4, None, 0.0)
     with pytest.raises(OverloadedError, match="6 rows wait, 5 more exceed 10"):
         scheduler.check(True, 5, None, 0.0)

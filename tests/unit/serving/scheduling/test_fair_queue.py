@@ -4,31 +4,31 @@ from collections.abc import Sequence
 
 import pytest
 
-from triptych_serving.scheduling.fair_queue import PATIENCE_SECONDS, Turns
+from triptych_serving.scheduling.fair_queue import PATIENCE_SECONDS, FairQueue
 from triptych_serving.scheduling.request import Call, Row
 
 from ..calls import RecordedCall, make_call
 
 
-def turns_of(*calls: RecordedCall) -> Turns:
-    turns = Turns()
+def turns_of(*calls: RecordedCall) -> FairQueue:
+    turns = FairQueue()
     for call in calls:
         add(turns, call)
     return turns
 
 
-def add(turns: Turns, call: RecordedCall, now: float = 0.0) -> RecordedCall:
+def add(turns: FairQueue, call: RecordedCall, now: float = 0.0) -> RecordedCall:
     call.arrived = now
     turns.add(call, call.rows)
     return call
 
 
-def take(turns: Turns, count: int) -> Sequence[Call[Row]]:
+def take(turns: FairQueue, count: int) -> Sequence[Call[Row]]:
     return [turns.take()[0] for _ in range(count)]
 
 
 def test_a_stream_of_single_calls_does_not_hold_up_the_second_row_of_another() -> None:
-    turns, call = Turns(), make_call(rows=2, deadline=100.0)
+    turns, call = FairQueue(), make_call(rows=2, deadline=100.0)
     add(turns, call)
     for index in range(10):
         add(turns, make_call(deadline=101.0 + index), float(index))

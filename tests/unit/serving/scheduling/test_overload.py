@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
-from triptych_serving.scheduling.decode_scheduler import SchedulerLimits
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 
 from ..simulation import BatchSimulation, DecodeSimulation, Outcome, Traffic
 
@@ -57,7 +57,7 @@ def test_a_one_shot_engine_answers_in_time_what_it_can(rows: tuple[int, ...], de
 def test_full_slots_would_be_too_slow_for_the_deadline() -> None:
     """All slots taken, every row takes a second: who is let in then misses the deadline, and answers dwindle to none."""
     capacity = decode_capacity()
-    crowded = DecodeSimulation().run(traffic(capacity, FACTOR, 0.9), SchedulerLimits(refuses_late=False))
+    crowded = DecodeSimulation().run(traffic(capacity, FACTOR, 0.9), DecodeLimits(refuses_late=False))
     outcome = DecodeSimulation().run(traffic(capacity, FACTOR, 0.9))
     assert crowded.rows < 0.3 * capacity * SECONDS
     assert outcome.rows > 0.6 * capacity * SECONDS
@@ -74,7 +74,7 @@ def test_an_engine_that_keeps_up_refuses_nobody() -> None:
 
 
 def test_without_deadlines_a_limit_of_the_wait_keeps_the_queue_short() -> None:
-    decoded = DecodeSimulation().run(traffic(decode_capacity(), FACTOR, None), SchedulerLimits(waiting_seconds=1.0))
+    decoded = DecodeSimulation().run(traffic(decode_capacity(), FACTOR, None), DecodeLimits(waiting_seconds=1.0))
     computed = BatchSimulation().run(traffic(batch_capacity(), FACTOR, None), BatchLimits(waiting_seconds=1.0))
     for outcome in (decoded, computed):
         assert outcome.calls["OverloadedError"] > outcome.calls["answered"]

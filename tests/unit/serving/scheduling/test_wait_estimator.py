@@ -10,16 +10,16 @@ from triptych_serving.scheduling.wait_estimator import (
     LEAST_SECONDS,
     RISE,
     Caution,
-    Coming,
-    Expected,
-    Pace,
+    ExpectedCall,
+    IncomingTexts,
     Service,
+    WaitEstimator,
 )
 
 
-def steady(tokens: int = 10, every: float = 0.1, takes: int = 50, seconds: float = 0.5) -> Pace:
+def steady(tokens: int = 10, every: float = 0.1, takes: int = 50, seconds: float = 0.5) -> WaitEstimator:
     """A queue that somebody waits in all the time."""
-    pace = Pace()
+    pace = WaitEstimator()
     for index in range(takes):
         pace.take(tokens, index * every, left=True)
         pace.serve(seconds)
@@ -35,14 +35,14 @@ def test_a_wait_is_what_stands_before_at_the_pace_of_late() -> None:
 
 
 def test_nothing_is_known_at_first() -> None:
-    assert Pace().forecast(10) is None
+    assert WaitEstimator().forecast(10) is None
     cold = steady(every=LEAST_SECONDS / 10, takes=5)
     assert cold.forecast(10) is None
     assert cold.forecast(0) is not None
 
 
 def test_few_answers_say_nothing_of_the_service() -> None:
-    pace = Pace()
+    pace = WaitEstimator()
     for _ in range(LEAST_SAMPLES - 1):
         pace.serve(0.5)
         assert pace.forecast(0) is None
@@ -70,7 +70,7 @@ def test_a_queue_that_was_left_by_all_is_empty() -> None:
 
 
 def test_rows_that_all_end_together_are_a_measure() -> None:
-    pace = Pace()
+    pace = WaitEstimator()
     for index in range(20):
         pace.take(320, index * 1.0, left=True, fills=True)
         pace.serve(1.0)
@@ -150,8 +150,8 @@ def test_it_comes_to_rest_where_few_are_late() -> None:
 
 
 def test_a_text_weighs_what_the_latest_weighed() -> None:
-    coming = Coming()
-    assert coming.expect(2, 1_000) == Expected(2)
+    coming = IncomingTexts()
+    assert coming.expect(2, 1_000) == ExpectedCall(2)
     coming.learn(250, 1_000)
     assert coming.expect(1, 400).tokens == 100
     for _ in range(200):
@@ -160,9 +160,9 @@ def test_a_text_weighs_what_the_latest_weighed() -> None:
 
 
 def test_who_is_tokenized_is_ahead() -> None:
-    coming = Coming()
+    coming = IncomingTexts()
     coming.learn(250, 1_000)
     first = coming.expect(3, 400)
     with coming.hold(first), coming.hold(coming.expect(1, 40)):
-        assert coming.expect(1, 4) == Expected(1, 1, 2, 110)
-    assert coming.expect(1, 4) == Expected(1, 1)
+        assert coming.expect(1, 4) == ExpectedCall(1, 1, 2, 110)
+    assert coming.expect(1, 4) == ExpectedCall(1, 1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
-from triptych_serving.decoding.engine import Engine, EngineOptions
+from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.cuda_graph_lock import GATE
 from triptych_serving.runtime.device import CPU, Device
@@ -264,7 +264,9 @@ def test_an_engine_on_two_devices_recovers_from_a_failure_on_one(
     manifest = bundle.manifest_of(TranslationManifest)
     devices = Device("cuda", 0), Device("cuda", 1)
     memories = [kind(device) for device in devices]
-    engine = Engine(lambda lane, worker: make_lane(manifest, memories[worker], 8)[0], EngineOptions(9, 8, devices=devices))
+    engine = DecodeEngine(
+        lambda lane, worker: make_lane(manifest, memories[worker], 8)[0], EngineOptions(9, 8, devices=devices)
+    )
     engine.start()
     try:
         calls = [call_of(Row(endless(3 + index % 12), 4 + index % 19)) for index in range(60)]

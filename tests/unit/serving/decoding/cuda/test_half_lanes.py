@@ -13,7 +13,7 @@ from triptych_serving.bundle.search_params import GREEDY, Search
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.greedy_lane import Lane
-from triptych_serving.decoding.lanes import Lanes
+from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.errors import DeviceError, DeviceMemoryError
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
@@ -22,7 +22,7 @@ from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit
 from triptych_serving.runtime.memory.gpu import GpuMemory
 from triptych_serving.runtime.model_devices import Places
 from triptych_serving.runtime.session import Place, Session
-from triptych_serving.scheduling.decode_scheduler import Job, Kind
+from triptych_serving.scheduling.decode_scheduler import Job, LaneKind
 from triptych_serving.scheduling.request import Row
 
 from .....fixtures.toy import HALF_BUNDLE, PAIRS, SOURCES, TARGETS
@@ -50,8 +50,8 @@ def bundle() -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def lanes(bundle: Bundle) -> Lanes:
-    lanes = Lanes(bundle, "fp16", SLOTS, [Place(StrictMemory())])
+def lanes(bundle: Bundle) -> LaneFactory:
+    lanes = LaneFactory(bundle, "fp16", SLOTS, [Place(StrictMemory())])
     lanes.open_all()
     return lanes
 
@@ -66,14 +66,14 @@ def sources(bundle: Bundle) -> list[tuple[int, ...]]:
 class Alone:
     """What texts are translated to one at a time, by lanes of their own."""
 
-    def __init__(self, lanes: Lanes) -> None:
-        self._lanes: dict[Kind, Lane] = {}
+    def __init__(self, lanes: LaneFactory) -> None:
+        self._lanes: dict[LaneKind, Lane] = {}
         self._make = lanes.make
         self.find = cache(self._find)
 
     def _find(self, source: tuple[int, ...], name: str, max_tokens: int, prefix: tuple[int, ...]) -> Row:
         job = job_of(source, name, max_tokens, prefix)
-        kind = Kind.of(job.row)
+        kind = LaneKind.of(job.row)
         lane = self._lanes.setdefault(kind, self._make(kind, 1))
         return run(lane, [job])[0]
 
@@ -90,10 +90,10 @@ def assert_same(row: Row, expected: Row) -> None:
         assert one.score is None or one.score == pytest.approx(other.score, abs=SCORE_TOLERANCE)
 
 
-def storm(lanes: Lanes, sources: Sequence[tuple[int, ...]], length: int, seed: int) -> list[tuple[Row, str]]:
+def storm(lanes: LaneFactory, sources: Sequence[tuple[int, ...]], length: int, seed: int) -> list[tuple[Row, str]]:
     """Rows of all searches come and go, in lumps and alone, so that buckets fill up and empty; returns those that ended."""
     dice = random.Random(seed)
-    running: dict[Kind, Lane] = {kind: lanes.make(kind) for kind in (Kind.GREEDY, Kind.SEARCH)}
+    running: dict[LaneKind, Lane] = {kind: lanes.make(kind) for kind in (LaneKind.GREEDY, LaneKind.SEARCH)}
     for lane in running.values():
         lane.warm_up()
     names: dict[int, str] = {}
@@ -104,7 +104,7 @@ def storm(lanes: Lanes, sources: Sequence[tuple[int, ...]], length: int, seed: i
             name = dice.choice(["greedy"] * len(SEARCHES) + sorted(SEARCHES))
             prefix = tuple(dice.choices(range(3, VOCABULARY), k=dice.choice([0, 0, 0, 1, 4])))
             joining = job_of(dice.choice(sources), name, dice.randint(5, 63), prefix)
-            lane = running[Kind.of(joining.row)]
+            lane = running[LaneKind.of(joining.row)]
             if joining.row.search.slots <= lane.free:
                 names[id(joining.row)] = name
                 lane.join([joining])
@@ -118,7 +118,7 @@ def storm(lanes: Lanes, sources: Sequence[tuple[int, ...]], length: int, seed: i
 
 
 @pytest.mark.parametrize("length", [STEPS, pytest.param(MORE_STEPS, marks=pytest.mark.full)])
-def test_a_storm_changes_no_answer(lanes: Lanes, sources: list[tuple[int, ...]], length: int) -> None:
+def test_a_storm_changes_no_answer(lanes: LaneFactory, sources: list[tuple[int, ...]], length: int) -> None:
     alone = Alone(lanes)
     ended = storm(lanes, sources, length, seed=5)
     assert len(ended) > length / 10
@@ -127,14 +127,14 @@ def test_a_storm_changes_no_answer(lanes: Lanes, sources: list[tuple[int, ...]],
         assert_same(row, alone.find(tuple(row.source), name, row.max_tokens, row.prefix))
 
 
-def test_sixteen_bits_say_what_thirty_two_say(bundle: Bundle, lanes: Lanes, sources: list[tuple[int, ...]]) -> None:
+def test_sixteen_bits_say_what_thirty_two_say(bundle: Bundle, lanes: LaneFactory, sources: list[tuple[int, ...]]) -> None:
     """Of each translation every token after the ones before it: of known sentences, and of words in disorder."""
     dice = random.Random(3)
     known = sources[::12]
     strange = [(*dice.sample(source[:-1], len(source) - 1), END) for source in known]
     agreed = asked = 0
     for translated in run(
-        Lanes(bundle, "fp32", SLOTS).make(Kind.GREEDY), [job_of(ids, "greedy", 62) for ids in known + strange]
+        LaneFactory(bundle, "fp32", SLOTS).make(LaneKind.GREEDY), [job_of(ids, "greedy", 62) for ids in known + strange]
     ):
         said = (*translated.tokens, END)
         jobs = [job_of(translated.source, "greedy", index + 1, said[:index]) for index in range(len(said))]
@@ -156,8 +156,8 @@ def run(lane: Lane, jobs: Sequence[Job]) -> list[Row]:
 
 
 @cache
-def half_lane(lanes: Lanes) -> Lane:
-    lane = lanes.make(Kind.GREEDY, 2)
+def half_lane(lanes: LaneFactory) -> Lane:
+    lane = lanes.make(LaneKind.GREEDY, 2)
     assert isinstance(lane, DeviceGreedyLane)
     return lane
 
@@ -277,7 +277,7 @@ def test_the_plan_is_what_is_taken(bundle: Bundle, gpus: tuple[Device, ...]) -> 
         [reservation, _] = translator._places._reservations.values()
         parts = reservation.parts
         [prefill, _] = translator.lanes._prefills.values()
-        greedy, search = (translator.engine._workers[0].lanes[kind] for kind in (Kind.GREEDY, Kind.SEARCH))
+        greedy, search = (translator.engine._workers[0].lanes[kind] for kind in (LaneKind.GREEDY, LaneKind.SEARCH))
         taken = greedy.bytes + prefill.bytes
         assert taken <= parts["caches of 4 rows"] <= 1.05 * taken
         assert parts["caches of 8 beams and samples"] <= search.bytes

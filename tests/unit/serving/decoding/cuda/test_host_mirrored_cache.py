@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import Limits, TranslationManifest
 from triptych_serving.bundle.search_params import Search
-from triptych_serving.decoding.cuda.host_mirrored_cache import MirroredCaches
-from triptych_serving.decoding.cuda.kv_cache import DeviceCaches
+from triptych_serving.decoding.cuda.host_mirrored_cache import HostMirroredCache
+from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache
 from triptych_serving.decoding.cuda.prefill import Prefill
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.decoding.search_slots import SearchSlots
@@ -85,7 +85,7 @@ def make(manifest: TranslationManifest, memory: LaggingMemory) -> SearchLane:
     step: Any = DeviceTableStep(memory)
     encoder: Any = FormulaEncoder(memory)
     prefill = Prefill(encoder, LIMIT, (2 * SHAPE.layers, 1, SHAPE.heads * SHAPE.head_dim), memory)
-    caches = MirroredCaches(DeviceCaches(prefill, step, small, COUNT, memory), step, memory)
+    caches = HostMirroredCache(DeviceKVCache(prefill, step, small, COUNT, memory), step, memory)
     return SearchLane(SearchSlots(caches, small, VOCABULARY), manifest.tokens, WORDS)
 
 

@@ -14,9 +14,9 @@ from triptych_serving.encoding.cuda import device_resources as station
 from triptych_serving.encoding.cuda.device_resources import (
     GRAPH_BYTES,
     LIBRARY_BYTES,
-    Station,
-    Ware,
-    open_station,
+    DeviceResources,
+    GraphSpec,
+    open_device_resources,
     planned_bytes,
 )
 from triptych_serving.encoding.options import GPU_BATCHES
@@ -33,7 +33,7 @@ from ...stub_device import StubMemory, StubSession, stub_plan
 
 GPUS = (Device("cuda", 0), Device("cuda", 1))
 WEIGHTS = 30 << 20
-WARE = Ware("model bert version 1", Path("graph.fp16.onnx"), WEIGHTS, 768, 1, lambda session: stub_plan())
+WARE = GraphSpec("model bert version 1", Path("graph.fp16.onnx"), WEIGHTS, 768, 1, lambda session: stub_plan())
 PLAN = stub_plan()
 
 
@@ -98,8 +98,8 @@ def budgets_of(limit_bytes: int) -> Budgets:
 
 
 @contextmanager
-def station_on(opened: Opened, *devices: Device, budgets: Budgets | None = None) -> Iterator[Station]:
-    made = open_station(WARE, devices, budgets, 3, opened.memory)
+def station_on(opened: Opened, *devices: Device, budgets: Budgets | None = None) -> Iterator[DeviceResources]:
+    made = open_device_resources(WARE, devices, budgets, 3, opened.memory)
     try:
         yield made
     finally:
@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_refused_with_all_numbers(opened: Opened) -> None:
     ):
         budgets = budgets_of(limit)
         with pytest.raises(DeviceMemoryError) as refused:
-            open_station(WARE, GPUS, budgets, 3, opened.memory)
+            open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
         message = str(refused.value)
         assert message.startswith(f"model bert version 1 takes {show_bytes(taken)} of cuda:0 (weights 30 MiB, libraries 64 MiB")
         assert message.endswith(f"), {shown} are left of {shown}: raise --gpu-memory-limit")
@@ -154,7 +154,7 @@ def test_neighbours_are_named(opened: Opened) -> None:
     budgets = budgets_of(WEIGHTS + LIBRARY_BYTES + 1000)
     budgets.of(GPUS[0]).reserve("model vit version 1", {"weights": 1000})
     with pytest.raises(DeviceMemoryError, match=r"\(model vit version 1 1000 B\): serve fewer models, or raise --gpu"):
-        open_station(WARE, GPUS, budgets, 3, opened.memory)
+        open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -162,7 +162,7 @@ def test_no_session_outlives_its_stream_when_there_is_no_memory(opened: Opened, 
     """For its inputs, or its outputs; though the error is kept."""
     opened.room, budgets = room, budgets_of(1 << 30)
     with pytest.raises(DeviceMemoryError, match="no memory for uint8"):
-        open_station(WARE, GPUS, budgets, 3, opened.memory)
+        open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
     assert [(memory.left, memory.closed) for memory in opened.memories] == [(0, 1)] * 2
     assert budgets.of(GPUS[0]).reserved_bytes == 0
 
@@ -170,7 +170,7 @@ def test_no_session_outlives_its_stream_when_there_is_no_memory(opened: Opened, 
 def test_who_closes_second_waits_for_the_first(opened: Opened) -> None:
     """And neither fails."""
     budgets = budgets_of(1 << 30)
-    made = open_station(WARE, GPUS[:1], budgets, 3, opened.memory)
+    made = open_device_resources(WARE, GPUS[:1], budgets, 3, opened.memory)
     memory, _ = opened.memories
     memory.may_close.clear()
     with ThreadPoolExecutor(2) as pool:
@@ -191,7 +191,7 @@ def test_who_closes_second_waits_for_the_first(opened: Opened) -> None:
 
 def test_memory_is_given_back_though_a_stream_cannot_be_closed(opened: Opened) -> None:
     budgets = budgets_of(1 << 30)
-    made = open_station(WARE, GPUS, budgets, 3, opened.memory)
+    made = open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
     opened.memories[0].close_fails = EngineError("cudaStreamDestroy: words")
     with pytest.raises(EngineError, match="cudaStreamDestroy"):
         made.close()
@@ -203,7 +203,7 @@ def test_a_second_gpu_that_fails_frees_the_first(opened: Opened) -> None:
     budgets = budgets_of(1 << 30)
     opened.fault = BundleError("here", ["the runtime cannot load it"])
     with pytest.raises(BundleError, match="cannot load it"):
-        open_station(WARE, GPUS, budgets, 3, opened.memory)
+        open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
     assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
     assert len(opened.memories) == 4
     assert all(memory.closed for memory in opened.memories)

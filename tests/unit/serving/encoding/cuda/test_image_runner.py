@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.encoding import encoder_engine as encoderengine
+from triptych_serving.encoding import loading as encoderengine
 from triptych_serving.encoding.cuda import graph as devicegraph
-from triptych_serving.encoding.cuda.device_resources import open_station
+from triptych_serving.encoding.cuda.device_resources import open_device_resources
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.runtime.device import CPU
@@ -44,8 +44,8 @@ def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Streams with a GPU's manners, with landing blocks and without."""
     monkeypatch.setattr(devicegraph, "LANDING_BYTES", request.param)
     streams = cycle((StrictMemory, partial(StrictMemory, runs=False)))  # the session's, that of transfers
-    opened = partial(open_station, opened=lambda device: next(streams)())
-    monkeypatch.setattr(encoderengine, "open_station", opened)
+    opened = partial(open_device_resources, opened=lambda device: next(streams)())
+    monkeypatch.setattr(encoderengine, "open_device_resources", opened)
 
 
 @pytest.mark.usefixtures("_strict")

@@ -9,7 +9,7 @@ import pytest
 
 from triptych_serving.encoding.cuda.buckets import Bucket
 from triptych_serving.encoding.cuda.graph import DeviceGraph
-from triptych_serving.encoding.cuda.replica_pool import REST_SECONDS, Fleet
+from triptych_serving.encoding.cuda.replica_pool import REST_SECONDS, ReplicaPool
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.session import Place, Session
 
@@ -25,7 +25,7 @@ def test_a_batch_goes_to_whichever_device_is_free() -> None:
         DeviceGraph(cast(Session, session), Place(memory), StubMemory(), stub_plan())
         for session, memory in zip(sessions, memories, strict=True)
     ]
-    fleet = Fleet(graphs, 5)
+    fleet = ReplicaPool(graphs, 5)
 
     def double(value: int) -> int:
         desk = fleet.take()
@@ -65,7 +65,7 @@ class Two:
             DeviceGraph(cast(Session, session), Place(memory), StubMemory(), stub_plan())
             for session, memory in zip(self.sessions, self.memories, strict=True)
         ]
-        self.fleet = Fleet(graphs, 1, lambda: self.now)
+        self.fleet = ReplicaPool(graphs, 1, lambda: self.now)
 
     def double(self, value: int) -> int:
         desk = self.fleet.take()
@@ -124,7 +124,7 @@ def test_a_device_that_cannot_be_closed_keeps_no_other_open() -> None:
 
 def test_desks_are_used_again() -> None:
     graph = DeviceGraph(cast(Session, StubSession()), Place(StubMemory()), StubMemory(), stub_plan())
-    fleet = Fleet([graph], 2)
+    fleet = ReplicaPool([graph], 2)
     first, second = fleet.take(), fleet.take()
     assert not np.shares_memory(first.inputs, second.inputs)
     fleet.give_back(first)

@@ -9,7 +9,7 @@ from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.scoring import LOGIT_BYTES, Score, Scorer, ScoreRunner
 from triptych_serving.runtime.session import Array
-from triptych_serving.scheduling.waiting import run_rows
+from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.text.translation_tokenizer import TextCodec
 
 from .....fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS

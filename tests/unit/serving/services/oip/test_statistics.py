@@ -8,7 +8,7 @@ import pytest
 
 from triptych_serving.rpc.call_context import Use
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.scheduling.step_stats import Steps
+from triptych_serving.scheduling.step_stats import StepStats
 from triptych_serving.services.oip.statistics import Statistics
 
 RPC: Any = None  # nothing of it is looked at
@@ -18,7 +18,7 @@ class StubEngine:
     bytes = 1_000
 
     def __init__(self) -> None:
-        self.steps = Steps()
+        self.steps = StepStats()
         self.steps.add(0.01, 4)
 
 

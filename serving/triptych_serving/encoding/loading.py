@@ -7,9 +7,9 @@ from functools import partial
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import FP16
 from triptych_serving.bundle.manifest.base import Graph
-from triptych_serving.encoding.cuda.device_resources import Station, Ware, open_station
+from triptych_serving.encoding.cuda.device_resources import DeviceResources, GraphSpec, open_device_resources
 from triptych_serving.encoding.cuda.graph import GraphPlan
-from triptych_serving.encoding.cuda.replica_pool import Fleet
+from triptych_serving.encoding.cuda.replica_pool import ReplicaPool
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions, Runner
 from triptych_serving.encoding.options import EncoderOptions, describe_devices, describe_runs
 from triptych_serving.errors import BundleError
@@ -32,15 +32,15 @@ class EncoderGraph:
     width: int  # numbers of a hidden state, or more
     runner: Callable[[Session], Runner]
     plan: Callable[[BatchLimits, Session], GraphPlan]
-    device_runner: Callable[[Fleet], Runner]
+    device_runner: Callable[[ReplicaPool], Runner]
 
 
 @dataclass(frozen=True)
-class EncoderEngine:
+class LoadedEncoder:
     """An engine at work, and what it holds."""
 
     engine: OneShotEngine
-    station: Station | None
+    station: DeviceResources | None
     takes: str  # of the machine, for the log
 
     @property
@@ -55,7 +55,7 @@ class EncoderEngine:
             self.station.close()
 
 
-def start_encoder(graph: EncoderGraph, options: EncoderOptions) -> EncoderEngine:
+def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
     """Load, warm up, start. Graphs of precision fp16 are bound to memory of the devices, which may be the CPU's.
 
     Raises:
@@ -68,18 +68,18 @@ def start_encoder(graph: EncoderGraph, options: EncoderOptions) -> EncoderEngine
     threads, engine = options.engine(size, usable_cpus())
     if graph.precision == FP16:
         engine = options.device_engine()
-        ware = Ware(graph.what, path, size, graph.width, threads, partial(graph.plan, engine.limits))
-        station = open_station(ware, options.devices, options.budgets, engine.threads)
+        ware = GraphSpec(graph.what, path, size, graph.width, threads, partial(graph.plan, engine.limits))
+        station = open_device_resources(ware, options.devices, options.budgets, engine.threads)
         takes = describe_devices(graph.precision, options.devices, size)
-        return EncoderEngine(_start(graph.device_runner(station.fleet), engine, station), station, takes)
+        return LoadedEncoder(_start(graph.device_runner(station.fleet), engine, station), station, takes)
     if CPU not in options.devices:
         raise BundleError(graph.bundle.folder, [f"precision {graph.precision} runs on the CPU only"])
     session = Session(path, threads, graph.graph.saturation_free)
     takes = describe_runs(graph.precision, threads, engine.runs, size)
-    return EncoderEngine(_start(graph.runner(session), engine, None), None, takes)
+    return LoadedEncoder(_start(graph.runner(session), engine, None), None, takes)
 
 
-def _start(runner: Runner, options: OneShotOptions, station: Station | None) -> OneShotEngine:
+def _start(runner: Runner, options: OneShotOptions, station: DeviceResources | None) -> OneShotEngine:
     engine = OneShotEngine(runner, options)
     try:
         engine.start()

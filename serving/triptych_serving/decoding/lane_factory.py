@@ -8,30 +8,30 @@ from functools import cached_property
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
-from triptych_serving.decoding.cuda.host_mirrored_cache import MirroredCaches
-from triptych_serving.decoding.cuda.kv_cache import DeviceCaches, memory_shape
+from triptych_serving.decoding.cuda.host_mirrored_cache import HostMirroredCache
+from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, memory_shape
 from triptych_serving.decoding.cuda.prefill import Prefill
 from triptych_serving.decoding.cuda.slots import DeviceSlots
 from triptych_serving.decoding.greedy_lane import GreedyLane, Lane
-from triptych_serving.decoding.kv_cache import Caches, HostCaches, lengths_of
+from triptych_serving.decoding.kv_cache import HostKVCache, KVCache, cache_lengths
 from triptych_serving.decoding.logits_processor import Vocabulary, single_tokens
 from triptych_serving.decoding.search_lane import MAX_CANDIDATES, SearchLane
 from triptych_serving.decoding.search_slots import SearchSlots
 from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
-from triptych_serving.decoding.vocab_subset import Columns, Projection
+from triptych_serving.decoding.vocab_subset import Projection, VocabSubset
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.runtime.memory import Memory
 from triptych_serving.runtime.session import Place, Session
-from triptych_serving.scheduling.decode_scheduler import Kind
+from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
 from triptych_serving.text.tokenizers import read_tokenizer
 
-SEARCHES = (Kind.SEARCH, Kind.SHORT_SEARCH)
-SHORT = (Kind.SHORT_GREEDY, Kind.SHORT_SEARCH)
+SEARCHES = (LaneKind.SEARCH, LaneKind.SHORT_SEARCH)
+SHORT = (LaneKind.SHORT_GREEDY, LaneKind.SHORT_SEARCH)
 SEARCH_SLOTS = 2  # times those of greedy lanes: a text takes several, and few texts at once are encoded in small batches
 
 
-class Lanes:
+class LaneFactory:
     """Thread-safe.
 
     Args:
@@ -55,7 +55,7 @@ class Lanes:
         self._sessions: dict[tuple[str, int], Session] = {}  # by file name, and number of the place
         self._prefills: dict[int, Prefill] = {}  # by worker
         short = bool(self._graphs.shortlist)
-        self.usual = Kind.SHORT_GREEDY if short else Kind.GREEDY  # what a row without options needs
+        self.usual = LaneKind.SHORT_GREEDY if short else LaneKind.GREEDY  # what a row without options needs
         self._shortlist = self._read_shortlist() if short else None
         try:
             self._load(self._graphs.encoder)
@@ -73,7 +73,7 @@ class Lanes:
     def is_open_for(self, rows: Sequence[Row]) -> bool:
         """What the rows' lanes need is loaded."""
         last = len(self._places) - 1  # which is loaded last
-        loaded = all((self._graph(kind), last) in self._sessions for kind in {Kind.of(row) for row in rows})
+        loaded = all((self._graph(kind), last) in self._sessions for kind in {LaneKind.of(row) for row in rows})
         return loaded and not any(row.search.suppressed for row in rows)
 
     def open_for(self, rows: Sequence[Row]) -> None:
@@ -83,23 +83,23 @@ class Lanes:
             UnsupportedError: the bundle is an old one, without a search graph.
             BundleError: a graph cannot be loaded.
         """
-        for kind in {Kind.of(row) for row in rows}:
+        for kind in {LaneKind.of(row) for row in rows}:
             self.open(kind)
         for text in {text for row in rows for text in row.search.suppressed}:
             self._vocabulary.pattern(text)
 
-    def open_all(self) -> list[Kind]:
+    def open_all(self) -> list[LaneKind]:
         """Load what the bundle has; returns the kinds that there are.
 
         Raises:
             BundleError: a graph cannot be loaded.
         """
-        kinds = [kind for kind in Kind if self._graph(kind)]
+        kinds = [kind for kind in LaneKind if self._graph(kind)]
         for kind in kinds:
             self.open(kind)
         return kinds
 
-    def open(self, kind: Kind) -> None:
+    def open(self, kind: LaneKind) -> None:
         """Load what lanes of this kind need.
 
         Raises:
@@ -113,7 +113,7 @@ class Lanes:
                 _ = self._vocabulary
             self._load(self._graph(kind))
 
-    def make(self, kind: Kind, worker: int = 0) -> Lane:
+    def make(self, kind: LaneKind, worker: int = 0) -> Lane:
         """One worker's lane, over graphs that are loaded.
 
         Args:
@@ -129,9 +129,9 @@ class Lanes:
             encoder, step = self._session(self._graphs.encoder, number), self._session(self._graph(kind), number)
             if place is not None:
                 return self._make_on(place.memory, kind, worker, encoder, step)
-            columns = Columns(self._projection, self._manifest.tokens.end) if kind in SHORT else None
+            columns = VocabSubset(self._projection, self._manifest.tokens.end) if kind in SHORT else None
             if kind in SEARCHES:
-                caches = HostCaches(encoder, step, self._manifest, SEARCH_SLOTS * self._slots)
+                caches = HostKVCache(encoder, step, self._manifest, SEARCH_SLOTS * self._slots)
                 return self._search_lane(caches, step, columns)
             return GreedyLane(encoder, step, self._manifest, self._slots, columns)
 
@@ -141,18 +141,18 @@ class Lanes:
             self._sessions.clear()
             self._prefills.clear()
 
-    def _make_on(self, memory: Memory, kind: Kind, worker: int, encoder: Session, step: Session) -> Lane:
+    def _make_on(self, memory: Memory, kind: LaneKind, worker: int, encoder: Session, step: Session) -> Lane:
         manifest = self._manifest
         if worker not in self._prefills:  # one for all lanes of a thread
             shape = memory_shape(step, manifest.decoder)
-            self._prefills[worker] = Prefill(encoder, lengths_of(manifest.limits)[1], shape, memory)
+            self._prefills[worker] = Prefill(encoder, cache_lengths(manifest.limits)[1], shape, memory)
         count = SEARCH_SLOTS * self._slots if kind in SEARCHES else self._slots
-        caches = DeviceCaches(self._prefills[worker], step, manifest, count, memory)
+        caches = DeviceKVCache(self._prefills[worker], step, manifest, count, memory)
         if kind in SEARCHES:
-            return self._search_lane(MirroredCaches(caches, step, memory), step)
+            return self._search_lane(HostMirroredCache(caches, step, memory), step)
         return DeviceGreedyLane(DeviceSlots(caches, step, manifest.tokens.start, memory), manifest.tokens, memory)
 
-    def _search_lane(self, caches: Caches, step: Session, columns: Columns | None = None) -> SearchLane:
+    def _search_lane(self, caches: KVCache, step: Session, columns: VocabSubset | None = None) -> SearchLane:
         width = step.output_width("log_probabilities") if columns is None else 0
         slots = SearchSlots(caches, self._manifest, width, columns)
         return SearchLane(slots, self._manifest.tokens, self._vocabulary)
@@ -169,13 +169,13 @@ class Lanes:
     def _projection(self) -> Projection:
         return Projection.read(self._bundle.path(self._graphs.projection))
 
-    def _graph(self, kind: Kind) -> str:
+    def _graph(self, kind: LaneKind) -> str:
         graphs = self._graphs
         return {
-            Kind.GREEDY: graphs.step,
-            Kind.SEARCH: graphs.search,
-            Kind.SHORT_GREEDY: graphs.short_step,
-            Kind.SHORT_SEARCH: graphs.short_search,
+            LaneKind.GREEDY: graphs.step,
+            LaneKind.SEARCH: graphs.search,
+            LaneKind.SHORT_GREEDY: graphs.short_step,
+            LaneKind.SHORT_SEARCH: graphs.short_search,
         }[kind]
 
     def _load(self, graph: str) -> None:
