@@ -43,8 +43,8 @@ from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.repository.repository import newest_versions
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.session import Session
-from triptych_training.checkpoints.config import read_architecture
 from triptych_training.checkpoints.encoder import BERT, load_bert_checkpoint, load_vit_checkpoint
+from triptych_training.checkpoints.folder import read_architecture
 
 TOP_K = 5
 BATCHES = (1, 4, 16)

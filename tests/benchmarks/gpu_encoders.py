@@ -51,8 +51,8 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.repository.repository import Entry, newest_versions
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.devices import parse_devices
-from triptych_training.checkpoints.config import read_architecture
 from triptych_training.checkpoints.encoder import BERT
+from triptych_training.checkpoints.folder import read_architecture
 
 FLOOD = str(Path(__file__).with_name("gpu_flood.py"))
 ENGINE = "Triptych in process"

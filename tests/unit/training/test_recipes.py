@@ -16,7 +16,7 @@ import pytest
 
 from triptych_cli.main import cli
 from triptych_training.checkpoints.translation import load_checkpoint
-from triptych_training.data.languages import Languages
+from triptych_training.data.languages import ModelLanguages
 
 from .toy_pictures import write_pictures
 
@@ -248,4 +248,4 @@ def test_recipes_can_be_rehearsed(
     assert [(work / f"{name}.json").exists() for name in packed] == [True] * len(packed)
     if "multilingual" in packed:
         assert load_checkpoint(work / "multilingual/model").languages.targets.keys() == {"de", "en", "fr"}
-        assert load_checkpoint(work / "en-fr/model").languages == Languages()
+        assert load_checkpoint(work / "en-fr/model").languages == ModelLanguages()

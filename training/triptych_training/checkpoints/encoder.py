@@ -1,10 +1,10 @@
-"""Checkpoint folders of the encoder families: what training writes and export reads.
+"""Checkpoint folders of the encoder families.
 
-config.json         format, architecture, shape, head, labels, training provenance
+config.json         format, architecture, shape, head, labels, provenance
 model.safetensors   weights
 tokenizer.json      BERT: Hugging Face tokenizers format
 samples.json        BERT: some validation texts, or pairs of texts, for the exporter's parity check (optional)
-samples/*.jpg       ViT: some validation images for the same
+samples/*.jpg       ViT: some validation images for the same purpose (optional)
 """
 
 import json
@@ -15,9 +15,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.config import CONFIG, attempt, make_member, need_files, read_config, write_config
-from triptych_training.checkpoints.weights import WEIGHTS, assign_weights, read_weights, save_weights, weight_faults
-from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer, vocabulary_faults
+from triptych_training.checkpoints.folder import CONFIG, TOKENIZER, Config, load_folder, make_member, save_weights, write_config
+from triptych_training.data.tokenizer import save_tokenizer
 from triptych_training.errors import CheckpointError
 from triptych_training.models.bert import (
     BertConfig,
@@ -53,19 +52,19 @@ HEADS: dict[type, str] = {
 
 @dataclass(frozen=True)
 class BertCheckpoint:
-    """A trained model of the BERT family with all that belongs to it.
+    """Trained model of the BERT family with its tokenizer and metadata.
 
     Args:
         model: in evaluation mode.
-        tokenizer: whose post-processor builds [CLS] A [SEP] B [SEP].
+        tokenizer: its post-processor builds [CLS] A [SEP] B [SEP].
         labels: names of the classes.
-        provenance: what training says of itself.
+        provenance: how the model was trained.
         samples: texts for the exporter's parity check.
-        pairs: a text classifier's inputs are pairs of texts.
-        singles: where `pairs`: they may be single texts as well.
-        family: the architecture's name.
-        pooling: "mean" or "cls", how the model's vectors are meant to be made.
-        normalize: they are meant to have length 1.
+        pairs: a text classifier takes pairs of texts.
+        singles: with `pairs`: it takes single texts as well.
+        family: name of the architecture.
+        pooling: how to make a text's vector from the states: "mean" or "cls".
+        normalize: scale that vector to length 1.
     """
 
     model: BertModel
@@ -81,16 +80,16 @@ class BertCheckpoint:
 
     @property
     def head(self) -> str:
-        """What the model is for."""
+        """Name of the model's head."""
         return HEADS[type(self.model)]
 
 
 @dataclass(frozen=True)
 class ImagePreprocessing:
-    """From an image file to the model's pixels: resize, crop, then (pixel / 255 - mean) / std a channel.
+    """Steps from an image file to the model's pixels: resize, crop, then (pixel / 255 - mean) / std per channel.
 
-    `resize`: "stretch" to resize_height x resize_width (0: height x width), or "shortest-edge" to `resize_size`; height x width
-    are then cut from the centre.
+    `resize` is "stretch", to resize_height x resize_width (0: height x width), or "shortest-edge", to `resize_size`; then
+    height x width are cropped from the centre.
     """
 
     height: int
@@ -106,7 +105,7 @@ class ImagePreprocessing:
 
 @dataclass(frozen=True)
 class ImageCheckpoint:
-    """A model that labels images with all that belongs to it; `samples` are image files, `family` names the architecture."""
+    """Image classifier with its metadata; `samples` are image files, `family` names the architecture."""
 
     model: Vit | Swin
     labels: Sequence[str]
@@ -118,13 +117,13 @@ class ImageCheckpoint:
 
 @dataclass(frozen=True)
 class VitCheckpoint(ImageCheckpoint):
-    """A trained ViT: what a checkpoint folder holds."""
+    """Trained ViT, as a checkpoint folder holds it."""
 
     model: Vit
 
 
 def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
-    """Write `folder`; the weights come last, so that a folder with weights is whole."""
+    """Write `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     model = checkpoint.model
     members = {
@@ -138,7 +137,7 @@ def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
         "provenance": dict(checkpoint.provenance),
     }
     write_config(folder / CONFIG, BERT, members)
-    save_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
+    save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
     if checkpoint.samples:
         samples = json.dumps(list(checkpoint.samples), ensure_ascii=False, indent=0)
         (folder / SAMPLES).write_text(samples + "\n", encoding="utf-8")
@@ -149,31 +148,22 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
     """Read a checkpoint folder; the model is in evaluation mode on the CPU.
 
     Raises:
-        CheckpointError: files are missing or damaged, or weights and configuration disagree; all faults at once.
+        CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
-    need_files(folder, (CONFIG, WEIGHTS, "tokenizer.json"))
-    kinds = {"bert": dict, "head": str, "next_sentence": bool, "labels": list, "pairs": bool}
-    faults: list[str] = []
-    config = attempt(faults, lambda: read_config(folder / CONFIG, BERT, kinds))
-    model = attempt(faults, lambda: _make_bert(config, folder / CONFIG)) if config else None
-    tokenizer = attempt(faults, lambda: load_tokenizer(folder / "tokenizer.json"))
-    samples = attempt(faults, lambda: _read_samples(folder / SAMPLES))
-    weights = attempt(faults, lambda: read_weights(folder / WEIGHTS))
-    if model and weights is not None:
-        faults += weight_faults(model, weights, folder / WEIGHTS)
-    if model and tokenizer:
-        faults += vocabulary_faults(tokenizer, model.config.vocabulary_size, folder / "tokenizer.json")
-    if faults or config is None or model is None or weights is None or tokenizer is None:
-        raise CheckpointError("; ".join(faults))
-    assign_weights(model, weights)
-    model.eval()
+    config, model, parts = load_folder(
+        folder,
+        BERT,
+        {"bert": dict, "head": str, "next_sentence": bool, "labels": list, "pairs": bool},
+        lambda config: _make_bert(config, folder / CONFIG),
+        {"samples": lambda _: _read_samples(folder / SAMPLES)},
+    )
     options = {name: config[name] for name in OPTIONS if name in config}
     labels, provenance = tuple(config["labels"]), config.get("provenance", {})
-    return BertCheckpoint(model, tokenizer, labels, provenance, samples or (), config["pairs"], **options)
+    return BertCheckpoint(model, parts["tokenizer"], labels, provenance, parts["samples"], config["pairs"], **options)
 
 
 def save_vit_checkpoint(checkpoint: VitCheckpoint, folder: Path) -> None:
-    """Write `folder`; the weights come last, so that a folder with weights is whole."""
+    """Write `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     members = {
         "vit": asdict(checkpoint.model.config),
@@ -193,28 +183,33 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
     """Read a checkpoint folder; the model is in evaluation mode on the CPU.
 
     Raises:
-        CheckpointError: files are missing or damaged, or weights and configuration disagree; all faults at once.
+        CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
-    need_files(folder, (CONFIG, WEIGHTS))
     path = folder / CONFIG
-    faults: list[str] = []
-    config = attempt(faults, lambda: read_config(path, VIT, {"vit": dict, "labels": list, "image": dict}))
-    model = attempt(faults, lambda: make_member(path, "vit", lambda: Vit(VitConfig(**config["vit"])))) if config else None
-    image = attempt(faults, lambda: make_member(path, "image", lambda: _image(config["image"]))) if config else None
-    weights = attempt(faults, lambda: read_weights(folder / WEIGHTS))
-    if model and weights is not None:
-        faults += weight_faults(model, weights, folder / WEIGHTS)
-    if model and config and len(config["labels"]) != model.config.classes:
-        faults.append(f"{path}: labels has {len(config['labels'])} names, the model {model.config.classes} classes")
-    if faults or config is None or model is None or image is None or weights is None:
-        raise CheckpointError("; ".join(faults))
-    assign_weights(model, weights)
-    files = sorted((folder / SAMPLE_IMAGES).glob("*.jpg"))
-    samples = tuple(file.read_bytes() for file in files)
-    return VitCheckpoint(model.eval(), tuple(config["labels"]), image, config.get("provenance", {}), samples)
+
+    def make_model(config: Config) -> Vit:
+        model = make_member(path, "vit", lambda: Vit(VitConfig(**config["vit"])))
+        if len(config["labels"]) != model.config.classes:
+            raise CheckpointError(f"{path}: labels has {len(config['labels'])} names, the model {model.config.classes} classes")
+        return model
+
+    def make_image(config: Config) -> ImagePreprocessing:
+        values = config["image"]
+        return ImagePreprocessing(**{**values, "mean": tuple(values["mean"]), "std": tuple(values["std"])})
+
+    config, model, parts = load_folder(
+        folder,
+        VIT,
+        {"vit": dict, "labels": list, "image": dict},
+        make_model,
+        {"image": lambda config: make_member(path, "image", lambda: make_image(config))},
+        tokenizer=False,
+    )
+    samples = tuple(file.read_bytes() for file in sorted((folder / SAMPLE_IMAGES).glob("*.jpg")))
+    return VitCheckpoint(model, tuple(config["labels"]), parts["image"], config.get("provenance", {}), samples)
 
 
-def _make_bert(config: Mapping[str, Any], path: Path) -> BertModel:
+def _make_bert(config: Config, path: Path) -> BertModel:
     classes = len(config["labels"])
     makers: dict[str, Callable[[EncoderConfig], BertModel]] = {
         "pretraining": lambda shape: BertForPretraining(shape, config["next_sentence"]),
@@ -231,13 +226,9 @@ def _make_bert(config: Mapping[str, Any], path: Path) -> BertModel:
     return make_member(path, "bert", lambda: makers[config["head"]](ENCODERS[encoder](**config["bert"])))
 
 
-def _image(values: Mapping[str, Any]) -> ImagePreprocessing:
-    return ImagePreprocessing(**{**values, "mean": tuple(values["mean"]), "std": tuple(values["std"])})
-
-
-def _read_samples(path: Path) -> list[Sample]:
+def _read_samples(path: Path) -> Sequence[Sample]:
     if not path.exists():
-        return []
+        return ()
     try:
         return [text if isinstance(text, str) else (str(text[0]), str(text[1])) for text in json.loads(path.read_text("utf-8"))]
     except (OSError, ValueError, TypeError, IndexError) as error:

@@ -1,7 +1,7 @@
-"""Checkpoint folders made small, and cut into pieces for channels that carry no large files.
+"""Packed checkpoints: smaller, and split into pieces for channels that limit the size of files.
 
-A pack is `<name>.01`, `<name>.02`, ... and `<name>.json`, which names the pieces with their sha256; put together, the pieces
-are a tar file of the folder. Matrices are stored in 16 bits if that is asked for; what reads a checkpoint computes in float32.
+A pack is `<name>.01`, `<name>.02`, ... and `<name>.json`, which lists the pieces with their sha256. Joined, the pieces are a
+tar file of the checkpoint folder. Matrices may be stored in 16 bits; readers of checkpoints always compute in float32.
 """
 
 import io
@@ -16,8 +16,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from triptych_training.checkpoints.config import CONFIG, need_files
-from triptych_training.checkpoints.weights import WEIGHTS, read_weights
+from triptych_training.checkpoints.folder import CONFIG, WEIGHTS, need_files, read_weights
 from triptych_training.errors import CheckpointError, RecipeError
 
 FORMAT = 1
@@ -26,11 +25,11 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def pack_checkpoint(folder: Path, out: Path, precision: str = "fp16", piece_mib: float = 15.0) -> list[Path]:
-    """Write the pack `out` (a path and the beginning of the names); returns its files, the list of pieces first.
+    """Write a pack; `out` is its path without suffix. Returns the files, the list of pieces first.
 
     Raises:
-        CheckpointError: `folder` is no checkpoint.
-        RecipeError: options are out of range.
+        CheckpointError: `folder` is not a checkpoint.
+        RecipeError: an option is out of range.
     """
     if precision not in DTYPES:
         raise RecipeError(f"precision: {precision!r} is unknown; choose one of {', '.join(DTYPES)}")
@@ -50,14 +49,10 @@ def pack_checkpoint(folder: Path, out: Path, precision: str = "fp16", piece_mib:
 
 
 def join_checkpoint(listing: Path, out: Path) -> Path:
-    """Put a pack together again into the checkpoint folder `out`, which must not exist.
-
-    Args:
-        listing: the pack's `<name>.json`; its pieces lie beside it.
-        out: folder to write.
+    """Write the checkpoint folder `out`, which must not exist, from the pack with the list `listing` (`<name>.json`).
 
     Raises:
-        CheckpointError: pieces are missing or damaged; all of them are named.
+        CheckpointError: lists all missing and damaged pieces.
     """
     if out.exists():
         raise CheckpointError(f"{out}: exists already")
@@ -68,7 +63,7 @@ def join_checkpoint(listing: Path, out: Path) -> Path:
         if data is None:
             faults.append(f"{path}: missing")
         elif sha256(data).hexdigest() != piece.get("sha256"):
-            faults.append(f"{path}: damaged, or of another pack")
+            faults.append(f"{path}: damaged, or part of another pack")
         pieces.append(data or b"")
     if faults:
         raise CheckpointError("; ".join(faults))
@@ -88,9 +83,9 @@ def _read_listing(path: Path) -> Sequence[Mapping[str, Any]]:
 
 
 def _archive(folder: Path, precision: str) -> bytes:
-    """A tar file of the folder's files, the same one for the same files; the weights last."""
+    """Make a reproducible tar file of the folder, the weights last."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    weights = {name: _smaller(tensor, DTYPES[precision]) for name, tensor in read_weights(folder / WEIGHTS).items()}
+    weights = {name: _round(tensor, DTYPES[precision]) for name, tensor in read_weights(folder / WEIGHTS).items()}
     with io.BytesIO() as file:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for name in sorted(names, key=lambda name: (name == WEIGHTS, name)):
@@ -101,12 +96,12 @@ def _archive(folder: Path, precision: str) -> bytes:
         return file.getvalue()
 
 
-def _smaller(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Matrices in `dtype`, where they fit; norms, biases and counters are small, and keep what they have."""
+def _round(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Round a matrix to `dtype` unless it overflows; norms, biases and counters are small and stay as they are."""
     if tensor.ndim < 2 or not tensor.is_floating_point():
         return tensor
-    smaller = tensor.to(dtype)
-    return smaller if bool(smaller.isfinite().all()) else tensor
+    rounded = tensor.to(dtype)
+    return rounded if bool(rounded.isfinite().all()) else tensor
 
 
 def _unpack(content: bytes, out: Path, origin: Path) -> None:

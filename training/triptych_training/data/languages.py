@@ -14,7 +14,7 @@ Direction = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Languages:
+class ModelLanguages:
     """What a model of several directions translates between; empty of a model that has one.
 
     sources    codes; the first is that of the checkpoint's samples
@@ -29,7 +29,7 @@ class Languages:
         return {"sources": list(self.sources), "targets": dict(self.targets)}
 
     @classmethod
-    def parse(cls, member: Any) -> "Languages":
+    def parse(cls, member: Any) -> "ModelLanguages":
         """What `as_member` made.
 
         Raises:
@@ -71,16 +71,16 @@ def language_token(code: str) -> str:
     return f"<2{code}>"
 
 
-def find_languages(directions: Sequence[Direction], tokenizer: Tokenizer) -> Languages:
+def find_languages(directions: Sequence[Direction], tokenizer: Tokenizer) -> ModelLanguages:
     """Of these directions, in their order; one alone needs no tokens.
 
     Raises:
         CheckpointError: the vocabulary lacks a language.
     """
     if len(set(directions)) < 2:
-        return Languages()
+        return ModelLanguages()
     sources, targets = (tuple(dict.fromkeys(side)) for side in zip(*directions, strict=True))
     ids: dict[str, int | None] = {code: tokenizer.token_to_id(language_token(code)) for code in targets}
     if missing := [language_token(code) for code, number in ids.items() if number is None]:
         raise CheckpointError(f"vocabulary: it has no {', '.join(missing)}")
-    return Languages(sources, {code: number for code, number in ids.items() if number is not None})
+    return ModelLanguages(sources, {code: number for code, number in ids.items() if number is not None})

@@ -62,12 +62,6 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise CheckpointError(f"{path}: not a tokenizer ({error})") from error
 
 
-def vocabulary_faults(tokenizer: Tokenizer, vocabulary_size: int, origin: Path) -> list[str]:
-    """Says so where the tokenizer read from `origin` has more pieces than a model takes."""
-    pieces = tokenizer.get_vocab_size()
-    return [f"{origin}: has {pieces:,} pieces, the model's vocabulary {vocabulary_size:,}"] if pieces > vocabulary_size else []
-
-
 def literal(tokenizer: Tokenizer) -> Tokenizer:
     """Make text that looks like a special token ordinary text: a user's `</s>` must not end a sentence."""
     tokenizer.encode_special_tokens = True

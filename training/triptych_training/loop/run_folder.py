@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from triptych_training.checkpoints.weights import WEIGHTS
+from triptych_training.checkpoints.folder import WEIGHTS
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.recipe import Recipe
 

@@ -20,7 +20,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.optim import Optimizer
 
-from triptych_training.checkpoints.weights import WEIGHTS, average_weights, load_weights, read_weights
+from triptych_training.checkpoints.folder import WEIGHTS, average_weights, load_weights, read_weights
 from triptych_training.data.batches import plan_steps
 from triptych_training.errors import CheckpointError, DivergedError, RecipeError
 from triptych_training.loop.clock import Clock, Limits

@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from sacrebleu.metrics.chrf import CHRF
 
+from triptych_training.checkpoints.folder import WEIGHTS
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
-from triptych_training.checkpoints.weights import WEIGHTS
 from triptych_training.data.corpus import Pair, read_lines, read_pairs
 from triptych_training.decoding.batch_beam import SearchOptions, search
 from triptych_training.errors import CorpusError, RecipeError

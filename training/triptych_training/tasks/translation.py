@@ -15,7 +15,7 @@ from torch.nn import functional
 from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
 from triptych_training.data.batches import Example, collate, example_sizes, plan_batches, plan_sizes
 from triptych_training.data.corpus import Pair, read_pairs
-from triptych_training.data.languages import DirectedFile, Direction, Languages, find_languages, language_token
+from triptych_training.data.languages import DirectedFile, Direction, ModelLanguages, find_languages, language_token
 from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import RecipeError
@@ -43,7 +43,7 @@ class Corpus:
 
     train: Sequence[Example]
     valid: Sequence[EncodedPair]
-    languages: Languages = field(default_factory=Languages)  # of a model of several directions
+    languages: ModelLanguages = field(default_factory=ModelLanguages)  # of a model of several directions
 
     def valid_of(self, direction: Direction) -> list[EncodedPair]:
         """Those of one direction."""
@@ -218,7 +218,7 @@ def _learn(recipe: TranslationRecipe, pairs: Sequence[Pair]) -> Tokenizer:
     return train_tokenizer(texts, recipe.vocabulary_size, [language_token(code) for code in targets])
 
 
-def _encode(tokenizer: Tokenizer, languages: Languages, pairs: Sequence[tuple[Direction, Pair]]) -> list[EncodedPair]:
+def _encode(tokenizer: Tokenizer, languages: ModelLanguages, pairs: Sequence[tuple[Direction, Pair]]) -> list[EncodedPair]:
     """Ids of both sides, EOS last; where there are several directions, the target's token in front of the source."""
     sources = tokenizer.encode_batch([source for _, (source, _) in pairs])
     targets = tokenizer.encode_batch([target for _, (_, target) in pairs])

@@ -1,4 +1,4 @@
-"""Checkpoints made small, cut into pieces and put together."""
+"""Packing and joining checkpoints."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_a_pack_becomes_the_same_checkpoint(tmp_path: Path, folder: Path, precision: str) -> None:
+def test_joining_a_pack_restores_the_checkpoint(tmp_path: Path, folder: Path, precision: str) -> None:
     listing, *pieces = pack_checkpoint(folder, tmp_path / "carried/small", precision, PIECE)
     assert [path.name for path in pieces] == [f"small.{number:02d}" for number in range(1, len(pieces) + 1)]
     assert len(pieces) > 2
@@ -40,7 +40,7 @@ def test_a_pack_becomes_the_same_checkpoint(tmp_path: Path, folder: Path, precis
         torch.testing.assert_close(tensor, expected, rtol=rounding if tensor.ndim > 1 else 0, atol=1e-7, msg=name)
 
 
-def test_half_the_precision_is_about_half_the_size(tmp_path: Path, folder: Path) -> None:
+def test_half_precision_halves_the_size(tmp_path: Path, folder: Path) -> None:
     sizes = {}
     for precision in ("fp32", "fp16"):
         _, *pieces = pack_checkpoint(folder, tmp_path / precision, precision)
@@ -50,7 +50,7 @@ def test_half_the_precision_is_about_half_the_size(tmp_path: Path, folder: Path)
     assert sizes["fp16"] < 0.6 * sizes["fp32"]
 
 
-def test_what_half_precision_cannot_hold_stays_as_it_is(tmp_path: Path, folder: Path) -> None:
+def test_matrices_that_overflow_half_precision_are_not_rounded(tmp_path: Path, folder: Path) -> None:
     weights = load_file(str(folder / "model.safetensors"))
     weights["encoder.embedding.tokens.weight"][0, 0] = 1e6
     save_file(weights, str(folder / "model.safetensors"))
@@ -61,23 +61,23 @@ def test_what_half_precision_cannot_hold_stays_as_it_is(tmp_path: Path, folder: 
     assert joined["encoder.layers.0.feedforward.expand.bias"].dtype == torch.float32
 
 
-def test_the_same_checkpoint_makes_the_same_pack(tmp_path: Path, folder: Path) -> None:
+def test_packing_is_reproducible(tmp_path: Path, folder: Path) -> None:
     first = pack_checkpoint(folder, tmp_path / "a/pack", "fp16", PIECE)
     second = pack_checkpoint(folder, tmp_path / "b/pack", "fp16", PIECE)
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
-def test_every_missing_and_damaged_piece_is_named(tmp_path: Path, folder: Path) -> None:
+def test_all_missing_and_damaged_pieces_are_named(tmp_path: Path, folder: Path) -> None:
     listing, first, second, *_ = pack_checkpoint(folder, tmp_path / "pack", "fp16", PIECE)
     first.unlink()
     second.write_bytes(b"x" + second.read_bytes()[1:])
     with pytest.raises(CheckpointError) as caught:
         join_checkpoint(listing, tmp_path / "joined")
-    assert str(caught.value) == f"{first}: missing; {second}: damaged, or of another pack"
+    assert str(caught.value) == f"{first}: missing; {second}: damaged, or part of another pack"
     assert not (tmp_path / "joined").exists()
 
 
-def test_a_list_names_no_files_elsewhere(tmp_path: Path, folder: Path) -> None:
+def test_pieces_are_read_only_from_the_list_s_folder(tmp_path: Path, folder: Path) -> None:
     listing, *_ = pack_checkpoint(folder, tmp_path / "pack")
     content = json.loads(listing.read_text())
     content["pieces"][0]["file"] = "../../etc/passwd"
@@ -87,13 +87,13 @@ def test_a_list_names_no_files_elsewhere(tmp_path: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2, "pieces": []}', '{"format": 1, "pieces": [1]}'])
-def test_what_is_no_list_is_refused(tmp_path: Path, content: str) -> None:
+def test_an_invalid_list_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "pack.json").write_text(content)
     with pytest.raises(TrainingError, match=r"pack\.json: (not the list of a pack|format 2; supported: 1)"):
         join_checkpoint(tmp_path / "pack.json", tmp_path / "joined")
 
 
-def test_what_cannot_be_meant_is_refused(tmp_path: Path, folder: Path) -> None:
+def test_invalid_arguments_are_rejected(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(RecipeError, match="precision: 'int4' is unknown"):
         pack_checkpoint(folder, tmp_path / "pack", "int4")
     with pytest.raises(RecipeError, match="piece_mib: 0 is not above 0"):

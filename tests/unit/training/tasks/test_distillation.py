@@ -12,7 +12,7 @@ import torch
 
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
 from triptych_training.data.corpus import read_pairs
-from triptych_training.data.languages import Languages
+from triptych_training.data.languages import ModelLanguages
 from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.decoding.batch_beam import Hypothesis, SearchOptions
 from triptych_training.decoding.greedy import greedy
@@ -147,7 +147,7 @@ def test_of_a_beam_the_translation_closest_to_the_target_is_picked(
 
 
 def test_a_teacher_of_several_languages_is_told_which(tmp_path: Path, ending: list[list[str]]) -> None:
-    languages = Languages(("en", "xx"), {"xx": 7, "en": 9})
+    languages = ModelLanguages(("en", "xx"), {"xx": 7, "en": 9})
     save_checkpoint(Checkpoint(MODEL, TOKENIZER, "en", "xx", languages=languages), tmp_path / "teacher")
     assert load_checkpoint(tmp_path / "teacher").languages == languages
     with pytest.raises(RecipeError, match="target_language: the model has several, name one of xx, en"):

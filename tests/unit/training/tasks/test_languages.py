@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
-from triptych_training.data.languages import Languages, directed_files, find_languages, language_token
+from triptych_training.data.languages import ModelLanguages, directed_files, find_languages, language_token
 from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.recipe import TranslationRecipe
@@ -32,7 +32,7 @@ def test_a_model_of_two_directions_names_them_and_reads_the_language_wanted(tmp_
     checkpoint = load_checkpoint(train_translation(recipe, SHAPE, tmp_path / "run"))
     tokenizer = checkpoint.tokenizer
     assert (checkpoint.source_language, checkpoint.target_language) == ("en", "xx")
-    assert checkpoint.languages == Languages(("en", "xx"), {"xx": 4, "en": 5})
+    assert checkpoint.languages == ModelLanguages(("en", "xx"), {"xx": 4, "en": 5})
     assert [tokenizer.id_to_token(number) for number in (4, 5)] == ["<2xx>", "<2en>"]
     assert list(checkpoint.samples) == THERE[::8]
     assert (checkpoint.prefix("xx"), checkpoint.prefix("en")) == ([4], [5])
@@ -57,7 +57,7 @@ def test_a_model_of_one_direction_has_no_tokens(tmp_path: Path) -> None:
     there = write_pairs(tmp_path / "there.tsv")
     recipe = several(tmp_path, train=(f"en:xx={there}",), valid=(f"en:xx={there}",), max_steps=1, average=1)
     checkpoint = load_checkpoint(train_translation(recipe, SHAPE, tmp_path / "run"))
-    assert checkpoint.languages == Languages()
+    assert checkpoint.languages == ModelLanguages()
     assert checkpoint.prefix() == checkpoint.prefix("xx") == []
 
 
@@ -87,17 +87,17 @@ def test_an_initial_vocabulary_must_have_the_languages(tmp_path: Path) -> None:
 
 
 def test_a_model_of_several_must_be_told_which() -> None:
-    languages = Languages(("en", "xx"), {"xx": 4, "en": 5})
+    languages = ModelLanguages(("en", "xx"), {"xx": 4, "en": 5})
     checkpoint = Checkpoint(make_model(), train_tokenizer(["one"], 290), "en", "xx", languages=languages)
     with pytest.raises(RecipeError, match="target_language: the model has several, name one of xx, en"):
         checkpoint.prefix()
     with pytest.raises(RecipeError, match="target_language: 'de' is none of the model's: xx, en"):
         checkpoint.prefix("de")
-    alone = replace(checkpoint, languages=Languages())
+    alone = replace(checkpoint, languages=ModelLanguages())
     assert alone.prefix() == []
 
 
 def test_languages_in_the_order_of_the_directions() -> None:
     tokenizer = train_tokenizer(["one"], 290, [language_token(code) for code in ("de", "en")])
-    assert find_languages([("en", "de"), ("de", "en")], tokenizer) == Languages(("en", "de"), {"de": 4, "en": 5})
-    assert find_languages([("en", "de"), ("en", "de")], tokenizer) == Languages()
+    assert find_languages([("en", "de"), ("de", "en")], tokenizer) == ModelLanguages(("en", "de"), {"de": 4, "en": 5})
+    assert find_languages([("en", "de"), ("en", "de")], tokenizer) == ModelLanguages()

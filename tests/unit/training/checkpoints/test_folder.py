@@ -1,0 +1,213 @@
+"""Faulty checkpoint folders of every kind: each fault is named, all faults of a folder at once. Averaging of weights."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from triptych_training.checkpoints.encoder import (
+    BertCheckpoint,
+    ImagePreprocessing,
+    VitCheckpoint,
+    load_bert_checkpoint,
+    load_vit_checkpoint,
+    save_bert_checkpoint,
+    save_vit_checkpoint,
+)
+from triptych_training.checkpoints.folder import average_weights, load_weights, read_architecture, save_weights
+from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.data.tokenizer import train_tokenizer
+from triptych_training.errors import CheckpointError
+from triptych_training.models.vit import Vit, VitConfig
+
+from ..toy import PAIRS, make_model
+from ..toy_text import TOKENIZER, make_bert
+
+BPE = train_tokenizer([text for pair in PAIRS for text in pair], 290)
+VIT = VitConfig(3, 8, 4, model_dim=16, heads=2, feedforward_dim=24, layers=2)
+
+
+@dataclass(frozen=True)
+class Folder:
+    path: Path
+    load: Callable[[Path], object]
+    shape: str  # config.json's member
+    prefix: str  # of the encoder layers' weights
+
+    def fault(self) -> str:
+        with pytest.raises(CheckpointError) as caught:
+            self.load(self.path)
+        return str(caught.value)
+
+    def change(self, edit: Callable[[dict[str, Any]], object]) -> None:
+        path = self.path / "config.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        edit(content)
+        path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture(params=["translation", "bert", "vit"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    path = tmp_path / "model"
+    match request.param:
+        case "translation":
+            save_checkpoint(Checkpoint(make_model(vocabulary_size=290), BPE, "en", "de", samples=PAIRS[:5]), path)
+            return Folder(path, load_checkpoint, "transformer", "encoder")
+        case "bert":
+            save_bert_checkpoint(BertCheckpoint(make_bert(), TOKENIZER, samples=("the cat", ("the cat", "eats"))), path)
+            return Folder(path, load_bert_checkpoint, "bert", "bert")
+    save_vit_checkpoint(VitCheckpoint(Vit(VIT), ("no", "yes", "?"), ImagePreprocessing(8, 8), samples=(b"1", b"2")), path)
+    return Folder(path, load_vit_checkpoint, "vit", "")
+
+
+FILES = {
+    "transformer": {"config.json", "model.safetensors", "tokenizer.json", "samples.tsv"},
+    "bert": {"config.json", "model.safetensors", "tokenizer.json", "samples.json"},
+    "vit": {"config.json", "model.safetensors", "samples/0000.jpg", "samples/0001.jpg"},
+}
+
+
+def test_a_folder_has_exactly_the_documented_files(folder: Folder) -> None:
+    assert {f.relative_to(folder.path).as_posix() for f in folder.path.rglob("*") if f.is_file()} == FILES[folder.shape]
+
+
+def test_missing_files_are_all_named(folder: Folder) -> None:
+    for file in folder.path.glob("*.*"):
+        file.unlink()
+    required = "config.json, model.safetensors" + ("" if folder.shape == "vit" else ", tokenizer.json")
+    assert folder.fault() == f"{folder.path}: not a checkpoint folder, missing {required}"
+    with pytest.raises(CheckpointError, match=r"missing config\.json"):
+        read_architecture(folder.path)
+
+
+def test_all_faults_are_listed_at_once(folder: Folder) -> None:
+    expected = [f"config.json: {folder.shape}: heads: 3 does not divide model_dim", "model.safetensors: damaged"]
+    folder.change(lambda c: c[folder.shape].update(heads=3))
+    (folder.path / "model.safetensors").write_bytes(b"\0" * 100)
+    if folder.shape == "vit":
+        folder.change(lambda c: c["image"].update(colour=1))
+        expected.append("config.json: image: ")
+    else:
+        (folder.path / "tokenizer.json").write_text("{}")
+        samples = next(folder.path.glob("samples.*"))
+        samples.write_text('["one", ["two"]]')
+        expected += ["tokenizer.json: not a tokenizer", f"{samples.name}:"]
+    message = folder.fault()
+    for part in expected:
+        assert part in message
+
+
+def test_all_differing_weights_are_listed_at_once(folder: Folder) -> None:
+    weights = load_file(str(folder.path / "model.safetensors"))
+    layer = f"{folder.prefix}.layers.1" if folder.prefix else "layers.1"
+    shape = list(weights[f"{layer}.feedforward.expand.weight"].shape)
+    weights["extra"] = torch.zeros(1)
+    weights[f"{layer}.feedforward.expand.weight"] = torch.zeros(3, 16)
+    del weights[f"{layer}.attention.output.bias"]
+    save_file(weights, str(folder.path / "model.safetensors"))
+    message = folder.fault()
+    assert f"missing {layer}.attention.output.bias" in message
+    assert "unexpected extra" in message
+    assert f"{layer}.feedforward.expand.weight has shape [3, 16], expected {shape}" in message
+
+
+@pytest.mark.parametrize("kept", [0, 7, 1_000, -1], ids=["empty", "header cut", "header only", "last byte missing"])
+@pytest.mark.parametrize("folder", ["translation"], indirect=True)
+def test_truncated_weights_are_damaged(folder: Folder, kept: int) -> None:
+    path = folder.path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:kept])
+    assert folder.fault().startswith(f"{path}: damaged")
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda c, shape: c.update(format=2), "format 2; supported: 'triptych-{shape}' format 1"),
+        (lambda c, shape: c.update(architecture="lstm"), "architecture 'lstm' format 1; supported"),
+        (lambda c, shape: c.pop(shape), "wrong type: {shape}"),
+        (lambda c, shape: c[shape].update(colour="red"), "unexpected keyword argument 'colour'"),
+        (lambda c, shape: c[shape].update(model_dim="16"), "{shape}: "),
+        (lambda c, shape: c[shape].update(dropout=2), "dropout: 2 is outside [0, 1)"),
+    ],
+    ids=["format", "architecture", "members", "unknown field", "text for a number", "range"],
+)
+def test_a_wrong_configuration_is_named(folder: Folder, edit: Callable[[Any, str], object], message: str) -> None:
+    folder.change(lambda c: edit(c, folder.shape))
+    assert folder.fault().startswith(f"{folder.path / 'config.json'}: ")
+    assert message.format(shape=folder.shape) in folder.fault()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda c: c.update(encoder="bart"), "encoder: 'bart' is unknown; supported: bert, modernbert"),
+        (lambda c: c.update(head="summary"), "head: 'summary' is unknown; supported: pretraining, text-classification"),
+        (lambda c: (c.pop("head"), c.update(pairs=1)), "missing or of the wrong type: head, pairs"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["bert"], indirect=True)
+def test_an_unknown_encoder_or_head_is_named(folder: Folder, edit: Callable[[Any], object], message: str) -> None:
+    folder.change(edit)
+    assert message in folder.fault()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1, 2]", '"text"'])
+@pytest.mark.parametrize("folder", ["translation"], indirect=True)
+def test_a_configuration_must_be_a_json_object(folder: Folder, content: str) -> None:
+    (folder.path / "config.json").write_text(content)
+    assert folder.fault().startswith(f"{folder.path / 'config.json'}: not ")
+
+
+@pytest.mark.parametrize("content", ["", "{", "3", '[["one"]]', "[1]"])
+@pytest.mark.parametrize("folder", ["bert"], indirect=True)
+def test_damaged_samples_are_named(folder: Folder, content: str) -> None:
+    (folder.path / "samples.json").write_text(content)
+    assert folder.fault().startswith(f"{folder.path / 'samples.json'}: damaged")
+
+
+@pytest.mark.parametrize("folder", ["vit"], indirect=True)
+def test_labels_must_match_the_classes(folder: Folder) -> None:
+    folder.change(lambda c: c["labels"].pop())
+    assert folder.fault() == f"{folder.path / 'config.json'}: labels has 2 names, the model 3 classes"
+
+
+@pytest.mark.parametrize("kind", ["translation", "bert"])
+def test_a_tokenizer_must_not_have_more_pieces_than_the_model(tmp_path: Path, kind: str) -> None:
+    load: Callable[[Path], object]
+    if kind == "bert":
+        save_bert_checkpoint(BertCheckpoint(make_bert(vocabulary_size=50), TOKENIZER), tmp_path)
+        load, pieces, size = load_bert_checkpoint, TOKENIZER.get_vocab_size(), 50
+    else:
+        save_checkpoint(Checkpoint(make_model(vocabulary_size=270), BPE, "en", "de"), tmp_path)
+        load, pieces, size = load_checkpoint, BPE.get_vocab_size(), 270
+    with pytest.raises(CheckpointError) as caught:
+        load(tmp_path)
+    assert str(caught.value) == f"{tmp_path}/tokenizer.json: has {pieces} pieces, the model's vocabulary {size}"
+
+
+def test_the_average_is_the_mean_of_every_weight(tmp_path: Path) -> None:
+    models = [nn.Linear(3, 2) for _ in range(3)]
+    for number, model in enumerate(models):
+        (tmp_path / str(number)).mkdir()
+        save_weights(model, tmp_path / str(number))
+    mean = nn.Linear(3, 2)
+    load_weights(mean, average_weights([tmp_path / str(n) for n in range(3)]), tmp_path)
+    torch.testing.assert_close(mean.weight, sum(model.weight for model in models) / 3)
+    torch.testing.assert_close(mean.bias, sum(model.bias for model in models) / 3)
+
+
+def test_an_average_needs_every_folder_and_equal_shapes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    save_weights(nn.Linear(3, 2), tmp_path / "a")
+    with pytest.raises(CheckpointError, match=r"b/model\.safetensors: cannot be read"):
+        average_weights([tmp_path / "a", tmp_path / "b"])
+    save_weights(nn.Linear(3, 3), tmp_path / "b")
+    with pytest.raises(CheckpointError, match=r"b: cannot be averaged with .*a: names or shapes of weights differ"):
+        average_weights([tmp_path / "a", tmp_path / "b"])

@@ -1,0 +1,224 @@
+"""Files that every checkpoint folder has: `config.json` and `model.safetensors`.
+
+Files are replaced in one move, and the weights are written last: a folder with weights is complete. Loading reports all faults
+of a folder in one error.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from triptych_training.data.tokenizer import load_tokenizer
+from triptych_training.errors import CheckpointError, CorpusError
+
+FORMAT = 1
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+TOKENIZER = "tokenizer.json"
+
+Config = dict[str, Any]
+Result = TypeVar("Result")
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def write_config(path: Path, architecture: str, members: Mapping[str, Any]) -> None:
+    """Write `path`: format and architecture first, then `members`."""
+    config = {"format": FORMAT, "architecture": architecture, **members}
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_config(path: Path, architecture: str, types: Mapping[str, type]) -> Config:
+    """Read `path`, which must have the members and types of `types`.
+
+    Raises:
+        CheckpointError: the file cannot be read, is of another architecture or format, or members are missing or mistyped.
+    """
+    config = _read_object(path)
+    if config.get("architecture") != architecture or config.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path}: architecture {config.get('architecture')!r} format {config.get('format')!r}; "
+            f"supported: {architecture!r} format {FORMAT}"
+        )
+    if wrong := [name for name, kind in types.items() if not isinstance(config.get(name), kind)]:
+        raise CheckpointError(f"{path}: missing or of the wrong type: {', '.join(wrong)}")
+    return config
+
+
+def read_architecture(folder: Path) -> str:
+    """Return the architecture that a checkpoint folder names; empty if it names none.
+
+    Raises:
+        CheckpointError: there is no config.json, or it cannot be read.
+    """
+    need_files(folder, (CONFIG,))
+    return str(_read_object(folder / CONFIG).get("architecture", ""))
+
+
+def need_files(folder: Path, names: Sequence[str]) -> None:
+    """Reject a folder that lacks one of `names`.
+
+    Raises:
+        CheckpointError: lists the missing files.
+    """
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise CheckpointError(f"{folder}: not a checkpoint folder, missing {', '.join(missing)}")
+
+
+def load_folder(
+    folder: Path,
+    architecture: str,
+    types: Mapping[str, type],
+    make_model: Callable[[Config], Model],
+    readers: Mapping[str, Callable[[Config], Any]],
+    tokenizer: bool = True,
+) -> tuple[Config, Model, dict[str, Any]]:
+    """Read a checkpoint folder; the model is in evaluation mode on the CPU.
+
+    Args:
+        folder: where the files are.
+        architecture: which architecture config.json must name.
+        types: its required members.
+        make_model: builds the model from config.json.
+        readers: read other parts of the checkpoint; they run only if config.json could be read.
+        tokenizer: the folder must have a `tokenizer.json` that fits the model.
+
+    Returns:
+        config.json, the model, and the results of `readers`; "tokenizer" among them.
+
+    Raises:
+        CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
+    """
+    need_files(folder, (CONFIG, WEIGHTS, TOKENIZER) if tokenizer else (CONFIG, WEIGHTS))
+    faults: list[str] = []
+    config = _attempt(faults, lambda: read_config(folder / CONFIG, architecture, types))
+    model = _attempt(faults, lambda: make_model(config)) if config is not None else None
+    weights = _attempt(faults, lambda: read_weights(folder / WEIGHTS))
+    if tokenizer:
+        readers = {"tokenizer": lambda _: load_tokenizer(folder / TOKENIZER), **readers}
+    parts = {name: _attempt(faults, partial(read, config)) for name, read in readers.items()} if config is not None else {}
+    if model is not None and weights is not None:
+        faults += [f"{folder / WEIGHTS}: {fault}" for fault in _differences(model, weights)]
+    if model is not None and (vocabulary := parts.get("tokenizer")) is not None:
+        pieces, size = vocabulary.get_vocab_size(), cast(Any, model).config.vocabulary_size
+        if pieces > size:
+            faults.append(f"{folder / TOKENIZER}: has {pieces:,} pieces, the model's vocabulary {size:,}")
+    if faults or config is None or model is None or weights is None:
+        raise CheckpointError("; ".join(faults))
+    _assign(model, weights)
+    return config, model.eval(), parts
+
+
+def _attempt(faults: list[str], read: Callable[[], Result]) -> Result | None:
+    """Call `read`; append its error to `faults` and return None if it fails."""
+    try:
+        return read()
+    except (CheckpointError, CorpusError) as error:
+        faults.append(str(error))
+        return None
+
+
+def make_member(path: Path, member: str, make: Callable[[], Result]) -> Result:
+    """Call `make`, which builds something from a member of `path`.
+
+    Raises:
+        CheckpointError: the member's values are not valid.
+    """
+    try:
+        return make()
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {member}: {error}") from error
+
+
+def _read_object(path: Path) -> Config:
+    try:
+        config: Config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: not JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path}: not a JSON object")
+    return config
+
+
+def save_weights(model: nn.Module, folder: Path) -> None:
+    """Write `folder/model.safetensors`."""
+    partial = folder / f"{WEIGHTS}.partial"
+    save_file(_unique_weights(model), str(partial), metadata={"format": "pt"})
+    partial.replace(folder / WEIGHTS)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read names and tensors of a safetensors file.
+
+    Raises:
+        CheckpointError: the file cannot be read, or is damaged.
+    """
+    try:
+        return load_file(str(path))
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) -> None:
+    """Copy `weights`, read from `origin`, into `model`.
+
+    Raises:
+        CheckpointError: lists every missing and unexpected weight and every wrong shape.
+    """
+    if faults := _differences(model, weights):
+        raise CheckpointError(f"{origin}: {'; '.join(faults)}")
+    _assign(model, weights)
+
+
+def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
+    """Average the weights of several checkpoints (Vaswani et al. 2017, section 6.1).
+
+    Raises:
+        CheckpointError: a folder's weights are missing, damaged, or differ in name or shape from the first folder's.
+    """
+    total: dict[str, Tensor] = {}
+    for folder in folders:
+        weights = read_weights(folder / WEIGHTS)
+        total = total or {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in weights.items()}
+        if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in total.items()}:
+            raise CheckpointError(f"{folder}: cannot be averaged with {folders[0]}: names or shapes of weights differ")
+        for name, tensor in weights.items():
+            total[name] += tensor
+    return {name: (tensor / len(folders)).float() for name, tensor in total.items()}
+
+
+def _differences(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """List every missing and unexpected weight and every wrong shape."""
+    expected = _unique_weights(model)
+    return [
+        *(f"missing {name}" for name in sorted(expected.keys() - weights.keys())),
+        *(f"unexpected {name}" for name in sorted(weights.keys() - expected.keys())),
+        *(
+            f"{name} has shape {list(weights[name].shape)}, expected {list(tensor.shape)}"
+            for name, tensor in sorted(expected.items())
+            if name in weights and weights[name].shape != tensor.shape
+        ),
+    ]
+
+
+def _assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    model.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, strict=False)
+
+
+def _unique_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights in float32 on the CPU; a tied matrix appears once, under its first name."""
+    seen: set[int] = set()
+    unique = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            unique[name] = tensor.detach().to("cpu", torch.float32).contiguous()
+    return unique
