@@ -10,8 +10,7 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
 
-from triptych_serving.rpc.descriptors import DESCRIPTORS
-from triptych_serving.rpc.service_names import ALL
+from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
 from triptych_serving.services.health import HEALTH
 
 # A health watch never ends: it would keep its replica busy, and from being let go. Clients take its absence for good health.
@@ -53,12 +52,12 @@ def _methods(services: Sequence[str]) -> Iterator[Method]:
                 yield method
 
 
-METHODS = tuple(_methods((*ALL, HEALTH)))
+METHODS = tuple(_methods((*ALL_SERVICES, HEALTH)))
 
 
 def add_services(servicer: Any, server: aio.Server) -> None:
     """For Ray's `grpc_servicer_functions`: the proxy's own servicer gets all methods."""
-    for service in (*ALL, HEALTH):
+    for service in (*ALL_SERVICES, HEALTH):
         handlers = {method.name: method.handler(servicer) for method in METHODS if method.service == service}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         server.add_registered_method_handlers(service, handlers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from triptych_ray.transport import Transport
-from triptych_serving.rpc.dispatch import Routes
+from triptych_serving.rpc.dispatch import Router
 from triptych_serving.server import Server
 
 
@@ -14,7 +14,7 @@ class PortlessServer(Server):
 
     transport: Transport
 
-    def _make_server(self, routes: Routes) -> Any:
+    def _make_server(self, routes: Router) -> Any:
         self.transport = Transport(routes)
         return self.transport
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triptych_ray.methods import Handler
-from triptych_serving.rpc.dispatch import Routes
+from triptych_serving.rpc.dispatch import Router
 
 
 class Transport:
@@ -13,7 +13,7 @@ class Transport:
         routes: has the handlers.
     """
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Router) -> None:
         self._routes = routes
 
     async def start(self) -> None:

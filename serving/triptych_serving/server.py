@@ -28,15 +28,12 @@ from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import Repeated
 from triptych_serving.response_cache.repeats import RepeatOptions, Repeats
-from triptych_serving.rpc import service_names as services
-from triptych_serving.rpc.active_calls import ActiveCalls
+from triptych_serving.rpc import descriptors as services
+from triptych_serving.rpc.active_calls import ActiveCalls, ModelLeases
 from triptych_serving.rpc.call_context import Observers
-from triptych_serving.rpc.client_limit import ClientLimit
-from triptych_serving.rpc.dispatch import Routes, Surroundings
-from triptych_serving.rpc.leases import Leases
-from triptych_serving.rpc.limits import LimitOptions
-from triptych_serving.rpc.message_size import MessageLimit
-from triptych_serving.rpc.methods import methods_of
+from triptych_serving.rpc.descriptors import methods_of
+from triptych_serving.rpc.dispatch import CallEnvironment, Router
+from triptych_serving.rpc.limits import ClientLimit, LimitOptions, MessageLimit
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.memory.budget import Budgets
 from triptych_serving.runtime.niceness import give_way
@@ -114,15 +111,15 @@ class Server:
         self._documents = DocumentThreads(begin)
         self._stop = asyncio.Event()
         self._refusing = False
-        self._health = HealthServicer(["", *services.ALL])
+        self._health = HealthServicer(["", *services.ALL_SERVICES])
         self._statistics = Statistics(self.repeats.is_on)
         self._sizes = MessageLimit(options.limits.message_bytes)
-        self._calls, self._leases = ActiveCalls(), Leases()
+        self._calls, self._leases = ActiveCalls(), ModelLeases()
         self._loader = options.loader
         self.manager = ModelManager(options.repository, self._loader, self._leases.idle)
         self.manager.on_change += [self._show_health, lambda: self.repeats.retain(self.manager.registry.ready)]
         self.observability = Observability(options.observability, self._sources())
-        self._routes = Routes(self._surroundings())
+        self._routes = Router(self._surroundings())
         self._server = self._make_server(self._routes)
 
     async def start(self) -> None:
@@ -223,7 +220,7 @@ class Server:
             self._health.show(self.manager.registry)
 
     def _sources(self) -> Sources:
-        methods = methods_of((*services.ALL, HEALTH))
+        methods = methods_of((*services.ALL_SERVICES, HEALTH))
         return Sources(
             lambda: self.manager.registry,
             lambda: self._health.ready,
@@ -232,17 +229,17 @@ class Server:
             lambda: self._loader.budgets.made,
         )
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self) -> CallEnvironment:
+        return CallEnvironment(
             self._calls,
             self._leases,
             # Who it is comes before how much of it there may be.
             guards=(AccessGuard(self.options.security), ClientLimit(self.options.limits.requests_per_client)),
             observers=Observers(*self.observability.observers, self._statistics),
-            sizes=self._sizes,
+            message_limit=self._sizes,
         )
 
-    def _make_server(self, routes: Routes) -> aio.Server:
+    def _make_server(self, routes: Router) -> aio.Server:
         """gRPC's part; a server behind somebody else's port has another."""
         return aio.server(handlers=[routes], options=self._channel_options())
 

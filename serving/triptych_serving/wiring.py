@@ -22,9 +22,9 @@ from triptych.v1 import (
 from triptych_serving.repository.manager import ModelManager
 from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import Repeated
-from triptych_serving.rpc import service_names as services
+from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.descriptors import DESCRIPTORS
-from triptych_serving.rpc.dispatch import Routes
+from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents.calls import DocumentCalls, DocumentParts
 from triptych_serving.services.documents.threads import DocumentThreads
@@ -60,7 +60,7 @@ class Parts:
     limits: LimitOptions
 
 
-def add_services(routes: Routes, parts: Parts) -> None:
+def add_services(routes: Router, parts: Parts) -> None:
     """Add all but reflection."""
     server: Any = routes  # the stubs' types know servers of gRPC alone
     texts = TextCalls(parts.registry, parts.pool, parts.repeated)
@@ -81,7 +81,7 @@ def add_services(routes: Routes, parts: Parts) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(parts.health, server)
 
 
-def add_reflection(routes: Routes) -> None:
+def add_reflection(routes: Router) -> None:
     """Let clients such as grpcurl list all services."""
-    servicer = reflection.aio.ReflectionServicer((*services.ALL, HEALTH, reflection.SERVICE_NAME), DESCRIPTORS)
+    servicer = reflection.aio.ReflectionServicer((*services.ALL_SERVICES, HEALTH, reflection.SERVICE_NAME), DESCRIPTORS)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, routes)

@@ -37,7 +37,7 @@ from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.errors import EngineError, OverloadedError
 from triptych_serving.repository.manager import RepositoryOptions
 from triptych_serving.repository.registry import Wish
-from triptych_serving.rpc import service_names as services
+from triptych_serving.rpc import descriptors as services
 from triptych_serving.server import Server, ServerOptions
 
 from ..fixtures.encoders import COLOURS, ENTITIES, write_every_bundle, write_text_bundle
@@ -195,7 +195,7 @@ def test_models_say_what_they_can_do(channel: grpc.Channel) -> None:
 
 def test_every_service_has_its_health(channel: grpc.Channel) -> None:
     stub = health_pb2_grpc.HealthStub(channel)
-    for name in ("", *services.ALL):
+    for name in ("", *services.ALL_SERVICES):
         assert stub.Check(health_pb2.HealthCheckRequest(service=name)).status == health_pb2.HealthCheckResponse.SERVING
 
 

@@ -162,7 +162,7 @@ def test_bytes_that_are_no_message(channel: grpc.Channel, translation: Translati
     raw = channel.unary_unary("/triptych.v1.TranslationService/Translate")
     error = failure(lambda: raw(message))
     assert error.code() is INVALID
-    assert error.details() == "request: it is not the message that this call takes; strings must be UTF-8"
+    assert error.details() == "request: not a valid message of this method's request type; strings must be UTF-8"
     assert_serves(translation)
 
 

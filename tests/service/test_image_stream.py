@@ -16,7 +16,7 @@ from triptych.v1.image_classification_pb2_grpc import ImageClassificationService
 from triptych_serving.models.image import image_request as module
 from triptych_serving.models.image.image_model import IN_FLIGHT
 from triptych_serving.repository.registry import Wish
-from triptych_serving.rpc.call_context import rpc_now
+from triptych_serving.rpc.call_context import current_call
 from triptych_serving.server import Server
 
 from ..fixtures.encoders import write_image_bundle, write_text_bundle
@@ -132,7 +132,7 @@ def test_an_error_that_nobody_foresaw_is_internal_and_the_stream_goes_on(
     monkeypatch.setattr(module, "decode_image", fail)
     requests = [Request(image_id=1, image=RED), Request(image_id=2, image=GREEN)]
     responses = {response.image_id: response for response in stub.ClassifyImageStream(iter(requests))}
-    assert responses[1].error.message == "internal error; the server's log has more under this request id"
+    assert responses[1].error.message == "internal error; the server's log has the details under this request id"
     assert responses[2].result.labels[0].label == "green"
 
 
@@ -224,4 +224,4 @@ def test_reflection_echoes_the_request_id(server: Server) -> None:
         names = {service.name for service in response.list_services_response.service}
         assert {"triptych.v1.FillMaskService", "triptych.v1.ImageClassificationService"} <= names
         assert dict(call.trailing_metadata())["x-request-id"] == "who-1"
-    assert rpc_now.get(None) is None
+    assert current_call.get(None) is None

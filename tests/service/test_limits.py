@@ -75,7 +75,7 @@ def test_a_client_has_so_many_calls_at_a_time() -> None:
         for events in streams:
             next(events)
         message, delay = refusal(lambda: stub.Translate(request()))
-        assert message == "client 127.0.0.1 has 2 calls under way, no more are allowed at a time (--max-requests-per-client)"
+        assert message == "client 127.0.0.1 has 2 calls in progress, at most 2 are allowed (--max-requests-per-client)"
         assert delay
         health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
         assert health.status == health_pb2.HealthCheckResponse.SERVING

@@ -13,7 +13,7 @@ from triptych_serving.observability.current import CallIds, call_now
 from triptych_serving.observability.names import is_background, method_of
 
 if TYPE_CHECKING:
-    from triptych_serving.rpc.call_context import Rpc, Use
+    from triptych_serving.rpc.call_context import CallContext, ModelUse
 
 access = logging.getLogger("triptych_serving.access")
 
@@ -31,7 +31,7 @@ class Totals:
     cached: int = 0
     failed: int = 0
 
-    def add(self, use: Use) -> None:
+    def add(self, use: ModelUse) -> None:
         """One more."""
         self.models[use.model] = self.versions[use.version] = None
         self.rows += use.rows
@@ -64,21 +64,21 @@ class LogObserver:
         lines: whether to log one for each call that has ended.
     """
 
-    def __init__(self, trace_id: Callable[[Rpc], str], lines: bool) -> None:
+    def __init__(self, trace_id: Callable[[CallContext], str], lines: bool) -> None:
         self._trace_id = trace_id
         self._lines = lines
-        self._totals: dict[Rpc, Totals] = {}
+        self._totals: dict[CallContext, Totals] = {}
 
-    def on_start(self, rpc: Rpc) -> None:
+    def on_start(self, rpc: CallContext) -> None:
         call_now.set(CallIds(rpc.request_id, self._trace_id(rpc)))
         if self._lines:
             self._totals[rpc] = Totals()
 
-    def on_use(self, rpc: Rpc, use: Use) -> None:
+    def on_use(self, rpc: CallContext, use: ModelUse) -> None:
         if rpc in self._totals:  # else the call has ended already
             self._totals[rpc].add(use)
 
-    def on_end(self, rpc: Rpc) -> None:
+    def on_end(self, rpc: CallContext) -> None:
         totals = self._totals.pop(rpc, None)
         if rpc.code == "INTERNAL" and isinstance(rpc.error, ServingError):  # others are logged where they are met
             access.error("call failed: %s", rpc.error, extra={"fields": _fields(rpc)})
@@ -89,7 +89,7 @@ class LogObserver:
             )
 
 
-def _fields(rpc: Rpc) -> dict[str, Any]:
+def _fields(rpc: CallContext) -> dict[str, Any]:
     """What every line says; seconds in microseconds."""
     fields = {
         "method": method_of(rpc),

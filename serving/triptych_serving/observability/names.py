@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from triptych_serving.rpc.call_context import Rpc
+    from triptych_serving.rpc.call_context import CallContext
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")  # W3C Trace Context
 
@@ -28,17 +28,17 @@ CODES = (
 )  # that the server's own calls end with
 
 
-def method_of(rpc: Rpc) -> str:
+def method_of(rpc: CallContext) -> str:
     """Such as "triptych.v1.TranslationService/Translate"."""
     return f"{rpc.service}/{rpc.method}"
 
 
-def is_background(rpc: Rpc) -> bool:
+def is_background(rpc: CallContext) -> bool:
     """Whether it says nothing of the work that the server does."""
     return rpc.service.startswith(BACKGROUND)
 
 
-def trace_id_of(rpc: Rpc) -> str:
+def trace_id_of(rpc: CallContext) -> str:
     """That the caller sent, as 32 hexadecimal digits; empty if none."""
     match = TRACEPARENT.fullmatch(str(rpc.metadata.get("traceparent", "")))
     return match[1] if match else ""

@@ -14,7 +14,7 @@ from triptych_serving.observability.names import method_of
 from triptych_serving.observability.series import ModelSeries, RequestCollector
 
 if TYPE_CHECKING:
-    from triptych_serving.rpc.call_context import Rpc, Use
+    from triptych_serving.rpc.call_context import CallContext, ModelUse
 
 KEEP_SECONDS = 600.0  # that a model's series outlive it, so that the last counts before its end are read too
 MAX_METHODS = 256  # far more than a server has
@@ -46,13 +46,13 @@ class MetricsObserver:
         for method in methods:
             self._known(method)
 
-    def on_start(self, rpc: Rpc) -> None:
+    def on_start(self, rpc: CallContext) -> None:
         self._active[self._known(method_of(rpc))] += 1
 
-    def on_use(self, rpc: Rpc, use: Use) -> None:
+    def on_use(self, rpc: CallContext, use: ModelUse) -> None:
         self._of((use.model, use.version)).add(rpc, use, self._known(method_of(rpc)), self._clock())
 
-    def on_end(self, rpc: Rpc) -> None:
+    def on_end(self, rpc: CallContext) -> None:
         method = self._known(method_of(rpc))
         self._active[method] -= 1
         used = {(use.model, use.version) for use in rpc.uses}

@@ -12,7 +12,7 @@ from triptych_serving.observability.names import CODES
 from triptych_serving.scheduling.step_stats import Histogram
 
 if TYPE_CHECKING:
-    from triptych_serving.rpc.call_context import Rpc, Use
+    from triptych_serving.rpc.call_context import CallContext, ModelUse
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 TOKEN_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -70,7 +70,7 @@ class ModelSeries:
         codes = self.expect(method)
         codes[code] = codes.get(code, 0) + 1
 
-    def add(self, rpc: Rpc, use: Use, method: str, now: float) -> None:
+    def add(self, rpc: CallContext, use: ModelUse, method: str, now: float) -> None:
         """Count an inference that has ended now; times of those that failed would say nothing of the others'."""
         series = self.methods.get(method) or self.methods.setdefault(method, MethodSeries())
         series.inferences += 1
@@ -88,7 +88,7 @@ class ModelSeries:
         if use.first_token:
             self._add_tokens(use, arrived)
 
-    def _add_tokens(self, use: Use, arrived: float) -> None:
+    def _add_tokens(self, use: ModelUse, arrived: float) -> None:
         self._observe(FIRST_TOKEN, use.first_token - arrived)
         self._count("generation_tokens", use.tokens_out)
         start, end = use.stages.get("decode", (0.0, 0.0))
@@ -149,8 +149,8 @@ _OF_METHODS: tuple[tuple[str, str, Callable[[MethodSeries], int]], ...] = (
 )
 
 
-def _arrival(rpc: Rpc, use: Use, now: float) -> float:
+def _arrival(rpc: CallContext, use: ModelUse, now: float) -> float:
     """Of a call, or of a stream's message."""
-    if rpc.kind != "bidi_stream":
+    if rpc.method_type != "bidi_stream":
         return rpc.arrived
     return min((start for start, _ in use.stages.values()), default=now)

@@ -14,7 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from triptych_serving.observability.names import is_background, method_of
 
 if TYPE_CHECKING:
-    from triptych_serving.rpc.call_context import Rpc, Use
+    from triptych_serving.rpc.call_context import CallContext, ModelUse
 
 # The server's fault, as the conventions for gRPC have it.
 ERRORS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
@@ -42,14 +42,14 @@ class TracingObserver:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._traced: dict[Rpc, Traced] = {}
+        self._traced: dict[CallContext, Traced] = {}
 
-    def trace_id(self, rpc: Rpc) -> str:
+    def trace_id(self, rpc: CallContext) -> str:
         """Of a call that has begun; empty where it is not traced."""
         traced = self._traced.get(rpc)
         return format_trace_id(traced.span.get_span_context().trace_id) if traced else ""
 
-    def on_start(self, rpc: Rpc) -> None:
+    def on_start(self, rpc: CallContext) -> None:
         if is_background(rpc):
             return
         offset = time.time_ns() - time.monotonic_ns()
@@ -62,7 +62,7 @@ class TracingObserver:
         )
         self._traced[rpc] = Traced(span, set_span_in_context(span, Context()), offset)
 
-    def on_use(self, rpc: Rpc, use: Use) -> None:
+    def on_use(self, rpc: CallContext, use: ModelUse) -> None:
         traced = self._traced.get(rpc)
         if traced is None or not traced.span.is_recording():
             return
@@ -70,14 +70,14 @@ class TracingObserver:
         if traced.uses > MAX_USES:
             return
         model = {"triptych.model.name": use.model, "triptych.model.version": use.version}
-        if rpc.kind != "bidi_stream":
+        if rpc.method_type != "bidi_stream":
             traced.span.set_attributes({**model, **_work(use)})
         for stage, (start, end) in use.stages.items():
             began, ended = _nanoseconds(start, traced.offset), _nanoseconds(end, traced.offset)
             child = self._tracer.start_span(stage, traced.context, attributes=model, start_time=began)
             child.end(max(began, ended))
 
-    def on_end(self, rpc: Rpc) -> None:
+    def on_end(self, rpc: CallContext) -> None:
         traced = self._traced.pop(rpc, None)
         if traced is None:
             return
@@ -91,12 +91,12 @@ class TracingObserver:
         span.end(_nanoseconds(rpc.ended, traced.offset))
 
 
-def _carrier(rpc: Rpc) -> dict[str, str]:
+def _carrier(rpc: CallContext) -> dict[str, str]:
     metadata = rpc.metadata
     return {name: str(metadata[name]) for name in ("traceparent", "tracestate") if name in metadata}
 
 
-def _about(rpc: Rpc) -> dict[str, Any]:
+def _about(rpc: CallContext) -> dict[str, Any]:
     about: dict[str, Any] = {
         "rpc.system.name": "grpc",
         "rpc.method": method_of(rpc),
@@ -109,7 +109,7 @@ def _about(rpc: Rpc) -> dict[str, Any]:
     return about
 
 
-def _work(use: Use) -> dict[str, Any]:
+def _work(use: ModelUse) -> dict[str, Any]:
     return {
         "triptych.rows": use.rows,
         "triptych.tokens.input": use.tokens_in,

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from triptych_serving.models.model import Model
 from triptych_serving.response_cache.repeats import Repeats, Source
-from triptych_serving.rpc.call_context import Use, rpc_now
-from triptych_serving.rpc.offload import Offload
+from triptych_serving.rpc.call_context import ModelUse, current_call
+from triptych_serving.rpc.event_loop import Offload
 
 ROW_BYTES = 1 << 12  # of the results of one text or image, roughly
 LARGE = 1 << 18  # bytes or characters; packing more than this takes a millisecond, and is done in a thread
@@ -48,7 +48,7 @@ class Repeated:
     async def results(
         self,
         model: Model,
-        use: Use,
+        use: ModelUse,
         content_of: Callable[[], Content | None],
         deadline: float | None,
         compute: Callable[[], Awaitable[Results]],
@@ -78,7 +78,7 @@ class Repeated:
             return packed
 
         digest = await self._run(content.size, _digest, content.values)
-        key = self._repeats.key(model, rpc_now.get().path, digest)
+        key = self._repeats.key(model, current_call.get().full_method, digest)
         asked = monotonic()
         answer = await self._repeats.answer(key, deadline, pack)
         if answer.source is Source.COMPUTED:

@@ -1,4 +1,4 @@
-"""What every gRPC call passes through: dispatch, guards, limits, status and model leases. Knows no service.
+"""The path of every gRPC call: dispatch, call context, guards, limits, status and the hand-over to an engine.
 
-Imports `repository` and what is below; imported by `services`, `observability` and the server.
+Knows no service. Imports `repository` and lower layers; imported by `services`, `security`, `observability` and the server.
 """

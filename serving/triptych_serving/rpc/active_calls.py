@@ -1,57 +1,67 @@
-"""The calls that are being handled, and the messages that callers are still sending."""
+"""Calls in progress and the models that they use: a shutdown waits for the former, an unload for the latter."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from triptych_serving.models.model import Model
 
 
 class ActiveCalls:
-    """The calls that are being handled. Used in the event loop alone."""
+    """Count the calls in progress. Not thread-safe: for the event loop only."""
 
     def __init__(self) -> None:
-        self.stopping = asyncio.Event()  # nothing more is accepted: who waits for a caller's next message shall not wait on
-        self._count = 0
-        self._none = asyncio.Event()
-        self._none.set()
+        self.stopping = asyncio.Event()  # no more calls are accepted, and streams stop reading requests
+        self.count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def begin(self) -> None:
-        """One more."""
-        self._count += 1
-        self._none.clear()
+        """Count a call that has started."""
+        self.count += 1
+        self._idle.clear()
 
     def end(self) -> None:
-        """One less."""
-        self._count -= 1
-        if not self._count:
-            self._none.set()
+        """Count a call that has ended."""
+        self.count -= 1
+        if not self.count:
+            self._idle.set()
 
     async def drained(self) -> None:
-        """Wait until there are none."""
-        await self._none.wait()
+        """Wait until no call is in progress."""
+        await self._idle.wait()
 
 
-class Incoming:
-    """A caller's messages, until it has no more or the server stops."""
+class ModelLeases:
+    """Count the users of each model, so that no model is closed while in use. Not thread-safe: for the event loop only."""
 
-    def __init__(self, requests: AsyncIterator[bytes], stopping: asyncio.Event) -> None:
-        self.cut_off = False
-        self._requests = aiter(requests)
-        self._stopping = stopping
+    def __init__(self) -> None:
+        self._held: Counter[int] = Counter()  # by identity: two versions of a model are two
+        self._returned = asyncio.Event()  # replaced after each return
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        stop = asyncio.create_task(self._stopping.wait())
+    @contextmanager
+    def hold(self, model: Model) -> Iterator[None]:
+        """Keep a model in use until the block ends."""
+        self.acquire(model)
         try:
-            while True:
-                read = asyncio.create_task(self._read())
-                await asyncio.wait((read, stop), return_when=asyncio.FIRST_COMPLETED)
-                if not read.done():
-                    self.cut_off = True
-                    return
-                if (request := read.result()) is None:
-                    return
-                yield request
+            yield
         finally:
-            stop.cancel()
-            read.cancel()
+            self.release(model)
 
-    async def _read(self) -> bytes | None:
-        return await anext(self._requests, None)
+    def acquire(self, model: Model) -> None:
+        """Keep a model in use until `release`."""
+        self._held[id(model)] += 1
+
+    def release(self, model: Model) -> None:
+        """Give back one lease of a model."""
+        self._held[id(model)] -= 1
+        if not self._held[id(model)]:
+            del self._held[id(model)]
+            returned, self._returned = self._returned, asyncio.Event()
+            returned.set()
+
+    async def idle(self, model: Model) -> None:
+        """Wait until a model is not in use. The caller has taken it out of the registry, so that no new call finds it."""
+        while self._held[id(model)]:
+            await self._returned.wait()

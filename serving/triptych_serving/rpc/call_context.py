@@ -1,10 +1,10 @@
-"""One call as the server sees it: who asked, which models worked for it, where the time went."""
+"""The state of one gRPC call: caller, timing, the models that worked for it, and the observers that are told."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -13,134 +13,138 @@ from typing import Any, Literal, Protocol
 from grpc import aio
 
 from triptych_serving.models.model import Model
-from triptych_serving.rpc.leases import Leases
+from triptych_serving.rpc.active_calls import ModelLeases
 
 logger = logging.getLogger(__name__)
 
-Context = aio.ServicerContext[Any, Any]
-Kind = Literal["unary", "server_stream", "bidi_stream"]
+GrpcContext = aio.ServicerContext[Any, Any]
 Metadata = Mapping[str, str | bytes]
-FAILED = "an observer failed"
+MethodType = Literal["unary", "server_stream", "bidi_stream"]
+# Packages of services that probes and tools call every few seconds: not traced, not limited, logged at level debug.
+BACKGROUND_PACKAGES = ("grpc.health.", "grpc.reflection.")
 
 
 @dataclass(eq=False, slots=True)
-class Use:
-    """One piece of work that a model did: all of a unary call, or one message of a stream."""
+class ModelUse:
+    """One piece of work of a model: all of a unary call, or one message of a stream."""
 
-    model: str  # names, not the model itself: who remembers a call shall not keep a model in memory
+    model: str  # names instead of the model itself, which an observer must not keep in memory
     version: str
     rows: int = 0
     tokens_in: int = 0
-    tokens_out: int = 0  # translations alone
-    # "preprocess", "queue", then "prefill" and "decode" or "inference", then "postprocess" -> (start, end), monotonic seconds;
-    # what it never came to is missing.
+    tokens_out: int = 0  # of translations
+    # "preprocess", "queue", then "prefill" and "decode" or "inference", then "postprocess" -> (start, end), monotonic seconds.
+    # Stages that were not reached are missing.
     stages: dict[str, tuple[float, float]] = field(default_factory=dict)
-    first_token: float = 0.0  # monotonic seconds; translations alone
-    cached: bool = False  # the answer was there already
+    first_token: float = 0.0  # monotonic seconds; of translations
+    cached: bool = False  # taken from the response cache or from an equal request
     failed: bool = False
 
 
 @dataclass(eq=False, slots=True)
-class Rpc:
-    """One call."""
+class CallContext:
+    """One gRPC call."""
 
     service: str  # such as "triptych.v1.TranslationService"
     method: str  # such as "Translate"
-    kind: Kind
+    method_type: MethodType
     request_id: str
-    peer: str  # as gRPC writes it: "ipv4:1.2.3.4:567"
-    metadata: Metadata  # keys in lower case; of equal ones the last
-    leases: Leases = field(repr=False)
+    peer: str  # in gRPC's notation: "ipv4:1.2.3.4:567"
+    metadata: Metadata  # keys in lower case; the last of equal keys
+    leases: ModelLeases = field(repr=False)
     observers: Observers = field(repr=False)
     arrived: float = field(default_factory=time.monotonic)
     ended: float = 0.0
-    principal: str = ""  # name of the API key or of the certificate; empty where nobody asked for one
-    uses: list[Use] = field(default_factory=list)  # of a stream of requests only the last
-    code: str = ""  # name of the gRPC status, once it has ended
+    principal: str = ""  # name of the API key or certificate; empty without authentication
+    uses: list[ModelUse] = field(default_factory=list)  # of a bidirectional stream only the last one
+    code: str = ""  # name of the gRPC status, set when the call has ended
     error: BaseException | None = None
 
     @property
-    def path(self) -> str:
-        """As gRPC has it: "/triptych.v1.TranslationService/Translate"."""
-        return f"/{self.service}/{self.method}"
+    def full_method(self) -> str:
+        """Service and method, such as "triptych.v1.TranslationService/Translate"."""
+        return f"{self.service}/{self.method}"
+
+    @property
+    def is_background(self) -> bool:
+        """True for health checks and reflection, which do no work of a model."""
+        return self.service.startswith(BACKGROUND_PACKAGES)
 
 
-# Of the call that is being handled.
-rpc_now: ContextVar[Rpc] = ContextVar("rpc_now")
+current_call: ContextVar[CallContext] = ContextVar("current_call")
 
 
 class Guard(Protocol):
-    """Says which calls may pass."""
+    """Decide which calls are admitted."""
 
-    def admit(self, rpc: Rpc, context: Context) -> AbstractContextManager[None] | None:
-        """Let a call in; the manager is left when the call ends. None: nothing is to be done then.
+    def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None] | None:
+        """Admit a call; a returned context manager is exited when the call ends.
 
         Raises:
-            ServingError: it may not pass.
+            ServingError: the call is rejected.
         """
 
 
 class Observer(Protocol):
-    """Hears of every call, in the event loop: be quick."""
+    """Receive the events of all calls, in the event loop: must not block."""
 
-    def on_start(self, rpc: Rpc) -> None:
-        """It has come."""
+    def on_start(self, call: CallContext) -> None:
+        """Handle a new call."""
 
-    def on_use(self, rpc: Rpc, use: Use) -> None:
-        """A model has done its work for it, or failed to."""
+    def on_use(self, call: CallContext, use: ModelUse) -> None:
+        """Handle the end of a model's work for a call, successful or not."""
 
-    def on_end(self, rpc: Rpc) -> None:
-        """It is over: `code`, `error` and `ended` are set."""
+    def on_end(self, call: CallContext) -> None:
+        """Handle the end of a call: `code`, `error` and `ended` are set."""
 
 
 class Observers:
-    """Several as one. What goes wrong in them is logged, and no caller's business."""
+    """Notify several observers; an exception of one is logged and does not reach the call."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
+        self._on_start = [observer.on_start for observer in observers]
+        self._on_use = [observer.on_use for observer in observers]
+        self._on_end = [observer.on_end for observer in observers]
 
-    def on_start(self, rpc: Rpc) -> None:
-        for observer in self._observers:
-            try:
-                observer.on_start(rpc)
-            except Exception:
-                logger.exception(FAILED)
+    def on_start(self, call: CallContext) -> None:
+        _notify(self._on_start, call)
 
-    def on_use(self, rpc: Rpc, use: Use) -> None:
-        for observer in self._observers:
-            try:
-                observer.on_use(rpc, use)
-            except Exception:
-                logger.exception(FAILED)
+    def on_use(self, call: CallContext, use: ModelUse) -> None:
+        _notify(self._on_use, call, use)
 
-    def on_end(self, rpc: Rpc) -> None:
-        for observer in self._observers:
-            try:
-                observer.on_end(rpc)
-            except Exception:
-                logger.exception(FAILED)
+    def on_end(self, call: CallContext) -> None:
+        _notify(self._on_end, call)
 
 
-class using:  # noqa: N801 - reads as what it does; a class, since generators as context managers cost each call some time
-    """A model works for the call that is being handled, and is not closed meanwhile.
+class UseModel:
+    """Keep a model open while it works for the current call, and report the work to the observers.
 
-    Enter it without an `await` after the model was found in the registry.
+    Enter it without an `await` after the model was found in the registry. It is a class because a generator as a context
+    manager costs every call some time.
     """
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._rpc = rpc_now.get()
-        self._use = Use(model.name, str(model.version))
+        self._call = current_call.get()
+        self._use = ModelUse(model.name, str(model.version))
 
-    def __enter__(self) -> Use:
-        rpc = self._rpc
-        rpc.uses[:] = [*rpc.uses, self._use] if rpc.kind != "bidi_stream" else [self._use]
-        rpc.leases.take(self._model)
+    def __enter__(self) -> ModelUse:
+        call = self._call
+        call.uses[:] = [*call.uses, self._use] if call.method_type != "bidi_stream" else [self._use]
+        call.leases.acquire(self._model)
         return self._use
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._use.failed = self._use.failed or kind is not None
         try:
-            self._rpc.observers.on_use(self._rpc, self._use)
+            self._call.observers.on_use(self._call, self._use)
         finally:
-            self._rpc.leases.give_back(self._model)
+            self._call.leases.release(self._model)
+
+
+def _notify(callbacks: Iterable[Callable[..., None]], *arguments: object) -> None:
+    for callback in callbacks:
+        try:
+            callback(*arguments)
+        except Exception:
+            logger.exception("observer failed")

@@ -1,4 +1,4 @@
-"""What every call goes through: it becomes an Rpc, passes the guards, is parsed, and ends with a status and details."""
+"""Dispatch of gRPC calls: each gets a call context, passes the guards, is parsed, and ends with a status and its details."""
 
 from __future__ import annotations
 
@@ -16,214 +16,223 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from triptych_serving.errors import InvalidInputError, UnavailableError
-from triptych_serving.rpc.active_calls import ActiveCalls, Incoming
-from triptych_serving.rpc.call_context import Context, Guard, Kind, Metadata, Observers, Rpc, rpc_now
-from triptych_serving.rpc.leases import Leases
+from triptych_serving.rpc.active_calls import ActiveCalls, ModelLeases
+from triptych_serving.rpc.call_context import (
+    CallContext,
+    GrpcContext,
+    Guard,
+    Metadata,
+    MethodType,
+    Observers,
+    current_call,
+)
+from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.rpc.status import DETAILS, REQUEST_ID, public_error, status_of
 
 MAX_REQUEST_ID = 128  # characters of a caller's id that are kept
 
-_ids = random.Random()  # of calls that bring none: unique, but no secrets, which would cost a system call each
+_ids = random.Random()  # for request ids: unique, but not secret, which would cost a system call each
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
-# What ends a handler from outside. All else is its own, and must become a status: a library's panic is no Exception.
+# Exceptions that end a handler from outside. All others must become a status, also those that are no Exception.
 OUTSIDE = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
-class MessageSizes:
-    """What bounds messages; this one does not."""
-
-    def check_request(self, size: int) -> None:
-        """Of so many bytes.
-
-        Raises:
-            ServingError: too large.
-        """
-
-    def check_response(self, size: int) -> None:
-        """Of so many bytes.
-
-        Raises:
-            ServingError: too large.
-        """
-
-
 @dataclass(frozen=True)
-class Surroundings:
-    """What every call is handled in."""
+class CallEnvironment:
+    """The parts of a server that every call uses."""
 
     calls: ActiveCalls
-    leases: Leases = field(default_factory=Leases)
+    leases: ModelLeases = field(default_factory=ModelLeases)
     guards: Sequence[Guard] = ()
     observers: Observers = field(default_factory=Observers)
-    sizes: MessageSizes = field(default_factory=MessageSizes)
+    message_limit: MessageLimit = field(default_factory=MessageLimit)
 
 
-class Routes(grpc.GenericRpcHandler):
-    """The handlers of all methods, each wrapped once: an interceptor would wrap them anew for every call.
+class Router(grpc.GenericRpcHandler):
+    """The handlers of all methods, each wrapped once; an interceptor would wrap them again for every call.
 
-    Takes services as a `grpc.aio.Server` does.
+    Services are added to it as to a `grpc.aio.Server`.
     """
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
+    def __init__(self, environment: CallEnvironment) -> None:
+        self._environment = environment
         self._handlers: dict[str, Handler] = {}
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
-        """Of one service, by the methods' names."""
+        """Add the methods of a service, by name."""
         for name, handler in handlers.items():
-            wrapped = _Method(service, name, handler, self._surroundings).wrapped
-            if wrapped is not None:  # unwrapped, it would pass no guard
+            wrapped = _Method(service, name, handler, self._environment).wrapped
+            if wrapped is not None:  # an unwrapped handler would pass no guard
                 self._handlers[f"/{service}/{name}"] = wrapped
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
-        """The same handlers once more; stubs register them both ways."""
+        """Ignore the same handlers; generated code registers them both ways."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         return self._handlers.get(str(handler_call_details.method))
 
     def handler(self, path: str) -> Handler:
-        """Of a method that is there, such as "/triptych.v1.TranslationService/Translate"."""
+        """Return the handler of an existing method, such as "/triptych.v1.TranslationService/Translate"."""
         return self._handlers[path]
 
 
 class _Method:
-    """One method's handler, bytes to bytes: gRPC itself would answer broken bytes with UNKNOWN."""
+    """The handler of one method, from bytes to bytes: gRPC itself would reject malformed bytes with UNKNOWN."""
 
-    def __init__(self, service: str, name: str, handler: Handler, surroundings: Surroundings) -> None:
+    def __init__(self, service: str, name: str, handler: Handler, environment: CallEnvironment) -> None:
         self._service, self._name = service, name
         self._handler = handler
-        # The types of RpcMethodHandler know synchronous handlers only, hence Any.
+        # The type stubs of RpcMethodHandler know synchronous handlers only, hence Any.
         self._behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
         self._parse: Any = handler.request_deserializer or bytes
         self._serialize: Any = handler.response_serializer or bytes
-        self._around = surroundings
+        self._argument: Any = self._incoming if handler.stream_stream else self._parsed
+        self._environment = environment
+        self._method_type: MethodType = (
+            "unary" if handler.unary_unary else "server_stream" if handler.unary_stream else "bidi_stream"
+        )
 
     @property
     def wrapped(self) -> Handler | None:
-        """None for a kind of method that nothing here has."""
+        """The wrapped handler; None for a client stream, which no service has."""
         if self._handler.unary_unary:
             return grpc.unary_unary_rpc_method_handler(self.unary)
         if self._handler.unary_stream:
             return grpc.unary_stream_rpc_method_handler(self.stream)
         if self._handler.stream_stream:
-            return grpc.stream_stream_rpc_method_handler(self.both)
+            return grpc.stream_stream_rpc_method_handler(self.stream)
         return None
 
-    async def unary(self, request: bytes, context: Context) -> Any:
-        rpc = self._begin("unary", context)
+    async def unary(self, request: bytes, context: GrpcContext) -> Any:
+        call = self._begin(context)
         try:
-            with _Handling(rpc, context, self._around) as handling:
-                handling.admit()
+            with _CallScope(call, context, self._environment) as scope:
+                scope.admit()
                 return self._packed(await self._behaviour(self._parsed(request), context))
         except OUTSIDE:
             raise
         except BaseException as error:
-            await _abort(context, error, rpc.request_id)
+            await _abort(context, error, call.request_id)
 
-    async def stream(self, request: bytes, context: Context) -> AsyncIterator[Any]:
-        rpc = self._begin("server_stream", context)
+    async def stream(self, request: Any, context: GrpcContext) -> AsyncIterator[Any]:
+        """Handle a stream of responses; `request` is one message or a stream of them."""
+        call = self._begin(context)
         try:
-            with _Handling(rpc, context, self._around) as handling:
-                handling.admit()
-                async with aclosing(self._behaviour(self._parsed(request), context)) as responses:
+            with _CallScope(call, context, self._environment) as scope:
+                scope.admit()
+                async with aclosing(self._behaviour(self._argument(request), context)) as responses:
                     async for response in responses:
                         yield self._packed(response)
         except OUTSIDE:
             raise
         except BaseException as error:
-            await _abort(context, error, rpc.request_id)
-
-    async def both(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
-        rpc = self._begin("bidi_stream", context)
-        try:
-            with _Handling(rpc, context, self._around) as handling:
-                handling.admit()
-                async with aclosing(self._behaviour(self._incoming(requests), context)) as responses:
-                    async for response in responses:
-                        yield self._packed(response)
-        except OUTSIDE:
-            raise
-        except BaseException as error:
-            await _abort(context, error, rpc.request_id)
+            await _abort(context, error, call.request_id)
 
     async def _incoming(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-        """Messages. Whoever reads them must not take a stream that was cut off for one that is complete."""
-        incoming = Incoming(requests, self._around.calls.stopping)
-        async for request in incoming:
-            yield self._parsed(request)
-        if incoming.cut_off:
-            raise UnavailableError("the server is shutting down")
+        """Yield parsed requests until the caller ends its stream.
 
-    def _begin(self, kind: Kind, context: Context) -> Rpc:
-        """The caller gets its request id back, however the call ends."""
+        Raises:
+            UnavailableError: the server is shutting down; the stream must not be taken for a complete one.
+        """
+        source = aiter(requests)
+        stop = asyncio.create_task(self._environment.calls.stopping.wait())
+        try:
+            while True:
+                read = asyncio.create_task(_next(source))
+                await asyncio.wait((read, stop), return_when=asyncio.FIRST_COMPLETED)
+                if not read.done():
+                    raise UnavailableError("the server is shutting down")
+                if (request := read.result()) is None:
+                    return
+                yield self._parsed(request)
+        finally:
+            stop.cancel()
+            read.cancel()
+
+    def _begin(self, context: GrpcContext) -> CallContext:
+        """Create the call context, and return the request id to the caller however the call ends."""
         metadata = dict(context.invocation_metadata() or ())
         request_id = request_id_of(metadata)
-        around = self._around
-        rpc = Rpc(self._service, self._name, kind, request_id, context.peer(), metadata, around.leases, around.observers)
-        rpc_now.set(rpc)
+        environment = self._environment
+        call = CallContext(
+            self._service,
+            self._name,
+            self._method_type,
+            request_id,
+            context.peer(),
+            metadata,
+            environment.leases,
+            environment.observers,
+        )
+        current_call.set(call)
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
-        return rpc
+        return call
 
     def _parsed(self, request: bytes) -> Any:
-        self._around.sizes.check_request(len(request))
+        self._environment.message_limit.check_request(len(request))
         try:
             return self._parse(request)
         except DecodeError as error:
-            raise InvalidInputError("request", "it is not the message that this call takes; strings must be UTF-8") from error
+            problem = "not a valid message of this method's request type; strings must be UTF-8"
+            raise InvalidInputError("request", problem) from error
 
     def _packed(self, response: Any) -> bytes:
         message: bytes = self._serialize(response)
-        self._around.sizes.check_response(len(message))
+        self._environment.message_limit.check_response(len(message))
         return message
 
 
-class _Handling:
-    """What is done before and behind a call. A class, since generators as context managers cost every call some time."""
+class _CallScope:
+    """Everything before and after a call's handler. A class, as a generator as context manager costs every call some time."""
 
-    def __init__(self, rpc: Rpc, context: Context, around: Surroundings) -> None:
-        self._rpc, self._context, self._around = rpc, context, around
+    def __init__(self, call: CallContext, context: GrpcContext, environment: CallEnvironment) -> None:
+        self._call, self._context, self._environment = call, context, environment
         self._admitted = False
-        self._guarded: ExitStack | None = None  # None: no guard is to be told of the end
+        self._exits: ExitStack | None = None  # None: no guard is waiting for the end of the call
 
     def __enter__(self) -> Self:
-        self._around.observers.on_start(self._rpc)
+        self._environment.observers.on_start(self._call)
         return self
 
     def admit(self) -> None:
-        """Let the call pass.
+        """Ask all guards.
 
         Raises:
-            ServingError: a guard refuses it.
+            ServingError: a guard rejects the call.
         """
-        self._around.calls.begin()
+        self._environment.calls.begin()
         self._admitted = True
-        for guard in self._around.guards:
-            if (admitted := guard.admit(self._rpc, self._context)) is not None:
-                self._guarded = self._guarded or ExitStack()
-                self._guarded.enter_context(admitted)
+        for guard in self._environment.guards:
+            if (admitted := guard.admit(self._call, self._context)) is not None:
+                self._exits = self._exits or ExitStack()
+                self._exits.enter_context(admitted)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        rpc = self._rpc
+        call = self._call
         try:
-            if self._guarded is not None:
-                self._guarded.__exit__(kind, error, trace)
+            if self._exits is not None:
+                self._exits.__exit__(kind, error, trace)
         finally:
             if self._admitted:
-                self._around.calls.end()
-            rpc.error, rpc.code = error, "OK" if error is None else _code_of(error, self._context)
-            rpc.ended = monotonic()
-            self._around.observers.on_end(rpc)
+                self._environment.calls.end()
+            call.error, call.code = error, "OK" if error is None else _code_of(error, self._context)
+            call.ended = monotonic()
+            self._environment.observers.on_end(call)
 
 
 def request_id_of(metadata: Metadata) -> str:
-    """The caller's x-request-id, or a new one."""
+    """Return the caller's x-request-id, or a new one."""
     given = metadata.get(REQUEST_ID)
     return given[:MAX_REQUEST_ID] if isinstance(given, str) and given else f"{_ids.getrandbits(128):032x}"
 
 
-def _code_of(error: BaseException, context: Context) -> str:
+async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(requests, None)
+
+
+def _code_of(error: BaseException, context: GrpcContext) -> str:
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         left = context.time_remaining()
         return "DEADLINE_EXCEEDED" if left is not None and left <= 0 else "CANCELLED"
@@ -232,11 +241,11 @@ def _code_of(error: BaseException, context: Context) -> str:
     return str(getattr(error, "status", "INTERNAL"))
 
 
-async def _abort(context: Context, error: BaseException, request_id: str) -> NoReturn:
+async def _abort(context: GrpcContext, error: BaseException, request_id: str) -> NoReturn:
     if isinstance(error, aio.AbortError):
         raise error  # a handler has aborted already
     shown = public_error(error, request_id)
     status = status_of(shown, request_id)
     metadata = ((REQUEST_ID, request_id), (DETAILS, status.SerializeToString()))
     await context.abort(grpc.StatusCode[shown.status], status.message, metadata)
-    raise AssertionError("abort returns never")
+    raise AssertionError("abort never returns")

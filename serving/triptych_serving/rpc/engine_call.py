@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from triptych_serving.rpc.call_context import Context, Use
-from triptych_serving.rpc.mailbox import mailbox
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse
+from triptych_serving.rpc.event_loop import mailbox
 from triptych_serving.scheduling.engine import Engine
 from triptych_serving.scheduling.request import Call, Listener, Measured
 
@@ -20,25 +20,25 @@ class Timed(Measured, Protocol):
 
 
 RowT = TypeVar("RowT", bound=Timed)
-Answer = TypeVar("Answer")
+Results = TypeVar("Results")
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """When a request came, and when its answer is worthless; clock seconds."""
+    """Arrival and deadline of a request, in clock seconds; the deadline is None where the caller set none."""
 
     arrived: float
     deadline: float | None
 
     @classmethod
-    def of(cls, context: Context) -> "Arrival":
-        """Now, with the caller's deadline."""
+    def now(cls, context: GrpcContext) -> "Arrival":
+        """Return the present time and the caller's deadline."""
         now, left = time.monotonic(), context.time_remaining()
         return cls(now, None if left is None else now + left)
 
 
 class EndListener(Listener):
-    """Tells the event loop of a call's end."""
+    """Report the end of an engine's call to the event loop. For one waiter."""
 
     def __init__(self) -> None:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -48,33 +48,32 @@ class EndListener(Listener):
         self._mailbox.post(self._end)
 
     async def end(self) -> None:
-        """Wait for it. For one waiter, who is told once."""
+        """Wait for the end."""
         await self._ended
 
     def _end(self) -> None:
-        if not self._ended.done():  # nobody waits any more
+        if not self._ended.done():  # the waiter may have been cancelled
             self._ended.set_result(None)
 
 
-class Job(Generic[RowT]):
-    """Rows of one request; made when they are prepared.
+class EngineCall(Generic[RowT]):
+    """The prepared rows of one request, submitted to an engine while the block runs.
 
-        with job:                    # raises what the engine refuses them with
-            await listener.end()     # whatever still runs for them when the block ends shall stop
-            job.raise_error()
+        with engine_call:               # raises the engine's rejection
+            await listener.end()        # rows that still run when the block ends are cancelled
+            engine_call.raise_error()
 
     Args:
-        engine: whose rows they are.
+        engine: runs the rows.
         call: with an EndListener.
         arrival: of the request.
-        use: of the model; told where the time went.
+        use: of the model; receives the stages' times.
     """
 
-    def __init__(self, engine: Engine[RowT], call: Call[RowT], arrival: Arrival, use: Use) -> None:
+    def __init__(self, engine: Engine[RowT], call: Call[RowT], arrival: Arrival, use: ModelUse) -> None:
         self.call = call
         self.use = use
         self._engine = engine
-        self._arrival = arrival
         use.rows, use.tokens_in = len(call.rows), call.tokens
         use.stages["preprocess"] = (arrival.arrived, time.monotonic())
 
@@ -86,28 +85,27 @@ class Job(Generic[RowT]):
             if not self.call.over:
                 self._engine.cancel(self.call)
         finally:
-            self._note()
+            self._record_stages()
 
     def raise_error(self) -> None:
-        """What the call failed with, if it did."""
+        """Raise the call's error, if it has one."""
         if self.call.error is not None:
             raise self.call.error
 
-    async def postprocessed(self, answer: Awaitable[Answer]) -> Answer:
-        """Tensors become an answer again."""
+    async def postprocessed(self, results: Awaitable[Results]) -> Results:
+        """Await the conversion of tensors to results, and record its time."""
         began = time.monotonic()
         try:
-            return await answer
+            return await results
         finally:
             self.use.stages["postprocess"] = (began, time.monotonic())
 
-    def _note(self) -> None:
-        """Where the engine's time went, as far as it came to it."""
+    def _record_stages(self) -> None:
         rows: Sequence[RowT] = self.call.rows
         if all(row.started for row in rows):
             self.use.stages["queue"] = (self.call.arrived, max(row.started for row in rows))
         if all(row.ended for row in rows):
-            self._note_work(min(row.started for row in rows), max(row.ended for row in rows))
+            self._record_work(min(row.started for row in rows), max(row.ended for row in rows))
 
-    def _note_work(self, started: float, ended: float) -> None:
+    def _record_work(self, started: float, ended: float) -> None:
         self.use.stages["inference"] = (started, ended)

@@ -1,48 +1,145 @@
-"""How much a server takes on: queues, clients, messages."""
+"""Limits of queues, clients and messages, and the checks of those that apply to every call."""
 
 import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from urllib.parse import unquote
 
+from triptych_serving.errors import OverloadedError, TooLargeError
+from triptych_serving.rpc.call_context import CallContext, GrpcContext
 from triptych_serving.scheduling.admission import QueueLimits
+
+RETRY_SECONDS = 0.5  # a client knows better than the server when one of its own calls ends
+# gRPC's core accepts messages up to this multiple of the limit, so that they are rejected with an error that names the flag.
+CORE_FACTOR = 2
+MAX_MESSAGE_BYTES = 2**31 - 1  # highest value that gRPC's core accepts
 
 _QUEUE = QueueLimits()
 
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What is above a limit is refused at once, with RESOURCE_EXHAUSTED.
+    """What a server accepts. Requests above a limit are rejected at once, with RESOURCE_EXHAUSTED.
 
     Raises:
-        ValueError: a limit leaves no room for anything.
+        ValueError: a limit would reject everything.
     """
 
-    # Of each model. What runs does not count. A text has a row for each of its sentences.
+    # Waiting requests of each model; those that run are not counted. A text has a row for each of its sentences.
     queue_requests: int = _QUEUE.waiting_calls
     queue_rows: int = _QUEUE.waiting_rows
     queue_tokens: int = _QUEUE.waiting_tokens
-    queue_seconds: float = math.inf  # a request is refused whose wait is expected to be longer
-    refuse_late: bool = True  # and so is one that is not expected to be answered before its deadline
-    requests_per_client: int = 0  # at once; a stream is one; 0: any number
-    message_bytes: int = 64 << 20  # either way
-    documents: int = 8  # that are translated at a time, of all models
-    document_bytes: int = 64 << 20  # of each
+    queue_seconds: float = math.inf  # reject requests with a longer expected wait
+    refuse_late: bool = True  # reject requests that are expected to miss their deadline
+    requests_per_client: int = 0  # concurrent calls, a stream counts as one; 0: unlimited
+    message_bytes: int = 64 << 20  # of requests and of responses
+    documents: int = 8  # translated at a time, with all models together
+    document_bytes: int = 64 << 20  # of each document
 
     def __post_init__(self) -> None:
-        for name in (
-            "queue_requests",
-            "queue_rows",
-            "queue_tokens",
-            "queue_seconds",
-            "message_bytes",
-            "documents",
-            "document_bytes",
-        ):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, it must be above 0")
+        unlimited = ("refuse_late", "requests_per_client")
+        for name, value in vars(self).items():
+            if name not in unlimited and not value > 0:
+                raise ValueError(f"{name} is {value}, must be above 0")
         if self.requests_per_client < 0:
-            raise ValueError(f"requests_per_client is {self.requests_per_client}, it must be 0 or above")
+            raise ValueError(f"requests_per_client is {self.requests_per_client}, must be at least 0")
 
     @property
     def queue(self) -> QueueLimits:
-        """What bounds the queue of one model."""
+        """Limits of the queue of one model."""
         return QueueLimits(self.queue_rows, self.queue_tokens, self.queue_requests, self.queue_seconds, self.refuse_late)
+
+
+class MessageLimit:
+    """Reject messages above a size. gRPC's core would reject them too, but would name neither the flag nor a remedy.
+
+    Args:
+        limit: bytes, of requests and of responses.
+    """
+
+    def __init__(self, limit: int = MAX_MESSAGE_BYTES) -> None:
+        self._limit = limit
+
+    @property
+    def channel_options(self) -> list[tuple[str, int]]:
+        """Options of gRPC's core. Responses are not limited there, as they have been checked here."""
+        return [
+            ("grpc.max_receive_message_length", min(MAX_MESSAGE_BYTES, CORE_FACTOR * self._limit)),
+            ("grpc.max_send_message_length", -1),
+        ]
+
+    def check_request(self, size: int) -> None:
+        """Reject an oversized request; `size` in bytes.
+
+        Raises:
+            TooLargeError: above the limit.
+        """
+        if size > self._limit:
+            raise TooLargeError(
+                f"request has {size:,} bytes, at most {self._limit:,} are accepted (--max-message-bytes): "
+                "send fewer texts or images per request, or raise the server's message size limit"
+            )
+
+    def check_response(self, size: int) -> None:
+        """Reject an oversized response; `size` in bytes.
+
+        Raises:
+            TooLargeError: above the limit.
+        """
+        if size > self._limit:
+            raise TooLargeError(
+                f"response would have {size:,} bytes, at most {self._limit:,} are sent (--max-message-bytes): "
+                "ask for less per request, or raise the server's message size limit"
+            )
+
+
+class ClientLimit:
+    """Guard that limits the concurrent calls of each client. Not thread-safe: for the event loop only.
+
+    A client is the name of an API key or certificate, or else an address. A stream counts as one call.
+
+    Args:
+        limit: concurrent calls; 0: unlimited.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._running: Counter[str] = Counter()
+
+    def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None] | None:
+        """Count a call of its client until it ends.
+
+        Raises:
+            OverloadedError: the client has too many calls in progress.
+        """
+        if not self._limit or call.is_background:
+            return None
+        client = client_of(call)
+        running = self._running.get(client, 0)
+        if running >= self._limit:
+            raise OverloadedError(
+                f"client {client} has {running:,} calls in progress, at most {self._limit:,} are allowed "
+                "(--max-requests-per-client)",
+                RETRY_SECONDS,
+            )
+        return self._hold(client)
+
+    @contextmanager
+    def _hold(self, client: str) -> Iterator[None]:
+        self._running[client] += 1
+        try:
+            yield
+        finally:
+            self._running[client] -= 1
+            if not self._running[client]:
+                del self._running[client]
+
+
+def client_of(call: CallContext) -> str:
+    """Return the principal, or else the peer without its port: `ipv6:%5B::1%5D:567` -> `[::1]`, a local socket -> `unix`."""
+    if call.principal:
+        return call.principal
+    scheme, _, address = unquote(call.peer).partition(":")
+    return address.rpartition(":")[0] if scheme in ("ipv4", "ipv6") else scheme

@@ -1,4 +1,4 @@
-"""Many requests on one stream: so many are under way at most, and each is answered as soon as it is done."""
+"""Many requests on one stream: a bounded number run at a time, and each is answered as soon as it is done."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -10,12 +10,12 @@ Response = TypeVar("Response")
 
 
 class RequestStream(ABC, Generic[Request, Response]):
-    """One call's requests. A caller that does not read is not read from either: gRPC's flow control holds it back.
+    """The requests of one call. While a caller does not read responses, gRPC's flow control holds back its requests.
 
-    What `_begin` makes of a request raises nothing, puts responses into `_responses`, and sees to it that `_room` is released.
+    The coroutine of `_serve` must not raise, puts responses into `_responses`, and ensures that `_room` is released.
 
     Args:
-        in_flight: requests that are read and not yet answered.
+        in_flight: most requests that are read and not yet answered.
     """
 
     def __init__(self, in_flight: int) -> None:
@@ -24,10 +24,10 @@ class RequestStream(ABC, Generic[Request, Response]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def responses(self, requests: AsyncIterator[Request]) -> AsyncGenerator[Response]:
-        """Those of all requests.
+        """Yield the responses to all requests.
 
         Raises:
-            ServingError: a message cannot be read; those before it have been answered.
+            ServingError: a request cannot be read; those before it have been answered.
         """
         reader = asyncio.create_task(self._read(requests))
         try:
@@ -36,21 +36,21 @@ class RequestStream(ABC, Generic[Request, Response]):
                 self._on_sent()
             await reader
         finally:
-            await _end([reader, *self._tasks])
+            await cancel_all([reader, *self._tasks])
 
     @abstractmethod
-    def _begin(self, request: Request) -> Coroutine[Any, Any, None]:
-        """The coroutine that answers it."""
+    def _serve(self, request: Request) -> Coroutine[Any, Any, None]:
+        """Return the coroutine that answers a request. Called in the order of the requests."""
 
     @abstractmethod
     def _on_sent(self) -> None:
-        """gRPC has taken a response."""
+        """Handle that gRPC has taken a response."""
 
     async def _read(self, requests: AsyncIterator[Request]) -> None:
         try:
             await self._room.acquire()
             async for request in requests:
-                task = asyncio.create_task(self._begin(request))
+                task = asyncio.create_task(self._serve(request))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 await self._room.acquire()
@@ -59,8 +59,8 @@ class RequestStream(ABC, Generic[Request, Response]):
             self._responses.put_nowait(None)
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancel tasks, and wait until they have cleaned up: what they hold is given back before the call is over."""
+async def cancel_all(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until they have cleaned up, so that they hold nothing when the call ends."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from triptych_serving.errors import PermissionDeniedError, SecurityError, UnauthenticatedError
-from triptych_serving.rpc.call_context import Context, Rpc
+from triptych_serving.rpc.call_context import CallContext, GrpcContext
 from triptych_serving.security.api_keys import ApiKey, Role, find_key, read_keys
 from triptych_serving.security.file_access import warn_if_open
 from triptych_serving.security.options import SecurityOptions
@@ -17,15 +17,15 @@ logger = logging.getLogger(__name__)
 # What changes what everybody is served.
 ADMIN = frozenset(
     {
-        "/triptych.v1.ModelService/LoadModel",
-        "/triptych.v1.ModelService/UnloadModel",
-        "/inference.GRPCInferenceService/RepositoryModelLoad",
-        "/inference.GRPCInferenceService/RepositoryModelUnload",
+        "triptych.v1.ModelService/LoadModel",
+        "triptych.v1.ModelService/UnloadModel",
+        "inference.GRPCInferenceService/RepositoryModelLoad",
+        "inference.GRPCInferenceService/RepositoryModelUnload",
     }
 )
 # What probes ask, which have no keys. It says whether the server is up, and nothing else.
 OPEN_SERVICES = frozenset({"grpc.health.v1.Health"})
-OPEN_METHODS = frozenset({"/inference.GRPCInferenceService/ServerLive", "/inference.GRPCInferenceService/ServerReady"})
+OPEN_METHODS = frozenset({"inference.GRPCInferenceService/ServerLive", "inference.GRPCInferenceService/ServerReady"})
 
 SCHEME = "bearer"
 LOOK_SECONDS = 1.0  # until a change of the keys is noticed
@@ -47,7 +47,7 @@ class AccessGuard:
         self._clock = clock
         self._keys = None if options.api_keys is None else _open_keys(options)
 
-    def admit(self, rpc: Rpc, context: Context) -> None:
+    def admit(self, rpc: CallContext, context: GrpcContext) -> None:
         """Let a call in, and name its caller in `rpc.principal`.
 
         Raises:
@@ -56,15 +56,15 @@ class AccessGuard:
         """
         clients = [] if self._options.tls_client_ca is None else certificate_names(context)
         rpc.principal = clients[0] if clients else ""
-        if rpc.service in OPEN_SERVICES or rpc.path in OPEN_METHODS:
+        if rpc.service in OPEN_SERVICES or rpc.full_method in OPEN_METHODS:
             return
         key = None if self._keys is None else self._check_key(self._keys.get(), rpc)
         if key is not None:
             rpc.principal = key.name
-        if rpc.path in ADMIN:
+        if rpc.full_method in ADMIN:
             self._check_admin(rpc, key, clients)
 
-    def _check_key(self, keys: Sequence[ApiKey], rpc: Rpc) -> ApiKey:
+    def _check_key(self, keys: Sequence[ApiKey], rpc: CallContext) -> ApiKey:
         key = find_key(keys, bearer_of(rpc))
         if key is None:
             raise UnauthenticatedError("this API key is not known here")
@@ -72,17 +72,17 @@ class AccessGuard:
             raise UnauthenticatedError(f"the API key {key.name!r} expired at {key.expires:%Y-%m-%d %H:%M %Z}")
         return key
 
-    def _check_admin(self, rpc: Rpc, key: ApiKey | None, clients: Sequence[str]) -> None:
+    def _check_admin(self, rpc: CallContext, key: ApiKey | None, clients: Sequence[str]) -> None:
         who = f"{rpc.principal or 'somebody'} at {unquote(rpc.peer)}"
         who += f" with the certificate of {clients[0]}" if clients else ""
         by_key = key is not None and key.role is Role.ADMIN
         by_certificate = any(name in self._options.admin_clients for name in clients)
         if not (by_key or by_certificate or self._options.allow_admin):
-            logger.warning("%s refused to %s", rpc.path, who)
+            logger.warning("%s refused to %s", rpc.full_method, who)
             raise PermissionDeniedError(self._denial(rpc, key))
-        logger.info("%s allowed to %s", rpc.path, who)
+        logger.info("%s allowed to %s", rpc.full_method, who)
 
-    def _denial(self, rpc: Rpc, key: ApiKey | None) -> str:
+    def _denial(self, rpc: CallContext, key: ApiKey | None) -> str:
         if key is not None:
             return f"{rpc.method} takes an API key of the role admin; {key.name!r} has the role {key.role}"
         if self._options.admin_clients:
@@ -93,7 +93,7 @@ class AccessGuard:
         )
 
 
-def bearer_of(rpc: Rpc) -> str:
+def bearer_of(rpc: CallContext) -> str:
     """The API key that came with a call. Raises UnauthenticatedError: there is none."""
     scheme, _, secret = str(rpc.metadata.get("authorization", "")).partition(" ")
     if scheme.lower() != SCHEME or not secret.strip():
@@ -101,7 +101,7 @@ def bearer_of(rpc: Rpc) -> str:
     return secret.strip()
 
 
-def certificate_names(context: Context) -> list[str]:
+def certificate_names(context: GrpcContext) -> list[str]:
     """Of the client's verified certificate: its alternative names, or where it has none the subject's common name."""
     return [_printable(name.decode(errors="replace")) for name in context.peer_identities() or ()]
 

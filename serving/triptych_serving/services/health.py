@@ -7,11 +7,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 
 from triptych_serving.errors import NotFoundError
 from triptych_serving.repository.registry import Registry
-from triptych_serving.rpc.call_context import Context
-from triptych_serving.rpc.service_names import BY_CAPABILITY, services_of
+from triptych_serving.rpc.call_context import GrpcContext
+from triptych_serving.rpc.descriptors import SERVICE_BY_CAPABILITY, services_of
 
 HEALTH: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-TASKS = frozenset(BY_CAPABILITY.values())
+TASKS = frozenset(SERVICE_BY_CAPABILITY.values())
 Status = health_pb2.HealthCheckResponse
 
 
@@ -53,13 +53,13 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._serving, self._stopped = frozenset(), True
         self._tell()
 
-    async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: GrpcContext) -> health_pb2.HealthCheckResponse:
         if request.service not in self._services:
             raise NotFoundError(f"service {request.service!r} is not here; there are: {', '.join(sorted(self._services))}")
         return self._response(request.service)
 
     async def Watch(
-        self, request: health_pb2.HealthCheckRequest, context: Context
+        self, request: health_pb2.HealthCheckRequest, context: GrpcContext
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         sent = None
         while True:

@@ -12,7 +12,7 @@ from triptych_serving.models.image.image_request import ImageJob
 from triptych_serving.models.results import ClassifiedImage
 from triptych_serving.repository.registry import Registry, Wish
 from triptych_serving.response_cache.cached_calls import Content, Repeated
-from triptych_serving.rpc.call_context import Use, using
+from triptych_serving.rpc.call_context import ModelUse, UseModel
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ImageCalls:
         self._registry = registry
         self._repeated = repeated
 
-    async def classify(self, images: Images, deadline: float | None) -> tuple[list[ClassifiedImage], Use]:
+    async def classify(self, images: Images, deadline: float | None) -> tuple[list[ClassifiedImage], ModelUse]:
         """Every image's labels, in order.
 
         Raises:
@@ -46,7 +46,7 @@ class ImageCalls:
         model = self._registry().find_image(images.wish)
         if not images.files:
             raise InvalidInputError("images", "there are no images")
-        with using(model) as use:
+        with UseModel(model) as use:
             content, compute = partial(_content_of, images), partial(_classify, model, images, deadline, use)
             return await self._repeated.results(model, use, content, deadline, compute), use
 
@@ -55,7 +55,7 @@ def _content_of(images: Images) -> Content:
     return Content((list(images.files), images.top_k, images.field), sum(map(len, images.files)))
 
 
-async def _classify(model: ImageModel, images: Images, deadline: float | None, use: Use) -> list[ClassifiedImage]:
+async def _classify(model: ImageModel, images: Images, deadline: float | None, use: ModelUse) -> list[ClassifiedImage]:
     with model.gate.admit(len(images.files), deadline):
         use.rows = len(images.files)
         jobs = (
@@ -65,7 +65,7 @@ async def _classify(model: ImageModel, images: Images, deadline: float | None, u
         return await _all_done(jobs, use)
 
 
-async def _all_done(jobs: Iterable[ImageJob], use: Use) -> list[ClassifiedImage]:
+async def _all_done(jobs: Iterable[ImageJob], use: ModelUse) -> list[ClassifiedImage]:
     """Results in order. Takes a new job whenever one is done; all are over when it leaves."""
     running: deque[ImageJob] = deque()
     done: list[ImageJob] = []
@@ -91,7 +91,7 @@ async def _result(job: ImageJob) -> ClassifiedImage:
     return job.result()
 
 
-def _note(done: Sequence[ImageJob], use: Use) -> None:
+def _note(done: Sequence[ImageJob], use: ModelUse) -> None:
     """All decoding, the longest wait, and from the first computation to the last."""
     slowest = max(done, key=lambda job: job.waited)
     arrived = min(job.arrived for job in done)

@@ -1,7 +1,6 @@
 """Many images on one stream."""
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from triptych.v1 import image_classification_pb2
 from triptych_serving.rpc.request_stream import RequestStream
@@ -21,9 +20,6 @@ class ImageStream(RequestStream[StreamRequest, StreamResponse]):
     def __init__(self, answer: Callable[[StreamRequest], Awaitable[StreamResponse]], in_flight: int) -> None:
         super().__init__(in_flight)
         self._answer = answer
-
-    def _begin(self, request: StreamRequest) -> Coroutine[Any, Any, None]:
-        return self._serve(request)
 
     def _on_sent(self) -> None:
         self._room.release()

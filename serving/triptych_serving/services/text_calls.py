@@ -10,9 +10,9 @@ from triptych_serving.encoding.options import Work
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.repository.registry import Registry, Wish
 from triptych_serving.response_cache.cached_calls import Content, Repeated
-from triptych_serving.rpc.call_context import Context, Use, using
-from triptych_serving.rpc.engine_call import Arrival, EndListener, Job
-from triptych_serving.rpc.offload import Offload
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
+from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
+from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.scheduling.request import Call, Item
 from triptych_serving.services.v1.served import served_by
 
@@ -37,7 +37,7 @@ class Answered(Generic[Message]):
     """One message for each text, and what it took."""
 
     messages: Sequence[Message]
-    use: Use
+    use: ModelUse
 
     @property
     def common(self) -> dict[str, Any]:
@@ -59,19 +59,19 @@ class TextCalls:
         self._offload = Offload(pool)
         self._repeated = repeated
 
-    async def answer(self, wish: Wish, context: Context, asked: Asked[Result, Message]) -> Answered[Message]:
+    async def answer(self, wish: Wish, context: GrpcContext, asked: Asked[Result, Message]) -> Answered[Message]:
         """Do all of it.
 
         Raises:
             ServingError: whatever kept the request from being answered.
         """
-        arrival = Arrival.of(context)
+        arrival = Arrival.now(context)
         model = self._registry().find_text(wish, asked.capability)
-        with using(model) as use:
+        with UseModel(model) as use:
             content, compute = partial(_content_of, asked), partial(self._compute, model, asked, arrival, use)
             return Answered(await self._repeated.results(model, use, content, arrival.deadline, compute), use)
 
-    async def _compute(self, model: TextModel, asked: Asked[Result, Message], arrival: Arrival, use: Use) -> list[Message]:
+    async def _compute(self, model: TextModel, asked: Asked[Result, Message], arrival: Arrival, use: ModelUse) -> list[Message]:
         expected = model.coming.expect(asked.texts, asked.characters)
         model.engine.check(expected, arrival.deadline)  # to refuse is cheap, to tokenize is not
         with model.coming.hold(expected):
@@ -79,7 +79,7 @@ class TextCalls:
         model.coming.learn(sum(item.size for item in work.items), asked.characters)
         listener = EndListener()
         call = Call(work.items, listener, arrival.deadline, field=work.field)
-        job: Job[Item] = Job(model.engine, call, arrival, use)
+        job: EngineCall[Item] = EngineCall(model.engine, call, arrival, use)
         with job:
             await listener.end()
             job.raise_error()

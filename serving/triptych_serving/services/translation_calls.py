@@ -13,9 +13,9 @@ from triptych_serving.models.translation.scoring import Score
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import Registry, Wish
 from triptych_serving.response_cache.cached_calls import Content, Repeated
-from triptych_serving.rpc.call_context import Context, Use, using
-from triptych_serving.rpc.engine_call import Arrival, EndListener, Job
-from triptych_serving.rpc.offload import Offload
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
+from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
+from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.scheduling.request import Call, Item, Row
 
 
@@ -58,15 +58,15 @@ class TranslationCalls:
         self._offload = Offload(pool)
         self._repeated = repeated
 
-    async def translate(self, texts: Texts, context: Context) -> tuple[list[Output], Use]:
+    async def translate(self, texts: Texts, context: GrpcContext) -> tuple[list[Output], ModelUse]:
         """All outputs, in order.
 
         Raises:
             ServingError: whatever kept the texts from being translated.
         """
-        arrival = Arrival.of(context)
+        arrival = Arrival.now(context)
         translator = self._registry().find(texts.wish)
-        with using(translator) as use:
+        with UseModel(translator) as use:
             content, compute = partial(_content_of, texts), partial(self._translate, texts, translator, arrival, use)
             return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
 
@@ -78,24 +78,24 @@ class TranslationCalls:
         """
         return self._registry().find(wish)
 
-    async def translate_by(self, translator: Translator, texts: Texts, context: Context) -> tuple[list[Output], Use]:
+    async def translate_by(self, translator: Translator, texts: Texts, context: GrpcContext) -> tuple[list[Output], ModelUse]:
         """As `translate`, by a model that the caller keeps in use; always computed.
 
         Raises:
             ServingError: as `translate`.
         """
-        with using(translator) as use:
-            return await self._translate(texts, translator, Arrival.of(context), use), use
+        with UseModel(translator) as use:
+            return await self._translate(texts, translator, Arrival.now(context), use), use
 
-    async def stream(self, texts: Texts, context: Context) -> AsyncGenerator[Piece | Result | Use]:
+    async def stream(self, texts: Texts, context: GrpcContext) -> AsyncGenerator[Piece | Result | ModelUse]:
         """Pieces as they are decoded, each text's result behind its last piece, and in the end what it took.
 
         Raises:
             ServingError: as `translate`.
         """
-        arrival = Arrival.of(context)
+        arrival = Arrival.now(context)
         translator = self._registry().find(texts.wish)
-        with using(translator) as use:
+        with UseModel(translator) as use:
             job = await self._prepare(texts, translator, arrival, use, streams=True)
             with job:
                 async for event in self._events(job):
@@ -103,21 +103,21 @@ class TranslationCalls:
                 await job.listener.end()  # the timing of the last rows follows their text
             yield use
 
-    async def score(self, wish: Wish, pairs: Sequence[tuple[str, str]], context: Context) -> tuple[list[Score], Use]:
+    async def score(self, wish: Wish, pairs: Sequence[tuple[str, str]], context: GrpcContext) -> tuple[list[Score], ModelUse]:
         """Every pair's score, in order.
 
         Raises:
             ServingError: whatever kept the pairs from being scored.
         """
-        arrival = Arrival.of(context)
+        arrival = Arrival.now(context)
         translator = self._registry().find(wish)
         languages = wish.source_language, wish.target_language
-        with using(translator) as use:
+        with UseModel(translator) as use:
             content = partial(_pairs_of, pairs, languages)
             compute = partial(self._score, pairs, languages, translator, arrival, use)
             return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
 
-    async def _translate(self, texts: Texts, translator: Translator, arrival: Arrival, use: Use) -> list[Output]:
+    async def _translate(self, texts: Texts, translator: Translator, arrival: Arrival, use: ModelUse) -> list[Output]:
         job = await self._prepare(texts, translator, arrival, use)
         with job:
             await job.listener.end()
@@ -125,19 +125,26 @@ class TranslationCalls:
         return await job.postprocessed(self._outputs(job, job.prepared))
 
     async def _score(
-        self, pairs: Sequence[tuple[str, str]], languages: tuple[str, str], translator: Translator, arrival: Arrival, use: Use
+        self,
+        pairs: Sequence[tuple[str, str]],
+        languages: tuple[str, str],
+        translator: Translator,
+        arrival: Arrival,
+        use: ModelUse,
     ) -> list[Score]:
         # In a thread: the first call loads a graph.
         work = await self._offload.run_in_thread(translator.prepare_scores, pairs, *languages)
         listener = EndListener()
         call = Call(work.items, listener, arrival.deadline, field=work.field)
-        job: Job[Item] = Job(translator.scorer.engine, call, arrival, use)
+        job: EngineCall[Item] = EngineCall(translator.scorer.engine, call, arrival, use)
         with job:
             await listener.end()
             job.raise_error()
         return work.read()
 
-    async def _prepare(self, texts: Texts, translator: Translator, arrival: Arrival, use: Use, streams: bool = False) -> "_Job":
+    async def _prepare(
+        self, texts: Texts, translator: Translator, arrival: Arrival, use: ModelUse, streams: bool = False
+    ) -> "_DecodeCall":
         """Validate and tokenize."""
         wish = texts.wish
         prepared = await self._offload.run(
@@ -151,9 +158,9 @@ class TranslationCalls:
         )
         if not translator.is_ready_for(prepared):
             await self._offload.run_in_thread(translator.get_ready_for, prepared)
-        return _Job(translator, prepared, arrival, use, streams)
+        return _DecodeCall(translator, prepared, arrival, use, streams)
 
-    async def _events(self, job: "_Job") -> AsyncIterator[Piece | Result]:
+    async def _events(self, job: "_DecodeCall") -> AsyncIterator[Piece | Result]:
         growing = [GrowingText(text, job.translator.codec) for text in job.prepared.texts]
         owners = {id(row): index for index, text in enumerate(job.prepared.texts) for row in text.rows}
         left = len(growing)
@@ -172,7 +179,7 @@ class TranslationCalls:
                     yield Result(index, output)
             job.raise_error()
 
-    async def _outputs(self, job: "_Job", prepared: Prepared) -> list[Output]:
+    async def _outputs(self, job: "_DecodeCall", prepared: Prepared) -> list[Output]:
         size = 4 * sum(len(hypothesis.tokens) for row in prepared.rows for hypothesis in row.hypotheses)  # characters, roughly
         return await self._offload.run(size, job.translator.outputs, prepared)
 
@@ -191,23 +198,23 @@ def _pairs_of(pairs: Sequence[tuple[str, str]], languages: tuple[str, str]) -> C
     return Content((*languages, pairs), sum(len(source) + len(target) for source, target in pairs))
 
 
-class _Job(Job[Row]):
+class _DecodeCall(EngineCall[Row]):
     """One request in the decode engine."""
 
-    def __init__(self, translator: Translator, prepared: Prepared, arrival: Arrival, use: Use, streams: bool) -> None:
+    def __init__(self, translator: Translator, prepared: Prepared, arrival: Arrival, use: ModelUse, streams: bool) -> None:
         self.translator = translator
         self.prepared = prepared
         rows = prepared.rows
         self.listener = _Listener(rows)
         super().__init__(translator.engine, Call(rows, self.listener, arrival.deadline, streams), arrival, use)
 
-    def _note(self) -> None:
-        super()._note()
+    def _record_stages(self) -> None:
+        super()._record_stages()
         rows = self.call.rows
         self.use.tokens_out = sum([len(row.shown(row.tokens)) for row in rows])
         self.use.first_token = min([row.first_token for row in rows if row.first_token], default=0.0)
 
-    def _note_work(self, started: float, ended: float) -> None:
+    def _record_work(self, started: float, ended: float) -> None:
         first = min(row.first_token for row in self.call.rows)
         self.use.stages["prefill"] = (started, first)
         self.use.stages["decode"] = (first, ended)

@@ -6,11 +6,11 @@ from typing import Any
 
 from triptych_ray.methods import METHODS, add_services
 from triptych_ray.replica import Replica
-from triptych_serving.rpc.service_names import ALL
+from triptych_serving.rpc.descriptors import ALL_SERVICES
 
 
 def test_every_service_is_there_but_for_the_watch_of_health() -> None:
-    assert {method.service for method in METHODS} == {*ALL, "grpc.health.v1.Health"}
+    assert {method.service for method in METHODS} == {*ALL_SERVICES, "grpc.health.v1.Health"}
     assert [method.name for method in METHODS if method.service.endswith("Health")] == ["Check"]
 
 

@@ -11,7 +11,7 @@ from triptych_serving.errors import EngineError, InvalidInputError, OverloadedEr
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Output
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.rpc.call_context import Context, Use
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.services.documents.alignment import answer_of
 from triptych_serving.services.documents.codec import Order, in_config
 from triptych_serving.services.translation_calls import Texts, TranslationCalls
@@ -33,9 +33,9 @@ class Asker:
         context: of the call, which has a deadline.
     """
 
-    def __init__(self, calls: TranslationCalls, translator: Translator, order: Order, context: Context) -> None:
+    def __init__(self, calls: TranslationCalls, translator: Translator, order: Order, context: GrpcContext) -> None:
         self._calls, self._translator, self._order, self._context = calls, translator, order, context
-        self.use = Use(translator.name, str(translator.version))  # of all batches together
+        self.use = ModelUse(translator.name, str(translator.version))  # of all batches together
 
     @property
     def rows(self) -> int:
@@ -111,7 +111,7 @@ class Asker:
             split_sentences=False,
         )
 
-    def _note(self, use: Use) -> None:
+    def _note(self, use: ModelUse) -> None:
         """From the first batch's beginning to the last one's end; the queue is the longest wait."""
         stages, mine = use.stages, self.use.stages
         self.use.first_token = min(filter(None, (self.use.first_token, use.first_token)), default=0.0)

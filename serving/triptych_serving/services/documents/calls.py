@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from triptych_documents.rules import TranslationRules
 from triptych_documents.translation.units import UnitTranslator
-from triptych_serving.rpc.call_context import Context, rpc_now
+from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents.asker import Asker
 from triptych_serving.services.documents.codec import Request, order_from
@@ -45,7 +45,7 @@ class DocumentCalls:
         self._places = Places(parts.limits.documents)
         self._chunk = max(1, min(CHUNK_BYTES, parts.limits.message_bytes - ROOM_BYTES))
 
-    async def translate(self, requests: AsyncIterator[Request], context: Context) -> AsyncGenerator[Event]:
+    async def translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[Event]:
         """What the document is taken for, then progress and findings, the translated document, and what it took.
 
         Raises:
@@ -56,7 +56,7 @@ class DocumentCalls:
         order = order_from(await intake.config())
         with self._places.hold():
             translator = parts.calls.find(order.wish)
-            with rpc_now.get().leases.hold(translator):  # no other version takes over in the middle
+            with current_call.get().leases.hold(translator):  # no other version takes over in the middle
                 asker = Asker(parts.calls, translator, order, context)
                 asker.check()
                 run = Run(order, asker, parts.threads, self._chunk)

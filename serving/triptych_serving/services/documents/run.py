@@ -14,7 +14,7 @@ from triptych_documents.rules import TranslationRules
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Piece
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.rpc.call_context import Use
+from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.services.documents.asker import Asker
 from triptych_serving.services.documents.codec import Order, invalid_document
 from triptych_serving.services.documents.driver import Drive
@@ -37,7 +37,7 @@ class Progress:
 class Summary:
     """What it took."""
 
-    use: Use
+    use: ModelUse
     segments: int
     sentences: int
     total_bytes: int

@@ -6,7 +6,7 @@ from typing import Any
 from triptych_serving.bundle import manifest
 from triptych_serving.models.results import FilledText, MaskCandidate
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import TEXTS, WHOLE
 from triptych_serving.services.oip.task import TEXT_INPUT, TOKEN_COUNT, Calls, Output, Question, Results, Task
 from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, UINT32
@@ -17,7 +17,7 @@ def _of_each(part: Callable[[MaskCandidate], Any]) -> Callable[[FilledText], lis
     return lambda text: [[part(candidate) for candidate in mask.candidates] for mask in text.masks]
 
 
-async def _answer(calls: Calls, question: Question, context: Context) -> Results:
+async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
     top_k, targets = question.values.get("top_k"), question.values.get("targets", ())
     texts = question.inputs.texts("text")
     return await ask(calls, question, context, manifest.FILL_MASK, TextModel.prepare_fill_mask, texts, top_k, targets)

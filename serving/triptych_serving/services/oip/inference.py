@@ -7,8 +7,8 @@ from typing import Any
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.repository.registry import Registry
-from triptych_serving.rpc.call_context import Context, rpc_now
-from triptych_serving.rpc.offload import Offload
+from triptych_serving.rpc.call_context import GrpcContext, current_call
+from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.services.oip.asking import Asking, asking_from
 from triptych_serving.services.oip.parameters import EMPTY_FINAL, flag_from
@@ -32,7 +32,7 @@ class Inference:
         self._calls = calls
         self._offload = Offload(pool)
 
-    async def answer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelInferResponse:
+    async def answer(self, request: pb.ModelInferRequest, context: GrpcContext) -> pb.ModelInferResponse:
         """One request, one response.
 
         Raises:
@@ -41,7 +41,7 @@ class Inference:
         asking = asking_from(request, self._registry)
         return await self._response(asking, await self._results(asking, context))
 
-    async def stream(self, request: pb.ModelInferRequest, context: Context) -> AsyncGenerator[pb.ModelStreamInferResponse]:
+    async def stream(self, request: pb.ModelInferRequest, context: GrpcContext) -> AsyncGenerator[pb.ModelStreamInferResponse]:
         """All responses to one request of a stream; an error is a response, too."""
         try:
             async with aclosing(self._responses(request, context)) as responses:
@@ -52,7 +52,7 @@ class Inference:
             yield _failure(request, error)
 
     async def _responses(
-        self, request: pb.ModelInferRequest, context: Context
+        self, request: pb.ModelInferRequest, context: GrpcContext
     ) -> AsyncGenerator[tuple[pb.ModelInferResponse, bool]]:
         """Pieces, then the whole result. Who asked for an empty last response takes no result from the last one."""
         empty_final = flag_from(request.parameters, EMPTY_FINAL)
@@ -72,7 +72,7 @@ class Inference:
             yield whole, False
         yield asking.response(), True
 
-    async def _pieces(self, asking: Asking, context: Context, results: list[Any]) -> AsyncGenerator[pb.ModelInferResponse]:
+    async def _pieces(self, asking: Asking, context: GrpcContext, results: list[Any]) -> AsyncGenerator[pb.ModelInferResponse]:
         """Those that are wanted; `results` has all results in the end."""
         task, question = asking.task, asking.question
         wanted = [output for output in question.wanted if output in task.pieces]
@@ -89,7 +89,7 @@ class Inference:
                         done[event.index] = event.output
         results += [done[index] for index in sorted(done)]
 
-    async def _results(self, asking: Asking, context: Context) -> Sequence[Any]:
+    async def _results(self, asking: Asking, context: GrpcContext) -> Sequence[Any]:
         with asking.named():
             return await asking.task.answer(self._calls, asking.question, context)
 
@@ -101,7 +101,7 @@ class Inference:
 
 def _failure(request: pb.ModelInferRequest, error: Exception) -> pb.ModelStreamInferResponse:
     """The message is all that this protocol's clients hand on, so the status is in it."""
-    request_id = rpc_now.get().request_id
+    request_id = current_call.get().request_id
     shown = public_error(error, request_id)
     response = pb.ModelInferResponse(model_name=request.model_name, model_version=request.model_version, id=request.id)
     response.parameters[FINAL].bool_param = True

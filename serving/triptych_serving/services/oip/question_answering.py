@@ -6,7 +6,7 @@ from dataclasses import asdict
 from triptych_serving.bundle import manifest
 from triptych_serving.models.results import AnsweredQuestion
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import WHOLE
 from triptych_serving.services.oip.task import TOKEN_COUNT, Calls, Output, Question, Results, Task
 from triptych_serving.services.oip.tensors import BYTES, FP32, TensorInput
@@ -25,7 +25,7 @@ def _answers(answered: AnsweredQuestion) -> str:
     return json.dumps([asdict(answer) for answer in answered.answers], ensure_ascii=False)
 
 
-async def _answer(calls: Calls, question: Question, context: Context) -> Results:
+async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
     inputs = list(zip(question.inputs.texts("question"), question.inputs.texts("context"), strict=True))
     top_k, length = question.values.get("top_k"), question.values.get("max_answer_length")
     return await ask(calls, question, context, manifest.QUESTION_ANSWERING, TextModel.prepare_answer, inputs, top_k, length)

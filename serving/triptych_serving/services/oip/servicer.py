@@ -10,7 +10,7 @@ from triptych_serving.errors import InvalidInputError, ServingError
 from triptych_serving.models.model import Model
 from triptych_serving.repository.manager import ModelManager
 from triptych_serving.repository.registry import Registry, Wish
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.health import HealthServicer
 from triptych_serving.services.oip.inference import Inference
 from triptych_serving.services.oip.metadata import PLATFORM, config_of, metadata_of
@@ -46,54 +46,54 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
         self._statistics = statistics
         self._health = health
 
-    async def ServerLive(self, request: pb.ServerLiveRequest, context: Context) -> pb.ServerLiveResponse:
+    async def ServerLive(self, request: pb.ServerLiveRequest, context: GrpcContext) -> pb.ServerLiveResponse:
         return pb.ServerLiveResponse(live=True)
 
-    async def ServerReady(self, request: pb.ServerReadyRequest, context: Context) -> pb.ServerReadyResponse:
+    async def ServerReady(self, request: pb.ServerReadyRequest, context: GrpcContext) -> pb.ServerReadyResponse:
         return pb.ServerReadyResponse(ready=self._health.ready)
 
-    async def ModelReady(self, request: pb.ModelReadyRequest, context: Context) -> pb.ModelReadyResponse:
+    async def ModelReady(self, request: pb.ModelReadyRequest, context: GrpcContext) -> pb.ModelReadyResponse:
         try:
             self._named(request)
         except ServingError:
             return pb.ModelReadyResponse(ready=False)
         return pb.ModelReadyResponse(ready=True)
 
-    async def ServerMetadata(self, request: pb.ServerMetadataRequest, context: Context) -> pb.ServerMetadataResponse:
+    async def ServerMetadata(self, request: pb.ServerMetadataRequest, context: GrpcContext) -> pb.ServerMetadataResponse:
         return pb.ServerMetadataResponse(name=PLATFORM, version=_version(), extensions=EXTENSIONS)
 
-    async def ModelMetadata(self, request: pb.ModelMetadataRequest, context: Context) -> pb.ModelMetadataResponse:
+    async def ModelMetadata(self, request: pb.ModelMetadataRequest, context: GrpcContext) -> pb.ModelMetadataResponse:
         model = self._named(request)
         return metadata_of(model, self._versions(model.name))
 
-    async def ModelConfig(self, request: pb.ModelConfigRequest, context: Context) -> pb.ModelConfigResponse:
+    async def ModelConfig(self, request: pb.ModelConfigRequest, context: GrpcContext) -> pb.ModelConfigResponse:
         model = self._named(request)
         return pb.ModelConfigResponse(config=config_of(model, self._versions(model.name)))
 
-    async def ModelInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelInferResponse:
+    async def ModelInfer(self, request: pb.ModelInferRequest, context: GrpcContext) -> pb.ModelInferResponse:
         return await self._inference.answer(request, context)
 
     async def ModelStreamInfer(
-        self, requests: AsyncIterator[pb.ModelInferRequest], context: Context
+        self, requests: AsyncIterator[pb.ModelInferRequest], context: GrpcContext
     ) -> AsyncIterator[pb.ModelStreamInferResponse]:
         stream = InferStream(lambda request: self._inference.stream(request, context))
         async with aclosing(stream.responses(requests)) as responses:
             async for response in responses:
                 yield response
 
-    async def ModelStatistics(self, request: pb.ModelStatisticsRequest, context: Context) -> pb.ModelStatisticsResponse:
+    async def ModelStatistics(self, request: pb.ModelStatisticsRequest, context: GrpcContext) -> pb.ModelStatisticsResponse:
         models = [loaded.model for loaded in self._registry().select(request.name, request.version)]
         return pb.ModelStatisticsResponse(
             model_stats=[self._statistics.message(model) for model in models if model is not None]
         )
 
-    async def RepositoryIndex(self, request: pb.RepositoryIndexRequest, context: Context) -> pb.RepositoryIndexResponse:
+    async def RepositoryIndex(self, request: pb.RepositoryIndexRequest, context: GrpcContext) -> pb.RepositoryIndexResponse:
         self._registry()
         check_repository(request.repository_name)
         return index_to(await self._manager.index(), request.ready)
 
     async def RepositoryModelLoad(
-        self, request: pb.RepositoryModelLoadRequest, context: Context
+        self, request: pb.RepositoryModelLoadRequest, context: GrpcContext
     ) -> pb.RepositoryModelLoadResponse:
         self._registry()  # a server that starts or ends loads nothing on request
         check_repository(request.repository_name)
@@ -101,7 +101,7 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
         return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(
-        self, request: pb.RepositoryModelUnloadRequest, context: Context
+        self, request: pb.RepositoryModelUnloadRequest, context: GrpcContext
     ) -> pb.RepositoryModelUnloadResponse:
         self._registry()
         check_repository(request.repository_name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.models.model import Model
-from triptych_serving.rpc.call_context import Rpc, Use
+from triptych_serving.rpc.call_context import CallContext, ModelUse
 from triptych_serving.runtime.device import CPU
 
 # The protocol's stages, and what the server calls them.
@@ -55,10 +55,10 @@ class Statistics:
         self._caches = caches
         self._tallies: defaultdict[tuple[str, str], _Tally] = defaultdict(_Tally)
 
-    def on_start(self, rpc: Rpc) -> None:
+    def on_start(self, rpc: CallContext) -> None:
         """Nothing is counted before a model has worked."""
 
-    def on_use(self, rpc: Rpc, use: Use) -> None:
+    def on_use(self, rpc: CallContext, use: ModelUse) -> None:
         """One request of a model, or one message of a stream."""
         tally, seconds = self._tallies[use.model, use.version], _seconds(use)
         tally.last = time.time_ns() // 1_000_000
@@ -79,7 +79,7 @@ class Statistics:
                 seconds += end - start
             tally.durations[name].add(seconds)
 
-    def on_end(self, rpc: Rpc) -> None:
+    def on_end(self, rpc: CallContext) -> None:
         """A call without a model is no inference."""
 
     def message(self, model: Model) -> pb.ModelStatistics:
@@ -96,7 +96,7 @@ class Statistics:
         )
 
 
-def _seconds(use: Use) -> float:
+def _seconds(use: ModelUse) -> float:
     """From its first stage's beginning to its last one's end."""
     if not use.stages:
         return 0.0

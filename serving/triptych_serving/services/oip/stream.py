@@ -30,8 +30,8 @@ class InferStream(RequestStream[Request, Response]):
         self._unread = asyncio.Semaphore(UNREAD)
         self._last = _happened()  # of the requests without an id
 
-    def _begin(self, request: Request) -> Coroutine[Any, Any, None]:
-        return self._serve(request, *self._turn(request))
+    def _serve(self, request: Request) -> Coroutine[Any, Any, None]:
+        return self._answer_in_turn(request, *self._turn(request))
 
     def _on_sent(self) -> None:
         self._unread.release()
@@ -44,7 +44,7 @@ class InferStream(RequestStream[Request, Response]):
         before, self._last = self._last, answered
         return before, answered
 
-    async def _serve(self, request: Request, turn: asyncio.Event, answered: asyncio.Event) -> None:
+    async def _answer_in_turn(self, request: Request, turn: asyncio.Event, answered: asyncio.Event) -> None:
         try:
             async with aclosing(self._answer(request)) as responses:
                 async for response in responses:

@@ -6,7 +6,7 @@ from typing import Any
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.repository.registry import Wish
-from triptych_serving.rpc.call_context import Context, Use
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.services.image_calls import ImageCalls
 from triptych_serving.services.oip.inputs import Inputs
 from triptych_serving.services.oip.parameters import Parameters
@@ -57,7 +57,7 @@ class Output:
 
 
 Results = Sequence[Any]  # one for each text or image
-Events = AsyncGenerator[Piece | Result | Use]
+Events = AsyncGenerator[Piece | Result | ModelUse]
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Task:
 
     inputs: tuple[TensorInput, ...]
     outputs: tuple[Output, ...]
-    answer: Callable[[Calls, Question, Context], Awaitable[Results]]
+    answer: Callable[[Calls, Question, GrpcContext], Awaitable[Results]]
     parameters: Parameters = field(default_factory=dict)
-    stream: Callable[[Calls, Question, Context], Events] | None = None  # where there are pieces
+    stream: Callable[[Calls, Question, GrpcContext], Events] | None = None  # where there are pieces
     pieces: tuple[Output, ...] = ()  # of a stream alone
 
     def wanted(self, names: Sequence[str], given: Mapping[str, Any], streams: bool = False) -> list[Output]:

@@ -3,7 +3,7 @@
 from triptych_serving.bundle import manifest
 from triptych_serving.models.text.text_classification import TextOrPair
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import WHOLE
 from triptych_serving.services.oip.task import LABELS, TEXT_INPUT, TOKEN_COUNT, Calls, Question, Results, Task
 from triptych_serving.services.oip.tensors import TensorInput
@@ -12,7 +12,7 @@ from triptych_serving.services.oip.texts import ask
 PAIR = TensorInput("text_pair", optional=True)
 
 
-async def _answer(calls: Calls, question: Question, context: Context) -> Results:
+async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
     texts, pairs = question.inputs.texts("text"), question.inputs.texts("text_pair")
     # An empty second text is none, so that a model that takes both is asked for both in one request.
     given: list[TextOrPair] = [(one, two) if two else one for one, two in zip(texts, pairs or [""] * len(texts), strict=True)]

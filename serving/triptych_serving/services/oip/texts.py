@@ -5,7 +5,7 @@ from typing import Any
 
 from triptych_serving.encoding.options import Work
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.task import Calls, Question, Results
 from triptych_serving.services.text_calls import Asked
 
@@ -13,7 +13,7 @@ from triptych_serving.services.text_calls import Asked
 async def ask(
     calls: Calls,
     question: Question,
-    context: Context,
+    context: GrpcContext,
     capability: str,
     prepare: Callable[..., Work[Any]],
     *content: Any,

@@ -7,7 +7,7 @@ from triptych_serving.bundle import manifest
 from triptych_serving.models.results import LabelledText
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.text.token_classification import NONE, SIMPLE
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import choice
 from triptych_serving.services.oip.task import TEXT_INPUT, TOKEN_COUNT, Calls, Output, Question, Results, Task
 from triptych_serving.services.oip.tensors import BYTES
@@ -18,7 +18,7 @@ def _entities(text: LabelledText) -> str:
     return json.dumps([asdict(entity) for entity in text.entities], ensure_ascii=False)
 
 
-async def _answer(calls: Calls, question: Question, context: Context) -> Results:
+async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
     texts, aggregation = question.inputs.texts("text"), question.values.get("aggregation", SIMPLE)
     prepare = TextModel.prepare_classify_tokens
     return await ask(calls, question, context, manifest.TOKEN_CLASSIFICATION, prepare, texts, aggregation)

@@ -7,7 +7,7 @@ from typing import Any
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Output as Translated
 from triptych_serving.models.translation.postprocess import OutputHypothesis
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import FLAG, NUMBER, SEED, TEXT, TEXTS, WHOLE, Parameters, choice
 from triptych_serving.services.oip.task import TEXT_INPUT, Calls, Events, Output, Question, Results, Task
 from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32
@@ -56,12 +56,12 @@ def _texts(question: Question) -> Texts:
     return Texts(question.wish(**languages), question.inputs.texts("text"), DecodingOptions(**values))
 
 
-async def _answer(calls: Calls, question: Question, context: Context) -> Results:
+async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
     outputs, _ = await calls.translations.translate(_texts(question), context)
     return outputs
 
 
-def _stream(calls: Calls, question: Question, context: Context) -> Events:
+def _stream(calls: Calls, question: Question, context: GrpcContext) -> Events:
     return calls.translations.stream(_texts(question), context)
 
 

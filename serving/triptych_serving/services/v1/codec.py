@@ -11,7 +11,7 @@ from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Output, OutputHypothesis
 from triptych_serving.models.translation.scoring import Score
 from triptych_serving.repository.registry import Loaded, State, Wish
-from triptych_serving.rpc.service_names import services_of
+from triptych_serving.rpc.descriptors import services_of
 from triptych_serving.scheduling.request import Finish
 from triptych_serving.text.spans import Span
 

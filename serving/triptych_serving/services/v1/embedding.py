@@ -3,7 +3,7 @@
 from triptych.v1 import embedding_pb2, embedding_pb2_grpc
 from triptych_serving.bundle.capability import EMBEDDING
 from triptych_serving.models.results import TextEmbedding
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import choice_from
 from triptych_serving.services.text_calls import Asked, TextCalls
 from triptych_serving.services.v1.codec import contents_from, wish_from
@@ -21,7 +21,7 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
     def __init__(self, calls: TextCalls) -> None:
         self._calls = calls
 
-    async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: Context) -> embedding_pb2.EmbedTextResponse:
+    async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> embedding_pb2.EmbedTextResponse:
         texts, pooling = contents_from(request), choice_from(request, "pooling", POOLING)
         normalize = request.normalize if request.HasField("normalize") else None
         asked = Asked(

@@ -3,7 +3,7 @@
 from triptych.v1 import fill_mask_pb2, fill_mask_pb2_grpc
 from triptych_serving.bundle.manifest import FILL_MASK
 from triptych_serving.models.results import FilledMask, FilledText
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import optional_from
 from triptych_serving.services.text_calls import Asked, TextCalls
 from triptych_serving.services.v1.codec import contents_from, wish_from
@@ -15,7 +15,7 @@ class FillMaskServicer(fill_mask_pb2_grpc.FillMaskServiceServicer):
     def __init__(self, calls: TextCalls) -> None:
         self._calls = calls
 
-    async def FillMask(self, request: fill_mask_pb2.FillMaskRequest, context: Context) -> fill_mask_pb2.FillMaskResponse:
+    async def FillMask(self, request: fill_mask_pb2.FillMaskRequest, context: GrpcContext) -> fill_mask_pb2.FillMaskResponse:
         texts, targets, top_k = contents_from(request), tuple(request.targets), optional_from(request, "top_k")
         asked = Asked(
             FILL_MASK,

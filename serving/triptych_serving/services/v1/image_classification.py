@@ -6,7 +6,7 @@ from contextlib import aclosing
 from triptych.v1 import image_classification_pb2, image_classification_pb2_grpc
 from triptych_serving.models.image.image_model import IN_FLIGHT
 from triptych_serving.models.results import ClassifiedImage
-from triptych_serving.rpc.call_context import Context, rpc_now
+from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.engine_call import Arrival
 from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.services.image_calls import ImageCalls, Images
@@ -27,16 +27,16 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
         self._calls = calls
 
     async def ClassifyImage(
-        self, request: image_classification_pb2.ClassifyImageRequest, context: Context
+        self, request: image_classification_pb2.ClassifyImageRequest, context: GrpcContext
     ) -> image_classification_pb2.ClassifyImageResponse:
         images = Images(wish_from(request), request.images, optional_from(request, "top_k"))
-        results, use = await self._calls.classify(images, Arrival.of(context).deadline)
+        results, use = await self._calls.classify(images, Arrival.now(context).deadline)
         return image_classification_pb2.ClassifyImageResponse(results=map(_image_to, results), **served_by(use))
 
     async def ClassifyImageStream(
-        self, requests: AsyncIterator[StreamRequest], context: Context
+        self, requests: AsyncIterator[StreamRequest], context: GrpcContext
     ) -> AsyncIterator[StreamResponse]:
-        deadline = Arrival.of(context).deadline
+        deadline = Arrival.now(context).deadline
         stream = ImageStream(lambda request: self._answer(request, deadline), IN_FLIGHT)
         async with aclosing(stream.responses(requests)) as responses:
             async for response in responses:
@@ -48,7 +48,7 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
         try:
             [result], use = await self._calls.classify(images, deadline)
         except Exception as error:  # whatever it is, the stream's other images must be answered
-            request_id = rpc_now.get().request_id
+            request_id = current_call.get().request_id
             status = status_of(public_error(error, request_id), request_id)
             return StreamResponse(image_id=request.image_id, error=status)
         return StreamResponse(image_id=request.image_id, result=_image_to(result), **served_by(use))

@@ -6,7 +6,7 @@ from triptych.v1 import model_pb2, model_pb2_grpc
 from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.repository.manager import ModelManager
 from triptych_serving.repository.registry import Loaded, Registry
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.v1.codec import model_to
 
 
@@ -22,19 +22,19 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         self._registry = registry
         self._manager = manager
 
-    async def ListModels(self, request: model_pb2.ListModelsRequest, context: Context) -> model_pb2.ListModelsResponse:
+    async def ListModels(self, request: model_pb2.ListModelsRequest, context: GrpcContext) -> model_pb2.ListModelsResponse:
         return model_pb2.ListModelsResponse(models=self._messages((await self._present()).models))
 
-    async def GetModel(self, request: model_pb2.GetModelRequest, context: Context) -> model_pb2.GetModelResponse:
+    async def GetModel(self, request: model_pb2.GetModelRequest, context: GrpcContext) -> model_pb2.GetModelResponse:
         registry, name = await self._present(), _named(request.name)
         return model_pb2.GetModelResponse(model=self._message(registry.default(name, request.version)))
 
-    async def LoadModel(self, request: model_pb2.LoadModelRequest, context: Context) -> model_pb2.LoadModelResponse:
+    async def LoadModel(self, request: model_pb2.LoadModelRequest, context: GrpcContext) -> model_pb2.LoadModelResponse:
         loaded = await self._control().load(_named(request.name), request.version)
         messages = self._messages(loaded)
         return model_pb2.LoadModelResponse(model=messages[-1], models=messages)
 
-    async def UnloadModel(self, request: model_pb2.UnloadModelRequest, context: Context) -> model_pb2.UnloadModelResponse:
+    async def UnloadModel(self, request: model_pb2.UnloadModelRequest, context: GrpcContext) -> model_pb2.UnloadModelResponse:
         await self._control().unload(_named(request.name), request.version)
         return model_pb2.UnloadModelResponse()
 

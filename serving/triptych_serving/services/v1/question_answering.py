@@ -4,7 +4,7 @@ from triptych.v1 import question_answering_pb2, question_answering_pb2_grpc
 from triptych_serving.bundle.manifest import QUESTION_ANSWERING
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.results import AnsweredQuestion
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import optional_from
 from triptych_serving.services.text_calls import Asked, TextCalls
 from triptych_serving.services.v1.codec import wish_from
@@ -17,7 +17,7 @@ class QuestionAnsweringServicer(question_answering_pb2_grpc.QuestionAnsweringSer
         self._calls = calls
 
     async def AnswerQuestion(
-        self, request: question_answering_pb2.AnswerQuestionRequest, context: Context
+        self, request: question_answering_pb2.AnswerQuestionRequest, context: GrpcContext
     ) -> question_answering_pb2.AnswerQuestionResponse:
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no questions")

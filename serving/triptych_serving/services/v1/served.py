@@ -3,15 +3,15 @@
 from typing import Any
 
 from triptych.v1 import common_pb2
-from triptych_serving.rpc.call_context import Use
+from triptych_serving.rpc.call_context import ModelUse
 
 
-def served_by(use: Use) -> dict[str, Any]:
+def served_by(use: ModelUse) -> dict[str, Any]:
     """The members `model`, `model_version` and `timing` of a response."""
     return {"model": use.model, "model_version": use.version, "timing": timing_of(use)}
 
 
-def timing_of(use: Use) -> common_pb2.Timing:
+def timing_of(use: ModelUse) -> common_pb2.Timing:
     """Seconds of each stage; a translation's inference is its prefill and its decoding."""
     took = {stage: max(0.0, end - start) for stage, (start, end) in use.stages.items()}
     seconds = took.get

@@ -5,7 +5,7 @@ from triptych_serving.bundle.manifest import TEXT_CLASSIFICATION
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.results import ClassifiedText
 from triptych_serving.models.text.text_classification import TextOrPair
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import optional_from
 from triptych_serving.services.text_calls import Asked, TextCalls
 from triptych_serving.services.v1.codec import wish_from
@@ -19,7 +19,7 @@ class TextClassificationServicer(text_classification_pb2_grpc.TextClassification
         self._calls = calls
 
     async def ClassifyText(
-        self, request: text_classification_pb2.ClassifyTextRequest, context: Context
+        self, request: text_classification_pb2.ClassifyTextRequest, context: GrpcContext
     ) -> text_classification_pb2.ClassifyTextResponse:
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no texts")

@@ -3,7 +3,7 @@
 from triptych.v1 import token_classification_pb2, token_classification_pb2_grpc
 from triptych_serving.bundle.manifest import TOKEN_CLASSIFICATION
 from triptych_serving.models.results import LabelledText
-from triptych_serving.rpc.call_context import Context
+from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import choice_from
 from triptych_serving.services.text_calls import Asked, TextCalls
 from triptych_serving.services.v1.codec import contents_from, wish_from
@@ -22,7 +22,7 @@ class TokenClassificationServicer(token_classification_pb2_grpc.TokenClassificat
         self._calls = calls
 
     async def ClassifyTokens(
-        self, request: token_classification_pb2.ClassifyTokensRequest, context: Context
+        self, request: token_classification_pb2.ClassifyTokensRequest, context: GrpcContext
     ) -> token_classification_pb2.ClassifyTokensResponse:
         texts, aggregation = contents_from(request), choice_from(request, "aggregation", AGGREGATION)
         asked = Asked(

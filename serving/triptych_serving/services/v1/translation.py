@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from triptych.v1 import translation_pb2, translation_pb2_grpc
-from triptych_serving.rpc.call_context import Context, Use
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.services.documents.calls import DocumentCalls
 from triptych_serving.services.documents.news import news_to
 from triptych_serving.services.translation_calls import Piece, Result, Texts, TranslationCalls
@@ -27,25 +27,27 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._calls = calls
         self._documents = documents
 
-    async def Translate(self, request: translation_pb2.TranslateRequest, context: Context) -> translation_pb2.TranslateResponse:
+    async def Translate(
+        self, request: translation_pb2.TranslateRequest, context: GrpcContext
+    ) -> translation_pb2.TranslateResponse:
         outputs, use = await self._calls.translate(_texts_from(request), context)
         return translation_pb2.TranslateResponse(translations=map(translation_to, outputs), **served_by(use))
 
     async def TranslateStream(
-        self, request: translation_pb2.TranslateStreamRequest, context: Context
+        self, request: translation_pb2.TranslateStreamRequest, context: GrpcContext
     ) -> AsyncIterator[translation_pb2.TranslateStreamResponse]:
         async with aclosing(self._calls.stream(_texts_from(request), context)) as events:
             async for event in events:
                 yield _event_to(event)
 
     async def ScoreTranslations(
-        self, request: translation_pb2.ScoreTranslationsRequest, context: Context
+        self, request: translation_pb2.ScoreTranslationsRequest, context: GrpcContext
     ) -> translation_pb2.ScoreTranslationsResponse:
         scores, use = await self._calls.score(translation_wish_from(request), pairs_from(request), context)
         return translation_pb2.ScoreTranslationsResponse(scores=map(score_to, scores), **served_by(use))
 
     async def TranslateDocument(
-        self, requests: AsyncIterator[translation_pb2.TranslateDocumentRequest], context: Context
+        self, requests: AsyncIterator[translation_pb2.TranslateDocumentRequest], context: GrpcContext
     ) -> AsyncIterator[translation_pb2.TranslateDocumentResponse]:
         async with aclosing(self._documents.translate(requests, context)) as events:
             async for event in events:
@@ -56,7 +58,7 @@ def _texts_from(request: TranslateRequest) -> Texts:
     return Texts(translation_wish_from(request), contents_from(request), options_from(request.options))
 
 
-def _event_to(event: Piece | Result | Use) -> translation_pb2.TranslateStreamResponse:
+def _event_to(event: Piece | Result | ModelUse) -> translation_pb2.TranslateStreamResponse:
     response = translation_pb2.TranslateStreamResponse
     if isinstance(event, Piece):
         return response(piece=translation_pb2.TranslationPiece(content_index=event.index, text=event.text))

@@ -144,7 +144,7 @@ def test_a_call_is_one_line(logged: io.StringIO) -> None:
 
 
 def test_all_messages_of_a_stream_are_summed(logged: io.StringIO) -> None:
-    run_call(LogObserver(trace_id_of, lines=True), uses=5, kind="bidi_stream")
+    run_call(LogObserver(trace_id_of, lines=True), uses=5, method_type="bidi_stream")
     assert json.loads(logged.getvalue())["rows"] == 5 * ROWS
 
 

@@ -82,7 +82,7 @@ def test_the_whole_takes_until_now(bench: Bench) -> None:
 
 
 def test_a_message_of_a_stream_begins_when_it_is_read(bench: Bench) -> None:
-    rpc = a_call(kind="bidi_stream")
+    rpc = a_call(method_type="bidi_stream")
     bench.observer.on_start(rpc)
     for late in (5.0, 7.0):
         use = a_use(rpc, stages={"inference": (rpc.arrived + late, rpc.arrived + late + 0.5)}, first_token=0.0)

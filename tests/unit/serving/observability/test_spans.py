@@ -162,7 +162,7 @@ def test_probes_are_not_traced(bench: Bench, service: str) -> None:
 
 
 def test_of_a_long_stream_the_first_messages_are_shown(bench: Bench) -> None:
-    run_call(bench.observer, uses=MAX_USES + 10, kind="bidi_stream")
+    run_call(bench.observer, uses=MAX_USES + 10, method_type="bidi_stream")
     assert len(bench.spans) == 1 + 4 * MAX_USES
     assert bench.server_span.attributes is not None
     assert "triptych.model.name" not in bench.server_span.attributes  # its messages may be for several

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from triptych_serving.errors import PermissionDeniedError, UnauthenticatedError
-from triptych_serving.rpc import service_names as services
-from triptych_serving.rpc.call_context import Observers, Rpc
-from triptych_serving.rpc.leases import Leases
+from triptych_serving.rpc import descriptors as services
+from triptych_serving.rpc.active_calls import ModelLeases
+from triptych_serving.rpc.call_context import CallContext, Observers
 from triptych_serving.security.api_keys import Role, key_line, new_secret
 from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions
@@ -31,13 +31,13 @@ class Connection:
         return self.names
 
 
-def call(path: str, key: str = "") -> Rpc:
+def call(path: str, key: str = "") -> CallContext:
     service, method = path.lstrip("/").split("/")
     metadata = {"authorization": f"Bearer {key}"} if key else {}
-    return Rpc(service, method, "unary", "id", "ipv4:127.0.0.1:1", metadata, Leases(), Observers())
+    return CallContext(service, method, "unary", "id", "ipv4:127.0.0.1:1", metadata, ModelLeases(), Observers())
 
 
-def admit(guard: AccessGuard, rpc: Rpc, *names: bytes) -> str:
+def admit(guard: AccessGuard, rpc: CallContext, *names: bytes) -> str:
     """Who the guard takes the caller for."""
     guard.admit(rpc, Connection(names))  # type: ignore[arg-type]
     return rpc.principal
@@ -123,6 +123,6 @@ def test_probes_need_no_key_and_are_named_where_they_can_be(tmp_path: Path, secr
 
 def test_no_service_is_open_by_its_name(tmp_path: Path, secrets: dict[str, str]) -> None:
     guard = AccessGuard(SecurityOptions(api_keys=tmp_path / "keys"))
-    for service in (*services.ALL, "grpc.health.v1.Healthy", "xgrpc.health.v1.Health"):
+    for service in (*services.ALL_SERVICES, "grpc.health.v1.Healthy", "xgrpc.health.v1.Health"):
         with pytest.raises(UnauthenticatedError):
             admit(guard, call(f"/{service}/Any"))

@@ -14,7 +14,7 @@ from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, Se
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError, UnavailableError
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Output, OutputHypothesis
-from triptych_serving.rpc.call_context import Use
+from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.scheduling.request import Finish
 from triptych_serving.services.documents.asker import MAX_ROWS, Asker
 from triptych_serving.services.documents.codec import order_from
@@ -30,14 +30,14 @@ class Calls:
         self.asked: list[Texts] = []
         self._fault = fault
 
-    async def translate_by(self, translator: Any, texts: Texts, context: Any) -> tuple[list[Output], Use]:
+    async def translate_by(self, translator: Any, texts: Texts, context: Any) -> tuple[list[Output], ModelUse]:
         self.asked.append(texts)
         self._fault(texts.contents)
         aligned = texts.options.return_alignment
         alignment = np.array([[0.25, 0.75]], np.float32) if aligned else None
         hypotheses = [OutputHypothesis(text.upper(), Finish.LENGTH, 1, None, alignment, ((0, 1),)) for text in texts.contents]
         now = time.monotonic()
-        use = Use(
+        use = ModelUse(
             "toy", "1", first_token=now, stages={"queue": (now, now), "prefill": (now, now + 1), "decode": (now + 1, now + 2)}
         )
         return [Output((hypothesis,), 2, ((0, 1), (1, 1))) for hypothesis in hypotheses], use
@@ -149,7 +149,7 @@ def test_so_many_rows_keep_the_engine_busy(rows: int, expected: int) -> None:
 
 
 def test_the_time_of_all_batches_is_one() -> None:
-    async def main() -> Use:
+    async def main() -> ModelUse:
         one = asker(Calls())
         for _ in range(3):
             await one.answers([SentenceRequest("a")])

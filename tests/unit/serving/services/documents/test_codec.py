@@ -10,7 +10,7 @@ from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import FORMATS, FormatInfo
 from triptych_documents.rules import Term
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.rpc.call_context import Use
+from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.services.documents.codec import MAX_KEYS, MAX_SHOWN, MAX_TERMS, finding_to, invalid_document, order_from
 from triptych_serving.services.documents.news import news_to
 from triptych_serving.services.documents.run import Progress, Summary
@@ -137,7 +137,7 @@ def test_a_finding_says_half_a_surrogate_pair_some_other_way() -> None:
 
 def test_all_kinds_of_news() -> None:
     kind: FormatInfo = FORMATS[0]
-    use = Use("toy", "2", stages={"inference": (1.0, 3.0)})
+    use = ModelUse("toy", "2", stages={"inference": (1.0, 3.0)})
     finding = Finding(FindingKind.TAG, Severity.NOTE, "", "")
     news = [news_to(one) for one in (kind, Progress(1, 2), finding, b"abc", Summary(use, 3, 4, 5))]
     assert [one.WhichOneof("event") for one in news] == ["accepted", "progress", "finding", "chunk", "summary"]

@@ -14,7 +14,7 @@ from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.sentences import SentenceRequest, SentenceTranslation
 from triptych_documents.unit import Piece, Unit
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.rpc.call_context import Use
+from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.services.documents import run as documentrun
 from triptych_serving.services.documents.codec import order_from
 from triptych_serving.services.documents.run import Event, Progress, Run, Summary
@@ -67,7 +67,7 @@ async def shout(asks: Sequence[SentenceRequest]) -> list[SentenceTranslation]:
 
 
 def run_of(threads: DocumentThreads) -> Run:
-    asker: Any = SimpleNamespace(use=Use("toy", "1"), answers=shout, rows=64, languages=("en", "de"))
+    asker: Any = SimpleNamespace(use=ModelUse("toy", "1"), answers=shout, rows=64, languages=("en", "de"))
     return Run(order_from(DocumentConfig(format="text")), asker, threads, chunk=4)
 
 

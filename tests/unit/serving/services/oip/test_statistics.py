@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from triptych_serving.rpc.call_context import Use
+from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.scheduling.step_stats import StepStats
 from triptych_serving.services.oip.statistics import Statistics
@@ -29,7 +29,7 @@ class StubModel:
     reserved: Mapping[Device, int] = MappingProxyType({})
 
 
-def use(**members: Any) -> Use:
+def use(**members: Any) -> ModelUse:
     stages = {
         "preprocess": (1.0, 1.5),
         "queue": (1.5, 2.5),
@@ -37,7 +37,7 @@ def use(**members: Any) -> Use:
         "decode": (3.0, 5.0),
         "postprocess": (5.0, 5.25),
     }
-    return Use("toy", "1", **{"rows": 3, "stages": stages, **members})
+    return ModelUse("toy", "1", **{"rows": 3, "stages": stages, **members})
 
 
 def counted(statistics: Statistics) -> Any:

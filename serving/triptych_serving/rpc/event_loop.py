@@ -1,0 +1,73 @@
+"""The border between the event loop and threads: callbacks from threads, and long work given to threads."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+Result = TypeVar("Result")
+
+INLINE_CHARACTERS = 2_000  # shorter work runs in the event loop: a hop to a thread costs more than the work
+
+
+class Offload:
+    """Run short work at once and long work in a pool of threads."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool = pool
+
+    async def run(self, size: int, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call `function(*arguments)`; `size` is roughly the number of characters that it processes."""
+        if size <= INLINE_CHARACTERS:
+            return function(*arguments)
+        return await self.run_in_thread(function, *arguments)
+
+    async def run_in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call `function(*arguments)` in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+
+class Mailbox:
+    """Callbacks from other threads for an event loop, which call them in order. They must not raise.
+
+    The loop is woken once for many callbacks: each wake-up costs a system call, and a flood of tokens would fill its pipe.
+
+    Args:
+        loop: the loop whose thread runs the callbacks.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = ref(loop)  # weak: `_mailboxes` is keyed by the loop
+        self._callbacks: deque[Callable[[], None]] = deque()  # any thread appends, the loop pops
+        self._scheduled = False
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Run a callback in the loop soon. Thread-safe."""
+        self._callbacks.append(callback)
+        if self._scheduled:
+            return
+        self._scheduled = True
+        try:
+            if (loop := self._loop()) is not None:
+                loop.call_soon_threadsafe(self._run)
+        except RuntimeError:  # the loop is closed: server and callers are gone
+            self._callbacks.clear()
+
+    def _run(self) -> None:
+        self._scheduled = False  # first: whatever is appended from here on is either popped below or wakes the loop again
+        while self._callbacks:
+            self._callbacks.popleft()()
+
+
+_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+
+
+def mailbox() -> Mailbox:
+    """Return the mailbox of the running loop."""
+    loop = asyncio.get_running_loop()
+    found = _mailboxes.get(loop)
+    if found is None:
+        found = _mailboxes[loop] = Mailbox(loop)
+    return found
