@@ -1,5 +1,6 @@
-"""Documents: what of them is text, how it is cut, protected and checked, and how translations come back into their places.
+"""Document translation: read a file, translate its units sentence by sentence, write it back with everything else unchanged.
 
-Pure: no network and no models. `format` finds the reader of a document; its `units` go through `work.Work`, which says what a
-translator must be asked and turns the answers into pieces; `Document.render` puts them back.
+Pure code: no network, no models, and no other package of the product but `triptych_text`; any package may import it.
+`format.load_format` gives the reader of a format, `driver.DocumentDriver` moves units through a translator, and
+`Document.render` writes the translations into the document.
 """

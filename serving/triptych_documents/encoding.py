@@ -1,6 +1,6 @@
-"""Bytes and the text that they are: byte order marks, character encodings, and what to say where they do not fit.
+"""Character encodings of documents: detection, byte order marks, errors.
 
-A text that is decoded here and encoded again is the same bytes. Line ends are characters like others.
+Decoding and encoding again gives the same bytes. Line ends are ordinary characters.
 """
 
 import codecs
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError, OptionError
 
-_MARKS = (  # the longest first: UTF-32's little-endian mark begins with UTF-16's
+_MARKS = (  # longest first: UTF-32's little-endian mark starts with UTF-16's
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF8, "utf-8"),
@@ -18,24 +18,26 @@ _MARKS = (  # the longest first: UTF-32's little-endian mark begins with UTF-16'
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_OTHERS = frozenset({"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined"})  # take text but are no charsets
-_MARKED = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # codecs that write a mark of their own
+_OTHERS = frozenset(
+    {"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined"}
+)  # text codecs that are not charsets
+_MARKED = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # codecs that write a byte order mark
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a document's text becomes bytes.
+    """Character encoding of a document.
 
     Args:
-        name: of Python's codec, one that writes no byte order mark.
-        mark: the byte order mark that the document begins with; mostly none.
+        name: Python codec that writes no byte order mark.
+        mark: byte order mark at the start of the document; often empty.
     """
 
     name: str = "utf-8"
     mark: bytes = b""
 
     def encode(self, text: str) -> bytes:
-        """The document's bytes.
+        """Encode the text of a document.
 
         Raises:
             DocumentError: the encoding lacks a character.
@@ -44,11 +46,11 @@ class Encoding:
             return self.mark + text.encode(self.name)
         except UnicodeEncodeError as error:
             character = text[error.start]
-            problem = f"{character!r} (U+{ord(character):04X}) cannot be written in the document's encoding {self.name}"
+            problem = f"{character!r} (U+{ord(character):04X}) does not exist in the document's encoding {self.name}"
             raise DocumentError(f"{_place(text[: error.start])}: {problem}") from None
 
     def has(self, text: str) -> bool:
-        """Whether all characters can be written."""
+        """Return whether the encoding has all characters."""
         try:
             text.encode(self.name)
         except UnicodeEncodeError:
@@ -56,27 +58,27 @@ class Encoding:
         return True
 
     def escaped(self, text: str, escape: Callable[[str], str]) -> str:
-        """The text with each character that cannot be written as `escape` has it, such as `&#8212;`."""
+        """Replace each character that the encoding lacks by its escape, such as `&#8212;`."""
         return text if self.has(text) else "".join(one if self.has(one) else escape(one) for one in text)
 
 
 def surrogate(text: str) -> str:
-    """Half a surrogate pair in a text, which no encoding can write; formats with escapes can say it. Mostly nothing."""
+    """Return the first lone surrogate of a text, "" if none. No encoding can write one, but escapes can contain them."""
     found = None if text.isascii() else _SURROGATE.search(text)
     return found[0] if found else ""
 
 
 def decode(data: bytes, encoding: str = "", declared: str = "") -> tuple[str, Encoding]:
-    """A document's text without its byte order mark, and how to write it again.
+    """Decode a document and return its text without byte order mark, and the encoding to write it with.
 
     Args:
-        data: the document.
-        encoding: what the user says; believed against everything else.
-        declared: what the document says of itself; a byte order mark knows better. Without all of them it is UTF-8.
+        data: content of the document.
+        encoding: encoding given by the user; overrides everything else.
+        declared: encoding that the document declares; a byte order mark overrides it. Default: UTF-8.
 
     Raises:
-        OptionError: there is no encoding named `encoding`.
-        DamagedDocumentError: there is none named `declared`, or the bytes are not in the encoding.
+        OptionError: `encoding` is not a known encoding.
+        DamagedDocumentError: `declared` is unknown, or the bytes are not in the encoding.
     """
     mark, marked = next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", ""))
     if encoding:
@@ -93,7 +95,7 @@ def decode(data: bytes, encoding: str = "", declared: str = "") -> tuple[str, En
 def _named(encoding: str, problem: Callable[[str], DocumentError]) -> str:
     try:
         codec = codecs.lookup(encoding)
-        "".encode(codec.name)  # some codecs are not of text
+        "".encode(codec.name)  # fails for binary codecs
         if codec.name.replace("-", "_") in _OTHERS:
             raise LookupError(codec.name)
     except (LookupError, ValueError):
@@ -111,10 +113,10 @@ def _decoded(data: bytes, encoding: Encoding) -> str:
         same = text.encode(encoding.name) == data
     except UnicodeDecodeError as error:
         before = data[: error.start].decode(encoding.name, "replace")
-        problem = f"byte 0x{data[error.start]:02X} at {error.start} is not {encoding.name}; say which encoding the document has"
+        problem = f"byte 0x{data[error.start]:02X} at {error.start} is not valid {encoding.name}; set the document's encoding"
         raise DamagedDocumentError(problem, _place(before)) from None
     if not same:
-        raise DamagedDocumentError(f"it has bytes that cannot be written again as they are in {encoding.name}")
+        raise DamagedDocumentError(f"contains bytes that {encoding.name} cannot write back unchanged")
     return text
 
 

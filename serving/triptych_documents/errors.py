@@ -1,14 +1,14 @@
-"""What can be wrong with a document or with what is asked for it.
+"""Errors about documents and their options.
 
 DocumentError(ValueError)
-    DamagedDocumentError    it cannot be read: not its format, not its encoding, or too large when unpacked
-    UnknownFormatError      no format of this name, suffix or media type
-    OptionError             an option is out of range or does not go with the format
+    DamagedDocumentError    unreadable: wrong format, wrong encoding, or too large when unpacked
+    UnknownFormatError      no format has this name, suffix or media type
+    OptionError             an option is out of range or does not apply to the format
 """
 
 
 class DocumentError(ValueError):
-    """Base of all. The message is one line that names place, value and limit."""
+    """Base class of all document errors. The message is one line that names place, value and limit."""
 
 
 class DamagedDocumentError(DocumentError):
@@ -20,11 +20,11 @@ class DamagedDocumentError(DocumentError):
 
 
 class UnknownFormatError(DocumentError):
-    """Nobody reads this kind of document."""
+    """No reader supports this kind of document."""
 
 
 class OptionError(DocumentError):
-    """An option cannot be used."""
+    """An option has an invalid value."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")

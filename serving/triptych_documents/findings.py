@@ -1,39 +1,39 @@
-"""What a reader of a translated document should know, place by place."""
+"""Findings: remarks about single places of a translated document."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class FindingKind(Enum):
-    """What was found."""
+    """Category of a finding."""
 
     PLACEHOLDER = "placeholder"  # a placeholder, URL, number or e-mail address did not survive
-    TAG = "tag"  # inline markup could not be placed by alignment
+    TAG = "tag"  # inline markup was placed by proportion, not by alignment
     GLOSSARY = "glossary"  # a term is not translated as the glossary says
-    TRUNCATED = "truncated"  # the translation ran into its length limit
-    REFUSED = "refused"  # the model would not take it
+    TRUNCATED = "truncated"  # the translation reached its length limit
+    REFUSED = "refused"  # the translator rejected the text
     NORMALIZED = "normalized"  # the source was not in Unicode's form NFC
-    LENGTH = "length"  # longer than its place allows
-    FORMAT = "format"  # the document itself is at fault
+    LENGTH = "length"  # longer than its field allows
+    FORMAT = "format"  # a problem of the document itself
 
 
 class Severity(Enum):
-    """How bad it is."""
+    """Severity of a finding."""
 
-    NOTE = "note"  # nothing to do
-    WARNING = "warning"  # look at it
-    ERROR = "error"  # the source text was left in its place
+    NOTE = "note"  # for information
+    WARNING = "warning"  # worth a check
+    ERROR = "error"  # the source text was kept
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One of them."""
+    """A remark about one place of a document."""
 
     kind: FindingKind
     severity: Severity
-    where: str  # as Unit.where
+    where: str  # see Unit.where
     message: str
 
     def values(self) -> dict[str, str]:
-        """For JSON."""
+        """Return the finding as a JSON object."""
         return {"kind": self.kind.value, "severity": self.severity.value, "where": self.where, "message": self.message}

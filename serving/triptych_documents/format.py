@@ -1,7 +1,7 @@
-"""What every format can do, and how to find the one that a document has.
+"""Interface of document formats, and the table of formats.
 
-A reader parses bytes into units and remembers where each stood; the document writes translations into these places and leaves
-every other byte as it was. Formats never talk to models.
+A reader parses bytes into units and remembers where each one stood. The document writes translations into these places and
+leaves every other byte unchanged. Formats never talk to models.
 """
 
 import importlib
@@ -17,21 +17,21 @@ from triptych_documents.unit import Piece, Unit
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What of a document is translated, and how it is read; each format looks at what concerns it.
+    """How a document is read and what is translated; each format uses the options that concern it.
 
     Args:
-        source_language: BCP 47; "" where nobody said. Formats that name their languages check or fill it in.
-        target_language: likewise.
-        encoding: of text formats; "" finds out: a byte order mark, what the document says, else UTF-8.
-        columns: of CSV and TSV: names of the header or numbers from 1.
-        header: of CSV and TSV: the first record has names. None finds out: it has where `columns` are names.
-        keys: of JSON and YAML: dotted paths with `*` (one member) and `**` (any depth); only these are translated. Empty: all.
-        skip_keys: likewise: these are not.
-        wrapped: of plain text: lines are broken at a width, so paragraphs are translated as a whole and wrapped again. None
-            finds out for each paragraph.
-        retranslate: of PO and XLIFF: translate what has a translation already, too.
-        mark_fuzzy: of PO: flag what was translated as fuzzy (of XLIFF: state needs-review-translation).
-        max_units: documents with more are refused before they have taken much memory; None: there is no limit.
+        source_language: BCP 47; "" if unknown. Formats that name their languages check it or fill it in.
+        target_language: BCP 47; "" if unknown.
+        encoding: of text formats; "" detects it: byte order mark, declaration in the document, else UTF-8.
+        columns: CSV and TSV: names from the header, or numbers from 1.
+        header: CSV and TSV: whether the first record has names. None: only if `columns` are names.
+        keys: JSON and YAML: dotted paths with `*` (one member) and `**` (any depth) to translate. Empty: all.
+        skip_keys: JSON and YAML: paths that are not translated.
+        wrapped: plain text: whether lines are wrapped at a width, so that paragraphs are translated whole and wrapped again.
+            None: detected per paragraph.
+        retranslate: PO and XLIFF: also translate what has a translation.
+        mark_fuzzy: PO: flag new translations as fuzzy (XLIFF: state needs-review-translation).
+        max_units: maximum number of units; larger documents are rejected before they take much memory. None: no limit.
     """
 
     source_language: str = ""
@@ -48,49 +48,54 @@ class ReadOptions:
 
 
 class Document(Protocol):
-    """A document that has been read."""
+    """A document after reading."""
 
     @property
     def units(self) -> Sequence[Unit]:
-        """In the document's order."""
+        """All units in document order."""
         ...
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What reading it brought to light; after `render` also which translations could not be written."""
+        """Findings of reading; after `render` also the translations that could not be written."""
         ...
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
-        """The document with other pieces in the places of these units, named by their index; the others stay as they are.
+        """Write the document with these translations.
 
-        A unit whose pieces are equal to its own stays byte for byte. Codes among the pieces are the unit's own, each of them
-        once, an opening one before the one that closes it.
+        Args:
+            translations: new pieces by index of the unit; other units stay unchanged. A unit whose pieces are equal to its own
+                stays byte for byte. The codes must be the unit's own, each exactly once, opening before closing.
 
         Raises:
-            DocumentError: the document's encoding has no such character, and no way to write it.
+            DocumentError: a character cannot be represented in the document's encoding.
         """
         ...
 
 
 class Format(Protocol):
-    """Reads documents of one kind; a module has one, named FORMAT."""
+    """Reader of one document format."""
 
     @property
     def name(self) -> str: ...
 
     def read(self, data: bytes, options: ReadOptions) -> Document:
-        """Raises DocumentError: it cannot be read, or an option cannot be used."""
+        """Parse a document.
+
+        Raises:
+            DocumentError: the document is damaged, or an option cannot be used.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class FormatInfo:
-    """How documents of a format are known."""
+    """Name, suffixes and media types of a format, and where its reader is."""
 
     name: str
     reader: str  # "module:attribute" in `formats`, imported on first use
     suffixes: tuple[str, ...]
-    mime_types: tuple[str, ...]  # the first is its own
+    mime_types: tuple[str, ...]  # the preferred one first
 
 
 FORMATS = (
@@ -113,10 +118,10 @@ FORMATS = (
 
 
 def find_format(name: str = "", path: str = "", mime_type: str = "") -> FormatInfo:
-    """By the format's name, else by media type, else by the path's suffix.
+    """Find a format by name, else by media type, else by the suffix of the path.
 
     Raises:
-        UnknownFormatError: none of them says.
+        UnknownFormatError: no format matches.
     """
     media = mime_type.partition(";")[0].strip().lower()
     suffix = PurePath(path).suffix.lower()
@@ -125,11 +130,11 @@ def find_format(name: str = "", path: str = "", mime_type: str = "") -> FormatIn
             return kind
     asked = f"format {name!r}" if name else f"media type {media!r}" if media else f"{path!r}"
     known = ", ".join(kind.name for kind in FORMATS)
-    raise UnknownFormatError(f"{asked} is not a document that can be translated; formats: {known}")
+    raise UnknownFormatError(f"{asked} is not a supported document; supported formats: {known}")
 
 
 def load_format(kind: FormatInfo) -> Format:
-    """Its reader."""
+    """Import and return the reader of a format."""
     module, _, attribute = kind.reader.partition(":")
     reader: Format = getattr(importlib.import_module(f"triptych_documents.formats.{module}"), attribute)
     return reader

@@ -1,4 +1,8 @@
-"""What must hold in every translation."""
+"""Rules that every translation must follow, and the files they are read from.
+
+Glossaries and lists of words to keep are text files in UTF-8 or with a byte order mark. Blank lines and lines that start with
+`#` are ignored.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +13,7 @@ from triptych_documents.errors import DamagedDocumentError
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An entry of a glossary."""
+    """Glossary entry."""
 
     source: str
     target: str
@@ -17,16 +21,16 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationRules:
-    """How the text of units is cut, protected and checked.
+    """How the text of units is split, protected and checked.
 
     Args:
-        source_language: BCP 47: sentences are split by its rules.
+        source_language: BCP 47; selects the rules for sentence splitting.
         target_language: BCP 47.
-        glossary: source terms and what they must become; whole words, the longest first.
+        glossary: required translations; whole words, the longest match wins.
         keep: words and phrases that must not be translated.
-        placeholders: further patterns (regular expressions) of what must be kept, beside those that are known.
-        max_characters: of one ask; longer sentences are cut at clauses, then at words. What the model cannot take all the same
-            (a Refusal) is cut in halves.
+        placeholders: additional regular expressions of text to keep, besides the built-in ones.
+        max_characters: maximum length of a request. Longer sentences are split at clauses, then between words; what the
+            translator still refuses is split in half.
     """
 
     source_language: str = ""
@@ -41,41 +45,41 @@ MAX_ENTRIES = 100_000
 
 
 def read_glossary(data: bytes, where: str) -> tuple[Term, ...]:
-    """Terms: on each line a source, a tab, and a target; what follows another tab is a remark.
+    """Read a glossary: one term per line as source, tab, target; a further tab starts a remark.
 
     Args:
-        data: of the file.
-        where: its name, for errors.
+        data: content of the file.
+        where: name of the file, for errors.
 
     Raises:
-        DamagedDocumentError: it is no such file, or says two things of one term.
+        DamagedDocumentError: a line has another form, or a term has two targets.
     """
     terms: dict[str, Term] = {}
     for place, line in _lines(data, where):
         source, target, *_ = (*(part.strip() for part in line.split("\t")), "", "")
         if not source or not target:
-            raise DamagedDocumentError(f"{line[:60]!r} is not source, tab, target", place)
+            raise DamagedDocumentError(f"expected source, tab, target, got {line[:60]!r}", place)
         known = terms.setdefault(source, Term(source, target))
         if known.target != target:
-            raise DamagedDocumentError(f"{source!r} has two targets: {known.target!r} and {target!r}", place)
+            raise DamagedDocumentError(f"{source!r} has two targets: {known.target!r} and {target!r}; keep one", place)
     return tuple(terms.values())
 
 
 def read_keep(data: bytes, where: str) -> tuple[str, ...]:
-    """Words and phrases that must not be translated: one on each line.
+    """Read a list of words and phrases that must not be translated, one per line.
 
     Args:
-        data: of the file.
-        where: its name, for errors.
+        data: content of the file.
+        where: name of the file, for errors.
 
     Raises:
-        DamagedDocumentError: it is no text.
+        DamagedDocumentError: the file is not text.
     """
     return tuple(dict.fromkeys(line.strip() for _, line in _lines(data, where)))
 
 
 def _lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
-    """Those that say something, each with its place."""
+    """Yield the significant lines, each with its place."""
     try:
         text, _ = decode(data)
     except DamagedDocumentError as error:
@@ -86,5 +90,5 @@ def _lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
             continue
         count += 1
         if count > MAX_ENTRIES:
-            raise DamagedDocumentError(f"more than {MAX_ENTRIES:,} entries", f"{where}, line {number}")
+            raise DamagedDocumentError(f"more than {MAX_ENTRIES:,} entries, the maximum", f"{where}, line {number}")
         yield f"{where}, line {number}", line

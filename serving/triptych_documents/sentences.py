@@ -1,4 +1,4 @@
-"""What a translator is asked, and what it answers: plain text, sentence by sentence. Who asks whom is not said here."""
+"""Requests to a translator and its results, one sentence at a time. Transport and model are up to the caller."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ Span = tuple[int, int]  # [start, end) in Unicode code points
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Which words of a translation come from which of the source.
+    """Attention weights between the tokens of a sentence and its translation.
 
     Args:
-        source: where each source token stands in the text; the end of the sentence is empty.
-        target: where each target token stands in the translation.
-        weights: for each target token one for each source token, with a sum of 1: attention.
+        source: span of each source token; the end-of-sentence token is empty.
+        target: span of each target token.
+        weights: one row per target token with one weight per source token; each row sums to 1.
     """
 
     source: Sequence[Span]
@@ -23,32 +23,35 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class SentenceRequest:
-    """A sentence for the translator. Equal ones have equal answers."""
+    """A sentence to translate. Equal requests have equal results."""
 
     text: str
-    aligned: bool = False  # the alignment is wanted too; costs time
-    prefix: str = ""  # the translation must begin so
+    aligned: bool = False  # also return the alignment, which takes extra time
+    prefix: str = ""  # text that the translation must start with
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceTranslation:
-    """Its translation."""
+    """Translation of one sentence."""
 
     text: str
     alignment: Alignment | None = None
-    truncated: bool = False  # it ran into the length limit
+    truncated: bool = False  # reached the length limit
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The translator cannot take this sentence: it is too long, or has characters that it cannot read."""
+    """The translator rejected the sentence: too long, or characters that it cannot read."""
 
     problem: str
 
 
+SentenceResult = SentenceTranslation | Refusal
+
+
 @dataclass(frozen=True, slots=True)
 class SentencePair:
-    """A sentence and its translation, as readers see them; what bilingual outputs and memories are made of."""
+    """A sentence and its translation without markup, for bilingual files and translation memories."""
 
     source: str
     target: str

@@ -1,7 +1,7 @@
-"""What a document asks to have translated: units of text with the markup inside them.
+"""Units: the translatable pieces of a document, with their inline markup.
 
-The model is XLIFF's (OASIS, XLIFF 2.1): a unit is text and inline codes. A code is never translated; opening and closing codes
-are pairs that stay around the words that they stood around.
+The model follows XLIFF (OASIS, XLIFF 2.1): a unit is text with inline codes. Codes are never translated; an opening and a
+closing code form a pair that stays around the same words.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Role(Enum):
-    """How a code stands in its unit."""
+    """Position of a code: opening, closing or standalone."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -19,15 +19,15 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Markup, or a placeholder of the format, as one thing.
+    """Inline markup, or a placeholder of the format, kept as it is.
 
     Args:
-        raw: as the document writes it; put back to the letter.
-        role: opens, closes or stands alone.
-        pair: of the unit's codes, equal for an opening one and the one that closes it, and for nothing else.
-        shown: what a reader sees in its place: a line break shows white space, a code sample shows its text, bold type shows
-            nothing. The sentence around it is split and translated by it.
-        fixed: must not move out of its place between two sentences or words, such as a hard line break.
+        raw: source text of the code, written back unchanged.
+        role: opening, closing or standalone.
+        pair: number shared by an opening code and its closing code, and by no other code of the unit.
+        shown: what a reader sees: a line break shows white space, a code sample its text, bold type nothing. Sentences are
+            split and translated with this text in place.
+        fixed: must keep its place between two sentences or words, such as a hard line break.
     """
 
     raw: str
@@ -42,14 +42,13 @@ Piece = str | Code
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A paragraph, a cell, a message: what is translated by itself.
+    """A text that is translated on its own: a paragraph, a cell, a message.
 
     Args:
-        pieces: text as readers see it (entities and escapes resolved) and codes, in order.
-        where: for people: "line 12", "cue 7", "messages.title".
-        keeps_space: white space is part of the text; otherwise any run of it is one space, and may be another run in the
-            translation.
-        context: tells equal texts apart for a translation memory: a message's context or key; mostly empty.
+        pieces: text with entities and escapes resolved, and codes, in order.
+        where: human-readable place: "line 12", "cue 7", "messages.title".
+        keeps_space: white space is significant; otherwise any run of it counts as one space and may change.
+        context: distinguishes equal texts in a translation memory, such as a message's key; often empty.
     """
 
     pieces: tuple[Piece, ...]
@@ -59,24 +58,24 @@ class Unit:
 
     @property
     def plain(self) -> str | None:
-        """Its text; None where it has codes."""
+        """Text of the unit; None if it has codes."""
         if len(self.pieces) == 1 and isinstance(text := self.pieces[0], str):
             return text
         return None if self.codes else self.text
 
     @property
     def text(self) -> str:
-        """Without its codes."""
+        """Text without codes."""
         return "".join(piece for piece in self.pieces if isinstance(piece, str))
 
     @property
     def codes(self) -> tuple[Code, ...]:
-        """In order."""
+        """All codes, in order."""
         return tuple(piece for piece in self.pieces if isinstance(piece, Code))
 
 
 def joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The same without empty texts and with neighbouring texts as one: equal contents have equal pieces."""
+    """Drop empty texts and merge adjacent ones, so that equal contents have equal pieces."""
     if len(pieces) == 1 and pieces[0]:
         return tuple(pieces)
     return tuple(_join(pieces))

@@ -1,4 +1,4 @@
-"""Scripts whose words have no spaces between them."""
+"""Sentence splitting and joining, with everything between the sentences kept to the letter."""
 
 import logging
 import re
@@ -9,51 +9,51 @@ import sentencex  # type: ignore[import-untyped]
 
 from triptych_text.languages import primary_language
 
-# Thai and Lao, Burmese, Khmer, Japanese, Chinese: for a class of a regular expression.
+# Character class of scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
 UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def is_unspaced(sign: str) -> bool:
-    """Whether a character is of such a script."""
+    """Return whether a character belongs to a script that writes no spaces between words."""
     return _UNSPACED.match(sign) is not None
 
 
 logger = logging.getLogger(__name__)
 
-WINDOW = 10_000  # characters looked at together: the time is quadratic where quotation marks do not match
+WINDOW = 10_000  # characters per call of sentencex, which takes quadratic time on unbalanced quotation marks
 SPACE = re.compile(r"\s")
-# Inside quotation marks and brackets too, where the splitter sees one sentence.
+# Also matches inside of quotation marks and brackets, which sentencex never splits.
 INNER_END = re.compile(r"""[.!?…]["'”’»)\]]*\s+|[。！？।؟]["'”’」』）]*\s*""")
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """A text in parts: `gaps[0] + texts[0] + gaps[1] + texts[1] + ... + gaps[-1]`. One more gap than texts."""
+    """A text in parts: `gaps[0] + texts[0] + gaps[1] + texts[1] + ... + gaps[-1]`, with one more gap than texts."""
 
     texts: tuple[str, ...]
     gaps: tuple[str, ...]
 
     def join(self, texts: Sequence[str]) -> str:
-        """Other texts in the places of these."""
+        """Join other texts, such as translations, with the original gaps."""
         return self.gaps[0] + "".join(text + gap for text, gap in zip(texts, self.gaps[1:], strict=True))
 
 
 def whole(text: str) -> Sentences:
-    """The text as it stands, in one part."""
+    """Return the text as a single part."""
     return Sentences((text,), ("", ""))
 
 
 class Splitter:
-    """Splits texts of one language at the ends of sentences and of lines. Safe to use from several threads.
+    """Split texts of one language at the ends of sentences and lines. Thread-safe.
 
-    The rules are those of sentencex: abbreviations, initials, quotations and lists are not torn apart. What it
-    takes for one sentence but the model cannot (a page in quotation marks) is split at every mark that ends a sentence.
+    The rules are those of sentencex: abbreviations, initials, quotations and lists stay whole. What it takes for one sentence
+    but does not fit (a page in quotation marks) is split at every mark that ends a sentence.
 
     Args:
-        language: code of the language.
-        fits: whether the model takes a sentence.
+        language: language code.
+        fits: whether a sentence is short enough for the model.
     """
 
     def __init__(self, language: str, fits: Callable[[str], bool]) -> None:
@@ -61,7 +61,7 @@ class Splitter:
         self._fits = fits
 
     def split(self, text: str) -> Sentences:
-        """Its sentences, without the white space around them; none in a blank text."""
+        """Return the sentences without surrounding white space; none for a blank text."""
         return _sentences(segment for line in text.splitlines(keepends=True) for segment in self._split_line(line))
 
     def _split_line(self, line: str) -> Iterator[str]:
@@ -76,7 +76,7 @@ class Splitter:
         while len(line) - start > WINDOW:
             part = line[start : start + WINDOW]
             for segments in (self._segment(part), list(_at_ends(part, INNER_END))):
-                if known := segments[:-1]:  # the last may go on behind the window
+                if known := segments[:-1]:  # the last may continue after the window
                     break
             else:
                 known = [line[start : _next_end(line, start)]]
@@ -85,14 +85,14 @@ class Splitter:
         yield from self._segment(line[start:])
 
     def _segment(self, part: str) -> list[str]:
-        # It panics at some white space that is not ASCII.
+        # sentencex panics on some non-ASCII white space.
         plain = SPACE.sub(" ", part)
         try:
             lengths = [len(segment) for segment in sentencex.segment(self._language, plain)]
-        except BaseException as error:  # a panic is no Exception
+        except BaseException as error:  # a Rust panic is not an Exception
             if type(error).__name__ != "PanicException":
                 raise
-            logger.warning("the sentence splitter failed at a text of %d characters: %s", len(part), error)
+            logger.warning("sentence splitter failed: %d characters: %s", len(part), error)
             return list(_at_ends(part, INNER_END))
         return list(_cut(part, lengths))
 
@@ -119,7 +119,7 @@ def _next_end(text: str, start: int) -> int:
 
 
 def _with_letters(segments: Iterable[str]) -> Iterator[str]:
-    """Joins what has no letter ("1.", an emoji) to the next sentence of its line, or to the one before where there is none."""
+    """Join parts without letters ("1.", an emoji) to the next sentence of the line, or to the one before if there is none."""
     ready, pending = "", ""
     for segment in segments:
         pending += segment

@@ -1,4 +1,4 @@
-"""Where a segment is cut: at fixed marks, at lines and columns, at ends of sentences; too long ones at clauses, then words."""
+"""Splitting segments: at fixed tags, lines, columns and sentence ends; long sentences at clauses, then between words."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -9,9 +9,9 @@ from triptych_documents.segments.segment import InlineTag, Segment, with_tail
 from triptych_documents.unit import Role
 from triptych_text.sentences import UNSPACED, Splitter
 
-Cut = tuple[int, int]  # a place in the text, and how many marks stand before it
+Cut = tuple[int, int]  # offset in the text, and number of tags before it
 
-# Where it does not match is one sentence. It begins with a class of characters, which is what searching is fast at.
+# A text without a match is one sentence. Starts with a character class, which the regex engine searches fast.
 END = (
     r"[.!?…。！？।؟\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
     r"(?:(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])|[\"'”’»)\]]*\s|(?<=[。！？।؟]).)"
@@ -22,28 +22,28 @@ _CLAUSE = re.compile(r"[,;:–—][\"'”’»)\]]*\s+|[，、；：]|[)\]”»]
 _OTHER_SPACE = re.compile(r"[^\S ]")
 _WORD = re.compile(r"\s+")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_BEFORE = re.compile(r"\s*[:=|–—>]+\s+|[.)]\s+")  # behind a thing that begins a line: a label, a number of a list
-_AFTER = re.compile(r"(?:[:=|]|\s[–—>])\s+$")  # before a thing that ends it
+_BEFORE = re.compile(r"\s*[:=|–—>]+\s+|[.)]\s+")  # after a leading item: label, list number
+_AFTER = re.compile(r"(?:[:=|]|\s[–—>])\s+$")  # before a trailing item
 
 
 def split_sentences(segment: Segment, splitter: Splitter, *, keeps_space: bool) -> list[Segment]:
-    """Its parts; white space stays with the part before.
+    """Split a unit into sentences; white space stays with the sentence before it.
 
     Args:
-        segment: a unit.
-        splitter: of its language.
-        keeps_space: lines and columns are parts of their own.
+        segment: content of the unit.
+        splitter: sentence splitter of the source language.
+        keeps_space: also split at line ends and columns.
     """
-    parts = segment.cut(_fixed(segment)) if segment.marks else [segment]
+    parts = segment.cut(_fixed(segment)) if segment.tags else [segment]
     if keeps_space:
         parts = [line for part in parts for line in part.cut(_columns(part))]
-    if segment.things:
+    if segment.protected:
         parts = [labelled for part in parts for labelled in part.cut(_labels(part))]
     return [sentence for part in parts for sentence in part.cut(_ends(part, splitter, keeps_space=keeps_space))]
 
 
 def split_in_half(segment: Segment) -> list[Segment]:
-    """In two near the middle, at a clause or else between words; as it is where it is one word."""
+    """Split in two near the middle, at a clause or else between words. A single word stays whole."""
     middle, length = len(segment.text) // 2, len(segment.text)
     clause = _nearest(segment, _CLAUSE.finditer(segment.text), middle)
     if clause is not None and length <= 4 * clause <= 3 * length:
@@ -55,7 +55,7 @@ def split_in_half(segment: Segment) -> list[Segment]:
 
 
 def split_by_length(segment: Segment, longest: int) -> list[Segment]:
-    """In parts of at most `longest` characters, where it can be cut."""
+    """Split into parts of at most `longest` characters where possible."""
     text, cuts, start = segment.text, [], 0
     while len(text) - start > longest:
         place = _last(segment, _CLAUSE, start, longest, longest // 2) or _last(segment, _WORD, start, longest)
@@ -71,29 +71,29 @@ def split_by_length(segment: Segment, longest: int) -> list[Segment]:
 
 
 def split_around_protected(segment: Segment) -> list[Segment]:
-    """In parts that are a thing each, and what is between them."""
+    """Split into protected items and the text between them."""
     cuts: list[Cut] = [(0, 0)]
-    for thing in segment.things:
-        if thing.sort is not ProtectedKind.TERM:
-            for place in (thing.start, with_tail(segment, thing).end):
-                cut = _between(segment.marks, place, place)
+    for item in segment.protected:
+        if item.sort is not ProtectedKind.TERM:
+            for place in (item.start, with_tail(segment, item).end):
+                cut = _between(segment.tags, place, place)
                 if cut > cuts[-1]:
                     cuts.append(cut)
     return segment.cut(cuts[1:])
 
 
 def clause_cut(segment: Segment, place: int) -> Cut:
-    """Here, with the marks at the white space before on the side that they belong to."""
+    """Return the cut at a place; tags in the white space before it go to the side that they belong to."""
     before = len(segment.text[:place].rstrip()) if place and segment.text[place - 1].isspace() else place
-    return _between(segment.marks, before, place)
+    return _between(segment.tags, before, place)
 
 
 def _fixed(segment: Segment) -> Iterator[Cut]:
-    """Around each fixed mark."""
+    """Yield cuts before and after each fixed tag."""
     done = (0, 0)
-    for index, mark in enumerate(segment.marks):
-        if mark.fixed:
-            for cut in ((mark.at, index), (mark.at, index + 1)):
+    for index, tag in enumerate(segment.tags):
+        if tag.fixed:
+            for cut in ((tag.at, index), (tag.at, index + 1)):
                 if cut > done:
                     yield (done := cut)
 
@@ -103,11 +103,11 @@ def _columns(segment: Segment) -> list[Cut]:
 
 
 def _labels(segment: Segment) -> Iterator[Cut]:
-    """Behind what is kept at the beginning, and before what is kept at the end, where signs part it from the words."""
-    things = [thing for thing in segment.things if thing.sort not in (ProtectedKind.TERM, ProtectedKind.KEEP)]
-    if not things:
+    """Yield cuts after a leading and before a trailing protected item that punctuation separates from the text."""
+    protected = [item for item in segment.protected if item.sort not in (ProtectedKind.TERM, ProtectedKind.KEEP)]
+    if not protected:
         return
-    first, last, text, end = things[0], things[-1], segment.text, 0
+    first, last, text, end = protected[0], protected[-1], segment.text, 0
     if not text[: first.start].strip() and (match := _BEFORE.match(text, first.end)) and not _inside(segment, match.end()):
         yield clause_cut(segment, end := match.end())
     split_around_protected = text[last.end :].strip(" .!?)")
@@ -123,49 +123,49 @@ def _ends(segment: Segment, splitter: Splitter, *, keeps_space: bool) -> Iterato
     at = 0
     for sentence, gap in zip(split.texts, map(len, split.gaps), strict=False):
         if at:
-            yield _between(segment.marks, at, at + gap)
+            yield _between(segment.tags, at, at + gap)
         at += gap + len(sentence)
 
 
 def _masked(segment: Segment, text: str) -> str:
-    """No sentence ends within what is kept."""
+    """Replace protected items that contain white space, so that no sentence ends inside of them."""
     parts, at = [], 0
-    for thing in segment.things:
-        kept = text[thing.start : thing.end]
-        if thing.sort is ProtectedKind.NAME and (" " in kept or "\n" in kept):
-            parts += [text[at : thing.start], "x" * len(kept)]
-            at = thing.end
+    for item in segment.protected:
+        kept = text[item.start : item.end]
+        if item.sort is ProtectedKind.NAME and (" " in kept or "\n" in kept):
+            parts += [text[at : item.start], "x" * len(kept)]
+            at = item.end
     return "".join((*parts, text[at:]))
 
 
-def _between(marks: Sequence[InlineTag], before: int, place: int) -> Cut:
-    """Somewhere in the white space from `before` to `place`: what opens there goes to the right, and all that follows it."""
-    index = bisect_left(marks, before, key=_at)
-    while index < len(marks) and marks[index].at <= place:
-        mark = marks[index]
-        if mark.role is Role.OPEN and not _closes(marks, index, place):
-            return mark.at, index
-        if mark.role is Role.ALONE and before < mark.at == place:
+def _between(tags: Sequence[InlineTag], before: int, place: int) -> Cut:
+    """Choose a cut in the white space from `before` to `place`: an opening tag and everything after it go to the right."""
+    index = bisect_left(tags, before, key=_at)
+    while index < len(tags) and tags[index].at <= place:
+        tag = tags[index]
+        if tag.role is Role.OPEN and not _closes(tags, index, place):
+            return tag.at, index
+        if tag.role is Role.ALONE and before < tag.at == place:
             return place, index
         index += 1
     return place, index
 
 
-def _closes(marks: Sequence[InlineTag], index: int, place: int) -> bool:
-    """The pair that opens here is closed before the place, so it is empty."""
-    pair = marks[index].pair
-    after = marks[index + 1 : bisect_right(marks, place, key=_at)]
-    return any(mark.role is Role.CLOSE and mark.pair == pair for mark in after)
+def _closes(tags: Sequence[InlineTag], index: int, place: int) -> bool:
+    """Return whether the pair that opens here is closed before the place, so that it is empty."""
+    pair = tags[index].pair
+    after = tags[index + 1 : bisect_right(tags, place, key=_at)]
+    return any(tag.role is Role.CLOSE and tag.pair == pair for tag in after)
 
 
-def _at(mark: InlineTag) -> int:
-    return mark.at
+def _at(tag: InlineTag) -> int:
+    return tag.at
 
 
 def _inside(segment: Segment, place: int) -> bool:
-    """The place is within something that is kept."""
-    index = bisect_left(segment.things, place, key=lambda thing: thing.start) - 1
-    return index >= 0 and segment.things[index].end > place
+    """Return whether the place is inside a protected item."""
+    index = bisect_left(segment.protected, place, key=lambda item: item.start) - 1
+    return index >= 0 and segment.protected[index].end > place
 
 
 def _nearest(segment: Segment, matches: Iterable[re.Match[str]], middle: int) -> int | None:
@@ -175,7 +175,7 @@ def _nearest(segment: Segment, matches: Iterable[re.Match[str]], middle: int) ->
 
 
 def _last(segment: Segment, pattern: re.Pattern[str], start: int, longest: int, least: int = 0) -> int | None:
-    """The last place behind the pattern where what begins at `start` is no longer than this, and no shorter than that."""
+    """Return the last match end that makes a part of `least` to `longest` characters."""
     found = None
     for match in pattern.finditer(segment.text, start + 1, start + longest):
         if match.end() - start >= least and not _inside(segment, match.end()):

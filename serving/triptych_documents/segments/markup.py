@@ -1,4 +1,4 @@
-"""A unit as one segment: codes become marks or things, and so do tags and placeholders that its text has."""
+"""Builds the segment of a unit: codes, and tags and placeholders in the text, become inline tags or protected items."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -10,18 +10,18 @@ from triptych_documents.segments.segment import InlineTag, ProtectedSpan, Segmen
 from triptych_documents.unit import Code, Piece, Role, joined
 
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]{0,40})((?:\s[^<>\n]{0,500})?)(/?)>")
-_BREAKS = frozenset(("br", "hr", "p", "li", "div", "td", "tr", "ul", "ol"))  # HTML's that stand between sentences, not in them
-_EMPTY = frozenset(("br", "hr", "img", "wbr", "input"))  # HTML's that have no end
-_DEPTH = 16  # open tags among which the one that is closed is looked for
+_BREAKS = frozenset(("br", "hr", "p", "li", "div", "td", "tr", "ul", "ol"))  # HTML tags between sentences
+_EMPTY = frozenset(("br", "hr", "img", "wbr", "input"))  # HTML tags without an end tag
+_DEPTH = 16  # open tags that are searched for the matching one
 _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "(": ")", "[": "]", "「": "」"}
 
 
 def read_segment(pieces: Sequence[Piece], finder: ProtectedFinder) -> Segment:
-    """The whole unit.
+    """Return the whole unit as one segment.
 
     Args:
-        pieces: of a unit.
-        finder: knows what must be kept.
+        pieces: content of the unit.
+        finder: finds protected text.
     """
     if len(pieces) == 1 and isinstance(text := pieces[0], str) and not finder.may_have(text):
         return Segment(text)
@@ -29,16 +29,16 @@ def read_segment(pieces: Sequence[Piece], finder: ProtectedFinder) -> Segment:
     flow = _SegmentBuilder(_tag_pairs(tokens))
     for place, token in enumerate(tokens):
         flow.add(place, token)
-    text, marks = "".join(flow.texts), flow.marks
-    things = flow.things
+    text, tags = "".join(flow.texts), flow.tags
+    protected = flow.protected
     if finder.may_have(text):
         found = finder.find(text)
-        marks, things, found = _absorbed(found, marks, things, text)
-        things = _fitted(found, things, marks, text)
-    return Segment(text, tuple(marks), tuple(_widened(_merged(things, marks, text), marks, text)))
+        tags, protected, found = _absorbed(found, tags, protected, text)
+        protected = _fitted(found, protected, tags, text)
+    return Segment(text, tuple(tags), tuple(_widened(_merged(protected, tags, text), tags, text)))
 
 
-Token = str | Code | re.Match[str]  # a match is a tag in a text
+Token = str | Code | re.Match[str]  # a match is a tag in the text
 
 
 def _tokens(pieces: Sequence[Piece]) -> Iterator[Token]:
@@ -55,7 +55,7 @@ def _tokens(pieces: Sequence[Piece]) -> Iterator[Token]:
 
 
 def _tag_pairs(tokens: Sequence[Token]) -> dict[int, int]:
-    """For each tag that is one of a pair its pair's number, which is below 0: codes have theirs above."""
+    """Return the pair number of each paired tag, by token index; negative, because pair numbers of codes are not."""
     opened: list[tuple[str, int]] = []
     pairs: dict[int, int] = {}
     for place, token in enumerate(tokens):
@@ -82,14 +82,14 @@ def _name(token: Token) -> tuple[str, Role]:
 
 
 class _SegmentBuilder:
-    """A unit's text, with what stands in it."""
+    """Collects text, inline tags and protected items of a unit."""
 
     def __init__(self, tag_pairs: Mapping[int, int]) -> None:
         self._tag_pairs = tag_pairs
         self._at = 0
         self.texts: list[str] = []
-        self.marks: list[InlineTag] = []
-        self.things: list[ProtectedSpan] = []
+        self.tags: list[InlineTag] = []
+        self.protected: list[ProtectedSpan] = []
 
     def add(self, place: int, token: Token) -> None:
         if isinstance(token, str):
@@ -101,24 +101,24 @@ class _SegmentBuilder:
 
     def _add_code(self, code: Code) -> None:
         if code.fixed or code.role is not Role.ALONE or not code.shown:
-            self.marks.append(InlineTag(self._at, code, code.role, code.pair, code.fixed))
+            self.tags.append(InlineTag(self._at, code, code.role, code.pair, code.fixed))
         elif code.shown.isspace():
-            self.marks.append(InlineTag(self._at, code, code.role, space=True))
+            self.tags.append(InlineTag(self._at, code, code.role, space=True))
             self._add_text(" ")
         else:
-            self.things.append(ProtectedSpan(self._at, self._at + len(code.shown), ProtectedKind.NAME, (code,)))
+            self.protected.append(ProtectedSpan(self._at, self._at + len(code.shown), ProtectedKind.NAME, (code,)))
             self._add_text(code.shown)
 
     def _add_tag(self, place: int, tag: re.Match[str]) -> None:
         name = tag[2].lower()
         if name in _BREAKS:
-            self.marks.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=True))
+            self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=True))
         elif place in self._tag_pairs:
             role = Role.CLOSE if tag[1] else Role.OPEN
-            self.marks.append(InlineTag(self._at, tag[0], role, self._tag_pairs[place]))
+            self.tags.append(InlineTag(self._at, tag[0], role, self._tag_pairs[place]))
         elif tag[4] or tag[1] or name in _EMPTY:
-            self.marks.append(InlineTag(self._at, tag[0], Role.ALONE))
-        else:  # such as <file>, which readers see
+            self.tags.append(InlineTag(self._at, tag[0], Role.ALONE))
+        else:  # such as <file>, which is visible text
             self._add_text(tag[0])
 
     def _add_text(self, text: str) -> None:
@@ -127,17 +127,17 @@ class _SegmentBuilder:
 
 
 def _absorbed(
-    found: Sequence[ProtectedMatch], marks: list[InlineTag], codes: list[ProtectedSpan], text: str
+    found: Sequence[ProtectedMatch], tags: list[InlineTag], codes: list[ProtectedSpan], text: str
 ) -> tuple[list[InlineTag], list[ProtectedSpan], list[ProtectedMatch]]:
-    """What was found around codes becomes one thing with them, unless a pair has one end in it alone."""
+    """Merge matches and the codes inside of them into one item, unless only one half of a pair is inside."""
     gone_marks: set[int] = set()
     gone_codes: set[int] = set()
     absorbing: list[ProtectedSpan] = []
     rest: list[ProtectedMatch] = []
     for one in found:
-        first, last = bisect_right(marks, one.start, key=_at), bisect_left(marks, one.end, key=_at)
+        first, last = bisect_right(tags, one.start, key=_at), bisect_left(tags, one.end, key=_at)
         head, tail = bisect_left(codes, one.start, key=_start), bisect_left(codes, one.end, key=_start)
-        inner, shown = marks[first:last], codes[head:tail]
+        inner, shown = tags[first:last], codes[head:tail]
         whole = (not shown or shown[-1].end <= one.end) and (not head or codes[head - 1].end <= one.start)
         if (
             one.sort not in (ProtectedKind.NAME, ProtectedKind.COUNT)
@@ -152,40 +152,40 @@ def _absorbed(
         part = Segment(text, tuple(inner), tuple(shown)).cut([(one.start, 0), (one.end, len(inner))])[1]
         absorbing.append(ProtectedSpan(one.start, one.end, one.sort, part.pieces))
     kept = [code for index, code in enumerate(codes) if index not in gone_codes]
-    things = sorted((*kept, *absorbing), key=_start)
-    return [mark for index, mark in enumerate(marks) if index not in gone_marks], things, rest
+    protected = sorted((*kept, *absorbing), key=_start)
+    return [tag for index, tag in enumerate(tags) if index not in gone_marks], protected, rest
 
 
-def _is_closed(marks: Sequence[InlineTag]) -> bool:
-    """Nothing here is fixed, and no pair goes on outside."""
+def _is_closed(tags: Sequence[InlineTag]) -> bool:
+    """Return whether no tag is fixed and no pair continues outside."""
     opened: list[int] = []
-    for mark in marks:
-        if mark.fixed:
+    for tag in tags:
+        if tag.fixed:
             return False
-        if mark.role is Role.OPEN:
-            opened.append(mark.pair)
-        elif mark.role is Role.CLOSE and (not opened or opened.pop() != mark.pair):
+        if tag.role is Role.OPEN:
+            opened.append(tag.pair)
+        elif tag.role is Role.CLOSE and (not opened or opened.pop() != tag.pair):
             return False
     return not opened
 
 
-def _at(mark: InlineTag) -> int:
-    return mark.at
+def _at(tag: InlineTag) -> int:
+    return tag.at
 
 
-def _start(thing: ProtectedSpan) -> int:
-    return thing.start
+def _start(item: ProtectedSpan) -> int:
+    return item.start
 
 
 def _fitted(
-    found: Sequence[ProtectedMatch], codes: Sequence[ProtectedSpan], marks: Sequence[InlineTag], text: str
+    found: Sequence[ProtectedMatch], codes: Sequence[ProtectedSpan], tags: Sequence[InlineTag], text: str
 ) -> list[ProtectedSpan]:
-    """What was found, cut where codes are among it: these are things themselves, or stay between its parts."""
-    things = list(codes)
-    borders = sorted({place for thing in codes for place in (thing.start, thing.end)} | {mark.at for mark in marks})
+    """Split matches at codes: codes are items of their own, or stay between the parts."""
+    protected = list(codes)
+    borders = sorted({place for item in codes for place in (item.start, item.end)} | {tag.at for tag in tags})
     covered = [False] * len(text) if codes else []
-    for thing in codes:
-        covered[thing.start : thing.end] = [True] * (thing.end - thing.start)
+    for item in codes:
+        covered[item.start : item.end] = [True] * (item.end - item.start)
     rest = iter((*borders, len(text)))
     border = next(rest)
     for one in found:
@@ -195,25 +195,25 @@ def _fitted(
                 border = next(rest)
             end = min(one.end, border if border > start else one.end)
             if not (covered and covered[start]):
-                things.append(
+                protected.append(
                     ProtectedSpan(
                         start, end, one.sort, (text[start:end],), one.term if end - start == one.end - one.start else None
                     )
                 )
             start = end
-    things.sort(key=lambda thing: thing.start)
-    return [thing for thing in things if thing.sort is not ProtectedKind.TERM or thing.term is not None]
+    protected.sort(key=lambda item: item.start)
+    return [item for item in protected if item.sort is not ProtectedKind.TERM or item.term is not None]
 
 
-def _merged(things: Sequence[ProtectedSpan], marks: Sequence[InlineTag], text: str) -> list[ProtectedSpan]:
-    """Neighbours with no word and no mark between them as one."""
+def _merged(protected: Sequence[ProtectedSpan], tags: Sequence[InlineTag], text: str) -> list[ProtectedSpan]:
+    """Merge adjacent items with neither words nor tags between them."""
     groups: list[list[ProtectedSpan]] = []
-    places = {mark.at for mark in marks}
-    for thing in things:
-        if groups and _mergeable(groups[-1][-1], thing, places, text):
-            groups[-1].append(thing)
+    places = {tag.at for tag in tags}
+    for item in protected:
+        if groups and _mergeable(groups[-1][-1], item, places, text):
+            groups[-1].append(item)
         else:
-            groups.append([thing])
+            groups.append([item])
     return [group[0] if len(group) == 1 else _one(group, text) for group in groups]
 
 
@@ -236,15 +236,15 @@ def _mergeable(left: ProtectedSpan, right: ProtectedSpan, places: set[int], text
     return not any(place in places for place in range(left.end, right.start + 1))
 
 
-def _widened(things: Sequence[ProtectedSpan], marks: Sequence[InlineTag], text: str) -> Iterator[ProtectedSpan]:
-    """With letters that touch them, and quotation marks and brackets around them."""
-    places = {mark.at for mark in marks}
+def _widened(protected: Sequence[ProtectedSpan], tags: Sequence[InlineTag], text: str) -> Iterator[ProtectedSpan]:
+    """Extend items by adjacent letters, and by surrounding quotation marks and brackets."""
+    places = {tag.at for tag in tags}
     taken = 0
-    starts = [thing.start for thing in things]
-    for index, thing in enumerate(things):
+    starts = [item.start for item in protected]
+    for index, item in enumerate(protected):
         limit = starts[index + 1] if index + 1 < len(starts) else len(text)
-        start, end = thing.start, thing.end
-        if thing.sort in (ProtectedKind.NAME, ProtectedKind.COUNT):
+        start, end = item.start, item.end
+        if item.sort in (ProtectedKind.NAME, ProtectedKind.COUNT):
             while start > taken and start not in places and _is_word(text[start - 1]):
                 start -= 1
             while end < limit and end not in places and _is_word(text[end]):
@@ -253,9 +253,7 @@ def _widened(things: Sequence[ProtectedSpan], marks: Sequence[InlineTag], text: 
             if around and _QUOTES.get(text[start - 1]) == text[end]:
                 start, end = start - 1, end + 1
         taken = end
-        yield ProtectedSpan(
-            start, end, thing.sort, (text[start : thing.start], *thing.pieces, text[thing.end : end]), thing.term
-        )
+        yield ProtectedSpan(start, end, item.sort, (text[start : item.start], *item.pieces, text[item.end : end]), item.term)
 
 
 def _is_word(sign: str) -> bool:

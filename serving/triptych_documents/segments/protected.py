@@ -1,4 +1,4 @@
-"""What a text has that must reach the translation as it is: placeholders, addresses, names of code, numbers."""
+"""Protected text: placeholders, addresses, code, numbers, kept words and glossary terms that must reach the translation."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,18 +11,18 @@ from triptych_documents.rules import Term, TranslationRules
 
 
 class ProtectedKind(Enum):
-    """What may become of it on the way through a model."""
+    """How a protected item may be masked."""
 
-    NAME = "name"  # stands for words, such as {user}, a URL, a code sample
-    COUNT = "count"  # stands for a number, such as %d
+    NAME = "name"  # replaces words: {user}, a URL, a code sample
+    COUNT = "count"  # replaces a number: %d
     NUMBER = "number"
-    KEEP = "keep"  # a word that the model may know, but must not translate
-    TERM = "term"  # a word whose translation is given
+    KEEP = "keep"  # a word that must not be translated
+    TERM = "term"  # a word with a required translation
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectedMatch:
-    """One of them: where it stands in its text."""
+    """Span of a protected item in a text."""
 
     start: int
     end: int
@@ -30,17 +30,17 @@ class ProtectedMatch:
     term: Term | None = None
 
 
-# Whatever has one of these may have something that must be kept. Looked for first, since most sentences have nothing.
-# It begins with a class of characters, which is what searching is fast at.
+# Quick check: text without any of these has nothing to protect. Most sentences have nothing.
+# Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(r"[\d{}%$<>&@`_/\\#:(w-](?:(?<=[\d{}%$<>&@`_/\\#])|(?<=-)-|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w)")
 
-# Repetitions that can take the same characters have limits: otherwise a document could make them take time by the square of its
-# length. So do all that may begin at many places and then run on to where they fail.
+# Repetitions that can match the same characters are bounded; otherwise a document could cause quadratic time. So are
+# patterns that can start in many places and scan far before they fail.
 _SIZE = r"(?:\d{1,9}|\*)"
 _PRINTF = rf"%(?:\d{{1,9}}\$)?[-+#0']{{0,5}}{_SIZE}?(?:\.{_SIZE})?(?:hh|h|ll|l|j|z|t|L|q)?[diouxXeEfFgGaAcsSpnrb@]"
 
 _PATTERNS = (
-    # URLs (RFC 3986 as people write them: what ends a sentence or closes a bracket around it is no part)
+    # URLs (RFC 3986 without trailing punctuation and closing brackets)
     r"(?:(?:https?|ftps?|file|ssh|git|irc|ws)://|mailto:|www\.)[^\s<>\"“”]*[^\s<>\"“”.,;:!?()\[\]{}'’]/?",
     r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",  # e-mail addresses
     r"`[^`\n]{1,300}`",
@@ -63,18 +63,18 @@ _PATTERNS = (
 )
 _COUNT = re.compile(r"%(?:\d{1,9}\$)?[-+#0']{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]")
 _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
-# With what it is one word with: MP3, 5th, 1:30, 2021-01-02.
+# With letters and separators of the same word: MP3, 5th, 1:30, 2021-01-02.
 _NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"
 
 
 class ProtectedFinder:
-    """Finds what must be kept. Safe to use from several threads.
+    """Find protected text. Thread-safe.
 
     Args:
-        rules: with patterns, words and terms of the user's.
+        rules: patterns, words and terms of the user.
 
     Raises:
-        OptionError: a pattern is no regular expression.
+        OptionError: a pattern is not a valid regular expression.
     """
 
     def __init__(self, rules: TranslationRules) -> None:
@@ -86,22 +86,22 @@ class ProtectedFinder:
         self._always = bool(own or self._keep or self._terms)
 
     def may_have(self, text: str) -> bool:
-        """False where `find` would find nothing; fast."""
+        """Return False if `find` cannot find anything; fast."""
         return self._always or _HINT.search(text) is not None
 
     def hints_at(self, text: str) -> bool:
-        """False where it has neither a number nor a placeholder, an address or a name of code; fast."""
+        """Return False if the text has no number, placeholder, address or code name; fast."""
         return _HINT.search(text) is not None
 
     def find(self, text: str) -> list[ProtectedMatch]:
-        """In order, without overlap: what is more to be kept goes first."""
+        """Return all matches in order without overlap; placeholders win over words, words over numbers."""
         taken: list[ProtectedMatch] = []
         for candidates in (self._holders(text), self._words(text), self._numbers(text)):
             taken = _merged(taken, candidates)
         return taken
 
     def invented(self, text: str) -> list[str]:
-        """What looks like a placeholder, an address or a name of code, where there should be none."""
+        """Return text that looks like a placeholder, an address or a code name, to find what a translation should not have."""
         if _HINT.search(text) is None:
             return []
         return [match[0] for match in self._kept.finditer(text) if match[0]]
@@ -122,7 +122,7 @@ class ProtectedFinder:
 
 
 def _counts(holder: str) -> bool:
-    """It stands for a number, as far as its name says."""
+    """Return whether a placeholder stands for a number, judging by its name."""
     return _COUNT.fullmatch(holder) is not None or ("\n" not in holder and _COUNTED.search(holder) is not None)
 
 
@@ -130,12 +130,12 @@ def _checked(index: int, pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise OptionError(f"placeholders[{index}]", f"{pattern!r} is no regular expression: {error}") from error
+        raise OptionError(f"placeholders[{index}]", f"{pattern!r} is not a valid regular expression: {error}") from error
     return pattern
 
 
 def _merged(taken: Sequence[ProtectedMatch], more: Iterator[ProtectedMatch] | Sequence[ProtectedMatch]) -> list[ProtectedMatch]:
-    """With those of `more` that touch none of `taken`; both are in order."""
+    """Merge matches of `more` that overlap none of `taken`; both are in order."""
     merged: list[ProtectedMatch] = []
     rest = iter(taken)
     following = next(rest, None)
@@ -157,16 +157,18 @@ Entry = TypeVar("Entry")
 
 
 class PhraseMatcher(Generic[Entry]):
-    """Whole words; of several that begin at one place the longest, and the first that was given of equal ones.
+    """Find the phrases of a long list in a text, in time linear in the text.
+
+    Matches whole words. Of several phrases that start at one place the longest wins; of equal phrases the first.
 
     Args:
-        entries: phrases and what they stand for.
-        any_case: upper and lower case are the same.
+        entries: phrases and their values.
+        any_case: ignore case.
     """
 
     def __init__(self, entries: Iterable[tuple[str, Entry]], *, any_case: bool) -> None:
         self._any_case = any_case
-        self._by_first: dict[str, dict[int, dict[str, Entry]]] = {}  # by their first words, and by their lengths
+        self._by_first: dict[str, dict[int, dict[str, Entry]]] = {}  # by first word, then by length
         for phrase, entry in entries:
             if words := _TOKEN.search(key := self._key(phrase.strip())):
                 self._by_first.setdefault(words[0], {}).setdefault(len(key), {}).setdefault(key, entry)
@@ -176,7 +178,7 @@ class PhraseMatcher(Generic[Entry]):
         return bool(self._by_first)
 
     def find(self, text: str) -> Iterator[tuple[int, int, Entry]]:
-        """Start, end and entry of each; they do not overlap."""
+        """Yield start, end and value of each match, without overlap."""
         key, end = self._key(text), 0
         for token in _TOKEN.finditer(key) if self._by_first else ():
             if token.start() < end or (candidates := self._by_first.get(token[0])) is None:
@@ -192,7 +194,7 @@ class PhraseMatcher(Generic[Entry]):
     def _key(self, text: str) -> str:
         if not self._any_case:
             return text
-        lower = text.lower()  # a few letters become two, and places would move
+        lower = text.lower()  # a few letters become two, which would shift offsets
         return lower if len(lower) == len(text) else "".join(low if len(low := sign.lower()) == 1 else sign for sign in text)
 
 

@@ -1,4 +1,7 @@
-"""Numbers in texts: whether a translation has those of its source. Digits count; signs between them are each language's own."""
+"""Checks of a translation: stand-ins, numbers, kept words and glossary terms must have come through.
+
+Numbers are compared by their digits; separators depend on the language.
+"""
 
 import re
 from collections import Counter
@@ -14,32 +17,32 @@ from triptych_documents.translation.word_links import link
 from triptych_documents.unit import Piece
 from triptych_text.languages import primary_language
 
-# Unicode CLDR, "decimal": in these languages, as far as they matter here, it is a point; elsewhere a comma.
+# Languages whose decimal separator is a point (Unicode CLDR, "decimal"); elsewhere it is a comma.
 _POINT = frozenset(
     ("am", "bn", "cy", "en", "fa", "ga", "gu", "he", "hi", "ja", "kn", "ko", "ml", "mr", "ms", "mt", "my", "ne", "pa")
 )
 _POINT |= {"sw", "ta", "te", "th", "ur", "yo", "zh", "zu"}
 _NUMBER = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d+)*")
 _SIGN = re.compile(r"[.,'’\u00a0\u202f]")
-_GROUP = 3  # digits between grouping signs
+_GROUP = 3  # digits between grouping separators
 
 Value = tuple[str, ...]  # runs of digits
 
 
 def numbers_of(text: str) -> list[str]:
-    """As they stand there."""
+    """Return the numbers of a text as they are written."""
     return _NUMBER.findall(text)
 
 
 def missing_numbers(source: str, target: str, languages: tuple[str, str]) -> tuple[list[str], list[str]]:
-    """Which numbers a translation lacks, and which it has beside those of its source.
+    """Return the numbers that a translation lacks, and those that its source does not have.
 
-    A number may stand as in the source, or with the signs of the target's language.
+    A number may keep the source's separators or use those of the target language.
 
     Args:
         source: a sentence.
         target: its translation.
-        languages: of both, BCP 47; "" where nobody said.
+        languages: source and target language, BCP 47; "" if unknown.
     """
     wanted, found = Counter(numbers_of(source)), Counter(numbers_of(target))
     wanted, found = wanted - found, found - wanted
@@ -57,7 +60,7 @@ def missing_numbers(source: str, target: str, languages: tuple[str, str]) -> tup
 
 
 def _value(number: str, language: str) -> Value:
-    """Runs of digits without those borders that only group them: 1,234.5 and 1.234,5 and 1234,5 are ("1234", "5")."""
+    """Split into runs of digits without grouping: 1,234.5 and 1.234,5 and 1234,5 are ("1234", "5")."""
     decimal = _decimal(language)
     runs, signs = _SIGN.split(_ascii(number)), _SIGN.findall(number)
     value = [runs[0]]
@@ -76,24 +79,24 @@ def _decimal(language: str) -> str:
 
 
 def _ascii(digits: Iterable[str]) -> str:
-    """Digits of any script as those of ASCII."""
+    """Convert digits of any script to ASCII."""
     return "".join(str(int(sign)) if sign.isdecimal() else sign for sign in digits)
 
 
-_ENDINGS = 3  # letters that a term may have more or less at its end: it is inflected
-_SMALL = 3  # letters of a word that is likely no part of a term
-_MORE_WORDS = 2  # that a translation of a term may have beside the source's number of words
+_ENDINGS = 3  # additional letters of an inflected term
+_SMALL = 3  # maximum length of words such as articles, stripped from an aligned term
+_MORE_WORDS = 2  # words that the translation of a term may have more than its source
 
 
 @dataclass
 class CheckResult:
-    """What was found.
+    """Result of checking one translation.
 
     Args:
-        failed: things of the wording that did not come through, by their index.
-        anchors: places in the translation and where they come from.
-        replaced: what stands in the place of some of its words.
-        invented: numbers and placeholders that the wording did not have.
+        failed: indices of the masked spans that did not come through.
+        anchors: spans of the translation and the masked spans that they come from.
+        replaced: pieces to put in place of spans of the translation.
+        invented: numbers and placeholders that the source does not have.
     """
 
     failed: set[int] = field(default_factory=set)
@@ -103,10 +106,10 @@ class CheckResult:
 
 
 class TranslationChecker:
-    """Checks translations.
+    """Check translations of masked sentences.
 
     Args:
-        finder: knows what looks like a placeholder.
+        finder: recognizes placeholders.
         languages: source and target.
     """
 
@@ -115,88 +118,89 @@ class TranslationChecker:
         self._languages = languages
 
     def is_plain(self, text: str) -> bool:
-        """The translation has nothing that a source without things could not have."""
+        """Return whether a translation of a sentence without protected items has none either."""
         return not self._finder.hints_at(text)
 
-    def check(self, wording: MaskedSentence, text: str, alignment: Alignment | None) -> CheckResult:
-        """Look at a translation.
+    def check(self, sentence: MaskedSentence, text: str, alignment: Alignment | None) -> CheckResult:
+        """Check a translation.
 
         Args:
-            wording: as it was asked.
-            text: what came back.
-            alignment: of both.
+            sentence: masked sentence of the request.
+            text: its translation.
+            alignment: between the two, if known.
         """
         checked = CheckResult()
-        for index, said in enumerate(wording.said):
-            if said.way in (Substitution.NAME, Substitution.NUMBER):
-                self._check_stand_in(checked, index, said, text)
-            elif said.way is Substitution.ITSELF and said.thing.sort is ProtectedKind.KEEP:
-                self._check_kept(checked, index, said, wording, text)
-        for index, said in enumerate(wording.said):
-            if said.way is Substitution.ITSELF and said.thing.sort is ProtectedKind.TERM and said.thing.term:
-                self._check_term(checked, index, said.thing.term, wording, text, alignment)
-        self._check_numbers(checked, wording, text)
+        for index, masked in enumerate(sentence.spans):
+            if masked.substitution in (Substitution.NAME, Substitution.NUMBER):
+                self._check_stand_in(checked, index, masked, text)
+            elif masked.substitution is Substitution.ITSELF and masked.item.sort is ProtectedKind.KEEP:
+                self._check_kept(checked, index, masked, sentence, text)
+        for index, masked in enumerate(sentence.spans):
+            if masked.substitution is Substitution.ITSELF and masked.item.sort is ProtectedKind.TERM and masked.item.term:
+                self._check_term(checked, index, masked.item.term, sentence, text, alignment)
+        self._check_numbers(checked, sentence, text)
         checked.invented += self._finder.invented(text)
         return checked
 
-    def _check_stand_in(self, checked: CheckResult, index: int, said: MaskedSpan, text: str) -> None:
-        found = _occurrences(said.word, text, genitive=True)
+    def _check_stand_in(self, checked: CheckResult, index: int, masked: MaskedSpan, text: str) -> None:
+        found = _occurrences(masked.word, text, genitive=True)
         if len(found) != 1:
             checked.failed.add(index)
             return
-        checked.anchors[found[0]] = said.span
-        checked.replaced[found[0]] = (said.thing.term.target,) if said.thing.term else said.thing.pieces
+        checked.anchors[found[0]] = masked.span
+        checked.replaced[found[0]] = (masked.item.term.target,) if masked.item.term else masked.item.pieces
 
-    def _check_kept(self, checked: CheckResult, index: int, said: MaskedSpan, wording: MaskedSentence, text: str) -> None:
-        same = [other for other in wording.said if other.word == said.word]
-        found = _occurrences(said.word, text)
+    def _check_kept(self, checked: CheckResult, index: int, masked: MaskedSpan, sentence: MaskedSentence, text: str) -> None:
+        same = [other for other in sentence.spans if other.word == masked.word]
+        found = _occurrences(masked.word, text)
         if len(found) != len(same):
             checked.failed.add(index)
         else:
-            checked.anchors[found[same.index(said)]] = said.span
+            checked.anchors[found[same.index(masked)]] = masked.span
 
     def _check_term(
-        self, checked: CheckResult, index: int, term: Term, wording: MaskedSentence, text: str, alignment: Alignment | None
+        self, checked: CheckResult, index: int, term: Term, sentence: MaskedSentence, text: str, alignment: Alignment | None
     ) -> None:
-        said = wording.said[index]
+        masked = sentence.spans[index]
         found = [span for span in _inflected(term.target, text) if span not in checked.anchors]
         if found:
-            checked.anchors[found[0]] = said.span
+            checked.anchors[found[0]] = masked.span
             return
-        if alignment is None or (span := self._aligned(said, wording, text, alignment, checked)) is None:
+        if alignment is None or (span := self._aligned(masked, sentence, text, alignment, checked)) is None:
             checked.failed.add(index)
             return
-        checked.anchors[span] = said.span
-        checked.replaced[span] = (_cased(term, said.word, text[span[0]]),)
+        checked.anchors[span] = masked.span
+        checked.replaced[span] = (_cased(term, masked.word, text[span[0]]),)
 
     def _aligned(
-        self, said: MaskedSpan, wording: MaskedSentence, text: str, alignment: Alignment, checked: CheckResult
+        self, masked: MaskedSpan, sentence: MaskedSentence, text: str, alignment: Alignment, checked: CheckResult
     ) -> Span | None:
-        """The words that the term became."""
-        links = link(wording.text, text, alignment, checked.anchors)
-        placed = TagPlacer(wording.text, text, links).place([TagNode(*said.span)])[0]
+        """Return the span of the translation that a term became, if the alignment is clear."""
+        links = link(sentence.text, text, alignment, checked.anchors)
+        placed = TagPlacer(sentence.text, text, links).place([TagNode(*masked.span)])[0]
         words = _without_small(links.target[placed.first : placed.last])
-        most = len(said.word.split()) + _MORE_WORDS
+        most = len(masked.word.split()) + _MORE_WORDS
         if not placed.sure or not words or len(words) > most or any(word in checked.anchors for word in words):
             return None
         return words[0][0], words[-1][1]
 
-    def _check_numbers(self, checked: CheckResult, wording: MaskedSentence, text: str) -> None:
+    def _check_numbers(self, checked: CheckResult, sentence: MaskedSentence, text: str) -> None:
         written = _without(
-            wording.text, [said.span for said in wording.said if said.way in (Substitution.NAME, Substitution.NUMBER)]
+            sentence.text,
+            [masked.span for masked in sentence.spans if masked.substitution in (Substitution.NAME, Substitution.NUMBER)],
         )
         lacking, beside = missing_numbers(written, _without(text, list(checked.replaced)), self._languages)
         doubled = {number for number in beside if number in written}
-        for index, said in enumerate(wording.said):
-            if said.way is Substitution.ITSELF and said.thing.sort is ProtectedKind.NUMBER:
-                numbers = numbers_of(said.word)
+        for index, masked in enumerate(sentence.spans):
+            if masked.substitution is Substitution.ITSELF and masked.item.sort is ProtectedKind.NUMBER:
+                numbers = numbers_of(masked.word)
                 if _takes(lacking, numbers) or not doubled.isdisjoint(numbers):
                     checked.failed.add(index)
         checked.invented += beside
 
 
 def _without_small(words: Sequence[Span]) -> Sequence[Span]:
-    """Without articles and the like at the ends."""
+    """Strip articles and other short words at both ends."""
     first, last = 0, len(words)
     while last - first > 1 and words[first][1] - words[first][0] <= _SMALL:
         first += 1
@@ -206,7 +210,7 @@ def _without_small(words: Sequence[Span]) -> Sequence[Span]:
 
 
 def _takes(lacking: list[str], numbers: Sequence[str]) -> bool:
-    """Whether one of these is lacking; then they are accounted for."""
+    """Return whether any of these numbers is missing, and remove them from `lacking`."""
     missed = [number for number in numbers if number in lacking]
     for number in missed:
         if number in lacking:
@@ -221,13 +225,13 @@ def _occurrences(word: str, text: str, *, genitive: bool = False) -> list[Span]:
 
 
 def _inflected(target: str, text: str) -> list[Span]:
-    """Where a term's translation stands, whatever its case and ending."""
+    """Return the spans of a term's translation in any case and with any short ending."""
     stem = re.escape(target)
     return [match.span() for match in re.finditer(rf"(?<!\w){stem}\w{{0,{_ENDINGS}}}(?!\w)", text, re.IGNORECASE)]
 
 
 def _cased(term: Term, written: str, became: str) -> str:
-    """The target, with a capital where only the place of the word in the sentence calls for one."""
+    """Return the target, capitalized only if the source was capitalized for its position."""
     if written[:1].isupper() and not term.source[:1].isupper() and became.isupper():
         return term.target[:1].upper() + term.target[1:]
     return term.target

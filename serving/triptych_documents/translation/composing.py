@@ -1,4 +1,4 @@
-"""A sentence's translation as pieces: things in the places of their words, marks where they belong."""
+"""Composing: put protected items and tags back into the translation of a masked sentence."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,28 +18,28 @@ _CLOSING = ".,;:!?)]}»”’…/"
 
 @dataclass(frozen=True, slots=True)
 class ComposedTranslation:
-    """Pieces of a translation.
+    """Pieces of a translated sentence.
 
     Args:
         pieces: with all codes of the source.
-        sure: marks are where the alignment has them.
-        things_sure: so are things that were left out.
+        sure: all tags were placed by alignment.
+        protected_sure: so were left-out items.
     """
 
     pieces: tuple[Piece, ...]
     sure: bool
-    things_sure: bool
+    protected_sure: bool
 
 
 @dataclass(frozen=True)
 class CheckedTranslation:
-    """A wording's answer.
+    """Translation of a masked sentence with the results of its check.
 
     Args:
         text: in the target language.
-        alignment: None where there is none.
-        anchors: places in it that come from places of the wording for certain.
-        replaced: what stands in the place of some words.
+        alignment: if known.
+        anchors: spans of the text and the masked spans that they come from.
+        replaced: pieces to put in place of spans of the text.
     """
 
     text: str
@@ -48,37 +48,37 @@ class CheckedTranslation:
     replaced: Mapping[Span, tuple[Piece, ...]]
 
 
-def compose(segment: Segment, wording: MaskedSentence, translation: CheckedTranslation) -> ComposedTranslation:
-    """Put back what the model did not see.
+def compose(segment: Segment, sentence: MaskedSentence, translation: CheckedTranslation) -> ComposedTranslation:
+    """Put back everything that the model did not see.
 
     Args:
-        segment: a sentence.
-        wording: as it was asked.
-        translation: of the wording.
+        segment: the sentence.
+        sentence: its masked form.
+        translation: translation of the masked form.
     """
     replaced, rest = _spaces(segment, translation)
-    points = _points(segment, wording)
+    points = _points(segment, sentence)
     if not points:
         pieces = list(_Writer(translation.text, (), replaced).between(0, len(translation.text)))
         return ComposedTranslation(joined([*pieces, *rest]), True, True)
-    links = link(wording.text, translation.text, translation.alignment, translation.anchors)
-    nodes = build_tag_tree(points, wording.text)
+    links = link(sentence.text, translation.text, translation.alignment, translation.anchors)
+    nodes = build_tag_tree(points, sentence.text)
     crossed = nodes is None
     if nodes is None:
         nodes = [TagNode(point.at, point.at, point.pieces, alone=True, leans=point.leans) for point in points]
-    placed = TagPlacer(wording.text, translation.text, links).place(nodes)
+    placed = TagPlacer(sentence.text, translation.text, links).place(nodes)
     if crossed:
         placed = _in_order(nodes, placed)
     writer = _Writer(translation.text, links.target, replaced)
     pieces = writer.write(placed)
     sure = links.known and all(one.sure for one in _all(placed))
-    out = any(said.way is Substitution.OUT for said in wording.said)
+    out = any(masked.substitution is Substitution.OUT for masked in sentence.spans)
     return ComposedTranslation(joined([*pieces, *rest]), sure, sure or not out)
 
 
 def is_placing(segment: Segment) -> bool:
-    """It has marks whose place only an alignment can tell."""
-    return any(not mark.space for mark in segment.marks)
+    """Return whether the segment has tags that only an alignment can place."""
+    return any(not tag.space for tag in segment.tags)
 
 
 def _all(placed: Sequence[PlacedTag]) -> Iterator[PlacedTag]:
@@ -87,25 +87,26 @@ def _all(placed: Sequence[PlacedTag]) -> Iterator[PlacedTag]:
         yield from _all(one.inner)
 
 
-def _points(segment: Segment, wording: MaskedSentence) -> list[TagPoint]:
-    """Marks and what was left out, in the order of the source."""
-    out = [said for said in wording.said if said.way is Substitution.OUT]
+def _points(segment: Segment, sentence: MaskedSentence) -> list[TagPoint]:
+    """Collect tags and left-out items in source order."""
+    out = [masked for masked in sentence.spans if masked.substitution is Substitution.OUT]
     ranked = [
-        (mark.at, 0, TagPoint(min(place, len(wording.text)), mark.role, mark.pair, (mark.piece,), _leans(segment.text, mark)))
-        for mark, place in zip(segment.marks, wording.places, strict=True)
-        if not mark.space
+        (tag.at, 0, TagPoint(min(place, len(sentence.text)), tag.role, tag.pair, (tag.piece,), _leans(segment.text, tag)))
+        for tag, place in zip(segment.tags, sentence.tag_offsets, strict=True)
+        if not tag.space
     ]
     ranked += [
-        (said.thing.start, 1, TagPoint(min(said.span[0], len(wording.text)), Role.ALONE, -1, said.thing.pieces)) for said in out
+        (masked.item.start, 1, TagPoint(min(masked.span[0], len(sentence.text)), Role.ALONE, -1, masked.item.pieces))
+        for masked in out
     ]
-    ranked.sort(key=lambda one: one[:2])  # stable: marks of one place stay in order
+    ranked.sort(key=lambda one: one[:2])  # stable: tags at one place stay in order
     return [point for _, _, point in ranked]
 
 
-def _leans(text: str, mark: InlineTag) -> int:
-    """To which word a mark belongs."""
-    before = text[mark.at - 1] if mark.at else " "
-    after = text[mark.at] if mark.at < len(text) else " "
+def _leans(text: str, tag: InlineTag) -> int:
+    """Return which word a tag belongs to: -1 the one before, 1 the one after, 0 neither."""
+    before = text[tag.at - 1] if tag.at else " "
+    after = text[tag.at] if tag.at < len(text) else " "
     if before.isspace() and after.isspace():
         return 0
     if before.isspace() or after.isspace():
@@ -114,20 +115,20 @@ def _leans(text: str, mark: InlineTag) -> int:
 
 
 def _spaces(segment: Segment, translation: CheckedTranslation) -> tuple[dict[Span, tuple[Piece, ...]], list[Piece]]:
-    """White space that is markup in the places of other white space, as far along as in the source; and what is left over."""
+    """Put white-space markup in place of other white space at the same relative position; also return what is left over."""
     replaced = dict(translation.replaced)
-    marks = [mark for mark in segment.marks if mark.space]
-    if not marks:
+    tags = [tag for tag in segment.tags if tag.space]
+    if not tags:
         return replaced, []
     text, taken = translation.text, sorted(translation.replaced)
     gaps = [place for place, sign in enumerate(text) if sign == " " and not _within(taken, place)]
     scale, used = len(text) / max(1, len(segment.text)), 0
-    for index, mark in enumerate(marks):
-        last = len(gaps) - (len(marks) - index)  # others come after
+    for index, tag in enumerate(tags):
+        last = len(gaps) - (len(tags) - index)  # leave gaps for the tags that follow
         if used >= len(gaps):
-            return replaced, [mark.piece for mark in marks[index:]]
-        found = _nearest(gaps, mark.at * scale, used, max(used, last))
-        replaced[gaps[found], gaps[found] + 1] = (mark.piece,)
+            return replaced, [tag.piece for tag in tags[index:]]
+        found = _nearest(gaps, tag.at * scale, used, max(used, last))
+        replaced[gaps[found], gaps[found] + 1] = (tag.piece,)
         used = found + 1
     return replaced, []
 
@@ -145,7 +146,7 @@ def _nearest(places: Sequence[int], wanted: float, first: int, last: int) -> int
 
 
 def _in_order(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> tuple[PlacedTag, ...]:
-    """Marks that cross each other keep the order of the source, so that each opens before it closes."""
+    """Place crossing tags in source order, so that each opens before it closes."""
     place_of = {id(one.node): one for one in placed}
     ordered, least = [], 0
     for node in nodes:
@@ -155,12 +156,12 @@ def _in_order(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> tuple[Pl
 
 
 class _Writer:
-    """Writes a translation with what was placed in it.
+    """Writes a translation with its tags.
 
     Args:
         text: the translation.
-        words: its words' places.
-        replaced: what stands in the place of some of it.
+        words: spans of its words.
+        replaced: pieces to put in place of spans of it.
     """
 
     def __init__(self, text: str, words: Sequence[Span], replaced: Mapping[Span, tuple[Piece, ...]]) -> None:
@@ -222,7 +223,7 @@ class _Writer:
             self._at = place
 
     def between(self, start: int, end: int) -> Iterator[Piece]:
-        """The text from here to there."""
+        """Yield the pieces of a stretch of the translation."""
         at = start
         for index in range(bisect_left(self._replaced, ((start, start), ())), len(self._replaced)):
             (first, last), pieces = self._replaced[index]

@@ -1,4 +1,4 @@
-"""How a sentence is said to a model: marks left out, things as they are, by a word in their place, or left out too."""
+"""Masking: the text of a segment as the model reads it, without tags, and with stand-ins for what must be kept."""
 
 import re
 from collections.abc import Sequence
@@ -9,23 +9,23 @@ from triptych_documents.segments.protected import ProtectedKind
 from triptych_documents.segments.segment import ProtectedSpan, Segment, with_tail
 from triptych_documents.sentences import Span
 
-_BREAK = r"\t\r\n\f\v\x1c-\x1f\x85\u2028\u2029"  # white space that models need not see
+_BREAK = r"\t\r\n\f\v\x1c-\x1f\x85\u2028\u2029"  # white space that becomes a space
 _SPACES = re.compile(rf" ?[{_BREAK}][ {_BREAK}]*| [ {_BREAK}]+")  # not a single space: there are many
 
 _CLOSING = frozenset(",.;:!?)")
 
-# Words that models carry over unchanged more often than others.
+# Words that models copy unchanged more often than others.
 NAMES = ("Tom", "Boston", "Paris", "Maria", "Linux", "Google", "Windows", "John", "Peter", "Berlin")
 NUMBERS = ("2013", "2014", "25", "5", "3", "12", "7", "30", "40", "15")
 
 
 class Substitution(Enum):
-    """How a thing is said."""
+    """How a protected item appears in the masked text."""
 
-    ITSELF = "itself"
-    NAME = "name"  # a name in its place
-    NUMBER = "number"  # a number in its place
-    OUT = "out"  # nothing in its place; an alignment says where it belongs
+    ITSELF = "itself"  # unchanged
+    NAME = "name"  # replaced by a name
+    NUMBER = "number"  # replaced by a number
+    OUT = "out"  # left out; the alignment tells where it belongs
 
 
 SUBSTITUTIONS = {
@@ -39,58 +39,54 @@ SUBSTITUTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class MaskedSpan:
-    """A thing in a wording."""
+    """A protected item in a masked sentence."""
 
-    thing: ProtectedSpan
-    way: Substitution
-    word: str  # what stands for it
-    span: Span  # where, in the wording; empty where it is left out
+    item: ProtectedSpan
+    substitution: Substitution
+    word: str  # its text in the masked sentence
+    span: Span  # in the masked sentence; empty if left out
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedSentence:
-    """What a model reads.
+    """Text that the model reads.
 
     Args:
-        text: of the ask.
-        places: for each mark of the segment where it stands in it.
-        said: its things, in order.
+        text: text of the request.
+        tag_offsets: for each tag of the segment, its offset in the text.
+        spans: protected items in order.
     """
 
     text: str
-    places: Sequence[int]
-    said: Sequence[MaskedSpan]
+    tag_offsets: Sequence[int]
+    spans: Sequence[MaskedSpan]
 
 
-def mask(segment: Segment, ways: Sequence[Substitution]) -> MaskedSentence:
-    """Say it.
+def mask(segment: Segment, substitutions: Sequence[Substitution]) -> MaskedSentence:
+    """Mask a segment.
 
     Args:
         segment: a sentence.
-        ways: one for each of its things.
+        substitutions: one for each protected item.
     """
-    if not (segment.things or segment.marks):
+    if not (segment.protected or segment.tags):
         return MaskedSentence(_SPACES.sub(" ", segment.text).strip(" "), (), ())
     writer = _Writer(segment)
-    marks = iter((*segment.marks, None))
-    mark = next(marks)
-    for thing, way in (*zip(segment.things, ways, strict=True), (None, Substitution.OUT)):
-        start = len(segment.text) if thing is None else thing.start
-        while mark is not None and mark.at <= start:
-            writer.mark(mark.at)
-            mark = next(marks)
+    tags = iter((*segment.tags, None))
+    tag = next(tags)
+    for item, substitution in (*zip(segment.protected, substitutions, strict=True), (None, Substitution.OUT)):
+        start = len(segment.text) if item is None else item.start
+        while tag is not None and tag.at <= start:
+            writer.tag(tag.at)
+            tag = next(tags)
         writer.go_to(start)
-        if thing is not None:
-            writer.say(thing, way)
-    return writer.wording()
+        if item is not None:
+            writer.say(item, substitution)
+    return writer.sentence()
 
 
 class _Writer:
-    """Writes a segment's text. Runs of white space become one space.
-
-    Args:
-        segment: a sentence.
-    """
+    """Builds the masked text; runs of white space become one space."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -98,49 +94,46 @@ class _Writer:
         self._at = 0  # in the segment
         self._parts: list[str] = []
         self._length = 0
-        self._ends_blank = True  # white space, or nothing, is at the end: no more of it is written
-        self._places: list[int] = []
-        self._said: list[MaskedSpan] = []
+        self._ends_blank = True  # ends with white space or is empty: further white space is dropped
+        self._tag_offsets: list[int] = []
+        self._spans: list[MaskedSpan] = []
 
     def go_to(self, place: int) -> None:
-        """Write all before it."""
+        """Write the text before a place."""
         self._write(self._segment.text[self._at : place])
         self._at = max(self._at, place)
 
-    def mark(self, place: int) -> None:
-        """A mark stands here."""
+    def tag(self, place: int) -> None:
         self.go_to(place)
-        self._places.append(self._length)
+        self._tag_offsets.append(self._length)
 
-    def say(self, thing: ProtectedSpan, way: Substitution) -> None:
-        """A thing stands here."""
-        itself = self._segment.text[thing.start : thing.end]
-        free = self._words.get(way)
-        stand_in = itself if way is Substitution.ITSELF or (not free and thing.term) else free.pop(0) if free else ""
+    def say(self, item: ProtectedSpan, substitution: Substitution) -> None:
+        itself = self._segment.text[item.start : item.end]
+        free = self._words.get(substitution)
+        stand_in = itself if substitution is Substitution.ITSELF or (not free and item.term) else free.pop(0) if free else ""
         if not stand_in:
-            self._leave_out(thing)
+            self._leave_out(item)
             return
         begin = self._length
         self._write(stand_in)
-        said_so = way if stand_in != itself else Substitution.ITSELF
-        self._said.append(MaskedSpan(thing, said_so, stand_in, (begin, self._length)))
-        self._at = thing.end
+        used = substitution if stand_in != itself else Substitution.ITSELF
+        self._spans.append(MaskedSpan(item, used, stand_in, (begin, self._length)))
+        self._at = item.end
 
-    def wording(self) -> MaskedSentence:
-        """What was written."""
+    def sentence(self) -> MaskedSentence:
         text = "".join(self._parts).rstrip(" ")
-        return MaskedSentence(text, [min(place, len(text)) for place in self._places], self._said)
+        return MaskedSentence(text, [min(place, len(text)) for place in self._tag_offsets], self._spans)
 
-    def _leave_out(self, thing: ProtectedSpan) -> None:
-        """With what would make no sense without it, and the space before a comma."""
-        whole = with_tail(self._segment, thing)
+    def _leave_out(self, item: ProtectedSpan) -> None:
+        """Omit an item with a genitive ending, and the space before a following comma."""
+        whole = with_tail(self._segment, item)
         self._at = whole.end
         if self._segment.text[self._at : self._at + 1] in _CLOSING and self._ends_blank and self._parts:
             self._parts[-1] = self._parts[-1][:-1]
             self._length -= 1
             self._ends_blank = False
-            self._places = [min(place, self._length) for place in self._places]
-        self._said.append(MaskedSpan(whole, Substitution.OUT, "", (self._length, self._length)))
+            self._tag_offsets = [min(place, self._length) for place in self._tag_offsets]
+        self._spans.append(MaskedSpan(whole, Substitution.OUT, "", (self._length, self._length)))
 
     def _write(self, text: str) -> None:
         text = _SPACES.sub(" ", text)
@@ -153,7 +146,7 @@ class _Writer:
 
 
 def _free(words: Sequence[str], segment: Segment) -> list[str]:
-    if not segment.things:
+    if not segment.protected:
         return []
     text = segment.text.lower()
     return [one for one in words if one.lower() not in text]

@@ -1,4 +1,4 @@
-"""Marks of a sentence as a tree: what is inside of which pair."""
+"""Tag placement: each pair of tags goes around the words that come from those it enclosed in the source, properly nested."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,21 +12,21 @@ from triptych_documents.unit import Piece, Role
 
 @dataclass(frozen=True, slots=True)
 class TagPoint:
-    """A mark, or a thing that was left out, at its place in a wording."""
+    """A tag, or a left-out item, at its place in a masked sentence."""
 
     at: int
     role: Role
     pair: int
     pieces: tuple[Piece, ...]
-    leans: int = 0  # alone: -1 stands at the word before, 1 at the word after, 0 like a word between others
+    leans: int = 0  # standalone: -1 belongs to the word before, 1 to the word after, 0 to neither
 
 
 @dataclass(slots=True)
 class TagNode:
-    """A pair, or what stands alone.
+    """A pair of tags with everything inside of it, or a standalone tag.
 
-    A pair whose opening is in an earlier sentence begins at 0 and has no `before`; one that is closed in a later sentence ends
-    at the end and has no `after`.
+    A pair opened in an earlier sentence starts at 0 and has no `before`; one closed in a later sentence ends at the end and has
+    no `after`.
     """
 
     start: int
@@ -40,16 +40,16 @@ class TagNode:
     leans: int = 0
 
     def flat(self) -> tuple[Piece, ...]:
-        """All that is in it, in order."""
+        """Return all pieces in order."""
         return (*self.before, *(piece for node in self.inner for piece in node.flat()), *self.after)
 
 
 def build_tag_tree(points: Sequence[TagPoint], text: str) -> list[TagNode] | None:
-    """The outermost nodes; None where pairs cross each other.
+    """Return the outermost nodes; None if pairs cross.
 
     Args:
         points: in order.
-        text: in which they stand.
+        text: text that they stand in.
     """
     closed = {point.pair for point in points if point.role is Role.CLOSE}
     opened = {point.pair for point in points if point.role is Role.OPEN}
@@ -78,7 +78,7 @@ def build_tag_tree(points: Sequence[TagPoint], text: str) -> list[TagNode] | Non
 
 
 def _without_empty(nodes: Iterable[TagNode], text: str) -> Iterable[TagNode]:
-    """Pairs around nothing stand alone."""
+    """Turn pairs around nothing into standalone tags."""
     for node in nodes:
         if not node.alone and node.opens and node.closes and not text[node.start : node.end].strip():
             leans = node.leans if all(part.leans for part in node.inner) else 0
@@ -88,33 +88,33 @@ def _without_empty(nodes: Iterable[TagNode], text: str) -> Iterable[TagNode]:
             yield node
 
 
-Range = tuple[int, int]  # of words: [first, last)
+Range = tuple[int, int]  # words [first, last)
 
-_DECAY = 0.6  # what a word's neighbours count for, step by step, where a mark stands between words
-_LEAST = 0.15  # of a word that comes from a pair's words, where no word does for the most part
+_DECAY = 0.6  # weight of each further word beside a gap
+_LEAST = 0.15  # minimum attention on a pair for a word to count when no word has most of its attention there
 _STOPS = frozenset(".!?…。")
-_NEAR = 12  # words further away count for nothing
-_RANKED = 40  # pairs of one level; with more of them they are placed in order, or it takes too long
-_EPSILON = 1e-9  # what rounding may add
-_SIGN = 0.25  # what a sign counts for beside a word; their attention is loose
+_NEAR = 12  # words beside a gap that count
+_RANKED = 40  # pairs of one level that are ranked; more are placed in source order, because ranking is quadratic
+_EPSILON = 1e-9  # tolerance for rounding
+_SIGN = 0.25  # weight of punctuation, whose attention is unreliable
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedTag:
-    """A node in a translation: around these words, or before the word `first` where it stands alone."""
+    """A node in the translation: around words [first, last), or before word `first` if standalone."""
 
     node: TagNode
     first: int
     last: int
     inner: tuple["PlacedTag", ...] = ()
-    sure: bool = True  # the alignment says so
+    sure: bool = True  # placed by alignment
 
 
 class TagPlacer:
-    """Places the nodes of one sentence.
+    """Place the nodes of one sentence.
 
     Args:
-        source: as it was asked.
+        source: text of the request.
         target: its translation.
         links: between their words.
     """
@@ -130,7 +130,7 @@ class TagPlacer:
         self._signs = [not target[start].isalnum() for start, _ in links.target]
 
     def place(self, nodes: Sequence[TagNode]) -> tuple[PlacedTag, ...]:
-        """All of them, in the translation's order."""
+        """Place all nodes, in the order of the translation."""
         return tuple(self._place(nodes, (0, len(self._links.target))))
 
     def _place(self, nodes: Sequence[TagNode], within: Range) -> list[PlacedTag]:
@@ -150,7 +150,7 @@ class TagPlacer:
         return _ordered(nodes, [*placed, *alone])
 
     def _partial(self, node: TagNode, within: Range) -> PlacedTag:
-        """A pair that goes on before or after the sentence: all words to its end, or from its start."""
+        """Place a pair that continues in another sentence: around all words up to its end, or from its start."""
         low, high = within
         values = self._gains(node)[low:high]
         sure = bool(self._source[node.start : node.end].strip())
@@ -165,7 +165,7 @@ class TagPlacer:
         return PlacedTag(node, *words, tuple(self._place(node.inner, words)), sure=sure or not count)
 
     def _pairs(self, nodes: Sequence[TagNode], within: Range) -> Iterator[PlacedTag]:
-        """The surest first; what is taken is not free for others."""
+        """Place complete pairs, the clearest first; words that are taken are not available to others."""
         waiting = [(node, self._gains(node)) for node in nodes]
         free = [within]
         while waiting:
@@ -184,13 +184,13 @@ class TagPlacer:
             free = [rest for one in free for rest in _without(one, words)] or [(words[1], words[1])]
 
     def _gains(self, node: TagNode) -> list[float]:
-        """For each word what it speaks for its being in the node, or against it."""
+        """Return for each word the evidence that it belongs inside the node; negative if against."""
         return [
             (mass - total / 2) * worth for mass, total, worth in zip(self._masses(node), self._totals, self._worth, strict=True)
         ]
 
     def _masses(self, node: TagNode) -> list[float]:
-        """For each word how much of it comes from the node."""
+        """Return for each word the share of attention on the node."""
         first = bisect_left(self._ends, node.start + 1)
         last = bisect_left(self._starts, node.end)
         words = self._links.source[first:last]
@@ -198,14 +198,14 @@ class TagPlacer:
         return [sum(map(mul, row[first:last], shares)) for row in self._links.weights]
 
     def _likeliest(self, node: TagNode, free: Sequence[Range]) -> int | None:
-        """The word that comes from the node more than any other, though not for the most part."""
+        """Return the word with the most attention on the node, though less than half."""
         masses = self._masses(node)
         every = (word for low, high in free for word in range(low, high))
         words = [word for word in every if masses[word] >= _LEAST and not self._signs[word]]
         return max(words, key=masses.__getitem__, default=None)
 
     def _trimmed(self, node: TagNode, words: Range, free: Sequence[Range]) -> Range:
-        """Signs at the edges go with the pair where they do so in the source."""
+        """Include punctuation at the edges only if the source does."""
         first, last = words
         signs = self._signs
         if not self._edge_is_sign(node, last=True):
@@ -241,7 +241,7 @@ class TagPlacer:
         return min(max(within[0], round(place)), within[1])
 
     def _alone(self, node: TagNode, allowed: Sequence[int], within: Range, beside: Mapping[int, PlacedTag]) -> PlacedTag:
-        """Between two words, not within another pair of its level."""
+        """Place a standalone tag between two words, outside of other pairs of its level."""
         if (pair := beside.get(id(node))) is not None:
             gap = pair.last if pair.node.end == node.start else pair.first
             return PlacedTag(node, gap, gap)
@@ -263,13 +263,13 @@ class TagPlacer:
         return PlacedTag(node, gap, gap, sure=self._links.known and scores[gap - within[0]] > 0)
 
     def _before_end(self, node: TagNode, allowed: Sequence[int]) -> Sequence[int]:
-        """What is within a sentence does not go behind its full stop."""
+        """Keep tags from inside of a sentence before its full stop."""
         if not self._stops or self._source[: node.start].rstrip()[-1:] in _STOPS:
             return allowed
         return [gap for gap in allowed if gap < len(self._signs)] or allowed
 
     def _gap_scores(self, before: int, within: Range) -> list[float]:
-        """For each gap how well the words before it come from before the mark, and those after it from after it."""
+        """Score each gap: words before it should come from before the tag, words after it from after the tag."""
         first, last = max(0, before - _NEAR), min(len(self._ends), before + _NEAR)
         sides = [
             _DECAY ** (before - 1 - word) if word < before else -(_DECAY ** (word - before)) for word in range(first, last)
@@ -284,7 +284,7 @@ class TagPlacer:
 
 
 def _best(gains: Sequence[float], free: Sequence[Range]) -> tuple[float, Range]:
-    """The run of free words with the greatest gain (Kadane's algorithm), and that gain."""
+    """Return the run of free words with the largest total gain (Kadane's algorithm), and that gain."""
     best, words = 0.0, (free[0][0], free[0][0])
     for low, high in free:
         total, first = 0.0, low
@@ -298,13 +298,13 @@ def _best(gains: Sequence[float], free: Sequence[Range]) -> tuple[float, Range]:
 
 
 def _gaps(within: Range, others: Sequence[PlacedTag]) -> list[int]:
-    """Those that are in none of the others."""
+    """Return the gaps that are inside none of the others."""
     taken = {gap for one in others for gap in range(one.first + 1, one.last)}
     return [gap for gap in range(within[0], within[1] + 1) if gap not in taken]
 
 
 def _neighbours(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> dict[int, PlacedTag]:
-    """For what stands alone and touches a pair, where that is."""
+    """Find the placed pair next to each standalone tag that touches one."""
     place_of = {id(one.node): one for one in placed}
     beside: dict[int, PlacedTag] = {}
     for left, right in pairwise(nodes):
@@ -327,7 +327,7 @@ def _best_prefix(values: Sequence[float]) -> int:
 
 
 def _widest(free: Sequence[Range], middle: int) -> Range:
-    """The free run at the place, or else the next to it."""
+    """Return the free run at the middle, or the nearest one."""
     filled = [one for one in free if one[0] < one[1]] or list(free)
     return min(filled, key=lambda one: max(one[0] - middle, middle - one[1], 0))
 
@@ -339,6 +339,6 @@ def _without(words: Range, taken: Range) -> Iterator[Range]:
 
 
 def _ordered(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> list[PlacedTag]:
-    """By place; at one place in the order of the source, but what stands alone never within a pair that is there."""
+    """Sort by place; at equal places in source order, but standalone tags never inside a pair that starts there."""
     rank = {id(node): index for index, node in enumerate(nodes)}
     return sorted(placed, key=lambda one: (one.first, one.last > one.first, rank[id(one.node)]))

@@ -1,4 +1,8 @@
-"""Answers that are remembered, up to a size."""
+"""Translation of units: which sentences to request, and the pieces that come of the results.
+
+Most units are one sentence with neither tags nor protected text; `PlainTextShortcut` handles them without segments and
+generators, with the same result. `ResultCache` avoids repeated requests.
+"""
 
 import re
 import unicodedata
@@ -13,27 +17,20 @@ from triptych_documents.segments.cutting import END, split_sentences
 from triptych_documents.segments.markup import read_segment
 from triptych_documents.segments.protected import ProtectedFinder
 from triptych_documents.segments.segment import Segment, has_letters, shown
-from triptych_documents.sentences import Refusal, SentencePair, SentenceRequest, SentenceTranslation
-from triptych_documents.translation.translator import (
-    SegmentTranslator,
-    SentenceResult,
-    Steps,
-    TranslatedSegment,
-    clean,
-    together,
-)
+from triptych_documents.sentences import Refusal, SentencePair, SentenceRequest, SentenceResult, SentenceTranslation
+from triptych_documents.translation.translator import SegmentTranslator, Steps, TranslatedSegment, clean, together
 from triptych_documents.unit import Code, Piece, Unit, joined
 from triptych_text.sentences import Splitter
 
-_ENTRY = 300  # bytes that an entry takes beside its texts
+_ENTRY = 300  # bytes of an entry besides its texts
 _WEIGHT = 32  # bytes of a number in a list
 
 
 class ResultCache:
-    """The least recently used are forgotten first. Of one thread.
+    """Least-recently-used cache of results, bounded by size. Not thread-safe.
 
     Args:
-        room: bytes, about.
+        room: approximate size limit in bytes.
     """
 
     def __init__(self, room: int) -> None:
@@ -41,25 +38,23 @@ class ResultCache:
         self._taken = 0
         self._replies: OrderedDict[SentenceRequest, SentenceResult] = OrderedDict()
 
-    def get(self, ask: SentenceRequest) -> SentenceResult | None:
-        """None where it is not known, or not any more."""
-        reply = self._replies.get(ask)
+    def get(self, request: SentenceRequest) -> SentenceResult | None:
+        reply = self._replies.get(request)
         if reply is not None:
-            self._replies.move_to_end(ask)
+            self._replies.move_to_end(request)
         return reply
 
-    def put(self, ask: SentenceRequest, reply: SentenceResult) -> None:
-        """Remember it."""
-        if ask in self._replies:
+    def put(self, request: SentenceRequest, reply: SentenceResult) -> None:
+        if request in self._replies:
             return
-        self._replies[ask] = reply
-        self._taken += _size(ask, reply)
+        self._replies[request] = reply
+        self._taken += _size(request, reply)
         while self._taken > self._room:
             self._taken -= _size(*self._replies.popitem(last=False))
 
 
-def _size(ask: SentenceRequest, reply: SentenceResult) -> int:
-    size = _ENTRY + 2 * len(ask.text)
+def _size(request: SentenceRequest, reply: SentenceResult) -> int:
+    size = _ENTRY + 2 * len(request.text)
     if isinstance(reply, SentenceTranslation):
         size += 2 * len(reply.text)
         if reply.alignment is not None:
@@ -71,19 +66,19 @@ _END = re.compile(END)
 
 
 class PlainTextShortcut:
-    """From a unit to what is asked, and from the answer to its translation.
+    """Requests and translations of units that need no segments. Returns None where the general way may do something else.
 
     Args:
-        finder: knows what must be kept.
-        longest: characters of an ask.
+        finder: finds protected text.
+        longest: maximum characters of a request.
     """
 
     def __init__(self, finder: ProtectedFinder, longest: int) -> None:
         self._finder = finder
         self._longest = longest
 
-    def ask_for(self, unit: Unit) -> str | None:
-        """What the translator reads, which is all of the unit; None where steps are needed."""
+    def text_of(self, unit: Unit) -> str | None:
+        """Return the text to translate, which is the whole unit; None if the unit is not that simple."""
         if (text := unit.plain) is None or len(text) > self._longest or not has_letters(text):
             return None
         if not _is_tidy(text) or _END.search(text) or self._finder.may_have(text):
@@ -91,7 +86,7 @@ class PlainTextShortcut:
         return text
 
     def translation(self, reply: SentenceResult) -> str | None:
-        """The unit's text in the other language; None where steps are needed."""
+        """Return the text of the translated unit; None if the result needs the general way."""
         if not isinstance(reply, SentenceTranslation) or reply.truncated or not any(map(str.isalnum, reply.text)):
             return None
         text = clean(reply.text)
@@ -99,18 +94,18 @@ class PlainTextShortcut:
 
 
 def _is_tidy(text: str) -> bool:
-    """All of its white space is single spaces between words, and it is in Unicode's form NFC."""
+    """Return whether all white space is single spaces between words and the text is in NFC."""
     if not text.isprintable() or "  " in text or text[0] == " " or text[-1] == " ":
         return False
     return text.isascii() or unicodedata.is_normalized("NFC", text)
 
 
-REMEMBERED_BYTES = 128 << 20  # of answers; what is forgotten is asked again
+REMEMBERED_BYTES = 128 << 20  # size of the result cache; evicted requests are issued again
 
 
 @dataclass(frozen=True, slots=True)
 class TranslatedUnit:
-    """A unit that is translated."""
+    """A unit and its translation."""
 
     key: Hashable
     unit: Unit
@@ -121,36 +116,37 @@ class TranslatedUnit:
 
 @dataclass(slots=True)
 class _PendingUnit:
-    """A unit under way: what it asked last, and which of these are answered."""
+    """A unit in progress: its last requests and their results so far."""
 
     key: Hashable
     unit: Unit
     steps: Steps[TranslatedUnit]
-    asks: Sequence[SentenceRequest] = ()
+    requests: Sequence[SentenceRequest] = ()
     replies: dict[SentenceRequest, SentenceResult] | None = None
     missing: int = 0
 
 
-_Waiting = _PendingUnit | tuple[Hashable, Unit, str]  # of a simple unit no more than its text is needed
+_Waiting = _PendingUnit | tuple[Hashable, Unit, str]  # a simple unit needs no more than its text
 
 
 class UnitTranslator:
-    """Units between `add` and `done`. Of one thread.
+    """Translate units given their sentences' translations. Not thread-safe.
 
-    Equal asks are asked once: while one is under way others wait for it, and answers are remembered.
+    `add` a unit, translate the requests that come of it in any order, and pass each result to `answer`, which may return
+    further requests. `done` returns the finished units. Equal requests are issued once; results are cached.
 
     Args:
-        rules: for all units.
+        rules: rules for all units.
 
     Raises:
-        OptionError: a pattern of the rules is no regular expression.
+        OptionError: a pattern of the rules is not a valid regular expression.
     """
 
     def __init__(self, rules: TranslationRules) -> None:
         self._finder = ProtectedFinder(rules)
         self._splitter = Splitter(rules.source_language, lambda sentence: len(sentence) <= rules.max_characters)
         languages = rules.source_language, rules.target_language
-        self._turner = SegmentTranslator(self._finder, languages, rules.max_characters)
+        self._translator = SegmentTranslator(self._finder, languages, rules.max_characters)
         self._shortcut = PlainTextShortcut(self._finder, rules.max_characters)
         self._answers = ResultCache(REMEMBERED_BYTES)
         self._under_way: dict[SentenceRequest, list[_Waiting]] = {}
@@ -159,42 +155,42 @@ class UnitTranslator:
 
     @property
     def waiting(self) -> int:
-        """Units that are not done."""
+        """Number of unfinished units."""
         return self._waiting
 
     def add(self, key: Hashable, unit: Unit) -> list[SentenceRequest]:
-        """What must be asked for this unit now; nothing where it has no words or others are asking the same."""
+        """Add a unit and return new requests; none if it has no words or the same requests are pending."""
         self._waiting += 1
-        if (text := self._shortcut.ask_for(unit)) is None:
+        if (text := self._shortcut.text_of(unit)) is None:
             return self._go_on([self._task(key, unit)])
-        ask = SentenceRequest(text)
-        if (known := self._answers.get(ask)) is not None:
+        request = SentenceRequest(text)
+        if (known := self._answers.get(request)) is not None:
             return [] if self._shorten(key, unit, text, known) else self._go_on([self._task(key, unit)])
-        return [ask] if self._wait(ask, (key, unit, text)) else []
+        return [request] if self._wait(request, (key, unit, text)) else []
 
-    def answer(self, ask: SentenceRequest, answer: SentenceTranslation | Refusal) -> list[SentenceRequest]:
-        """What must be asked next, now that this is known."""
-        self._answers.put(ask, answer)
+    def answer(self, request: SentenceRequest, answer: SentenceTranslation | Refusal) -> list[SentenceRequest]:
+        """Record a result and return the requests that follow from it."""
+        self._answers.put(request, answer)
         ready = []
-        for task in self._under_way.pop(ask, ()):
+        for task in self._under_way.pop(request, ()):
             if isinstance(task, tuple):
                 if not self._shorten(*task, answer):
                     ready.append(self._task(*task[:2]))
                 continue
             assert task.replies is not None
-            task.replies[ask] = answer
+            task.replies[request] = answer
             task.missing -= 1
             if not task.missing:
                 ready.append(task)
         return self._go_on(ready) if ready else []
 
     def done(self) -> Sequence[TranslatedUnit]:
-        """The units that have become done since this was called last."""
+        """Return the units that were finished since the last call."""
         done, self._done = self._done, []
         return done
 
     def _shorten(self, key: Hashable, unit: Unit, source: str, reply: SentenceResult) -> bool:
-        """A simple unit is done with this; False: it takes steps, the first of which is to ask the same."""
+        """Finish a simple unit; return False if it needs the general way, which starts with the same request."""
         if (text := self._shortcut.translation(reply)) is None:
             return False
         pieces = (text,) if text != source else unit.pieces
@@ -203,61 +199,61 @@ class UnitTranslator:
         return True
 
     def _task(self, key: Hashable, unit: Unit) -> _PendingUnit:
-        return _PendingUnit(key, unit, self._turn(key, unit))
+        return _PendingUnit(key, unit, self._translate(key, unit))
 
-    def _wait(self, ask: SentenceRequest, task: _Waiting) -> bool:
-        """For an answer. False where others do."""
-        if (others := self._under_way.get(ask)) is not None:
+    def _wait(self, request: SentenceRequest, task: _Waiting) -> bool:
+        """Register a waiting unit; return whether the request is new."""
+        if (others := self._under_way.get(request)) is not None:
             others.append(task)
             return False
-        self._under_way[ask] = [task]
+        self._under_way[request] = [task]
         return True
 
     def _go_on(self, ready: list[_PendingUnit]) -> list[SentenceRequest]:
-        """With tasks whose asks are all answered; new ones have asked nothing yet."""
-        asks: list[SentenceRequest] = []
+        """Advance tasks whose requests all have results; new tasks have none yet."""
+        requests: list[SentenceRequest] = []
         for task in ready:
             while not task.missing:
                 try:
-                    self._ask(task, asks)
+                    self._resume(task, requests)
                 except StopIteration as end:
                     self._waiting -= 1
                     self._done.append(end.value)
                     break
-        return asks
+        return requests
 
-    def _ask(self, task: _PendingUnit, asks: list[SentenceRequest]) -> None:
+    def _resume(self, task: _PendingUnit, requests: list[SentenceRequest]) -> None:
         if task.replies is None:
-            task.asks = next(task.steps)
+            task.requests = next(task.steps)
         else:
-            task.asks = task.steps.send([task.replies[ask] for ask in task.asks])
+            task.requests = task.steps.send([task.replies[request] for request in task.requests])
         task.replies = {}
-        for ask in dict.fromkeys(task.asks):
-            if (known := self._answers.get(ask)) is not None:
-                task.replies[ask] = known
+        for request in dict.fromkeys(task.requests):
+            if (known := self._answers.get(request)) is not None:
+                task.replies[request] = known
                 continue
             task.missing += 1
-            if self._wait(ask, task):
-                asks.append(ask)
+            if self._wait(request, task):
+                requests.append(request)
 
-    def _turn(self, key: Hashable, unit: Unit) -> Steps[TranslatedUnit]:
+    def _translate(self, key: Hashable, unit: Unit) -> Steps[TranslatedUnit]:
         if half := surrogate("".join(piece if isinstance(piece, str) else piece.shown for piece in unit.pieces)):
-            message = f"the text has half a surrogate pair, U+{ord(half):04X}, so it stays as it is"
+            message = f"the text has half a surrogate pair, U+{ord(half):04X}; not translated"
             return TranslatedUnit(
                 key, unit, unit.pieces, (), (Finding(FindingKind.REFUSED, Severity.ERROR, unit.where, message),)
             )
         normal = joined(list(map(_normal, unit.pieces)))
         segment = read_segment(normal, self._finder)
         parts = split_sentences(segment, self._splitter, keeps_space=unit.keeps_space)
-        turned = yield from together([self._turner.turn(part) for part in parts])
-        pieces = joined([piece for one in turned for piece in one.pieces])
-        findings = [Finding(note.kind, note.severity, unit.where, note.message) for one in turned for note in one.notes]
+        translated = yield from together([self._translator.translate(part) for part in parts])
+        pieces = joined([piece for one in translated for piece in one.pieces])
+        findings = [Finding(note.kind, note.severity, unit.where, note.message) for one in translated for note in one.notes]
         if normal != joined(unit.pieces):
-            message = "the text is not in Unicode's form NFC; it is translated as if it were"
+            message = "the text is not in Unicode normalization form NFC; its NFC form was translated"
             findings.insert(0, Finding(FindingKind.NORMALIZED, Severity.NOTE, unit.where, message))
         if pieces == normal:
             pieces = unit.pieces
-        return TranslatedUnit(key, unit, pieces, tuple(_pairs(parts, turned)), tuple(dict.fromkeys(findings)))
+        return TranslatedUnit(key, unit, pieces, tuple(_pairs(parts, translated)), tuple(dict.fromkeys(findings)))
 
 
 def _normal(piece: Piece) -> Piece:
@@ -266,7 +262,7 @@ def _normal(piece: Piece) -> Piece:
     return unicodedata.normalize("NFC", piece)
 
 
-def _pairs(parts: Sequence[Segment], turned: Sequence[TranslatedSegment]) -> Iterator[SentencePair]:
-    for part, one in zip(parts, turned, strict=True):
+def _pairs(parts: Sequence[Segment], translated: Sequence[TranslatedSegment]) -> Iterator[SentencePair]:
+    for part, one in zip(parts, translated, strict=True):
         if not one.kept:
             yield SentencePair(" ".join(part.text.split()), " ".join(shown(one.pieces).split()))

@@ -1,4 +1,4 @@
-"""Words of a translation linked with those of its source: by attention, by words that are the same, else by proportion."""
+"""Word links between a sentence and its translation: from attention and identical words, or else by proportion."""
 
 import re
 from bisect import bisect_right
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from triptych_documents.sentences import Alignment, Span
 from triptych_text.sentences import UNSPACED
 
-# A word; signs, and letters of scripts that have no spaces, stand alone.
+# A word; punctuation and letters of scripts without spaces stand alone.
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-]\w+)*|[^\w\s]")
 
 Row = Sequence[float]
@@ -17,13 +17,13 @@ Row = Sequence[float]
 
 @dataclass(frozen=True)
 class WordLinks:
-    """Which words of a translation come from which of the source.
+    """Weights between the words of a translation and those of its source.
 
     Args:
-        source: words' places.
-        target: likewise.
-        weights: for each word of the translation one for each of the source, with a sum of 1, or of 0 where nothing is known.
-        known: they are from an alignment.
+        source: spans of the source words.
+        target: spans of the target words.
+        weights: one row per target word with one weight per source word; a row sums to 1, or 0 if nothing is known.
+        known: the weights come from an alignment.
     """
 
     source: Sequence[Span]
@@ -33,13 +33,13 @@ class WordLinks:
 
 
 def link(source: str, target: str, alignment: Alignment | None, anchors: Mapping[Span, Span]) -> WordLinks:
-    """Link them.
+    """Link the words of a sentence and its translation.
 
     Args:
-        source: a sentence as it was asked.
+        source: text of the request.
         target: its translation.
-        alignment: of both; None where there is none.
-        anchors: places in the translation and where they come from for certain; each is taken for one word.
+        alignment: between the two; None if unknown.
+        anchors: spans of the translation and the source spans that they certainly come from; each counts as one word.
     """
     sources = words_of(source, sorted(anchors.values()))
     targets = words_of(target, sorted(anchors))
@@ -50,11 +50,11 @@ def link(source: str, target: str, alignment: Alignment | None, anchors: Mapping
 
 
 def words_of(text: str, units: Sequence[Span] = ()) -> list[Span]:
-    """Where its words stand.
+    """Return the spans of all words.
 
     Args:
-        text: any.
-        units: in order: places that are one word each, whatever is in them.
+        text: any text.
+        units: spans in order that count as one word each.
     """
     spans: list[Span] = []
     at = 0
@@ -81,7 +81,7 @@ def _attended(sources: Sequence[Span], targets: Sequence[Span], alignment: Align
 
 
 def _word_at(words: Sequence[Span], span: Span) -> int:
-    """The word in which the token begins, or the next in it; -1 where it is in none."""
+    """Return the index of the word where the token starts, or of the next word inside of it; -1 if there is none."""
     start, end = span
     if start >= end:
         return -1
@@ -97,7 +97,7 @@ def _normalized(row: list[float]) -> list[float]:
 
 
 def _proportional(sources: Sequence[Span], targets: Sequence[Span]) -> list[list[float]]:
-    """As if both had the same order."""
+    """Link words as if both sentences had the same order."""
     weights = []
     scale = len(sources) / max(1, len(targets))
     for row in range(len(targets)):
@@ -110,7 +110,7 @@ def _proportional(sources: Sequence[Span], targets: Sequence[Span]) -> list[list
 def _certain(
     source: str, target: str, sources: Sequence[Span], targets: Sequence[Span], anchors: Mapping[Span, Span]
 ) -> list[tuple[int, int]]:
-    """Rows and columns of anchors, and of words that both have once."""
+    """Return rows and columns of anchors, and of words that occur once in both sentences."""
     column_of = {span: column for column, span in enumerate(sources)}
     pairs = [(row, column_of[anchors[span]]) for row, span in enumerate(targets) if anchors.get(span) in column_of]
     written = [source[start:end] for start, end in sources]

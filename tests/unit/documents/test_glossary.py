@@ -21,8 +21,8 @@ def test_terms_are_read(data: bytes, terms: tuple[Term, ...]) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"a\tb\nsave speichern\n", "terms.tsv, line 2: 'save speichern' is not source, tab, target"),
-        (b"a\t\n", "line 1: 'a\\\\t' is not source"),
+        (b"a\tb\nsave speichern\n", "terms.tsv, line 2: expected source, tab, target, got 'save speichern'"),
+        (b"a\t\n", "line 1: expected source, tab, target, got 'a"),
         (b"a\tb\n\na\tc\n", "terms.tsv, line 3: 'a' has two targets: 'b' and 'c'"),
         (b"a\t\xff\n", "terms.tsv: "),
         (b"a\tb\n" + b"".join(b"a%d\tb\n" % number for number in range(100_000)), "line 100001: more than 100,000 entries"),

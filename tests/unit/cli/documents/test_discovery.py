@@ -55,7 +55,7 @@ def test_a_format_for_all(tmp_path: Path) -> None:
 
 def test_a_named_file_of_no_format(tmp_path: Path) -> None:
     write(tmp_path, {"a.png": ""})
-    with pytest.raises(UnknownFormatError, match=r"a\.png' is not a document"):
+    with pytest.raises(UnknownFormatError, match=r"a\.png' is not a supported document"):
         discover([tmp_path / "a.png"], tmp_path / "out", Selection())
     [found] = discover([tmp_path / "a.png"], tmp_path / "out", Selection(), takes_others=True)
     assert found.kind is None

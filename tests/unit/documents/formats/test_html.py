@@ -262,7 +262,7 @@ class TestEncoding:
         assert changed == b'<meta charset=us-ascii><p title="&#1078;">' + "&#26085;€".encode("cp1252")
 
     def test_other_bytes_are_refused(self) -> None:
-        with pytest.raises(DamagedDocumentError, match="not utf-8"):
+        with pytest.raises(DamagedDocumentError, match="not valid utf-8"):
             read("html", b"<p>\xff")
 
     def test_half_a_surrogate_pair_is_refused(self) -> None:

@@ -33,7 +33,7 @@ class Never:
     def __init__(self, *_: object) -> None:
         return
 
-    def ask_for(self, unit: Unit) -> None:
+    def text_of(self, unit: Unit) -> None:
         return
 
 
