@@ -62,7 +62,7 @@ def test_parts_of_a_distillation_say_so_until_the_last(tmp_path: Path, teacher: 
     [
         (("--shard", "2/2"), "shard: 2 is outside 0 to 1"),
         (("--beam-size", "0"), "beam_size: 0 is below 1"),
-        (("--target-language", "fr"), "target_language: 'fr' is none of the model's: de"),
+        (("--target-language", "fr"), "target_language: the model does not translate to 'fr'; set one of de"),
         (("--pairs", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
     ],
 )
@@ -117,6 +117,6 @@ def test_the_translations_can_be_written(tmp_path: Path, teacher: Path) -> None:
 
 def test_what_cannot_be_scored_is_one_line(tmp_path: Path, teacher: Path) -> None:
     long = write_pairs(tmp_path / "long.tsv", [(" ".join(["three"] * 40), "long")])
-    assert_failed(invoke("checkpoint", "score", teacher, long), "the model takes 32")
+    assert_failed(invoke("checkpoint", "score", teacher, long), "the model takes at most 32")
     save_file({"x": torch.zeros(1)}, str(teacher / "model.safetensors"))
     assert_failed(invoke("checkpoint", "score", teacher, write_pairs(tmp_path / "pairs.tsv")), "unexpected x")

@@ -1,9 +1,9 @@
-"""Beam search for whole batches of sentences on a GPU or CPU, with a key/value cache: for translating corpora in PyTorch.
+"""Batched beam search with a key/value cache, on a GPU or CPU, for translating large corpora in PyTorch.
 
-The rules are those of `beam.py`, the reference, with a patience of 1 and no constraints. Nothing is read back from the device
-but, every few steps, which sentences are done; those leave the batch.
+Results equal those of the reference, `beam.py`, with patience 1 and no constraints. The only data read back from the device
+is, every few steps, which sentences are finished; those leave the batch.
 
-Shapes: `B` sentences, `K` beams of each, `T` tokens so far, `F` hypotheses that are wanted.
+Shapes: `B` sentences, `K` beams per sentence, `T` tokens so far, `F` requested hypotheses.
 """
 
 import math
@@ -14,39 +14,38 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from triptych_training.checks import at_least
 from triptych_training.data.batches import Ids, by_length, pad
 from triptych_training.models.attention import KeyValues
 from triptych_training.models.transformer import Transformer
 
-LOOK_STEPS = 4  # from one look at which sentences are done to the next
-SHRINK_BELOW = 0.75  # share of a batch still running under which the rest leaves it
+CHECK_STEPS = 4  # steps between two checks for finished sentences
+SHRINK_BELOW = 0.75  # drop finished sentences from the batch if at most this share is still running
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How far to search.
+    """Beam size, limits and length penalty of a search.
 
     Raises:
-        ValueError: a number is out of range, or more hypotheses are wanted than the search finishes.
+        ValueError: a number is out of range, or `hypotheses` is above `beam_size`.
     """
 
     beam_size: int = 4
-    hypotheses: int = 1  # of each sentence, best first
-    length_penalty: float = 1.0  # alpha: ranked by log-probability / length^alpha, the end of the sentence counted
-    max_length: int = 256  # tokens, the end of the sentence counted
+    hypotheses: int = 1  # per sentence, best first
+    length_penalty: float = 1.0  # alpha: rank by log-probability / length^alpha; length includes EOS
+    max_length: int = 256  # tokens, EOS included
     batch_tokens: int = 16_000  # sentences x beams x longest source of one batch
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "hypotheses", "max_length", "batch_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        at_least(1, self, "beam_size", "hypotheses", "max_length", "batch_tokens")
         if self.hypotheses > self.beam_size:
             raise ValueError(f"hypotheses: {self.hypotheses} is above beam_size {self.beam_size}")
 
 
 @dataclass(frozen=True)
-class Hypothesis:
-    """One translation: ids without the end of the sentence, and whether the model ended it before `max_length` did."""
+class BeamHypothesis:
+    """Translation found by the search: ids without EOS; `ended` is False if `max_length` cut it off."""
 
     tokens: Ids
     score: float
@@ -54,12 +53,12 @@ class Hypothesis:
 
 
 @torch.inference_mode()
-def search(model: Transformer, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
-    """The best translations of each source (ids, EOS last), in the sources' order.
+def search(model: Transformer, sources: Sequence[Ids], options: SearchOptions) -> list[list[BeamHypothesis]]:
+    """Find the best translations of each source (ids, EOS last), in the order of the sources.
 
-    The model stays in the mode it is in: call `eval()` first.
+    Does not change the model's mode: call `eval()` first.
     """
-    results: list[list[Hypothesis]] = [[] for _ in sources]
+    results: list[list[BeamHypothesis]] = [[] for _ in sources]
     for batch in by_length(sources, max(1, options.batch_tokens // options.beam_size)):
         found = _Batch(model, [sources[i] for i in batch], options).run()
         for index, hypotheses in zip(batch, found, strict=True):
@@ -68,7 +67,7 @@ def search(model: Transformer, sources: Sequence[Ids], options: SearchOptions) -
 
 
 class _Batch:
-    """Sentences that are searched together."""
+    """State of the sentences that are searched together."""
 
     def __init__(self, model: Transformer, sources: Sequence[Ids], options: SearchOptions) -> None:
         self.model, self.options = model, options
@@ -81,28 +80,28 @@ class _Batch:
         self.memory = [(k.repeat_interleave(beams, 0), v.repeat_interleave(beams, 0)) for k, v in memory]
         self.past: list[KeyValues] | None = None
         self.tokens = torch.full((self.count * beams, 1), model.config.bos_id, device=device)
-        # At first all beams of a sentence are the same one: the others must not win.
+        # All beams of a sentence start equal: only the first may be extended.
         self.totals = torch.full((self.count, beams), -torch.inf, device=device)
         self.totals[:, 0] = 0
         self.history = torch.empty((self.count, beams, 0), dtype=torch.long, device=device)
         self.finished = _Finished(self.count, options, device)
-        self.places = torch.arange(self.count, device=device)  # sentences of the rows
+        self.numbers = torch.arange(self.count, device=device)  # each row's sentence in the original batch
         self.done = torch.zeros(self.count, dtype=torch.bool, device=device)
         self.best_ended = self.done.clone()
 
-    def run(self) -> list[list[Hypothesis]]:
+    def run(self) -> list[list[BeamHypothesis]]:
         for length in range(1, self.options.max_length + 1):
             self._advance(length)
-            if length % LOOK_STEPS == 0 and not self._shrink():
+            if length % CHECK_STEPS == 0 and not self._shrink():
                 break
-        return self.finished.take()
+        return self.finished.hypotheses()
 
     def _advance(self, length: int) -> None:
-        """One token more for every beam."""
+        """Extend every beam by one token."""
         beams, last = self.options.beam_size, length == self.options.max_length
         hidden, self.past = self.model.decoder.step(self.tokens, length - 1, self.memory, self.mask, self.past)
         steps = self.model.projection(hidden[:, 0]).float().log_softmax(-1)  # [B*K, V]
-        totals = (self.totals.view(-1, 1) + steps).view(len(self.places), -1)
+        totals = (self.totals.view(-1, 1) + steps).view(len(self.numbers), -1)
         values, flat = totals.topk(min(2 * beams, totals.shape[1]))  # [B, 2K]
         parents, tokens = flat // steps.shape[1], flat % steps.shape[1]
         ended = tokens == self.model.config.eos_id
@@ -111,20 +110,19 @@ class _Batch:
         self._follow(values.gather(1, kept), parents.gather(1, kept), tokens.gather(1, kept))
 
     def _finish(self, length: int, values: Tensor, parents: Tensor, tokens: Tensor, ended: Tensor, last: bool) -> None:
-        """Put away the leaders `[B, K]` that end here."""
+        """Store those of the best candidates `[B, K]` that end here."""
         ends = (ended | last) & ~self.done[:, None] & values.isfinite()
         texts = torch.cat((self._ancestors(parents), tokens[..., None]), 2)
         scores = values / length**self.options.length_penalty
-        counts = self.finished.add(self.places, texts, scores, ended, ends)
+        counts = self.finished.add(self.numbers, texts, scores, ended, ends)
         self.best_ended |= ended[:, 0]
-        enough = self.options.beam_size
-        if self.options.length_penalty == 0:  # nothing that is still running can overtake a best one
+        if self.options.length_penalty == 0:  # no running hypothesis can overtake one that ended as the best of its step
             self.done |= self.best_ended & (counts >= self.options.hypotheses)
         else:
-            self.done |= counts >= enough
+            self.done |= counts >= self.options.beam_size
 
     def _follow(self, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
-        """Go on with these `[B, K]`."""
+        """Continue with these beams `[B, K]`."""
         self.history = torch.cat((self._ancestors(parents), tokens[..., None]), 2)
         self.totals, self.tokens = totals, tokens.reshape(-1, 1)
         if self.options.beam_size > 1 and self.past is not None:
@@ -132,7 +130,7 @@ class _Batch:
             self._select_past((first + parents).flatten())
 
     def _ancestors(self, parents: Tensor) -> Tensor:
-        """The history `[B, K, T]` of these beams."""
+        """Return the token history `[B, K, T]` of these beams."""
         return self.history.gather(1, parents[..., None].expand(-1, -1, self.history.shape[2]))
 
     def _select_past(self, rows: Tensor) -> None:
@@ -140,7 +138,7 @@ class _Batch:
             self.past = [(key[rows], value[rows]) for key, value in self.past]
 
     def _shrink(self) -> bool:
-        """Let sentences go that are done; False if all are."""
+        """Drop finished sentences from the batch; return False if none is left."""
         running = (~self.done).nonzero()[:, 0]
         if len(running) > SHRINK_BELOW * len(self.done):
             return True
@@ -149,42 +147,42 @@ class _Batch:
         self._select_past(rows)
         self.memory = [(key[rows], value[rows]) for key, value in self.memory]
         self.mask, self.tokens = self.mask[rows], self.tokens[rows]
-        self.totals, self.history, self.places = self.totals[running], self.history[running], self.places[running]
+        self.totals, self.history, self.numbers = self.totals[running], self.history[running], self.numbers[running]
         self.done, self.best_ended = self.done[running], self.best_ended[running]
         return len(running) > 0
 
 
 class _Finished:
-    """The best that the search has found, best first: `[B, F]`."""
+    """Best finished hypotheses so far, `[B, F]`, best first."""
 
     def __init__(self, sentences: int, options: SearchOptions, device: torch.device) -> None:
         shape = sentences, options.hypotheses
-        self.counts = torch.zeros(sentences, dtype=torch.long, device=device)  # found, whether they are kept or not
+        self.counts = torch.zeros(sentences, dtype=torch.long, device=device)  # finished, kept or not
         self.scores = torch.full(shape, -torch.inf, device=device)
         self.ended = torch.zeros(shape, dtype=torch.bool, device=device)
         self.lengths = torch.zeros(shape, dtype=torch.long, device=device)
         self.texts = torch.zeros((*shape, options.max_length), dtype=torch.long, device=device)
 
-    def add(self, places: Tensor, texts: Tensor, scores: Tensor, ended: Tensor, ends: Tensor) -> Tensor:
-        """Take those of `texts` `[b, K, T]` that `ends`, of the sentences `places`; returns how many each of them has had."""
+    def add(self, numbers: Tensor, texts: Tensor, scores: Tensor, ended: Tensor, ends: Tensor) -> Tensor:
+        """Add those of `texts` `[b, K, T]` where `ends`, for the sentences `numbers`; return the sentences' counts."""
         length, room = texts.shape[2], self.texts.shape[2]
-        scores = torch.cat((self.scores[places], scores.masked_fill(~ends, -torch.inf)), 1)
+        scores = torch.cat((self.scores[numbers], scores.masked_fill(~ends, -torch.inf)), 1)
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.scores.shape[1]]
-        lengths = torch.cat((self.lengths[places], length - ended.long()), 1)
-        texts = torch.cat((self.texts[places], functional.pad(texts, (0, room - length))), 1)
-        self.scores[places] = scores.gather(1, best)
-        self.ended[places] = torch.cat((self.ended[places], ended), 1).gather(1, best)
-        self.lengths[places] = lengths.gather(1, best)
-        self.texts[places] = texts.gather(1, best[..., None].expand(-1, -1, room))
-        self.counts[places] += ends.sum(1)
-        return self.counts[places]
+        lengths = torch.cat((self.lengths[numbers], length - ended.long()), 1)
+        texts = torch.cat((self.texts[numbers], functional.pad(texts, (0, room - length))), 1)
+        self.scores[numbers] = scores.gather(1, best)
+        self.ended[numbers] = torch.cat((self.ended[numbers], ended), 1).gather(1, best)
+        self.lengths[numbers] = lengths.gather(1, best)
+        self.texts[numbers] = texts.gather(1, best[..., None].expand(-1, -1, room))
+        self.counts[numbers] += ends.sum(1)
+        return self.counts[numbers]
 
-    def take(self) -> list[list[Hypothesis]]:
-        """Of every sentence."""
+    def hypotheses(self) -> list[list[BeamHypothesis]]:
+        """Return every sentence's hypotheses."""
         scores, ended, lengths, texts = (t.tolist() for t in (self.scores, self.ended, self.lengths, self.texts))
         return [
             [
-                Hypothesis(text[:length], score, end)
+                BeamHypothesis(text[:length], score, end)
                 for score, end, length, text in zip(*columns, strict=True)
                 if score > -math.inf
             ]

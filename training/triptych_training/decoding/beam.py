@@ -1,6 +1,6 @@
-"""Beam search in plain PyTorch: the reference that serving's own must equal. Slow and sure: every step decodes whole prefixes.
+"""Reference beam search in plain PyTorch, which the server's must equal; slow, because every step decodes whole prefixes.
 
-The rules are CTranslate2's (`BeamSearch` in its `decoding.cc`).
+The rules are those of CTranslate2 (`BeamSearch` in its `decoding.cc`).
 """
 
 import math
@@ -17,21 +17,21 @@ from triptych_training.models.transformer import DecoderLayer, Transformer
 
 @dataclass(frozen=True)
 class BeamOptions:
-    """How far and where to search.
+    """Size, limits, penalties and constraints of a search.
 
     Raises:
-        ValueError: more hypotheses are wanted than the search finishes.
+        ValueError: `num_hypotheses` is above the number of hypotheses that the search finishes.
     """
 
     beam_size: int = 4
     num_hypotheses: int = 1
     patience: float = 1.0  # the search ends with beam_size x patience finished hypotheses (Kasai et al. 2022)
-    length_penalty: float = 1.0  # alpha: ranked by log-probability / length^alpha; length counts prefix and end of sentence
+    length_penalty: float = 1.0  # alpha: rank by log-probability / length^alpha; length includes prefix and EOS
     coverage_penalty: float = 0.0  # beta of Wu et al. 2016, equation 14, on the last layer's attention
     repetition_penalty: float = 1.0  # Keskar et al. 2019
     no_repeat_ngram_size: int = 0
-    min_length: int = 0  # fewest tokens, a prefix included, the end of the sentence not
-    max_length: int = 256  # most tokens, counted likewise
+    min_length: int = 0  # tokens, prefix included, EOS not
+    max_length: int = 256  # tokens, prefix included, EOS not
 
     def __post_init__(self) -> None:
         if self.num_hypotheses > self.enough:
@@ -39,38 +39,38 @@ class BeamOptions:
 
     @property
     def enough(self) -> int:
-        """Finished hypotheses that end the search; halves are rounded up."""
+        """Number of finished hypotheses that ends the search; halves are rounded up."""
         return math.floor(self.beam_size * self.patience + 0.5)
 
     @property
     def exits_early(self) -> bool:
-        """Nothing that is still running can overtake a hypothesis that ended as the best of its step."""
+        """No running hypothesis can overtake one that ended as the best of its step."""
         return self.length_penalty == 0 and self.coverage_penalty == 0
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One translation, running or finished."""
+    """Running or finished translation."""
 
-    tokens: tuple[int, ...] = ()  # the prefix first; the end of the sentence not included
-    log_probabilities: tuple[float, ...] = ()  # of each token and, where it ended, of the end; the prefix' as well
+    tokens: tuple[int, ...] = ()  # prefix included, EOS not
+    log_probabilities: tuple[float, ...] = ()  # of each token, prefix included, and of EOS if it ended
     attention: tuple[Tensor, ...] = ()  # for each of those `[S]`: mean over the last layer's heads
     forced: int = 0  # tokens of the prefix
-    ended: bool = False  # by the model, not by `max_length`
-    score: float = 0.0  # set when it is finished
+    ended: bool = False  # by EOS, not by `max_length`
+    score: float = 0.0  # set when finished
 
     @property
     def log_probability(self) -> float:
-        """Of the whole translation."""
+        """Log-probability of the whole translation."""
         return sum(self.log_probabilities)
 
     @property
     def rank(self) -> float:
-        """Log-probability of what was searched for: a prefix is given and takes no part in a comparison."""
+        """Log-probability without the prefix, which is given and therefore not compared."""
         return sum(self.log_probabilities[self.forced :])
 
     def extend(self, token: int, log_probability: float, attention: Tensor, ends: bool) -> "Candidate":
-        """The same and one token more."""
+        """Return the candidate extended by one token, or ended."""
         tokens = self.tokens if ends else (*self.tokens, token)
         log_probabilities, attention_rows = (*self.log_probabilities, log_probability), (*self.attention, attention)
         return Candidate(tokens, log_probabilities, attention_rows, self.forced, ends)
@@ -79,17 +79,17 @@ class Candidate:
 def beam_search(
     model: Transformer, sources: Sequence[Ids], options: BeamOptions, prefixes: Sequence[Ids] | None = None
 ) -> list[list[Candidate]]:
-    """The best translations of each source (ids, EOS last), best first, searched one by one.
+    """Find the best translations of each source (ids, EOS last), best first; sources are searched one by one.
 
-    `prefixes` has ids for each source with which its translations begin; constraints do not touch them.
-    The model stays in the mode it is in: call `eval()` first.
+    `prefixes` gives the ids with which each source's translations begin; constraints do not apply to them. Does not change the
+    model's mode: call `eval()` first.
     """
     prefixes = prefixes or [[] for _ in sources]
     return [_Search(model, source, options).run(prefix) for source, prefix in zip(sources, prefixes, strict=True)]
 
 
 class _Search:
-    """One sentence."""
+    """Search of one sentence."""
 
     def __init__(self, model: Transformer, source: Ids, options: BeamOptions) -> None:
         self.model, self.options, self.end = model, options, model.config.eos_id
@@ -124,23 +124,23 @@ class _Search:
         return [replace(forced, forced=len(prefix))]
 
     def _expand(self, running: list[Candidate]) -> list[Candidate]:
-        """The likeliest continuations by one token, twice as many as beams, best first."""
+        """Return the best continuations by one token, twice as many as beams, best first."""
         logits, attention = self._next(running)
         rows = [self._constrain(row, candidate.tokens) for row, candidate in zip(logits, running, strict=True)]
         step = torch.stack(rows).log_softmax(-1)
         totals = step + torch.tensor([[candidate.rank] for candidate in running], device=step.device)
         best = totals.flatten().topk(min(2 * self.options.beam_size, totals.numel())).indices.tolist()
-        places = [divmod(index, totals.shape[1]) for index in best]
-        return [running[i].extend(token, float(step[i, token]), attention[i], token == self.end) for i, token in places]
+        pairs = [divmod(index, totals.shape[1]) for index in best]
+        return [running[i].extend(token, float(step[i, token]), attention[i], token == self.end) for i, token in pairs]
 
     def _next(self, running: list[Candidate]) -> tuple[Tensor, Tensor]:
-        """Logits `[B, V]` after each candidate, and the attention `[B, S]` of that position."""
+        """Return the logits `[B, V]` after each candidate and the attention `[B, S]` of that position."""
         start = self.model.config.bos_id
         target = torch.tensor([[start, *candidate.tokens] for candidate in running], device=self.memory.device)
         memory = self.memory.expand(len(running), -1, -1)
-        with _Watch(self.model) as watch:
+        with _RecordAttention(self.model) as recorded:
             hidden = self.model.decoder(target, memory, None)
-        return self.model.projection(hidden[:, -1]), watch.weights[:, -1]
+        return self.model.projection(hidden[:, -1]), recorded.weights[:, -1]
 
     def _constrain(self, logits: Tensor, tokens: tuple[int, ...]) -> Tensor:
         logits = logits.clone()
@@ -164,36 +164,36 @@ class _Search:
 
 
 def repeats(tokens: Sequence[int], size: int) -> list[int]:
-    """The tokens that would make a run of `size` tokens occur again; none for size 0."""
+    """Return the tokens that would repeat an n-gram of `size` tokens; none for size 0."""
     if size == 0 or len(tokens) < size:
         return []
-    runs = [tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)]
+    ngrams = [tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)]
     last = tuple(tokens[len(tokens) - size + 1 :])
-    return [run[-1] for run in runs if run[:-1] == last]
+    return [ngram[-1] for ngram in ngrams if ngram[:-1] == last]
 
 
 def coverage(attention: Sequence[Tensor]) -> float:
-    """Sum over source tokens of log(min(attention it got, 1)); a token that got none is left out. 0 or below."""
+    """Sum log(min(attention, 1)) over the source tokens, without those that got no attention; at most 0."""
     total = torch.stack(list(attention)).sum(0).clamp(max=1.0)
     return float(total[total > 0].log().sum())
 
 
-class _Watch:
-    """Keeps the last layer's cross-attention weights `[B, T, S]`, mean over heads, of the forward passes within."""
+class _RecordAttention:
+    """Context manager that records the last layer's cross-attention weights `[B, T, S]`, mean over heads."""
 
     def __init__(self, model: Transformer) -> None:
         layer = model.decoder.layers[-1]
         assert isinstance(layer, DecoderLayer)
         self._module = layer.cross_attention
 
-    def __enter__(self) -> "_Watch":
-        self._hook = self._module.register_forward_pre_hook(self._keep)
+    def __enter__(self) -> "_RecordAttention":
+        self._hook = self._module.register_forward_pre_hook(self._record)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
 
-    def _keep(self, module: CrossAttention, inputs: tuple[Tensor, KeyValues, Tensor | None]) -> None:
+    def _record(self, module: CrossAttention, inputs: tuple[Tensor, KeyValues, Tensor | None]) -> None:
         x, (key, _), _ = inputs
         query = split_heads(module.query(x), module.heads)
         scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])

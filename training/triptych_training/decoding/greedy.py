@@ -1,4 +1,4 @@
-"""Greedy decoding in PyTorch with a growing key/value cache: the reference that exported graphs must equal."""
+"""Greedy decoding in PyTorch with a key/value cache: the reference for exported graphs."""
 
 from collections.abc import Sequence
 
@@ -8,23 +8,23 @@ from torch import Tensor
 from triptych_training.data.batches import Ids, by_length, pad
 from triptych_training.models.transformer import Transformer
 
-DECODE_TOKENS = 4_000  # padded source tokens of one batch
+DECODE_TOKENS = 4_000  # padded source tokens per batch
 
 
 @torch.inference_mode()
 def greedy(
     model: Transformer, sources: Sequence[Ids], max_length: int, prefix: Sequence[int] = (), suppressed: Sequence[int] = ()
 ) -> list[Ids]:
-    """Translate each source (ids, EOS last) into at most `max_length` ids, EOS not included.
+    """Translate each source (ids, EOS last) into at most `max_length` ids, EOS not included, in the order of the sources.
 
-    Order is kept; sources are batched by length. The model stays in the mode it is in: call `eval()` first.
+    Sources are batched by length. Does not change the model's mode: call `eval()` first.
 
     Args:
-        model: decodes.
-        sources: frames included, where the model wants any.
-        max_length: counts the prefix.
-        prefix: ids that every translation begins with; part of the results.
-        suppressed: ids that are never given, but in a prefix.
+        model: the translation model.
+        sources: ids with all special tokens that the model expects.
+        max_length: limit of a result, prefix included.
+        prefix: ids that every translation begins with; included in the results.
+        suppressed: ids that are never generated; they may occur in the prefix.
     """
     results: list[Ids] = [[] for _ in sources]
     prefix = tuple(prefix[:max_length])
@@ -40,7 +40,7 @@ def greedy(
 def _greedy_batch(
     model: Transformer, source: Tensor, max_length: int, prefix: Sequence[int], suppressed: Sequence[int]
 ) -> Tensor:
-    """`[B, S]` -> `[B, at most max_length]`; after its EOS a row's ids mean nothing."""
+    """`[B, S]` -> `[B, at most max_length]`; ids after a row's EOS are undefined."""
     mask = model.source_mask(source)
     memory = model.decoder.project_memory(model.encoder(source, mask))
     tokens = torch.full((len(source), 1), model.config.bos_id, device=source.device)

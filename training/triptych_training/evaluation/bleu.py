@@ -1,7 +1,10 @@
-"""How good translations are, in both conventions: cased sacreBLEU, and the literature's on small sets."""
+"""BLEU in two conventions: cased sacreBLEU, and lower-cased on Moses tokens as papers on small data sets report it.
+
+`prepare` follows the Moses scripts `normalize-punctuation.perl` and `tokenizer.perl` for English, German and French.
+"""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sacrebleu.metrics.bleu import BLEU
@@ -9,21 +12,21 @@ from sacrebleu.metrics.bleu import BLEU
 
 @dataclass(frozen=True)
 class Score:
-    """BLEU of a corpus, and what kind of BLEU it is."""
+    """BLEU of a corpus, with a signature that says how it was computed."""
 
     bleu: float
     signature: str
 
 
 def cased_score(outputs: Sequence[str], references: Sequence[str]) -> Score:
-    """sacreBLEU's own, of translations and one reference each."""
+    """Compute cased sacreBLEU with one reference per translation."""
     scorer = BLEU()
     value = scorer.corpus_score(list(outputs), [list(references)]).score
     return Score(value, str(scorer.get_signature()))
 
 
 def literature_score(outputs: Sequence[str], references: Sequence[str], language: str) -> Score | None:
-    """The literature's, of text in this language (a code such as de); None where there are no rules for it."""
+    """Compute BLEU on lower-cased Moses tokens; None if there are no rules for the language (a code such as de)."""
     language = language.partition("-")[0].lower()
     if language not in LANGUAGES:
         return None
@@ -32,7 +35,7 @@ def literature_score(outputs: Sequence[str], references: Sequence[str], language
     return Score(value, f"{scorer.get_signature()}|text:lower-cased, normalised, tokenised ({language})")
 
 
-# Abbreviations, in lower case, whose full stop belongs to them; those of NUMERIC only in front of a number.
+# Lower-case abbreviations that keep their full stop; those of NUMERIC only before a number.
 ABBREVIATIONS = {
     "en": "v vs i.e rev e.g",
     "fr": (
@@ -46,7 +49,7 @@ ABBREVIATIONS = {
     ),
 }
 NUMERIC = {"en": "pp", "fr": "", "de": ""}
-ORDINAL = re.compile(r"\d{1,2}")  # in German "16." is a number, at the end of a sentence too
+ORDINAL = re.compile(r"\d{1,2}")  # German "16." is an ordinal, even at the end of a sentence
 LANGUAGES = tuple(ABBREVIATIONS)
 
 Rule = tuple[re.Pattern[str], str]
@@ -96,7 +99,7 @@ NORMAL = _rules(
     (",\u00a0", ", "),
     (r" +", " "),
 )
-# In English a comma or full stop stands within the closing quotation mark, elsewhere behind it.
+# English puts a comma or full stop before the closing quotation mark, other languages after it.
 QUOTES = {"en": _rules((r'"([,.]+)', r'\1"'))}
 QUOTES_ELSEWHERE = _rules((',"', '",'), (r'(\.+)"(\s*[^<])', r'"\1\2'))
 THOUSANDS = {
@@ -107,15 +110,15 @@ THOUSANDS = {
 
 
 def normalise(text: str, language: str) -> str:
-    """Punctuation in one of its spellings."""
+    """Normalise the spelling of punctuation."""
     for pattern, replacement in (*NORMAL, *QUOTES.get(language, QUOTES_ELSEWHERE), *THOUSANDS[language]):
         text = pattern.sub(replacement, text)
     return text
 
 
 @dataclass(frozen=True)
-class Tokenizer:
-    """Words and punctuation marks of running text in lower case, apart."""
+class MosesTokenizer:
+    """Separates the words and punctuation marks of lower-case text by spaces."""
 
     language: str
 
@@ -126,19 +129,14 @@ class Tokenizer:
         text = re.sub(r"(\D),", r"\1 , ", text)
         text = re.sub(r",(\D)", r" , \1", text)
         text = re.sub(r"(\d),$", r"\1 ,", text)
-        text = self._apostrophes(text)
+        for pattern, replacement in APOSTROPHES.get(self.language, APOSTROPHES_ELSEWHERE):
+            text = pattern.sub(replacement, text)
         words = text.split()
         text = " ".join(self._full_stop(words, index) for index in range(len(words)))
         return re.sub(f"{HELD}+", lambda dots: "." * len(dots[0]), text)
 
-    def _apostrophes(self, text: str) -> str:
-        rules = APOSTROPHES.get(self.language, APOSTROPHES_ELSEWHERE)
-        for pattern, replacement in rules:
-            text = pattern.sub(replacement, text)
-        return text
-
     def _full_stop(self, words: Sequence[str], index: int) -> str:
-        """The word, its full stop apart where it ends a sentence."""
+        """Separate the full stop from word number `index` if it ends a sentence."""
         word = words[index]
         if not word.endswith(".") or len(word) < 2:
             return word
@@ -155,7 +153,7 @@ class Tokenizer:
 
 
 CONTROL = re.compile("[\x00-\x1f]")
-HELD = "\ue000"  # a full stop of several, while single ones are looked at
+HELD = "\ue000"  # stands for the full stops of an ellipsis while single ones are processed
 LETTER, OTHER = r"[^\W\d_]", r"(?:[\W\d_])"
 APOSTROPHES = {
     "en": _rules(
@@ -176,12 +174,12 @@ APOSTROPHES_ELSEWHERE = _rules((r"'", " ' "))
 
 
 def prepare(texts: Sequence[str], language: str) -> list[str]:
-    """Texts as the literature compares them.
+    """Lower-case, normalise and tokenise texts.
 
     Raises:
         ValueError: there are no rules for the language.
     """
     if language not in LANGUAGES:
-        raise ValueError(f"language: {language!r} has no rules; there are those of {', '.join(LANGUAGES)}")
-    tokenize: Callable[[str], str] = Tokenizer(language)
+        raise ValueError(f"language: no rules for {language!r}; supported: {', '.join(LANGUAGES)}")
+    tokenize = MosesTokenizer(language)
     return [tokenize(normalise(text.lower(), language)) for text in texts]

@@ -1,4 +1,4 @@
-"""A checkpoint's BLEU, in PyTorch: what it is worth before it is exported."""
+"""BLEU of a checkpoint in PyTorch, before any export."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from triptych_training.evaluation.bleu import Score, cased_score, literature_sco
 
 @dataclass(frozen=True)
 class ScoredTranslations:
-    """Translations, in the pairs' order, and how good they are; `literature` is None for languages without its rules."""
+    """Translations in the order of the pairs, and their BLEU; `literature` is None for languages without rules."""
 
     texts: Sequence[str]
     cased: Score
@@ -25,13 +25,13 @@ class ScoredTranslations:
 def score_checkpoint(
     folder: Path, paths: Sequence[str], options: SearchOptions, target_language: str = ""
 ) -> ScoredTranslations:
-    """Translate the source side of sentence pairs, on the GPU where there is one, in float32.
+    """Translate the source side of sentence pairs in float32, on the GPU if there is one, and score the result.
 
     Args:
         folder: checkpoint of a translation model.
-        paths: files of pairs.
-        options: of the search; translations are as long as the model's positions allow, if `max_length` allows more.
-        target_language: of a model that has several.
+        paths: files of sentence pairs.
+        options: of the search; `max_length` is reduced to the model's positions.
+        target_language: required if the model has several.
 
     Raises:
         TrainingError: checkpoint or pairs cannot be used.
@@ -40,7 +40,7 @@ def score_checkpoint(
     prefix, limit = checkpoint.prefix(target_language), checkpoint.model.config.max_positions
     ids = [[*prefix, *encoding.ids] for encoding in checkpoint.tokenizer.encode_batch([source for source, _ in pairs])]
     if (longest := max(map(len, ids))) > limit:
-        raise CorpusError(f"{', '.join(paths)}: a source has {longest} tokens, the model takes {limit}")
+        raise CorpusError(f"{', '.join(paths)}: a source has {longest} tokens; the model takes at most {limit}")
     model = checkpoint.model.to("cuda" if torch.cuda.is_available() else "cpu")
     found = search(model, ids, replace(options, max_length=min(options.max_length, limit - 1)))
     outputs = checkpoint.tokenizer.decode_batch([hypotheses[0].tokens for hypotheses in found])

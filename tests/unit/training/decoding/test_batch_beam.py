@@ -1,12 +1,12 @@
-"""Batched beam search against the one that searches sentence by sentence."""
+"""Batched beam search finds the same translations as the reference."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from triptych_training.decoding import batch_beam as batchsearch
-from triptych_training.decoding.batch_beam import Hypothesis, SearchOptions, search
+from triptych_training.decoding import batch_beam
+from triptych_training.decoding.batch_beam import BeamHypothesis, SearchOptions, search
 from triptych_training.decoding.beam import BeamOptions, beam_search
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import Transformer
@@ -27,13 +27,13 @@ def reference(model: Transformer, options: SearchOptions) -> list[list[tuple[lis
     return [[(list(c.tokens), c.ended) for c in found] for found in beam_search(model, SOURCES, beam)]
 
 
-def texts(found: list[list[Hypothesis]]) -> list[list[tuple[list[int], bool]]]:
+def texts(found: list[list[BeamHypothesis]]) -> list[list[tuple[list[int], bool]]]:
     return [[(h.tokens, h.ended) for h in hypotheses] for hypotheses in found]
 
 
 @pytest.mark.parametrize("beam_size", [1, 3, 6])
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
-def test_it_finds_what_the_reference_finds(beam_size: int, length_penalty: float) -> None:
+def test_results_equal_the_reference(beam_size: int, length_penalty: float) -> None:
     model = make_model()
     options = SearchOptions(beam_size, min(2, beam_size), length_penalty, LENGTH)
     assert texts(search(model, SOURCES, options)) == reference(model, options)
@@ -44,21 +44,21 @@ def test_it_finds_what_the_reference_finds(beam_size: int, length_penalty: float
     [{"norm": "pre"}, {"positions": "learned", "tie_embeddings": False}, {"relative_buckets": 8, "relative_distance": 16}],
     ids=["pre", "learned", "relative"],
 )
-def test_every_kind_of_model_can_be_searched(variant: dict[str, Any]) -> None:
+def test_results_equal_the_reference_for_other_models(variant: dict[str, Any]) -> None:
     model = make_model(**variant)
     options = SearchOptions(3, 3, max_length=LENGTH)
     assert texts(search(model, SOURCES, options)) == reference(model, options)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 60, 100_000])
-@pytest.mark.parametrize("look", [1, 5])
-def test_neither_batches_nor_those_that_leave_them_change_a_translation(
-    monkeypatch: pytest.MonkeyPatch, batch_tokens: int, look: int
+@pytest.mark.parametrize("check_steps", [1, 5])
+def test_batches_and_dropped_sentences_do_not_change_the_results(
+    monkeypatch: pytest.MonkeyPatch, batch_tokens: int, check_steps: int
 ) -> None:
     model = make_model()
     whole = texts(search(model, SOURCES, SearchOptions(4, 4, max_length=LENGTH)))
-    monkeypatch.setattr(batchsearch, "LOOK_STEPS", look)
-    monkeypatch.setattr(batchsearch, "SHRINK_BELOW", 1.0)
+    monkeypatch.setattr(batch_beam, "CHECK_STEPS", check_steps)
+    monkeypatch.setattr(batch_beam, "SHRINK_BELOW", 1.0)
     assert texts(search(model, SOURCES, SearchOptions(4, 4, max_length=LENGTH, batch_tokens=batch_tokens))) == whole
 
 
@@ -85,6 +85,6 @@ def test_one_beam_is_greedy_search() -> None:
         ({"beam_size": 2, "hypotheses": 3}, "hypotheses: 3 is above beam_size 2"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(options: dict[str, int], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SearchOptions(**options)

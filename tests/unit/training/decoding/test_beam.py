@@ -1,4 +1,4 @@
-"""Beam search against enumeration, against greedy search, and on models whose probabilities are written down."""
+"""Reference beam search: against enumeration, against greedy search, and on models with known probabilities."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ Table = Mapping[int, Mapping[int, float]]
 
 
 def make_bigrams(table: Table, size: int = 6) -> Transformer:
-    """A model whose logits after a token are the logarithms of what `table` says: probabilities where they sum to 1."""
+    """Build a model whose logits after a token are logarithms of the numbers in `table` (probabilities if they sum to 1)."""
     model = Transformer(TransformerConfig(size, size, 1, 8, 1, 1, norm="pre", max_positions=16, tie_embeddings=False)).eval()
     weights = torch.full((size, size), 1e-6)
     for last, following in table.items():
@@ -48,7 +48,7 @@ def texts(found: Sequence[Candidate]) -> list[tuple[int, ...]]:
 
 @torch.inference_mode()
 def enumerate_all(model: Transformer, source: list[int], length: int, penalty: float) -> list[tuple[float, tuple[int, ...]]]:
-    """Score and tokens of every translation of at most `length` steps, best first."""
+    """Return score and tokens of every translation of at most `length` steps, best first."""
     size, scored = model.config.vocabulary_size, []
     for steps in range(1, length + 1):
         free = [token for token in range(size) if token != END]
@@ -61,7 +61,7 @@ def enumerate_all(model: Transformer, source: list[int], length: int, penalty: f
 
 
 @pytest.mark.parametrize("penalty", [0.6, 1.0, 2.0])
-def test_a_beam_that_holds_everything_finds_the_best_of_everything(penalty: float) -> None:
+def test_a_beam_wide_enough_finds_the_best_of_all_translations(penalty: float) -> None:
     model, source = make_model(vocabulary_size=6), [5, 3, END]
     everything = enumerate_all(model, source, 3, penalty)
     options = BeamOptions(300, num_hypotheses=100, length_penalty=penalty, max_length=3)
@@ -91,7 +91,7 @@ def test_log_probabilities_are_those_of_the_teacher_forced_pass(prefix: list[int
         assert list(candidate.tokens[: len(prefix)]) == prefix
 
 
-def test_looking_ahead_pays() -> None:
+def test_a_wider_beam_finds_a_better_translation() -> None:
     model = make_bigrams({START: {A: 0.6, B: 0.4}, A: {A: 0.4, B: 0.3, C: 0.3}, B: {END: 1.0}, C: {END: 1.0}})
     assert search(model, beam_size=1, max_length=3)[0].tokens == (A, A, A)
     best = search(model, beam_size=2, max_length=3, length_penalty=0.0)[0]
@@ -99,7 +99,7 @@ def test_looking_ahead_pays() -> None:
     assert best.log_probability == pytest.approx(math.log(0.4), abs=1e-4)
 
 
-def test_an_end_outside_of_the_leaders_is_not_taken() -> None:
+def test_eos_counts_only_among_the_best_beam_size_candidates() -> None:
     model = make_bigrams({START: {A: 0.6, END: 0.4}, A: {END: 1.0}})
     assert texts(search(model, beam_size=1)) == [(A,)]
     assert texts(search(model, beam_size=2, num_hypotheses=2, length_penalty=0.0)) == [(A,), ()]
@@ -111,35 +111,36 @@ LATE = {START: {A: 0.5, B: 0.3, END: 0.2}, A: {END: 0.6, C: 0.4}, B: {END: 0.9, 
 @pytest.mark.parametrize(
     ("patience", "expected"),
     [
-        (0.5, [(A,)]),  # one is enough: both of the step in which the first ends are kept, the best of them is returned
+        (0.5, [(A,)]),  # one finished hypothesis ends the search
         (1.0, [(A,), (B,)]),
         (1.5, [(A,), (B,), (A, C)]),
         (2.0, [(A,), (B,), (A, C), (B, C)]),
     ],
 )
-def test_patience_is_how_many_must_be_finished(patience: float, expected: list[tuple[int, ...]]) -> None:
+def test_patience_sets_how_many_hypotheses_are_finished(patience: float, expected: list[tuple[int, ...]]) -> None:
     count = len(expected)
     found = search(make_bigrams(LATE), beam_size=2, patience=patience, num_hypotheses=count, length_penalty=0.01)
     assert texts(found) == expected
 
 
-def test_halves_are_rounded_up() -> None:
+def test_options() -> None:
     assert [BeamOptions(5, patience=p).enough for p in (0.5, 0.7, 1.0, 1.1, 1.29)] == [3, 4, 5, 6, 6]
+    with pytest.raises(ValueError, match="num_hypotheses: 3 is above beam_size x patience, 2"):
+        BeamOptions(4, num_hypotheses=3, patience=0.5)
 
 
-def test_without_penalties_the_first_leader_to_end_is_the_best() -> None:
-    """Patience or not: once it has ended, the search is over when there are as many as asked for."""
+def test_without_length_penalty_the_search_ends_with_the_best_hypothesis() -> None:
     model = make_bigrams(LATE)
     for patience in (1.0, 3.0):
         assert len(search(model, beam_size=3, patience=patience, length_penalty=0.0, num_hypotheses=1)) == 1
     longer = make_bigrams({START: {A: 0.6, END: 0.4}, A: {A: 0.9, END: 0.1}})
-    # Empty ends at once but does not lead; `A A A ...` leads until the others' sum is above it.
+    # The empty translation ends at once but is not the best; `A A A ...` is, until its probability falls below.
     found = search(longer, beam_size=2, length_penalty=0.0, num_hypotheses=2, max_length=10)
     assert texts(found)[0] == ()
     assert found[0].score == pytest.approx(math.log(0.4), abs=1e-4)
 
 
-def test_at_the_limit_all_leaders_are_finished() -> None:
+def test_at_the_length_limit_all_beams_are_finished() -> None:
     model = make_bigrams({START: {A: 0.6, B: 0.4}, A: {A: 0.8, END: 0.2}, B: {B: 0.9, END: 0.1}})
     found = search(model, beam_size=3, num_hypotheses=3, max_length=2)
     assert [(candidate.tokens, candidate.ended) for candidate in found] == [((A, A), False), ((B, B), False), ((A,), True)]
@@ -148,7 +149,7 @@ def test_at_the_limit_all_leaders_are_finished() -> None:
     )
 
 
-def test_length_counts_the_end_of_the_sentence() -> None:
+def test_length_includes_eos() -> None:
     model = make_bigrams({START: {A: 0.5, B: 0.5}, A: {END: 1.0}, B: {A: 0.25, END: 0.75}})
     for penalty in (1.0, 0.5, -1.0):
         by_tokens = {c.tokens: c for c in search(model, beam_size=3, num_hypotheses=3, length_penalty=penalty)}
@@ -156,7 +157,7 @@ def test_length_counts_the_end_of_the_sentence() -> None:
         assert by_tokens[(B, A)].score == pytest.approx(math.log(0.125) / 3**penalty, abs=1e-4)
 
 
-def test_a_prefix_is_kept_and_takes_no_part_in_ranking() -> None:
+def test_a_prefix_is_kept_and_not_ranked() -> None:
     model = make_bigrams({START: {A: 0.99, B: 0.01}, A: {END: 1.0}, B: {END: 0.5, C: 0.5}, C: {C: 0.5, END: 0.5}})
     found = search(model, [B], beam_size=2, num_hypotheses=2, max_length=5)
     assert all(candidate.tokens[0] == B for candidate in found)
@@ -172,14 +173,14 @@ def test_a_prefix_may_fill_the_whole_translation(prefix: list[int]) -> None:
     assert only.score == 0
 
 
-def test_the_shortest_length_counts_the_prefix() -> None:
+def test_min_length_includes_the_prefix() -> None:
     model = make_bigrams({token: {END: 0.9, A: 0.07, B: 0.03} for token in (START, A, B)})
     assert search(model, beam_size=2)[0].tokens == ()
     assert search(model, beam_size=2, min_length=3)[0].tokens == (A, A, A)
     assert search(model, [B], beam_size=2, min_length=3)[0].tokens == (B, A, A)
 
 
-def test_no_run_occurs_twice() -> None:
+def test_no_ngram_occurs_twice() -> None:
     model = make_bigrams({START: {A: 1.0}, A: {A: 0.5, B: 0.3, END: 0.2}, B: {A: 0.9, END: 0.1}})
     assert search(model, beam_size=1, max_length=6)[0].tokens == (A,) * 6
     assert search(model, beam_size=1, max_length=6, no_repeat_ngram_size=2)[0].tokens == (A, A, B, A)
@@ -190,26 +191,24 @@ def test_no_run_occurs_twice() -> None:
     ("tokens", "size", "expected"),
     [([], 0, []), ([A], 0, []), ([A, B], 1, [A, B]), ([A, B, A], 2, [B]), ([A, B, A, C, A], 2, [B, C]), ([A, A], 3, [])],
 )
-def test_what_would_be_a_repeat(tokens: list[int], size: int, expected: list[int]) -> None:
+def test_tokens_that_would_repeat_an_ngram(tokens: list[int], size: int, expected: list[int]) -> None:
     assert repeats(tokens, size) == expected
 
 
-def test_repetition_changes_logits_not_probabilities() -> None:
+def test_the_repetition_penalty_changes_logits() -> None:
     table = {START: {A: 1.0}, A: {A: 0.5, B: 0.3, END: 0.2}}
     [best] = search(make_bigrams(table), beam_size=1, max_length=2, repetition_penalty=2.0)
     weights = {A: 0.5**2, B: 0.3, END: 0.2}  # a negative logit is multiplied
     assert best.tokens == (A, B)
     assert best.log_probabilities[1] == pytest.approx(math.log(0.3 / sum(weights.values())), abs=1e-4)
-
-
-def test_a_positive_logit_is_divided() -> None:
+    # A positive logit is divided.
     model = make_bigrams({START: {A: 1.0}, A: {A: math.exp(3.0), B: math.exp(2.0)}})
     [best] = search(model, beam_size=1, max_length=2, repetition_penalty=2.0)
     assert best.tokens == (A, B)
     assert best.log_probabilities[1] == pytest.approx(2.0 - math.log(math.exp(1.5) + math.exp(2.0)), abs=1e-4)
 
 
-def test_attention_is_what_the_last_layer_used() -> None:
+def test_attention_is_that_of_the_last_layer() -> None:
     model, [source] = make_model(heads=1), make_ids(7)
     layer = model.decoder.layers[-1]
     assert isinstance(layer, DecoderLayer)
@@ -232,7 +231,7 @@ def test_attention_is_the_mean_over_heads() -> None:
     torch.testing.assert_close(rows.sum(1), torch.ones(len(rows)))
 
 
-def test_coverage_of_what_was_attended_to() -> None:
+def test_coverage() -> None:
     rows = [torch.tensor([0.5, 0.25, 0.0, 0.25]), torch.tensor([0.7, 0.25, 0.0, 0.05])]
     assert coverage(rows) == pytest.approx(math.log(0.5) + math.log(0.3))
 
@@ -249,11 +248,7 @@ def test_coverage_is_added_to_the_score() -> None:
     assert list(map(texts, plain)) != list(map(texts, found))
 
 
-def test_more_hypotheses_than_the_search_finishes_are_refused() -> None:
-    with pytest.raises(ValueError, match="num_hypotheses: 3 is above beam_size x patience, 2"):
-        BeamOptions(4, num_hypotheses=3, patience=0.5)
-
-
-def test_nothing_gives_nothing() -> None:
+def test_no_sources_give_no_results() -> None:
     assert beam_search(make_model(), [], BeamOptions()) == []
+    assert greedy(make_model(), [], 12) == []
     assert SHAPE.eos_id == END

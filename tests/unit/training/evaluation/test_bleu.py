@@ -1,11 +1,11 @@
-"""The literature's BLEU: what the rules of Moses make of a text, written down."""
+"""Cased BLEU and BLEU on Moses tokens."""
 
 import pytest
 import sacrebleu
 
-from triptych_training.evaluation.bleu import LANGUAGES, Tokenizer, cased_score, literature_score, normalise, prepare
+from triptych_training.evaluation.bleu import LANGUAGES, MosesTokenizer, cased_score, literature_score, normalise, prepare
 
-# Of captions and everyday sentences; each is what sacremoses 0.2.0, a port of the scripts, writes too.
+# sacremoses 0.2.0, a port of the Moses scripts, gives the same results.
 PREPARED = [
     ("en", "A man's dog, 3,000 km away...", "a man 's dog , 3,000 km away ..."),
     ("en", "Dogs' owners don't say “no”.", "dogs ' owners don 't say \" no . \""),
@@ -21,34 +21,34 @@ PREPARED = [
 
 
 @pytest.mark.parametrize(("language", "text", "expected"), PREPARED)
-def test_texts_are_prepared_as_the_scripts_do(language: str, text: str, expected: str) -> None:
+def test_preparation_follows_the_moses_scripts(language: str, text: str, expected: str) -> None:
     assert prepare([text], language) == [expected]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_is_prepared_stays_so(language: str) -> None:
-    """Tokens are not cut again, but for what stands at a sentence's end."""
+def test_tokenised_text_is_not_changed_again(language: str) -> None:
     text = 'a b , " c " - ( d ) e-f ; 3,000 : ...'
-    assert Tokenizer(language)(text) == text
+    assert MosesTokenizer(language)(text) == text
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_character_is_lost(language: str) -> None:
     text = "Ωmega_ß@example.com 50% «x» a.b.c... d'e'f, 1,2 , 3. Ende."
     plain = normalise(text, language)
-    assert "".join(Tokenizer(language)(plain).split()) == "".join(plain.split())
+    assert "".join(MosesTokenizer(language)(plain).split()) == "".join(plain.split())
 
 
-def test_a_language_without_rules_is_refused() -> None:
-    with pytest.raises(ValueError, match="language: 'ja' has no rules; there are those of en, fr, de"):
+def test_a_language_without_rules_is_rejected() -> None:
+    with pytest.raises(ValueError, match="language: no rules for 'ja'; supported: en, fr, de"):
         prepare(["x"], "ja")
+    assert literature_score(OUTPUTS, REFERENCES, "ja") is None
 
 
 OUTPUTS = ["Ein Mann fährt Rad.", "Zwei Hunde spielen im „Schnee“ ."]
 REFERENCES = ["ein Mann fährt Rad.", 'Zwei Hunde spielen im "Schnee".']
 
 
-def test_case_and_punctuation_count_in_one_convention_only() -> None:
+def test_only_cased_bleu_counts_case_and_punctuation_spelling() -> None:
     cased, literature = cased_score(OUTPUTS, REFERENCES), literature_score(OUTPUTS, REFERENCES, "de-DE")
     assert cased.bleu == pytest.approx(sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score)
     assert cased.bleu < 90
@@ -57,7 +57,3 @@ def test_case_and_punctuation_count_in_one_convention_only() -> None:
     assert "tok:13a" in cased.signature
     assert literature.signature.endswith("text:lower-cased, normalised, tokenised (de)")
     assert "tok:none" in literature.signature
-
-
-def test_there_is_no_literature_on_languages_without_rules() -> None:
-    assert literature_score(OUTPUTS, REFERENCES, "ja") is None

@@ -89,9 +89,9 @@ def test_an_initial_vocabulary_must_have_the_languages(tmp_path: Path) -> None:
 def test_a_model_of_several_must_be_told_which() -> None:
     languages = ModelLanguages(("en", "xx"), {"xx": 4, "en": 5})
     checkpoint = Checkpoint(make_model(), train_tokenizer(["one"], 290), "en", "xx", languages=languages)
-    with pytest.raises(RecipeError, match="target_language: the model has several, name one of xx, en"):
+    with pytest.raises(RecipeError, match="target_language: the model has several; set one of xx, en"):
         checkpoint.prefix()
-    with pytest.raises(RecipeError, match="target_language: 'de' is none of the model's: xx, en"):
+    with pytest.raises(RecipeError, match="target_language: the model does not translate to 'de'; set one of xx, en"):
         checkpoint.prefix("de")
     alone = replace(checkpoint, languages=ModelLanguages())
     assert alone.prefix() == []
