@@ -17,7 +17,7 @@ from typing import Any
 
 
 class SplitSentences(StrEnum):
-    """How the server treats the sentences of a text."""
+    """The treatment of the sentences of a text."""
 
     AUTO = "auto"
     """Split the text at the ends of sentences and lines, translate the parts and join them with their original white space."""

@@ -278,7 +278,7 @@ def test_who_else_the_server_may_be(mutual: Mutual) -> None:
         client.models()
     with mutual.client(app, host="localhost") as client, pytest.raises(UnavailableError, match="does not have the host name"):
         client.models()
-    with Client(mutual.server.address, retries=0) as client, pytest.raises(UnavailableError, match="it wants TLS"):
+    with Client(mutual.server.address, retries=0) as client, pytest.raises(UnavailableError, match="it requires TLS"):
         client.models()
 
 

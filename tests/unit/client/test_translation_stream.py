@@ -1,3 +1,5 @@
+"""Translations that arrive piece by piece."""
+
 import asyncio
 import gc
 from collections.abc import Callable
@@ -8,7 +10,7 @@ import pytest
 
 from triptych.v1.translation_pb2 import StreamSummary, TranslateStreamResponse, TranslationPiece, TranslationResult
 from triptych_client import AsyncClient, Client, ServerError, Translation, UnavailableError
-from triptych_client.reader import StreamReader
+from triptych_client.translation_stream import StreamReader
 
 from .fake_server import FakeServer, fail, succeed, translation
 
@@ -42,19 +44,19 @@ def test_pieces_joined_are_the_translation(server: FakeServer, read: Read) -> No
     result = read(server.address, "abc", pieces, target_language="en", request_id="mine")
     # The server sends all but the last letter in pieces.
     assert pieces == ["A", "B", "C"]
-    assert (result.text, result.model, result.request_id) == ("ABC", "shout", "mine")
+    assert (result.text, result.model, result.request_id) == ("ABC", "fake", "mine")
     assert server.requests[0].target_language_code == "en"
 
 
 @both
-def test_a_stream_that_has_not_begun_is_tried_again(server: FakeServer, read: Read) -> None:
+def test_a_stream_is_retried_before_the_first_piece(server: FakeServer, read: Read) -> None:
     server.script = [UNAVAILABLE, UNAVAILABLE]
     assert read(server.address, "abc", []).text == "ABC"
     assert len(server.requests) == 3
 
 
 @both
-def test_a_stream_that_has_begun_is_not_tried_again(server: FakeServer, read: Read) -> None:
+def test_a_stream_is_not_retried_after_the_first_piece(server: FakeServer, read: Read) -> None:
     server.script = [succeed, UNAVAILABLE]
     pieces: list[str] = []
     with pytest.raises(UnavailableError):
@@ -112,18 +114,16 @@ def test_cancelling_the_task_cancels_the_call_on_the_server(server: FakeServer) 
 
 PIECE = TranslateStreamResponse(piece=TranslationPiece(text="X"))
 RESULT = TranslateStreamResponse(result=TranslationResult(translation=translation("abc")))
-SUMMARY = TranslateStreamResponse(summary=StreamSummary(model="shout"))
-
-
-def read_all(messages: list[TranslateStreamResponse]) -> None:
-    reader = StreamReader("mine")
-    for message in messages:
-        reader.read(message)
-    reader.finish()
+SUMMARY = TranslateStreamResponse(summary=StreamSummary(model="fake"))
 
 
 @pytest.mark.parametrize("messages", [[], [SUMMARY], [RESULT], [PIECE, RESULT, SUMMARY]])
-def test_a_stream_that_breaks_the_contract_is_an_error(messages: list[TranslateStreamResponse]) -> None:
+def test_a_stream_that_violates_the_contract_is_an_error(messages: list[TranslateStreamResponse]) -> None:
+    def read_all(reader: StreamReader) -> None:
+        for message in messages:
+            reader.read(message)
+        reader.finish()
+
     with pytest.raises(ServerError) as caught:
-        read_all(messages)
+        read_all(StreamReader("mine"))
     assert caught.value.request_id == "mine"

@@ -1,49 +1,67 @@
+"""The unary calls of both clients: requests, results, splitting and checks."""
+
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2
 
 from triptych.v1 import (
-    common_pb2,
     embedding_pb2,
     fill_mask_pb2,
     image_classification_pb2,
     question_answering_pb2,
     text_classification_pb2,
     token_classification_pb2,
+    translation_pb2,
 )
 from triptych_client import (
     Aggregation,
     Answer,
-    AnsweredQuestion,
-    ClassifiedImage,
-    ClassifiedText,
-    Embedding,
+    DecodingOptions,
     Entity,
     FieldViolation,
     FilledMask,
-    FilledText,
+    FinishReason,
     InvalidArgumentError,
-    LabelledText,
     MaskCandidate,
-    Pooling,
     ScoredLabel,
     ServerError,
+    SplitSentences,
 )
 from triptych_client.call import Call
-from triptych_client.encoder_codec import AGGREGATIONS, POOLINGS
-from triptych_client.results import Served
-from triptych_client.text_jobs import EmbedJob
+from triptych_client.tasks import EMBED, TRANSLATE, Task, byte_size, split
 
 from .conftest import Ask
-from .fake_server import FakeServer, fail, succeed
+from .fake_server import FakeServer, bad_field, fail, succeed
 
 WHERE = {"model": "m", "model_version": "7"}
+LANGUAGES = {"target_language": "en", "source_language": "de"}
+LANGUAGE_CODES = {"target_language_code": "en", "source_language_code": "de"}
+OPTIONS = DecodingOptions(beam_size=4, target_prefix=("Good",), split_sentences=SplitSentences.OFF, seed=0)
+OPTIONS_MESSAGE = translation_pb2.DecodingOptions(
+    beam_size=4, target_prefix=["Good"], split_sentences=translation_pb2.SPLIT_SENTENCES_OFF, seed=0
+)
 
 CALLS = [
+    pytest.param(
+        lambda client, **more: client.translate("tag", options=OPTIONS, **LANGUAGES, **more),
+        translation_pb2.TranslateRequest(contents=["tag"], options=OPTIONS_MESSAGE, **LANGUAGE_CODES, **WHERE),
+        lambda result: (
+            (result.text, result.finish_reason, result.truncated) == ("TAG", FinishReason.STOP, False)
+            and (result.source_token_count, result.hypotheses[0].token_count, result.hypotheses[0].score) == (4, 3, None)
+        ),
+        id="translate",
+    ),
+    pytest.param(
+        lambda client, **more: client.score_translations([("tag", "TOG")], **LANGUAGES, **more),
+        translation_pb2.ScoreTranslationsRequest(
+            pairs=[translation_pb2.TranslationPair(source="tag", target="TOG")], **LANGUAGE_CODES, **WHERE
+        ),
+        lambda result: (result.log_probability, result.token_log_probabilities) == (-1.0, (0.0, -1.0, 0.0)),
+        id="score_translations",
+    ),
     pytest.param(
         lambda client, **more: client.fill_mask("a [MASK] c [MASK]", top_k=2, targets=["x", "y"], **more),
         fill_mask_pb2.FillMaskRequest(contents=["a [MASK] c [MASK]"], top_k=2, targets=["x", "y"], **WHERE),
@@ -99,19 +117,23 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("question", "request_message", "is_right"), CALLS)
-def test_arguments_reach_the_server_and_its_answer_the_caller(
+def test_requests_and_results(
     server: FakeServer, ask: Ask, question: Callable[..., Any], request_message: Any, is_right: Callable[[Any], bool]
 ) -> None:
     result = ask(server.address, lambda client: question(client, request_id="mine", **WHERE))
     assert server.requests == [request_message]
+    assert server.request_ids == ["mine"]
+    result = result if hasattr(result, "model") else result[0]
     assert is_right(result)
-    assert (result.model, result.model_version, result.request_id) == ("guess", "3", "mine")
+    assert (result.model, result.model_version, result.request_id) == ("fake", "2", "mine")
     assert result.timing.inference_seconds == 0.25
     with pytest.raises(FrozenInstanceError):
         result.model = "other"
 
 
 MANY = [
+    (lambda client: client.translate_many(["a"] * 5), 5),
+    (lambda client: client.score_translations([("a", "b")] * 5), 5),
     (lambda client: client.fill_mask_many(["[MASK]"] * 5), 5),
     (lambda client: client.embed_many(["a"] * 5), 5),
     (lambda client: client.classify_text_many(["a", ("b", "c")]), 2),
@@ -122,54 +144,53 @@ MANY = [
 
 
 @pytest.mark.parametrize(("question", "count"), MANY)
-def test_long_lists_are_cut(server: FakeServer, ask: Ask, question: Callable[[Any], Any], count: int) -> None:
+def test_long_lists_are_split(server: FakeServer, ask: Ask, question: Callable[[Any], Any], count: int) -> None:
     results = ask(server.address, question, texts_per_call=2)
     assert len(results) == count
     assert len(results.timings) == len(server.requests) == (count + 1) // 2
     assert set(server.request_ids) == {results.request_id}
 
 
-def test_results_have_the_order_of_the_inputs(server: FakeServer, ask: Ask) -> None:
-    texts = ["a" * length for length in range(1, 24)]
-    results = ask(server.address, lambda client: client.embed_many(texts), texts_per_call=4, concurrency=3)
-    assert [embedding.token_count for embedding in results] == list(range(1, 24))
-    assert [embedding.token_count for embedding in results[:2]] == [1, 2]
-    assert results[-1].values == (0.5, 23.0)
+def test_results_and_prefixes_keep_the_order_of_the_inputs(server: FakeServer, ask: Ask) -> None:
+    texts = [f"text {number}" for number in range(23)]
+    options = DecodingOptions(target_prefix=tuple(texts))
+    result = ask(server.address, lambda client: client.translate_many(texts, options=options), texts_per_call=4, concurrency=3)
+    assert result.texts == [text.upper() for text in texts]
+    assert [translation.text for translation in result[:2]] == ["TEXT 0", "TEXT 1"]
+    assert sorted(len(request.contents) for request in server.requests) == [3, 4, 4, 4, 4, 4]
+    assert all(request.contents == request.options.target_prefix for request in server.requests)
 
 
-def test_an_answer_that_repeats_the_text_often_makes_requests_smaller(server: FakeServer, ask: Ask) -> None:
+def test_repeated_texts_in_the_response_make_requests_smaller(server: FakeServer, ask: Ask) -> None:
     texts = ["[MASK]" + "a" * 994] * 4
     ask(server.address, lambda client: client.fill_mask_many(texts, top_k=500))
     assert [len(request.contents) for request in server.requests] == [2, 2]
 
 
-def test_no_inputs_need_no_request(server: FakeServer, ask: Ask) -> None:
-    assert len(ask(server.address, lambda client: client.embed_many([]))) == 0
+@pytest.mark.parametrize("method", ["translate_many", "score_translations", "embed_many"])
+def test_no_inputs_send_no_request(server: FakeServer, ask: Ask, method: str) -> None:
+    assert len(ask(server.address, lambda client: getattr(client, method)([]))) == 0
     assert server.requests == []
 
 
-def test_what_is_left_out_is_left_to_the_server(server: FakeServer, ask: Ask) -> None:
-    ask(server.address, lambda client: client.fill_mask("[MASK]"))
-    assert not server.requests[0].HasField("top_k")
-
-
-def test_unavailable_is_tried_again(server: FakeServer, ask: Ask) -> None:
-    server.script = [fail(grpc.StatusCode.UNAVAILABLE)]
-    assert ask(server.address, lambda client: client.embed("a")).token_count == 1
-    assert len(server.requests) == 2
+def test_absent_arguments_are_absent_on_the_wire(server: FakeServer, ask: Ask) -> None:
+    ask(server.address, lambda client: client.fill_mask("[MASK]", model=None))
+    assert [field.name for field, _ in server.requests[0].ListFields()] == ["contents"]
 
 
 @pytest.mark.parametrize(
     ("question", "field"),
     [
+        (lambda client: client.translate_many(["a"] * 4), "contents[1]"),
+        (lambda client: client.score_translations([("a", "A")] * 4), "pairs[1].target"),
         (lambda client: client.classify_text_many(["a"] * 4), "inputs[1].text"),
         (lambda client: client.classify_image_many([b"a"] * 4), "images[1]"),
     ],
 )
-def test_indices_are_those_of_the_users_list(server: FakeServer, ask: Ask, question: Callable[[Any], Any], field: str) -> None:
-    violation = error_details_pb2.BadRequest.FieldViolation(field=field, description="is empty")
-    bad_request = error_details_pb2.BadRequest(field_violations=[violation])
-    server.script = [succeed, fail(grpc.StatusCode.INVALID_ARGUMENT, f"{field} is empty", bad_request)]
+def test_indices_in_errors_are_those_of_the_users_list(
+    server: FakeServer, ask: Ask, question: Callable[[Any], Any], field: str
+) -> None:
+    server.script = [succeed, fail(grpc.StatusCode.INVALID_ARGUMENT, f"{field} is empty", bad_field(field))]
     with pytest.raises(InvalidArgumentError) as caught:
         ask(server.address, question, texts_per_call=2, concurrency=1)
     there = field.replace("1", "3")
@@ -180,10 +201,20 @@ def test_indices_are_those_of_the_users_list(server: FakeServer, ask: Ask, quest
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
+        (lambda client: client.translate_many("one"), TypeError, "translate_many takes a sequence of texts; translate takes"),
+        (lambda client: client.translate("text", beam_size=4), TypeError, "unexpected keyword argument 'beam_size'"),
+        (lambda client: client.translate("text", timeout_seconds=0), ValueError, "timeout_seconds is 0"),
+        (
+            lambda client: client.translate_many(["a", "b"], options=DecodingOptions(target_prefix=("a",))),
+            ValueError,
+            "target_prefix has 1 prefixes for 2 texts",
+        ),
+        (lambda client: client.translate_stream("text", beam_size=4), TypeError, "beam_size"),
+        (lambda client: client.score_translations(("a source", "a target")), TypeError, "takes a sequence of"),
+        (lambda client: client.score_translations([("a", "A")], options=None), TypeError, "options"),
         (lambda client: client.fill_mask_many("one"), TypeError, "fill_mask_many takes a sequence of texts"),
-        (lambda client: client.fill_mask("[MASK]", targets="word"), TypeError, "targets takes a sequence of words"),
+        (lambda client: client.fill_mask("[MASK]", targets="word"), TypeError, "targets takes several values"),
         (lambda client: client.fill_mask("[MASK]", top_k=-1), ValueError, "top_k is -1, must be 0 or more"),
-        (lambda client: client.fill_mask("[MASK]", beam_size=1), TypeError, "beam_size"),
         (lambda client: client.embed_many("one"), TypeError, "embed_many takes a sequence of texts"),
         (lambda client: client.embed("a", pooling="max"), ValueError, "pooling is 'max', must be one of: mean, cls"),
         (lambda client: client.classify_text_many("one"), TypeError, "classify_text_many takes"),
@@ -191,10 +222,9 @@ def test_indices_are_those_of_the_users_list(server: FakeServer, ask: Ask, quest
         (lambda client: client.classify_tokens("a", aggregation="max"), ValueError, "must be one of: none, simple"),
         (lambda client: client.answer_many(["question", "context"]), TypeError, "answer_many takes a sequence of"),
         (lambda client: client.answer("a", "b", max_answer_length=-1), ValueError, "max_answer_length is -1"),
-        (lambda client: client.embed("a", timeout_seconds=0), ValueError, "timeout_seconds is 0"),
     ],
 )
-def test_wrong_arguments_are_told_before_anything_is_sent(
+def test_wrong_arguments_raise_before_a_request_is_sent(
     server: FakeServer, ask: Ask, wrong: Callable[[Any], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -202,42 +232,31 @@ def test_wrong_arguments_are_told_before_anything_is_sent(
     assert server.requests == []
 
 
-def test_a_response_that_does_not_fit_its_request_is_an_error() -> None:
-    job = EmbedJob(call=Call("mine", 1.0, 0), texts=["a", "b"])
-    response = embedding_pb2.EmbedTextResponse(embeddings=[embedding_pb2.Embedding()])
-    with pytest.raises(ServerError, match="1 results for 2 inputs") as caught:
-        job.results(job.requests(64, 1000), [response])
+@pytest.mark.parametrize(
+    ("task", "response"),
+    [
+        (EMBED, embedding_pb2.EmbedTextResponse(embeddings=[embedding_pb2.Embedding()])),
+        (TRANSLATE, translation_pb2.TranslateResponse()),
+        (TRANSLATE, translation_pb2.TranslateResponse(translations=[translation_pb2.Translation(translated_text="no")] * 2)),
+    ],
+)
+def test_a_response_that_does_not_fit_its_request_is_an_error(task: Task[Any], response: Any) -> None:
+    batch = task.batch(["a", "b"], {}, Call("mine", 1.0, 0), 64, 1000)
+    with pytest.raises(ServerError, match=r"1 results for 2 inputs|0 results for 2 inputs|without hypotheses") as caught:
+        batch.results([response])
     assert caught.value.request_id == "mine"
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("texts", "most_texts", "most_bytes", "parts"),
     [
-        (MaskCandidate, fill_mask_pb2.MaskCandidate),
-        (FilledMask, fill_mask_pb2.FilledMask),
-        (FilledText, fill_mask_pb2.FilledText),
-        (Embedding, embedding_pb2.Embedding),
-        (ScoredLabel, common_pb2.ScoredLabel),
-        (ClassifiedText, text_classification_pb2.ClassifiedText),
-        (Entity, token_classification_pb2.Entity),
-        (LabelledText, token_classification_pb2.LabelledText),
-        (Answer, question_answering_pb2.Answer),
-        (AnsweredQuestion, question_answering_pb2.AnsweredQuestion),
-        (ClassifiedImage, image_classification_pb2.ClassifiedImage),
+        (["a", "b", "c"], 2, 100, [["a", "b"], ["c"]]),
+        (["a", "b"], 2, 100, [["a", "b"]]),
+        ([], 2, 100, []),
+        (["aa", "aa", "a"], 10, 4, [["aa", "aa"], ["a"]]),
+        (["éé", "a"], 10, 4, [["éé"], ["a"]]),
+        (["a", "long text", "b"], 10, 4, [["a"], ["long text"], ["b"]]),
     ],
 )
-def test_results_are_the_contracts_results(kind: type[Any], message: type[Any]) -> None:
-    served = {field.name for field in fields(Served)}
-    assert {field.name for field in fields(kind)} - served == set(message.DESCRIPTOR.fields_by_name)
-
-
-@pytest.mark.parametrize(
-    ("table", "kind", "enum"),
-    [
-        (POOLINGS, Pooling, embedding_pb2.Pooling),
-        (AGGREGATIONS, Aggregation, token_classification_pb2.Aggregation),
-    ],
-)
-def test_every_value_of_an_enum_is_known(table: dict[Any, int], kind: type[Any], enum: Any) -> None:
-    assert set(table) == set(kind)
-    assert set(table.values()) == {number for number in enum.values() if number != 0}
+def test_split_by_count_and_bytes(texts: list[str], most_texts: int, most_bytes: int, parts: list[list[str]]) -> None:
+    assert [texts[part] for part in split([byte_size(text) for text in texts], most_texts, most_bytes)] == parts
