@@ -40,7 +40,7 @@ from triptych_serving.runtime.niceness import give_way
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions
-from triptych_serving.security.tls_credentials import server_credentials
+from triptych_serving.security.tls import server_credentials
 from triptych_serving.services.documents.threads import DocumentThreads
 from triptych_serving.services.health import HEALTH, HealthServicer
 from triptych_serving.services.oip.statistics import Statistics
