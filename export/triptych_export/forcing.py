@@ -17,7 +17,7 @@ from triptych_export.parity import Sample
 from triptych_export.samples import chunks
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationGraphs, TranslationManifest
-from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 
 FREE = -1  # in `forced`: nothing is

@@ -24,9 +24,8 @@ from triptych_export.parity_image import answer_images_in_session, answer_images
 from triptych_export.ranges import within_half
 from triptych_export.samples import spread
 from triptych_export.tracing import trace_half_image, trace_image
-from triptych_serving.bundle.image_spec import ImageSpec
 from triptych_serving.bundle.manifest import FORMAT, IMAGE_CLASSIFICATION
-from triptych_serving.bundle.manifest.image import LABELS_FILE
+from triptych_serving.bundle.manifest.image import LABELS_FILE, ImageSpec
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
 from triptych_training.checkpoints.encoder import ImageCheckpoint, load_vit_checkpoint

@@ -49,11 +49,11 @@ from triptych_export.tracing import (
 from triptych_export.translation_source import TranslationSource
 from triptych_export.weights import WeightsFile
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.languages import UNDETERMINED
 from triptych_serving.bundle.manifest import FORMAT, TRANSLATION, TranslationManifest
 from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.shortlist import read_shortlist
-from triptych_serving.runtime.heap import trim_heap
+from triptych_serving.runtime.process import trim_heap
+from triptych_text.languages import UNDETERMINED
 from triptych_training.checkpoints.translation import ARCHITECTURE, load_checkpoint
 from triptych_training.data.corpus import Pair, read_pairs
 from triptych_training.models.transformer import Transformer

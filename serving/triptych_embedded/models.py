@@ -17,10 +17,10 @@ from triptych_embedded.request import (
     Scored,
     Translated,
 )
-from triptych_serving.bundle.capability import capabilities_of
 from triptych_serving.bundle.manifest import TRANSLATION, read_manifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
+from triptych_serving.models.capabilities import capabilities_of
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Output, OutputHypothesis
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions

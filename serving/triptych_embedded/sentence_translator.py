@@ -14,7 +14,6 @@ from triptych_embedded.identity import Identity, digest
 from triptych_embedded.models import as_backend_errors, open_registry
 from triptych_embedded.request import FIELD, BackendError, Request
 from triptych_embedded.translating import Outcome
-from triptych_serving.bundle.languages import UNDETERMINED, choose_language
 from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, ServingError, UnavailableError
@@ -28,7 +27,8 @@ from triptych_serving.scheduling.admission import QueueLimits, with_queue
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Call, Finish, Listener, Row
 from triptych_serving.services.documents.alignment import answer_of
-from triptych_serving.text.language_pair import SOURCE, TARGET
+from triptych_serving.text.languages import SOURCE, TARGET, choose_language
+from triptych_text.languages import UNDETERMINED
 
 WAITING_ROWS = 8  # for each that runs: they wait in the engine's queue while this thread reads and writes documents
 TOGETHER = 8  # asks in a call of the engine, whose threads have some work with every call

@@ -11,11 +11,11 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.observability.options import ObservabilityOptions
-from triptych_serving.repository.manager import Control, RepositoryOptions
+from triptych_serving.repository.model_manager import Control, RepositoryOptions
 from triptych_serving.repository.placement import Hardware
-from triptych_serving.response_cache.repeats import RepeatOptions
+from triptych_serving.response_cache.response_cache import RepeatOptions
 from triptych_serving.runtime.device import CPU
-from triptych_serving.runtime.devices import AUTO
+from triptych_serving.runtime.device_selection import AUTO
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
 

@@ -23,11 +23,11 @@ from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.observability.sources import Sources
 from triptych_serving.repository.loading import Loader
-from triptych_serving.repository.manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.repository.model_manager import Control, ModelManager, RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import Repeated
-from triptych_serving.response_cache.repeats import RepeatOptions, Repeats
+from triptych_serving.response_cache.response_cache import RepeatOptions, Repeats
 from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.active_calls import ActiveCalls, ModelLeases
 from triptych_serving.rpc.call_context import Observers
@@ -36,7 +36,7 @@ from triptych_serving.rpc.dispatch import CallEnvironment, Router
 from triptych_serving.rpc.limits import ClientLimit, LimitOptions, MessageLimit
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.runtime.niceness import give_way
+from triptych_serving.runtime.process import give_way
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions

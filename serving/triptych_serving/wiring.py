@@ -19,7 +19,7 @@ from triptych.v1 import (
     token_classification_pb2_grpc,
     translation_pb2_grpc,
 )
-from triptych_serving.repository.manager import ModelManager
+from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import Repeated
 from triptych_serving.rpc import descriptors as services

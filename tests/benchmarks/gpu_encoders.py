@@ -50,7 +50,7 @@ from triptych_serving.bundle.manifest import ImageManifest, TextManifest
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.repository.repository import Entry, newest_versions
 from triptych_serving.runtime.cpu_info import usable_cpus
-from triptych_serving.runtime.devices import parse_devices
+from triptych_serving.runtime.device_selection import parse_devices
 from triptych_training.checkpoints.encoder import BERT
 from triptych_training.checkpoints.folder import read_architecture
 

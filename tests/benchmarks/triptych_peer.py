@@ -15,7 +15,7 @@ from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.repository import Entry, newest_versions
-from triptych_serving.runtime.devices import parse_devices
+from triptych_serving.runtime.device_selection import parse_devices
 
 CALL_SECONDS = 3_600.0
 CALL_TEXTS = 1 << 20  # a call is never cut into several

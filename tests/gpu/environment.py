@@ -73,7 +73,7 @@ def provider(device: str) -> str:
     try:
         import numpy as np
 
-        from triptych_serving.runtime.devices import parse_devices
+        from triptych_serving.runtime.device_selection import parse_devices
         from triptych_serving.runtime.memory import open_memory
         from triptych_serving.runtime.session import Place, Session
 

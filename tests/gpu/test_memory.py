@@ -18,7 +18,7 @@ from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets, parse_limit
-from triptych_serving.runtime.memory.gpu import gpu_memory
+from triptych_serving.runtime.memory.cudart import gpu_memory
 
 from ..fixtures.toy import SOURCES
 from .models import picture

@@ -9,7 +9,7 @@ from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import Memory
-from triptych_serving.runtime.memory.gpu import find_gpus, gpu_memory
+from triptych_serving.runtime.memory.cudart import find_gpus, gpu_memory
 from triptych_serving.runtime.session import Place, Session
 
 from .graphs import multiplication

@@ -21,7 +21,7 @@ from triptych_export.translation_family import TranslationFamily
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.decoding.greedy import greedy

@@ -18,7 +18,7 @@ from triptych_export.errors import ParityError
 from triptych_export.parity_text import TextRow, answer_in_session, answer_in_torch
 from triptych_export.text_graphs import half_text_graph, text_graph
 from triptych_export.tracing import trace_half_text, trace_text
-from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 from triptych_training.models.bert import (
     BertConfig,

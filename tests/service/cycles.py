@@ -16,7 +16,7 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.model import Model
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.repository.loading import Loader
-from triptych_serving.repository.manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.repository.model_manager import Control, ModelManager, RepositoryOptions
 from triptych_serving.repository.warmup import WarmUp
 
 

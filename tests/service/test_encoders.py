@@ -35,7 +35,7 @@ from triptych.v1 import (
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.errors import EngineError, OverloadedError
-from triptych_serving.repository.manager import RepositoryOptions
+from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.repository.registry import Wish
 from triptych_serving.rpc import descriptors as services
 from triptych_serving.server import Server, ServerOptions

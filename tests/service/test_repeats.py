@@ -30,8 +30,8 @@ from triptych.v1.question_answering_pb2_grpc import QuestionAnsweringServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.repository.manager import Control, RepositoryOptions
-from triptych_serving.response_cache.repeats import RepeatOptions
+from triptych_serving.repository.model_manager import Control, RepositoryOptions
+from triptych_serving.response_cache.response_cache import RepeatOptions
 from triptych_serving.scheduling.request import Call
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import Server

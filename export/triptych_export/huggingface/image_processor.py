@@ -9,7 +9,7 @@ from typing import Any
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import Folder
-from triptych_serving.bundle.image_spec import SHORTEST_EDGE, STRETCH
+from triptych_serving.bundle.manifest.image import SHORTEST_EDGE, STRETCH
 from triptych_training.checkpoints.encoder import ImagePreprocessing
 
 FILE, WHOLE_FILE = "preprocessor_config.json", "processor_config.json"

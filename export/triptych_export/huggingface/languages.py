@@ -10,9 +10,10 @@ from tokenizers import Tokenizer
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import Folder
-from triptych_serving.bundle.languages import UNDETERMINED, find_language, is_language, list_languages
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.text.languages import find_language, list_languages
+from triptych_text.languages import UNDETERMINED, is_language
 
 Framing = TypeVar("Framing", SourceFrame, TargetFrame)
 

@@ -22,8 +22,8 @@ from triptych_export.huggingface.seq2seq import (
 from triptych_export.huggingface.tokenizer import translation_tokenizers
 from triptych_export.huggingface.weights import StoredWeights, open_weights
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.bundle.languages import UNDETERMINED
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
+from triptych_text.languages import UNDETERMINED
 
 # Positions are relative and have no end: a limit of memory, not of the model. It was trained with texts of TRAINED tokens.
 LONGEST = 2_048

@@ -63,7 +63,7 @@ def open_encoders(place: Place, capability: str) -> Encoders:
 
     Args:
         place: which model, and where.
-        capability: one of `triptych_serving.bundle.capability`, such as "fill-mask".
+        capability: one of `triptych_serving.models.capabilities`, such as "fill-mask".
 
     Raises:
         click.ClickException: options contradict each other, or an extra is missing.

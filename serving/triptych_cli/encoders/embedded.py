@@ -7,8 +7,8 @@ from typing import Self
 from triptych_cli.encoders.backends import TextOrPair
 from triptych_embedded.models import as_backend_errors, open_registry
 from triptych_embedded.request import Place
-from triptych_serving.bundle.capability import EMBEDDING
 from triptych_serving.bundle.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
+from triptych_serving.models.capabilities import EMBEDDING
 from triptych_serving.models.results import (
     AnsweredQuestion,
     ClassifiedImage,

@@ -11,7 +11,7 @@ from triptych_cli.common import options
 from triptych_embedded.repository import embedded_repository
 
 if TYPE_CHECKING:
-    from triptych_serving.repository.manager import RepositoryOptions
+    from triptych_serving.repository.model_manager import RepositoryOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -56,7 +56,7 @@ def read(values: dict[str, Any]) -> RepositoryOptions:
     Raises:
         click.UsageError: a flag is given that has no effect beside another.
     """
-    from triptych_serving.repository.manager import Control, RepositoryOptions
+    from triptych_serving.repository.model_manager import Control, RepositoryOptions
     from triptych_serving.repository.warmup import WarmUp
 
     control = Control(values.pop("model_control"))

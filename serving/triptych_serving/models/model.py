@@ -60,7 +60,7 @@ class Model(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What it can be asked for: see triptych_serving.bundle.capability."""
+        """What it can be asked for: see triptych_serving.models.capabilities."""
 
     @property
     def weight_bytes(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from triptych_serving.response_cache.cache import CacheCounters
+from triptych_serving.response_cache.response_cache import CacheCounters
 
 if TYPE_CHECKING:
     from triptych_serving.models.model import Model

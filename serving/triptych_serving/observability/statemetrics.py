@@ -9,7 +9,7 @@ from triptych_serving.models.model import Model
 from triptych_serving.observability.families import LABELS, Family, Labels, counter, gauge
 from triptych_serving.observability.sources import Sources
 from triptych_serving.repository.registry import Loaded, State
-from triptych_serving.response_cache.cache import CacheCounters
+from triptych_serving.response_cache.response_cache import CacheCounters
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budget
 

@@ -15,7 +15,7 @@ from triptych_serving.repository.placement import CPU_ALONE, Hardware, Placement
 from triptych_serving.repository.repository import Entry
 from triptych_serving.repository.warmup import WarmUp, warm
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.runtime.niceness import give_way
+from triptych_serving.runtime.process import give_way
 
 logger = logging.getLogger(__name__)
 

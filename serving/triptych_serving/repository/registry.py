@@ -6,11 +6,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from triptych_serving.bundle.capability import VERBS, unsupported
-from triptych_serving.bundle.languages import describe_side
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, TRANSLATION
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, ServingError, UnavailableError
+from triptych_serving.models.capabilities import VERBS, unsupported
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
@@ -20,7 +19,7 @@ from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.repository.repository import EMPTY, Entry, Folder, list_models
 from triptych_serving.repository.version_policy import STABLE
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.text.language_pair import has_pair, resolve_pair, takes_any
+from triptych_serving.text.languages import describe_side, has_pair, resolve_pair, takes_any
 
 Found = TypeVar("Found", bound=Model)
 
@@ -135,7 +134,7 @@ class Registry:
         return translator
 
     def find_text(self, wish: Wish, capability: str) -> TextModel:
-        """The one model of the text family that a request means; `capability` is one of triptych_serving.bundle.capability.
+        """The one model of the text family that a request means; `capability` is one of triptych_serving.models.capabilities.
 
         Raises:
             NotFoundError: no model has this name or version, or none can do it.

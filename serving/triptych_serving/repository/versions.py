@@ -16,7 +16,7 @@ from triptych_serving.models.model import Model
 from triptych_serving.repository.registry import Loaded, Registry, State
 from triptych_serving.repository.repository import Entry, Stamp, stamp_of
 from triptych_serving.repository.version_policy import Policy
-from triptych_serving.runtime.heap import trim_heap
+from triptych_serving.runtime.process import trim_heap
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from functools import partial
 
 from PIL import Image
 
-from triptych_serving.bundle.capability import EMBEDDING
 from triptych_serving.bundle.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
 from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.models.capabilities import EMBEDDING
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel

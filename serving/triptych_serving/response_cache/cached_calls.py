@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from triptych_serving.models.model import Model
-from triptych_serving.response_cache.repeats import Repeats, Source
+from triptych_serving.response_cache.response_cache import Repeats, Source
 from triptych_serving.rpc.call_context import ModelUse, current_call
 from triptych_serving.rpc.event_loop import Offload
 

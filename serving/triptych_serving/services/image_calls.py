@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.image.image_job import ImageJob
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
-from triptych_serving.models.image.image_request import ImageJob
 from triptych_serving.models.results import ClassifiedImage
 from triptych_serving.repository.registry import Registry, Wish
 from triptych_serving.response_cache.cached_calls import Content, Repeated

@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from triptych_export.graph import Graph
 from triptych_export.weights import WeightsFile
-from triptych_serving.runtime.heap import trim_heap
+from triptych_serving.runtime.process import trim_heap
 
 TABLE = np.random.default_rng(5).standard_normal((40, 24)).astype(np.float32)
 ROWS = np.array([3, 0, 39])

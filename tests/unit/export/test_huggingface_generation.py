@@ -11,7 +11,7 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.generation import GenerationSettings, read_generation
 from triptych_serving.bundle.fields import Fields
-from triptych_serving.bundle.manifest.generation import parse_generation
+from triptych_serving.bundle.manifest.translation import parse_generation
 
 LIMIT = 64
 IDS = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}

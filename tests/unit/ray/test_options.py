@@ -9,7 +9,7 @@ import triptych_models
 from triptych_ray.options import ReplicaOptions
 from triptych_serving.errors import DeviceError, SecurityError
 from triptych_serving.repository import placement
-from triptych_serving.repository.manager import Control
+from triptych_serving.repository.model_manager import Control
 from triptych_serving.runtime.device import CPU, Device
 
 

@@ -10,7 +10,7 @@ from triptych_serving.encoding.cuda.buckets import Bucket, ImageBuckets
 from triptych_serving.encoding.cuda.graph import GraphPlan
 from triptych_serving.encoding.cuda.shapes import Shapes
 from triptych_serving.errors import EngineError
-from triptych_serving.runtime.layout import Array, Layout, Part
+from triptych_serving.runtime.arrays import Array, Layout, Part
 from triptych_serving.runtime.memory import Box, DeviceArray, HostMemory, host_view
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 

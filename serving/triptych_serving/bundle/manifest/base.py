@@ -1,11 +1,22 @@
-"""What the manifests of all tasks have in common."""
+"""Which devices a precision's graphs are made for: a precision is known by its name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from triptych_serving.bundle.fields import Fields
+
+FP16 = "fp16"  # everything in 16 bits, but for sums that need more; the step feeds itself from the device's memory
+CUDA_PRECISIONS = (FP16,)
+
+DeviceKind = Literal["cpu", "cuda"]
+
+
+def runs_on(precision: str) -> frozenset[DeviceKind]:
+    """Kinds of devices that can run a precision's graphs; the CPU runs all of them, those for CUDA slowly."""
+    return frozenset({"cpu", "cuda"}) if precision in CUDA_PRECISIONS else frozenset({"cpu"})
+
 
 FORMAT = 1  # that export writes
 OLDEST_FORMAT = 1  # that is read

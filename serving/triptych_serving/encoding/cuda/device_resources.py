@@ -10,9 +10,9 @@ from triptych_serving.encoding.cuda.graph import DeviceGraph, GraphPlan
 from triptych_serving.encoding.cuda.replica_pool import ReplicaPool
 from triptych_serving.encoding.options import OVERLAP
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.frames import forget_frames
 from triptych_serving.runtime.memory import Memory, open_memory
 from triptych_serving.runtime.memory.budget import Budget, Budgets, Reservation
+from triptych_serving.runtime.process import forget_frames
 from triptych_serving.runtime.session import Place, Session
 
 # What lies between operators, in bytes for each position and each number of its hidden state: states, queries, keys and values,

@@ -26,9 +26,9 @@ from triptych_serving.encoding.cuda.buckets import Bucket, Buckets
 from triptych_serving.encoding.cuda.shapes import MakeShapes
 from triptych_serving.encoding.options import OVERLAP
 from triptych_serving.errors import ServingError, UnavailableError
+from triptych_serving.runtime.arrays import Array
 from triptych_serving.runtime.cuda_graph_lock import GATE
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.layout import Array
 from triptych_serving.runtime.memory import Box, DeviceArray, Mark, Memory
 from triptych_serving.runtime.session import UNCAPTURED, Binding, Place, Session
 

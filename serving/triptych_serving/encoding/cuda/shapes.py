@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from triptych_serving.encoding.cuda.buckets import Bucket
-from triptych_serving.runtime.layout import Array, Layout, Part
+from triptych_serving.runtime.arrays import Array, Layout, Part
 from triptych_serving.runtime.session import Session
 
 

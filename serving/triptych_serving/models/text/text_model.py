@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.capability import EMBEDDING, capabilities_of, describe, unsupported
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
     QUESTION_ANSWERING,
@@ -16,6 +15,7 @@ from triptych_serving.encoding.cuda.text_runner import DeviceTextRunner, text_pl
 from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
 from triptych_serving.encoding.text_runner import TextRunner
+from triptych_serving.models.capabilities import EMBEDDING, capabilities_of, describe, unsupported
 from triptych_serving.models.results import AnsweredQuestion, ClassifiedText, FilledText, LabelledText, TextEmbedding
 from triptych_serving.models.text.embedding import prepare_embed
 from triptych_serving.models.text.fill_mask import prepare_fill_mask

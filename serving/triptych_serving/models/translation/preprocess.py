@@ -10,7 +10,7 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import Decoding, DecodingOptions, ModelDefaults, resolve_options
 from triptych_serving.models.translation.postprocess import Prepared, PreparedText
 from triptych_serving.scheduling.request import UNFRAMED, FrameTokens, Row
-from triptych_serving.text.language_pair import LanguagePair, resolve_pair
+from triptych_serving.text.languages import LanguagePair, resolve_pair
 from triptych_serving.text.spans import joined_spans
 from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.translation_tokenizer import Source, TextCodec

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from triptych_serving.bundle.manifest import BARE, Framing, SpecialTokens
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
 from triptych_serving.encoding.options import Work
-from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array, Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.batch_scheduler import BatchLimits

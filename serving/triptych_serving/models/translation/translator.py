@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.capability import capabilities_of
-from triptych_serving.bundle.languages import describe_side
 from triptych_serving.bundle.manifest import FP16, TranslationManifest, runs_on
 from triptych_serving.bundle.search_params import Search
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import DeviceError, UnavailableError, UnsupportedError
+from triptych_serving.models.capabilities import capabilities_of
 from triptych_serving.models.model import Watched
 from triptych_serving.models.translation.memory_plan import memory_plan
 from triptych_serving.models.translation.options import DecodingOptions
@@ -29,7 +28,7 @@ from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Call, Listener, Row
-from triptych_serving.text.language_pair import resolve_pair
+from triptych_serving.text.languages import resolve_pair
 from triptych_serving.text.translation_tokenizer import TextCodec
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.memory.array import DeviceArray
-from triptych_serving.runtime.memory.box import Box, check_copy
+from triptych_serving.runtime.memory.array import Box, DeviceArray, check_copy
 from triptych_serving.runtime.memory.protocol import check_transfer
 
 

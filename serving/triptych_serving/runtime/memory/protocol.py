@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory.array import DeviceArray
-from triptych_serving.runtime.memory.box import Box
+from triptych_serving.runtime.memory.array import Box, DeviceArray
 
 
 class Mark(Protocol):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
-from triptych_serving.bundle.languages import choose_language, standard_tag
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Output
@@ -15,7 +14,8 @@ from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.services.documents.alignment import answer_of
 from triptych_serving.services.documents.codec import Order, in_config
 from triptych_serving.services.translation_calls import Texts, TranslationCalls
-from triptych_serving.text.language_pair import SOURCE, TARGET
+from triptych_serving.text.languages import SOURCE, TARGET, choose_language
+from triptych_text.languages import standard_tag
 
 PLACE = re.compile(r"(?:contents|options\.target_prefix)\[(\d+)\]")  # how an error names one of the texts
 ALL = "contents"  # how it names them all

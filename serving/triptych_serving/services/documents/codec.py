@@ -8,12 +8,12 @@ from triptych_documents.errors import DocumentError, OptionError, UnknownFormatE
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import FormatInfo, ReadOptions, find_format
 from triptych_documents.rules import Term, TranslationRules
-from triptych_serving.bundle.languages import is_language
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.repository.registry import Wish
 from triptych_serving.services.v1.codec import options_from
-from triptych_serving.text.language_pair import SOURCE, TARGET
+from triptych_serving.text.languages import SOURCE, TARGET
+from triptych_text.languages import is_language
 
 Request = translation_pb2.TranslateDocumentRequest
 Config = translation_pb2.DocumentConfig

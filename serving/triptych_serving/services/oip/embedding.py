@@ -1,6 +1,6 @@
 """Texts as vectors."""
 
-from triptych_serving.bundle import capability
+from triptych_serving.models import capabilities as capability
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import FLAG, choice

@@ -8,7 +8,7 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych.inference import open_inference_pb2_grpc
 from triptych_serving.errors import InvalidInputError, ServingError
 from triptych_serving.models.model import Model
-from triptych_serving.repository.manager import ModelManager
+from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Registry, Wish
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.health import HealthServicer

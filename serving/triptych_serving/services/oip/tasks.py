@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from triptych_serving.bundle import capability, manifest
+from triptych_serving.bundle import manifest
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models import capabilities as capability
 from triptych_serving.models.model import Model
 from triptych_serving.services.oip.embedding import EMBEDDING
 from triptych_serving.services.oip.fill_mask import FILL_MASK

@@ -1,7 +1,7 @@
 """triptych.v1.EmbeddingService."""
 
 from triptych.v1 import embedding_pb2, embedding_pb2_grpc
-from triptych_serving.bundle.capability import EMBEDDING
+from triptych_serving.models.capabilities import EMBEDDING
 from triptych_serving.models.results import TextEmbedding
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import choice_from

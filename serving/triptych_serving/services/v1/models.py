@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from triptych.v1 import model_pb2, model_pb2_grpc
 from triptych_serving.errors import InvalidInputError, UnsupportedError
-from triptych_serving.repository.manager import ModelManager
+from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Loaded, Registry
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.v1.codec import model_to

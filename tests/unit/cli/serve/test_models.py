@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from triptych_serving import server
-from triptych_serving.repository.manager import Control, RepositoryOptions
+from triptych_serving.repository.model_manager import Control, RepositoryOptions
 from triptych_serving.repository.warmup import WarmUp
 from triptych_serving.server import ServerOptions
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from triptych_serving.response_cache.repeats import RepeatOptions
+from triptych_serving.response_cache.response_cache import RepeatOptions
 from triptych_serving.server import ServerOptions
 
 from ..conftest import Run

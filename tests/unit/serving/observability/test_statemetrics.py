@@ -11,7 +11,7 @@ from triptych_serving.observability.sources import Sources
 from triptych_serving.observability.statemetrics import StateCollector
 from triptych_serving.repository.registry import Loaded, Registry, State
 from triptych_serving.repository.repository import Entry
-from triptych_serving.response_cache.cache import CacheCounters
+from triptych_serving.response_cache.response_cache import CacheCounters
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import Budget
 

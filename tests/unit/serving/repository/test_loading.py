@@ -17,7 +17,7 @@ from triptych_serving.repository.placement import Hardware
 from triptych_serving.repository.repository import Entry
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import Budgets, parse_limit
-from triptych_serving.runtime.memory.gpu import GpuMemory
+from triptych_serving.runtime.memory.cudart import GpuMemory
 
 from ....fixtures.toy import HERE, MODELS, edit_manifest
 

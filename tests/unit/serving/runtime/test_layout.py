@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from triptych_serving.runtime.layout import ALIGNMENT, Layout, Part
+from triptych_serving.runtime.arrays import ALIGNMENT, Layout, Part
 from triptych_serving.runtime.memory import HostMemory, host_view
 
 

@@ -8,7 +8,7 @@ import pytest
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.runtime.memory.gpu import GpuMemory
+from triptych_serving.runtime.memory.cudart import GpuMemory
 from triptych_serving.runtime.model_devices import Places
 
 from ..calls import PATIENCE_SECONDS

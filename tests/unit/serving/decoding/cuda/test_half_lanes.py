@@ -19,7 +19,7 @@ from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit
-from triptych_serving.runtime.memory.gpu import GpuMemory
+from triptych_serving.runtime.memory.cudart import GpuMemory
 from triptych_serving.runtime.model_devices import Places
 from triptych_serving.runtime.session import Place, Session
 from triptych_serving.scheduling.decode_scheduler import Job, LaneKind

@@ -24,7 +24,7 @@ from triptych_serving.errors import BundleError, DeviceMemoryError, EngineError
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory import DeviceArray
 from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit
-from triptych_serving.runtime.memory.gpu import GpuMemory
+from triptych_serving.runtime.memory.cudart import GpuMemory
 from triptych_serving.runtime.memory.sizes import show_bytes
 from triptych_serving.runtime.session import Place
 

@@ -13,7 +13,7 @@ from triptych_serving.encoding.cuda import graph as devicegraph
 from triptych_serving.encoding.cuda.buckets import Bucket
 from triptych_serving.encoding.cuda.graph import DeviceGraph
 from triptych_serving.errors import EngineError, UnavailableError
-from triptych_serving.runtime.layout import Array
+from triptych_serving.runtime.arrays import Array
 from triptych_serving.runtime.session import UNCAPTURED, Place, Session
 
 from ...calls import PATIENCE_SECONDS, eventually

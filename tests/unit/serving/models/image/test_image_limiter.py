@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from triptych_serving.errors import OverloadedError
-from triptych_serving.models.image.decode_queue import DecodeQueue
+from triptych_serving.models.image.image_job import DecodeQueue
 from triptych_serving.models.image.image_limiter import Gate
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.wait_estimator import LEAST_SAMPLES, Forecast

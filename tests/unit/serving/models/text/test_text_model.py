@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.capability import EMBEDDING
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import BundleError, EngineError, InvalidInputError, UnsupportedError
+from triptych_serving.models.capabilities import EMBEDDING
 from triptych_serving.models.results import Answer, Entity
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.session import Session

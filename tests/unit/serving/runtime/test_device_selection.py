@@ -6,8 +6,8 @@ import pytest
 
 from triptych_serving.errors import DeviceError
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.devices import parse_devices, why_no_gpu
-from triptych_serving.runtime.memory.gpu import Gpu
+from triptych_serving.runtime.device_selection import parse_devices, why_no_gpu
+from triptych_serving.runtime.memory.cudart import Gpu
 
 
 def gpus(count: int) -> Callable[[], Sequence[Gpu]]:

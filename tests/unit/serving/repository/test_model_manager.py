@@ -14,7 +14,7 @@ import pytest
 
 from triptych_serving.errors import BundleError, NotFoundError, RepositoryError, UnsupportedError
 from triptych_serving.models.model import Model
-from triptych_serving.repository.manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.repository.model_manager import Control, ModelManager, RepositoryOptions
 from triptych_serving.repository.registry import State
 from triptych_serving.repository.repository import Entry
 

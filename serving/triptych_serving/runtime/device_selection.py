@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 from triptych_serving.errors import DeviceError, ServingError
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.memory.cudart import INSTALL
-from triptych_serving.runtime.memory.gpu import Gpu, find_gpus
+from triptych_serving.runtime.memory.cudart import INSTALL, Gpu, find_gpus
 from triptych_serving.runtime.session import has_cuda
 
 AUTO = "auto"

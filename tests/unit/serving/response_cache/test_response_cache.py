@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_serving.errors import DeadlineError, EngineError, InvalidInputError, UnsupportedError
-from triptych_serving.response_cache.cache import ENTRY_BYTES
-from triptych_serving.response_cache.repeats import Answer, RepeatOptions, Repeats, Source
+from triptych_serving.response_cache.response_cache import ENTRY_BYTES, Answer, RepeatOptions, Repeats, Source
 
 CACHE = RepeatOptions(cache_bytes=1 << 20)
 SHARE = RepeatOptions(deduplicate=True)

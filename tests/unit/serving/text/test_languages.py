@@ -3,9 +3,9 @@
 import pytest
 
 from triptych_serving.bundle import languages
-from triptych_serving.bundle.languages import choose_language, describe_side, find_language, is_language, standard_tag
 from triptych_serving.errors import InvalidInputError
-from triptych_text.languages import primary_language
+from triptych_serving.text.languages import choose_language, describe_side, find_language
+from triptych_text.languages import is_language, primary_language, standard_tag
 
 FIELD = "target_language_code"
 

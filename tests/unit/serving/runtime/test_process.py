@@ -18,11 +18,11 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.repository.manager import RepositoryOptions
+from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.repository.repository import Entry
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.niceness import MOST, NICENESS, give_way
+from triptych_serving.runtime.process import MOST, NICENESS, give_way
 from triptych_serving.server import ServerOptions
 from triptych_serving.services.documents.threads import DocumentThreads
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -60,3 +60,14 @@ class Layout:
             name: replace(block.part(offset, offset + part.nbytes), shape=part.shape, dtype=part.dtype)
             for (name, part), offset in zip(self.parts.items(), self._offsets.values(), strict=True)
         }
+
+
+Number = TypeVar("Number", bound=np.integer)
+
+
+def stack_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]], fill: int, kind: type[Number]) -> NDArray[Number]:
+    """`[rows, longest]`, shorter rows filled up with `fill`."""
+    stacked = np.full((len(rows), max(map(len, rows))), fill, kind)
+    for index, row in enumerate(rows):
+        stacked[index, : len(row)] = row
+    return stacked
