@@ -18,10 +18,10 @@ from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, Translation
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, ServingError, UnavailableError
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Prepared, PreparedText
+from triptych_serving.models.translation.postprocess import PreparedRequest, PreparedText
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.repository.registry import Registry, Wish
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.scheduling.admission import QueueLimits, with_queue
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
@@ -54,7 +54,7 @@ class EmbeddedTranslating:
 
     def __enter__(self) -> Self:
         request = self._request
-        wish = Wish(request.model, "", request.source_language, request.target_language)
+        wish = ModelSelector(request.model, "", request.source_language, request.target_language)
         with as_backend_errors():
             self._registry: Registry = open_registry(self._repository, request, TRANSLATION, self._engine)
             self.translator = self._registry.find(wish)
@@ -83,7 +83,7 @@ class EmbeddedTranslating:
         return self._asking.take(patience_seconds)
 
     @property
-    def _entry(self) -> Entry:
+    def _entry(self) -> VersionFolder:
         return self._registry.default(self.translator.name, str(self.translator.version)).entry
 
 
@@ -183,7 +183,7 @@ class EngineAsking:
     def _read(self, asked: "list[_Asked]") -> list[Outcome]:
         both = [pair for one in asked for pair in zip(one.asks, one.texts, strict=True)]
         aligned = [(ask, text) for ask, text in both if ask.aligned]
-        outputs = self._translator.outputs(Prepared(tuple(text for _, text in aligned))) if aligned else ()
+        outputs = self._translator.outputs(PreparedRequest(tuple(text for _, text in aligned))) if aligned else ()
         outcomes: list[Outcome] = [(ask, answer_of(output)) for (ask, _), output in zip(aligned, outputs, strict=True)]
         return outcomes + self._decode([(ask, text) for ask, text in both if not ask.aligned])
 
@@ -239,7 +239,7 @@ def _index(error: InvalidInputError) -> int:
     return int(match[1])
 
 
-def identity_of(entry: Entry, precision: str, manifest: TranslationManifest, request: Request) -> Identity:
+def identity_of(entry: VersionFolder, precision: str, manifest: TranslationManifest, request: Request) -> Identity:
     """What a model answers when it is asked so.
 
     Args:

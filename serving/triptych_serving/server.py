@@ -23,11 +23,11 @@ from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.observability.sources import Sources
 from triptych_serving.repository.loading import Loader
-from triptych_serving.repository.model_manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import Repeated
-from triptych_serving.response_cache.response_cache import RepeatOptions, Repeats
+from triptych_serving.response_cache.cached_calls import CachedCalls
+from triptych_serving.response_cache.response_cache import ResponseCache, ResponseCacheOptions
 from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.active_calls import ActiveCalls, ModelLeases
 from triptych_serving.rpc.call_context import Observers
@@ -67,7 +67,7 @@ class ServerOptions:
     hardware: Hardware = CPU_ALONE  # what models may run on
     limits: LimitOptions = field(default_factory=LimitOptions)  # those of queues go before the engines' own
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
-    repeats: RepeatOptions = field(default_factory=RepeatOptions)
+    repeats: ResponseCacheOptions = field(default_factory=ResponseCacheOptions)
     security: SecurityOptions = field(default_factory=SecurityOptions)
     observability: ObservabilityOptions = field(default_factory=ObservabilityOptions)
 
@@ -101,10 +101,10 @@ class Server:
     """
 
     def __init__(self, options: ServerOptions) -> None:
-        options.security.check_control(options.repository.control is Control.EXPLICIT)
+        options.security.check_control(options.repository.control is ModelControl.EXPLICIT)
         self.options = options
         self.port = options.port
-        self.repeats = Repeats(options.repeats)
+        self.repeats = ResponseCache(options.repeats)
         self._credentials = server_credentials(options.security, options.host)
         begin = give_way if options.gives_way else None
         self._pool = ThreadPoolExecutor(usable_cpus(), "triptych-text", begin)
@@ -130,7 +130,7 @@ class Server:
             ServingError: no model can be served.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
-        repeated = Repeated(self.repeats, self._pool)
+        repeated = CachedCalls(self.repeats, self._pool)
         parts = Parts(
             self._ask,
             self.manager,

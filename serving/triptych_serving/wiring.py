@@ -21,7 +21,7 @@ from triptych.v1 import (
 )
 from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import Repeated
+from triptych_serving.response_cache.cached_calls import CachedCalls
 from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.descriptors import DESCRIPTORS
 from triptych_serving.rpc.dispatch import Router
@@ -54,7 +54,7 @@ class Parts:
     manager: ModelManager
     health: HealthServicer
     statistics: Statistics
-    repeated: Repeated
+    repeated: CachedCalls
     pool: Executor  # threads for long work
     documents: DocumentThreads
     limits: LimitOptions

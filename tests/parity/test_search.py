@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.scheduling.request import Finish, Row
@@ -81,7 +81,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 def make_row(source: Sequence[int], max_tokens: int = LIMIT, prefix: Sequence[int] = (), **options: Any) -> Row:
-    return Row(source, max_tokens, Search(scores=True, **options), tuple(prefix))
+    return Row(source, max_tokens, SearchParams(scores=True, **options), tuple(prefix))
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ SAMPLES = [
 ]
 
 
-def tempered(logs: np.ndarray[Any, np.dtype[np.float64]], search: Search) -> np.ndarray[Any, np.dtype[np.float64]]:
+def tempered(logs: np.ndarray[Any, np.dtype[np.float64]], search: SearchParams) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The distribution that tokens are drawn from."""
     weights = np.exp((logs - logs.max()) / search.temperature)
     order = np.argsort(-weights, kind="stable")

@@ -17,7 +17,7 @@ from triptych_serving.models.results import (
     LabelledText,
     TextEmbedding,
 )
-from triptych_serving.repository.registry import Registry, Wish
+from triptych_serving.repository.registry import ModelSelector, Registry
 
 
 class EmbeddedEncoders:
@@ -27,7 +27,7 @@ class EmbeddedEncoders:
         self._place = place
         self._repository = repository
         self._capability = capability
-        self._wish = Wish(place.model)
+        self._wish = ModelSelector(place.model)
 
     def __enter__(self) -> Self:
         with as_backend_errors():

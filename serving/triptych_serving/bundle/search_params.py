@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import cached_property
 
 
-class Rules(StrEnum):
+class SearchRules(StrEnum):
     """Whose searches they are: when a beam search ends, and what penalties and bans work on.
 
     In CTranslate2 they change logits, whose softmax follows. In `generate()` of transformers they change log-probabilities in a
@@ -25,7 +25,7 @@ class EarlyStopping(StrEnum):
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchParams:
     """Options of one row; the defaults are greedy search."""
 
     beam_size: int = 1
@@ -43,7 +43,7 @@ class Search:
     seed: int = 0
     scores: bool = False
     alignment: bool = False
-    rules: Rules = Rules.CTRANSLATE2
+    rules: SearchRules = SearchRules.CTRANSLATE2
     early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
     forced_end: bool = False  # what reaches the length limit is ended there, which counts in its length
     suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur
@@ -72,4 +72,4 @@ class Search:
         return self.num_hypotheses if self.samples else self.beam_size
 
 
-GREEDY = Search()
+GREEDY = SearchParams()

@@ -9,7 +9,7 @@ from triptych_serving.scheduling.admission import Counters
 from triptych_serving.scheduling.step_stats import StepStats
 
 
-class Watched(Protocol):
+class EngineStatus(Protocol):
     """An engine as those see it who only look on. Thread-safe."""
 
     @property
@@ -67,7 +67,7 @@ class Model(Protocol):
         """Of its graphs."""
 
     @property
-    def engines(self) -> Sequence[Watched]:
+    def engines(self) -> Sequence[EngineStatus]:
         """Those that work so far."""
 
     def load(self) -> tuple[int, int]:

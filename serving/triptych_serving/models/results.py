@@ -73,7 +73,7 @@ class LabelledText:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExtractedAnswer:
     """A part of a context that answers the question."""
 
     text: str
@@ -86,7 +86,7 @@ class Answer:
 class AnsweredQuestion:
     """One question's answers, best first."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[ExtractedAnswer, ...]
     token_count: int  # question and context, [CLS] and [SEP] included
 
 

@@ -8,7 +8,7 @@ from triptych.version import __version__
 from triptych_serving.models.model import Model
 from triptych_serving.observability.families import LABELS, Family, Labels, counter, gauge
 from triptych_serving.observability.sources import Sources
-from triptych_serving.repository.registry import Loaded, State
+from triptych_serving.repository.registry import ModelVersion, State
 from triptych_serving.response_cache.response_cache import CacheCounters
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budget
@@ -42,7 +42,7 @@ class StateCollector(Collector):
 
 
 def _families(
-    ready: bool, loaded: Sequence[Loaded], cache: CacheCounters, budgets: Mapping[Device, Budget]
+    ready: bool, loaded: Sequence[ModelVersion], cache: CacheCounters, budgets: Mapping[Device, Budget]
 ) -> Iterator[Family]:
     yield gauge("build_info", "1", {(__version__,): 1.0}, ("version",))
     yield gauge("ready", "1 while the server takes requests", {(): float(ready)}, ())
@@ -55,7 +55,7 @@ def _families(
         yield counter(f"response_cache_{member}", text, {(): getattr(cache, member)}, ())
 
 
-def _readiness(loaded: Sequence[Loaded]) -> Family:
+def _readiness(loaded: Sequence[ModelVersion]) -> Family:
     """Of what the server was asked to serve."""
     wanted = [each for each in loaded if each.state is not State.UNLOADED]
     values: dict[Labels, float] = {(each.name, each.version): float(each.state is State.READY) for each in wanted}

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from triptych_serving.errors import BundleError, NotFoundError, RepositoryError, UnsupportedError
 from triptych_serving.models.model import Model
-from triptych_serving.repository.registry import Loaded, Registry, State, chosen_models
-from triptych_serving.repository.repository import Entry, Folder, list_models
-from triptych_serving.repository.versions import Loads, Version, Versions
+from triptych_serving.repository.registry import ModelVersion, Registry, State, chosen_models
+from triptych_serving.repository.repository import ModelFolder, VersionFolder, list_models
+from triptych_serving.repository.versions import ModelLoader, VersionRecord, VersionTable
 from triptych_serving.repository.warmup import WarmUp
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 EVERY = "*"  # among the models to load at the start
 
 
-class Control(StrEnum):
+class ModelControl(StrEnum):
     """Who decides what is loaded."""
 
     NONE = "none"  # the repository as it is at the start
@@ -36,7 +36,7 @@ class RepositoryOptions:
 
     root: Path
     model: str = ""  # only this one
-    control: Control = Control.NONE
+    control: ModelControl = ModelControl.NONE
     poll_seconds: float = 15.0  # between two looks at the repository
     warm_up: WarmUp = WarmUp.ALL
     load_models: tuple[str, ...] = ()  # explicit: those that are loaded at the start; "*" is all
@@ -54,11 +54,11 @@ class ModelManager:
         idle: waits until no request uses a model that is no longer in the registry.
     """
 
-    def __init__(self, options: RepositoryOptions, loader: Loads, idle: Callable[[Model], Awaitable[None]]) -> None:
+    def __init__(self, options: RepositoryOptions, loader: ModelLoader, idle: Callable[[Model], Awaitable[None]]) -> None:
         self.options = options
         self.started = False  # the models of the start are loaded
         self.on_change: list[Callable[[], None]] = []  # called after each change of the registry
-        self._versions = Versions(loader, idle, self._tell)
+        self._versions = VersionTable(loader, idle, self._tell)
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._poller: asyncio.Task[None] | None = None
@@ -84,12 +84,12 @@ class ModelManager:
             BundleError: of the models that were asked for none can be served; lists why.
         """
         await self._alone(self._start())
-        if self.options.control is Control.POLL:
+        if self.options.control is ModelControl.POLL:
             self._poller = asyncio.create_task(self._poll())
         self.started = True
         self._tell()
 
-    async def load(self, name: str, version: str = "") -> list[Loaded]:
+    async def load(self, name: str, version: str = "") -> list[ModelVersion]:
         """Load one version of a model, or those that its policy chooses: then its other versions are unloaded once these serve.
 
         A version whose bundle has changed since it was loaded is loaded again.
@@ -121,9 +121,11 @@ class ModelManager:
         leaving = await self._alone(self._unload(name, version))
         await self._versions.retired(leaving)
 
-    async def index(self) -> list[Loaded]:
+    async def index(self) -> list[ModelVersion]:
         """Every version that is in the repository or in memory, by name, then version."""
-        if self.options.control is Control.EXPLICIT and not self._turn.locked():  # a load may take long, and has just looked
+        if (
+            self.options.control is ModelControl.EXPLICIT and not self._turn.locked()
+        ):  # a load may take long, and has just looked
             await self._alone(self._try_to_refresh())
         return list(self.registry.models)
 
@@ -135,7 +137,7 @@ class ModelManager:
 
     async def _start(self) -> None:
         options = self.options
-        if options.control is Control.EXPLICIT:
+        if options.control is ModelControl.EXPLICIT:
             folders = await self._refresh()
             wanted = sorted(folders) if EVERY in options.load_models else options.load_models
             chosen = [self._folder(folders, name) for name in wanted]
@@ -148,7 +150,7 @@ class ModelManager:
         if chosen and not self.registry.ready:
             raise BundleError("no model can be served", [m.fault for m in self.registry.models if m.fault])
 
-    async def _load(self, name: str, version: str) -> list[Loaded]:
+    async def _load(self, name: str, version: str) -> list[ModelVersion]:
         folders = await self._refresh()
         folder = self._folder(folders, name)
         if folder.fault:
@@ -165,7 +167,7 @@ class ModelManager:
             raise BundleError(f"model {name!r} could not be loaded", faults)
         return found
 
-    async def _unload(self, name: str, version: str) -> list[Version]:
+    async def _unload(self, name: str, version: str) -> list[VersionRecord]:
         there = [v for v in self._versions.of(name) if v.model is not None or v.state is State.FAILED]
         found = [v for v in there if not version or v.look().is_called(version)]
         if not found:
@@ -176,7 +178,7 @@ class ModelManager:
         self._versions.show()
         return found
 
-    async def _settle(self, folder: Folder, patient: bool = False) -> list[Entry]:
+    async def _settle(self, folder: ModelFolder, patient: bool = False) -> list[VersionFolder]:
         """Make a model's versions what its policy says; returns those that it says, as far as it was possible to tell.
 
         Of the newest versions the first that load are served: one that fails is made up for by the next older one.
@@ -200,26 +202,26 @@ class ModelManager:
         self._versions.show()
         return tried
 
-    def _refuse(self, folder: Folder) -> None:
+    def _refuse(self, folder: ModelFolder) -> None:
         for entry in folder.versions:
             self._versions.refuse(entry, folder.fault)
         self._versions.show()
 
-    async def _refresh(self) -> dict[str, Folder]:
+    async def _refresh(self) -> dict[str, ModelFolder]:
         """What is in the repository, noted."""
         there = await asyncio.to_thread(list_models, self.options.root)
         folders = {name: folder for name, folder in there.items() if self.options.model in ("", name)}
         self._note(folders)
         return folders
 
-    def _note(self, folders: dict[str, Folder]) -> None:
+    def _note(self, folders: dict[str, ModelFolder]) -> None:
         for folder in folders.values():
             self._versions.note(folder.versions, None if folder.fault else folder.policy)
         for name in self._versions.names:
             self._versions.forget(name, folders[name].numbers if name in folders else ())
         self._versions.show()
 
-    def _folder(self, folders: dict[str, Folder], name: str) -> Folder:
+    def _folder(self, folders: dict[str, ModelFolder], name: str) -> ModelFolder:
         if name not in folders:
             there = ", ".join(sorted(folders)) or "none"
             raise NotFoundError(f"model {name!r} is not in {self.options.root}; there are: {there}")
@@ -241,10 +243,10 @@ class ModelManager:
         for name in sorted(self._versions.names):
             # What is gone is gone at two looks in a row: folders are renamed, disks are away for a moment.
             if name in folders or name in self._missing:
-                await self._settle(folders.get(name, Folder(name)), patient=True)
+                await self._settle(folders.get(name, ModelFolder(name)), patient=True)
         self._missing = missing
 
-    async def _try_to_refresh(self) -> dict[str, Folder] | None:
+    async def _try_to_refresh(self) -> dict[str, ModelFolder] | None:
         """As `_refresh`; a disk that is away for a moment takes no model with it."""
         try:
             folders = await self._refresh()
@@ -257,7 +259,7 @@ class ModelManager:
         return folders
 
     def _require_explicit(self, what: str) -> None:
-        if self.options.control is not Control.EXPLICIT:
+        if self.options.control is not ModelControl.EXPLICIT:
             raise UnsupportedError(
                 f"models are {what} on request only by a server that runs with --model-control explicit, "
                 f"this one has {self.options.control}"
@@ -285,7 +287,7 @@ class ModelManager:
             listener()
 
 
-def _entry(folder: Folder, version: str) -> Entry:
+def _entry(folder: ModelFolder, version: str) -> VersionFolder:
     """A version by its number or label."""
     for entry in folder.versions:
         if version == str(entry.version) or version in folder.policy.labels_of(entry.version):
@@ -294,5 +296,5 @@ def _entry(folder: Folder, version: str) -> Entry:
     raise NotFoundError(f"version {version!r} of {folder.name} is not in the repository; there are: {there}")
 
 
-def _listed(models: Sequence[Loaded]) -> str:
+def _listed(models: Sequence[ModelVersion]) -> str:
     return ", ".join(f"{m.name} version {m.version}" for m in models if m.model is not None) or "none"

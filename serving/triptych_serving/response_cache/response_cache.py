@@ -10,7 +10,7 @@ from itertools import count
 from weakref import WeakKeyDictionary
 
 from triptych_serving.models.model import Model
-from triptych_serving.response_cache.single_flight import Flight
+from triptych_serving.response_cache.single_flight import SingleFlight
 
 ENTRY_BYTES = 400  # what an entry takes beside its value, the key included: 300 to 330 were measured, and malloc rounds up
 
@@ -29,7 +29,7 @@ class CacheCounters:
 
 
 @dataclass(eq=False, slots=True)
-class Shelf:
+class ModelEntries:
     """One model's part of the cache."""
 
     number: int
@@ -38,14 +38,14 @@ class Shelf:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class CacheKey:
     """One request to one model; equal digests are equal requests."""
 
     digest: bytes
-    shelf: Shelf
+    shelf: ModelEntries
 
 
-class AnswerCache:
+class LruCache:
     """Bounded by bytes.
 
     Args:
@@ -56,9 +56,9 @@ class AnswerCache:
     def __init__(self, max_bytes: int, counters: CacheCounters) -> None:
         self._max_bytes = max_bytes
         self._counters = counters
-        self._entries: OrderedDict[bytes, tuple[bytes, Shelf]] = OrderedDict()  # the longest unused first
+        self._entries: OrderedDict[bytes, tuple[bytes, ModelEntries]] = OrderedDict()  # the longest unused first
 
-    def get(self, key: Key) -> bytes | None:
+    def get(self, key: CacheKey) -> bytes | None:
         """The answer, which counts as used now."""
         entry = self._entries.get(key.digest)
         if entry is None:
@@ -66,7 +66,7 @@ class AnswerCache:
         self._entries.move_to_end(key.digest)
         return entry[0]
 
-    def put(self, key: Key, value: bytes) -> None:
+    def put(self, key: CacheKey, value: bytes) -> None:
         """Keep an answer, unless it is larger than the whole cache or its model is gone."""
         if key.shelf.closed or len(value) + ENTRY_BYTES > self._max_bytes:
             return
@@ -80,7 +80,7 @@ class AnswerCache:
             self._remove(next(iter(self._entries)))
             self._counters.evictions += 1
 
-    def close(self, shelf: Shelf) -> None:
+    def close(self, shelf: ModelEntries) -> None:
         """Drop a model's answers, and keep no more of them."""
         shelf.closed = True
         self._counters.purged += len(shelf.keys)
@@ -94,13 +94,13 @@ class AnswerCache:
         self._counters.bytes -= len(value) + ENTRY_BYTES
 
 
-__all__ = ["Answer", "Key", "RepeatOptions", "Repeats", "Source"]
+__all__ = ["CacheKey", "CachedResponse", "ResponseCache", "ResponseCacheOptions", "ResponseSource"]
 
 Compute = Callable[[], Awaitable[bytes]]
 
 
 @dataclass(frozen=True)
-class RepeatOptions:
+class ResponseCacheOptions:
     """What is done about requests that come more than once: nothing, unless it is asked for.
 
     Raises:
@@ -115,7 +115,7 @@ class RepeatOptions:
             raise ValueError(f"cache_bytes is {self.cache_bytes}, it must be at least 0")
 
 
-class Source(Enum):
+class ResponseSource(Enum):
     """Where an answer comes from."""
 
     COMPUTED = "computed"
@@ -124,26 +124,26 @@ class Source(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CachedResponse:
     """What was asked for."""
 
     value: bytes
-    source: Source
+    source: ResponseSource
 
 
-class Repeats:
+class ResponseCache:
     """The answers that are kept, and the requests whose answers are on their way.
 
     Args:
-        options: see RepeatOptions.
+        options: see ResponseCacheOptions.
     """
 
-    def __init__(self, options: RepeatOptions) -> None:
+    def __init__(self, options: ResponseCacheOptions) -> None:
         self.options = options
         self.counters = CacheCounters()
-        self._cache = AnswerCache(options.cache_bytes, self.counters)
-        self._flights: dict[bytes, Flight] = {}
-        self._shelves: WeakKeyDictionary[Model, Shelf] = WeakKeyDictionary()  # answers alone keep no model in memory
+        self._cache = LruCache(options.cache_bytes, self.counters)
+        self._flights: dict[bytes, SingleFlight] = {}
+        self._shelves: WeakKeyDictionary[Model, ModelEntries] = WeakKeyDictionary()  # answers alone keep no model in memory
         self._numbers = count()
 
     @property
@@ -151,7 +151,7 @@ class Repeats:
         """Whether it does anything."""
         return bool(self.options.cache_bytes) or self.options.deduplicate
 
-    def key(self, model: Model, method: str, content: bytes) -> Key:
+    def key(self, model: Model, method: str, content: bytes) -> CacheKey:
         """What makes two requests equal.
 
         The loaded model stands for its name, version and precision. Loaded anew, it is another one.
@@ -163,12 +163,12 @@ class Repeats:
         """
         shelf = self._shelves.get(model)
         if shelf is None:
-            shelf = self._shelves[model] = Shelf(next(self._numbers))
+            shelf = self._shelves[model] = ModelEntries(next(self._numbers))
         digest = sha256(b"%d %s\0" % (shelf.number, method.encode()))
         digest.update(content)  # kept as a digest: all keys are small, and none holds anybody's text
-        return Key(digest.digest(), shelf)
+        return CacheKey(digest.digest(), shelf)
 
-    async def answer(self, key: Key, deadline: float | None, compute: Compute) -> Answer:
+    async def answer(self, key: CacheKey, deadline: float | None, compute: Compute) -> CachedResponse:
         """The answer that is kept, else that of an equal request which is being computed, else `compute()`.
 
         Who waits for another's work keeps its own deadline, and may be cancelled without harm to the others. Where the one who
@@ -186,18 +186,18 @@ class Repeats:
         """
         if (value := self._cache.get(key)) is not None:
             self.counters.hits += 1
-            return Answer(value, Source.CACHE)
+            return CachedResponse(value, ResponseSource.CACHE)
         if not self.options.deduplicate:
-            return Answer(await self._compute(key, compute), Source.COMPUTED)
+            return CachedResponse(await self._compute(key, compute), ResponseSource.COMPUTED)
         flight = self._flights.get(key.digest)
         if flight is None:
-            flight = self._flights[key.digest] = Flight(partial(self._flights.pop, key.digest))
+            flight = self._flights[key.digest] = SingleFlight(partial(self._flights.pop, key.digest))
         elif (value := await flight.follow(deadline)) is not None:
             self.counters.shared += 1
-            return Answer(value, Source.SHARED)
+            return CachedResponse(value, ResponseSource.SHARED)
         with flight.lead() as land:
             land(value := await self._compute(key, compute))
-        return Answer(value, Source.COMPUTED)
+        return CachedResponse(value, ResponseSource.COMPUTED)
 
     def retain(self, models: Iterable[Model]) -> None:
         """Drop the answers of all models but these, which are all that are loaded."""
@@ -206,7 +206,7 @@ class Repeats:
             if model not in here:
                 self._cache.close(shelf)
 
-    async def _compute(self, key: Key, compute: Compute) -> bytes:
+    async def _compute(self, key: CacheKey, compute: Compute) -> bytes:
         self.counters.misses += 1
         value = await compute()
         self._cache.put(key, value)

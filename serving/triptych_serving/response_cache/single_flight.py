@@ -14,7 +14,7 @@ OWN_FAULTS = (InvalidInputError, UnsupportedError)
 Waiter = asyncio.Future[bytes | None]
 
 
-class Flight:
+class SingleFlight:
     """Led by one request, the first; the others follow. Used in one event loop alone.
 
     Args:

@@ -15,14 +15,14 @@ ALIGNMENT = 256  # bytes; what a device's own allocations have
 
 
 @dataclass(frozen=True)
-class Part:
+class ArraySpec:
     """One of the arrays."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, shape: Sequence[int], dtype: DTypeLike) -> "Part":
+    def of(cls, shape: Sequence[int], dtype: DTypeLike) -> "ArraySpec":
         """Of any type that numpy knows."""
         return cls(tuple(shape), np.dtype(dtype))
 
@@ -32,14 +32,14 @@ class Part:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Layout:
+class ArrayLayout:
     """Where each array lies.
 
     Args:
         parts: by name, in their order.
     """
 
-    def __init__(self, parts: Mapping[str, Part]) -> None:
+    def __init__(self, parts: Mapping[str, ArraySpec]) -> None:
         self.parts = dict(parts)
         self._offsets: dict[str, int] = {}
         self.nbytes = 0

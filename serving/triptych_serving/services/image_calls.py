@@ -10,8 +10,8 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.image.image_job import ImageJob
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
 from triptych_serving.models.results import ClassifiedImage
-from triptych_serving.repository.registry import Registry, Wish
-from triptych_serving.response_cache.cached_calls import Content, Repeated
+from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
 from triptych_serving.rpc.call_context import ModelUse, UseModel
 
 
@@ -19,7 +19,7 @@ from triptych_serving.rpc.call_context import ModelUse, UseModel
 class Images:
     """What is to be classified, and by which model."""
 
-    wish: Wish
+    wish: ModelSelector
     files: Sequence[bytes]
     top_k: int | None = None
     field: str = "images[{index}]"  # of the request, for errors
@@ -33,7 +33,7 @@ class ImageCalls:
         repeated: knows what was asked before.
     """
 
-    def __init__(self, registry: Callable[[], Registry], repeated: Repeated) -> None:
+    def __init__(self, registry: Callable[[], Registry], repeated: CachedCalls) -> None:
         self._registry = registry
         self._repeated = repeated
 
@@ -51,8 +51,8 @@ class ImageCalls:
             return await self._repeated.results(model, use, content, deadline, compute), use
 
 
-def _content_of(images: Images) -> Content:
-    return Content((list(images.files), images.top_k, images.field), sum(map(len, images.files)))
+def _content_of(images: Images) -> RequestContent:
+    return RequestContent((list(images.files), images.top_k, images.field), sum(map(len, images.files)))
 
 
 async def _classify(model: ImageModel, images: Images, deadline: float | None, use: ModelUse) -> list[ClassifiedImage]:

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from triptych_serving.encoding.options import Work
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.repository.registry import Registry, Wish
-from triptych_serving.response_cache.cached_calls import Content, Repeated
+from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
 from triptych_serving.rpc.event_loop import Offload
@@ -54,12 +54,12 @@ class TextCalls:
         repeated: knows what was asked before.
     """
 
-    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: Repeated) -> None:
+    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: CachedCalls) -> None:
         self._registry = registry
         self._offload = Offload(pool)
         self._repeated = repeated
 
-    async def answer(self, wish: Wish, context: GrpcContext, asked: Asked[Result, Message]) -> Answered[Message]:
+    async def answer(self, wish: ModelSelector, context: GrpcContext, asked: Asked[Result, Message]) -> Answered[Message]:
         """Do all of it.
 
         Raises:
@@ -86,8 +86,8 @@ class TextCalls:
         return await job.postprocessed(self._offload.run(work.size, _convert, work, asked.convert))
 
 
-def _content_of(asked: Asked[Any, Any]) -> Content | None:
-    return None if asked.content is None else Content((asked.capability, *asked.content), asked.characters)
+def _content_of(asked: Asked[Any, Any]) -> RequestContent | None:
+    return None if asked.content is None else RequestContent((asked.capability, *asked.content), asked.characters)
 
 
 def _convert(work: Work[Result], convert: Callable[[Result], Message]) -> list[Message]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import GrowingText, Output, Prepared
+from triptych_serving.models.translation.postprocess import GrowingText, PreparedRequest, Translation
 from triptych_serving.models.translation.preprocess import DEFAULTS
-from triptych_serving.models.translation.scoring import Score
+from triptych_serving.models.translation.scoring import TranslationScore
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.repository.registry import Registry, Wish
-from triptych_serving.response_cache.cached_calls import Content, Repeated
+from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
 from triptych_serving.rpc.event_loop import Offload
@@ -23,7 +23,7 @@ from triptych_serving.scheduling.request import Call, Item, Row
 class Texts:
     """What is to be translated, by which model, and how."""
 
-    wish: Wish
+    wish: ModelSelector
     contents: Sequence[str]
     options: DecodingOptions = DEFAULTS
 
@@ -41,7 +41,7 @@ class Result:
     """All of one text's translation."""
 
     index: int
-    output: Output
+    output: Translation
 
 
 class TranslationCalls:
@@ -53,12 +53,12 @@ class TranslationCalls:
         repeated: knows what was asked before.
     """
 
-    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: Repeated) -> None:
+    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: CachedCalls) -> None:
         self._registry = registry
         self._offload = Offload(pool)
         self._repeated = repeated
 
-    async def translate(self, texts: Texts, context: GrpcContext) -> tuple[list[Output], ModelUse]:
+    async def translate(self, texts: Texts, context: GrpcContext) -> tuple[list[Translation], ModelUse]:
         """All outputs, in order.
 
         Raises:
@@ -70,7 +70,7 @@ class TranslationCalls:
             content, compute = partial(_content_of, texts), partial(self._translate, texts, translator, arrival, use)
             return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
 
-    def find(self, wish: Wish) -> Translator:
+    def find(self, wish: ModelSelector) -> Translator:
         """The model that a request means.
 
         Raises:
@@ -78,7 +78,9 @@ class TranslationCalls:
         """
         return self._registry().find(wish)
 
-    async def translate_by(self, translator: Translator, texts: Texts, context: GrpcContext) -> tuple[list[Output], ModelUse]:
+    async def translate_by(
+        self, translator: Translator, texts: Texts, context: GrpcContext
+    ) -> tuple[list[Translation], ModelUse]:
         """As `translate`, by a model that the caller keeps in use; always computed.
 
         Raises:
@@ -103,7 +105,9 @@ class TranslationCalls:
                 await job.listener.end()  # the timing of the last rows follows their text
             yield use
 
-    async def score(self, wish: Wish, pairs: Sequence[tuple[str, str]], context: GrpcContext) -> tuple[list[Score], ModelUse]:
+    async def score(
+        self, wish: ModelSelector, pairs: Sequence[tuple[str, str]], context: GrpcContext
+    ) -> tuple[list[TranslationScore], ModelUse]:
         """Every pair's score, in order.
 
         Raises:
@@ -117,7 +121,7 @@ class TranslationCalls:
             compute = partial(self._score, pairs, languages, translator, arrival, use)
             return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
 
-    async def _translate(self, texts: Texts, translator: Translator, arrival: Arrival, use: ModelUse) -> list[Output]:
+    async def _translate(self, texts: Texts, translator: Translator, arrival: Arrival, use: ModelUse) -> list[Translation]:
         job = await self._prepare(texts, translator, arrival, use)
         with job:
             await job.listener.end()
@@ -131,7 +135,7 @@ class TranslationCalls:
         translator: Translator,
         arrival: Arrival,
         use: ModelUse,
-    ) -> list[Score]:
+    ) -> list[TranslationScore]:
         # In a thread: the first call loads a graph.
         work = await self._offload.run_in_thread(translator.prepare_scores, pairs, *languages)
         listener = EndListener()
@@ -175,33 +179,35 @@ class TranslationCalls:
                     yield Piece(index, piece)
                 if text.is_done:
                     left -= 1
-                    [output] = await self._outputs(job, Prepared((text.text,)))
+                    [output] = await self._outputs(job, PreparedRequest((text.text,)))
                     yield Result(index, output)
             job.raise_error()
 
-    async def _outputs(self, job: "_DecodeCall", prepared: Prepared) -> list[Output]:
+    async def _outputs(self, job: "_DecodeCall", prepared: PreparedRequest) -> list[Translation]:
         size = 4 * sum(len(hypothesis.tokens) for row in prepared.rows for hypothesis in row.hypotheses)  # characters, roughly
         return await self._offload.run(size, job.translator.outputs, prepared)
 
 
-def _content_of(texts: Texts) -> Content | None:
+def _content_of(texts: Texts) -> RequestContent | None:
     """None where it is a matter of chance."""
     wish, options = texts.wish, texts.options
     if options.may_sample:
         return None
-    return Content(
+    return RequestContent(
         (wish.source_language, wish.target_language, list(texts.contents), options.values), sum(map(len, texts.contents))
     )
 
 
-def _pairs_of(pairs: Sequence[tuple[str, str]], languages: tuple[str, str]) -> Content:
-    return Content((*languages, pairs), sum(len(source) + len(target) for source, target in pairs))
+def _pairs_of(pairs: Sequence[tuple[str, str]], languages: tuple[str, str]) -> RequestContent:
+    return RequestContent((*languages, pairs), sum(len(source) + len(target) for source, target in pairs))
 
 
 class _DecodeCall(EngineCall[Row]):
     """One request in the decode engine."""
 
-    def __init__(self, translator: Translator, prepared: Prepared, arrival: Arrival, use: ModelUse, streams: bool) -> None:
+    def __init__(
+        self, translator: Translator, prepared: PreparedRequest, arrival: Arrival, use: ModelUse, streams: bool
+    ) -> None:
         self.translator = translator
         self.prepared = prepared
         rows = prepared.rows

@@ -19,7 +19,7 @@ from triptych_export.huggingface.piece_model import BPE, UNIGRAM, Kind, read_pie
 from triptych_export.huggingface.piece_tokenizer import cuts
 from triptych_export.huggingface.tokenizer import text_tokenizer, translation_tokenizers
 from triptych_serving.text.tokenizers import make_tokenizer
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary
 
 from ...fixtures.piece_folders import CODES, T5_IDS, PieceFolder, pieces_of, train, write_folder, write_m2m100, write_marian
@@ -276,7 +276,7 @@ def test_serving_decodes_and_completes_marian_translations(tmp_path: Path, unigr
     target = translation_tokenizers(Folder(folder.path)).target
     assert target is not None
     target.save(str(tmp_path / "tokenizer.json"))
-    codec, vocabulary = TextCodec(tmp_path / "tokenizer.json", 64), Vocabulary.of(_served(target))
+    codec, vocabulary = TranslationTokenizer(tmp_path / "tokenizer.json", 64), Vocabulary.of(_served(target))
     assert codec.vocabulary == target.get_vocab_size()
     row = folder.ids("The ferry leaves at noon.")[:-1]  # the other language's pieces
     assert codec.decode([row]) == ["The ferry leaves at noon."]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from triptych_serving.bundle.fields import Fields
+from triptych_serving.bundle.fields import JsonFields
 
 FP16 = "fp16"  # everything in 16 bits, but for sums that need more; the step feeds itself from the device's memory
 CUDA_PRECISIONS = (FP16,)
@@ -65,7 +65,7 @@ class Manifest:
     parity: Mapping[str, Any]
 
 
-def parse_common(fields: Fields) -> dict[str, Any]:
+def parse_common(fields: JsonFields) -> dict[str, Any]:
     """The common members but `precisions`, by name."""
     return {
         "task": fields.get("task", str),
@@ -78,7 +78,7 @@ def parse_common(fields: Fields) -> dict[str, Any]:
     }
 
 
-def parse_graphs(fields: Fields) -> dict[str, Graph]:
+def parse_graphs(fields: JsonFields) -> dict[str, Graph]:
     """`precisions` of a model that is one graph."""
     return {
         name: Graph(graphs.get("graph", str), graphs.get("saturation_free", bool, False))

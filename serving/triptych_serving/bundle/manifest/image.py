@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from triptych_serving.bundle.fields import Fields
+from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, parse_common, parse_graphs
 
 STRETCH = "stretch"
@@ -102,7 +102,7 @@ class ImageManifest(Manifest):
     std: tuple[float, ...]
 
 
-def parse_image(fields: Fields, faults: list[str]) -> ImageManifest:
+def parse_image(fields: JsonFields, faults: list[str]) -> ImageManifest:
     """Read and check it; what is wrong goes to `faults`."""
     image = fields.object("image")
     manifest = ImageManifest(
@@ -117,7 +117,7 @@ def parse_image(fields: Fields, faults: list[str]) -> ImageManifest:
     return manifest
 
 
-def _parse_spec(image: Fields, faults: list[str]) -> ImageSpec:
+def _parse_spec(image: JsonFields, faults: list[str]) -> ImageSpec:
     known = len(faults)
     height, width, resize = image.get("height", int), image.get("width", int), image.get("resize", str)
     size = image.get("resize_size", int, 0)

@@ -15,7 +15,7 @@ from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.models.capabilities import capabilities_of, describe
 from triptych_serving.models.image.image_job import DecodeQueue, ImageJob, ImageParts, ImageRequest
-from triptych_serving.models.image.image_limiter import Gate
+from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.models.results import ClassifiedImage
 from triptych_serving.models.text.task import check_range
 from triptych_serving.runtime.cpu_info import usable_cpus
@@ -55,7 +55,7 @@ class ImageModel:
         self.engines = (self.engine,)
         line = DecodeQueue(self.engine, row_size, time.monotonic)
         most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
-        self.gate = Gate(most, line, options.limits)
+        self.gate = ImageLimiter(most, line, options.limits)
         self._parts = ImageParts(self.engine, spec, self.labels, row_size, line)
         self._pool = ThreadPoolExecutor(
             usable_cpus(), f"triptych-decode-{name}", initializer=give_way if options.gives_way else None

@@ -12,11 +12,11 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.results import TextEmbedding
 from triptych_serving.models.text.task import make_items
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
 
 
 def prepare_embed(
-    codec: BertCodec, manifest: TextManifest, texts: Sequence[str], pooling: str | None, normalize: bool | None
+    codec: BertTokenizer, manifest: TextManifest, texts: Sequence[str], pooling: str | None, normalize: bool | None
 ) -> Work[TextEmbedding]:
     """Check and tokenize. Pooling is "mean" (over all tokens, [CLS] and [SEP] included) or "cls" (last hidden state of [CLS]).
 

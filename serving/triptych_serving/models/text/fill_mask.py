@@ -19,7 +19,7 @@ from triptych_serving.models.results import FilledMask, FilledText, MaskCandidat
 from triptych_serving.models.text.task import check_range, make_row
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding, is_unicode
 from triptych_serving.text.validation import CONTENTS
 
@@ -32,7 +32,7 @@ Ids = NDArray[np.int64]
 
 
 def prepare_fill_mask(
-    codec: BertCodec, manifest: TextManifest, texts: Sequence[str], top_k: int | None, targets: Sequence[str]
+    codec: BertTokenizer, manifest: TextManifest, texts: Sequence[str], top_k: int | None, targets: Sequence[str]
 ) -> Work[FilledText]:
     """Check and tokenize.
 
@@ -53,7 +53,7 @@ def prepare_fill_mask(
     return Work(items, partial(_read, items, texts, spans, codec), size)
 
 
-def _row(encoding: Encoding, index: int, codec: BertCodec, manifest: TextManifest, k: int, targets: Ids | None) -> TextRow:
+def _row(encoding: Encoding, index: int, codec: BertTokenizer, manifest: TextManifest, k: int, targets: Ids | None) -> TextRow:
     row = make_row(encoding, (SCORES, TOKENS) if targets is None else (LOG_PROBABILITIES,))
     row.places = np.flatnonzero(row.ids == manifest.tokens.mask)
     if not len(row.places):
@@ -62,12 +62,12 @@ def _row(encoding: Encoding, index: int, codec: BertCodec, manifest: TextManifes
     return row
 
 
-def _target_ids(codec: BertCodec, targets: Sequence[str]) -> Ids:
+def _target_ids(codec: BertTokenizer, targets: Sequence[str]) -> Ids:
     """Each target's id, once."""
     return np.array(list(dict.fromkeys(_target_id(codec, index, word) for index, word in enumerate(targets))), np.int64)
 
 
-def _target_id(codec: BertCodec, index: int, word: str) -> int:
+def _target_id(codec: BertTokenizer, index: int, word: str) -> int:
     field = f"targets[{index}]"
     if not word.strip():
         raise InvalidInputError(field, "the target is empty")
@@ -92,7 +92,7 @@ def _spans(text: str, encoding: Encoding, row: TextRow, mask: str) -> list[Span]
     return [(start, start + len(mask)) for start in starts]
 
 
-def _read(items: Sequence[Item], texts: Sequence[str], spans: Sequence[list[Span]], codec: BertCodec) -> list[FilledText]:
+def _read(items: Sequence[Item], texts: Sequence[str], spans: Sequence[list[Span]], codec: BertTokenizer) -> list[FilledText]:
     return [
         FilledText(_masks(item, partial(_candidate, codec, text), places), item.size)
         for item, text, places in zip(items, texts, spans, strict=True)
@@ -117,11 +117,11 @@ def _ranked(item: Item) -> tuple[Array, Array]:
     return np.take_along_axis(scores, order, axis=1), row.targets[order]
 
 
-def _candidate(codec: BertCodec, text: str, span: Span, score: float, token: int) -> MaskCandidate:
+def _candidate(codec: BertTokenizer, text: str, span: Span, score: float, token: int) -> MaskCandidate:
     return MaskCandidate(score, token, codec.piece(token), _fill(codec, text[: span[0]], token) + text[span[1] :])
 
 
-def _fill(codec: BertCodec, before: str, token: int) -> str:
+def _fill(codec: BertTokenizer, before: str, token: int) -> str:
     """The text before a mask with a token behind it."""
     piece = codec.piece(token)
     if codec.spaced:

@@ -7,21 +7,21 @@ import numpy as np
 
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import END, START
-from triptych_serving.models.results import Answer, AnsweredQuestion
+from triptych_serving.models.results import AnsweredQuestion, ExtractedAnswer
 from triptych_serving.models.text.task import check_range, make_items, trim
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding
-from triptych_serving.text.validation import Names
+from triptych_serving.text.validation import InputNames
 
-NAMES = Names("inputs", ("question", "context"))
+NAMES = InputNames("inputs", ("question", "context"))
 MAX_TOP_K = 100
 DEFAULT_LENGTH = 15  # tokens
 
 
 def prepare_answer(
-    codec: BertCodec, inputs: Sequence[tuple[str, str]], top_k: int | None, max_answer_length: int | None
+    codec: BertTokenizer, inputs: Sequence[tuple[str, str]], top_k: int | None, max_answer_length: int | None
 ) -> Work[AnsweredQuestion]:
     """Check and tokenize (question, context) pairs. Answers are widened to whole words, and no two of them overlap.
 
@@ -45,13 +45,13 @@ def _read(
     ]
 
 
-def _answers(item: Item, context: str, encoding: Encoding, k: int, length: int) -> tuple[Answer, ...]:
+def _answers(item: Item, context: str, encoding: Encoding, k: int, length: int) -> tuple[ExtractedAnswer, ...]:
     places = [place for place, part in enumerate(encoding.sequence_ids) if part == 1]  # the context's tokens, in one run
     if not places:
         return ()
     first, words, offsets = places[0], encoding.word_ids, encoding.offsets
     scores = _scores(item.result[START][places], item.result[END][places], length)
-    taken: list[Answer] = []
+    taken: list[ExtractedAnswer] = []
     for flat in np.argsort(-scores, axis=None, kind="stable"):
         begin, more = divmod(int(flat), scores.shape[1])
         if scores[begin, more] <= 0:
@@ -59,7 +59,7 @@ def _answers(item: Item, context: str, encoding: Encoding, k: int, length: int) 
         left, right = _whole_words(words, first + begin, first + begin + more)
         start, end = trim(context, offsets[left][0], offsets[right][1])
         if all(end <= other.start or start >= other.end for other in taken):
-            taken.append(Answer(context[start:end], float(scores[begin, more]), start, end))
+            taken.append(ExtractedAnswer(context[start:end], float(scores[begin, more]), start, end))
         if len(taken) == k:
             break
     return tuple(taken)

@@ -10,17 +10,17 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.results import ClassifiedText
 from triptych_serving.models.text.task import check_range, make_items, rank_labels
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
-from triptych_serving.text.validation import Names
+from triptych_serving.text.bert_tokenizer import BertTokenizer
+from triptych_serving.text.validation import InputNames
 
 TextOrPair = str | tuple[str, str]
 
-NAMES = Names("inputs", ("text", "text_pair"))
+NAMES = InputNames("inputs", ("text", "text_pair"))
 NEXT_SENTENCE_LABELS = ("not_next", "next")
 
 
 def prepare_classify(
-    codec: BertCodec, manifest: TextManifest, inputs: Sequence[TextOrPair], top_k: int | None
+    codec: BertTokenizer, manifest: TextManifest, inputs: Sequence[TextOrPair], top_k: int | None
 ) -> Work[ClassifiedText]:
     """Check and tokenize. A model with next-sentence prediction says whether the second text of a pair follows the first.
 

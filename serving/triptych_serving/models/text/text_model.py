@@ -25,7 +25,7 @@ from triptych_serving.models.text.token_classification import prepare_classify_t
 from triptych_serving.runtime.device import Device
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.wait_estimator import IncomingTexts
-from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
 
 Result = TypeVar("Result")
 
@@ -48,7 +48,7 @@ class TextModel:
         self.precision = bundle.precision(options.precision)
         self.labels = NEXT_SENTENCE_LABELS if self.manifest.next_sentence else self.manifest.labels
         self.capabilities = capabilities_of(self.manifest)
-        self.codec = BertCodec(bundle.path("tokenizer.json"), self.manifest.tokens, self.manifest.limits.max_tokens)
+        self.codec = BertTokenizer(bundle.path("tokenizer.json"), self.manifest.tokens, self.manifest.limits.max_tokens)
         self.weight_bytes = bundle.weight_bytes(self.precision)
         self.devices = options.devices
         self._work = load_encoder(self._graph(bundle), options)

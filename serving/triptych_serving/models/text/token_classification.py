@@ -14,7 +14,7 @@ from triptych_serving.models.results import Entity, LabelledText
 from triptych_serving.models.text.task import make_items, trim
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding
 
 NONE, SIMPLE = "none", "simple"
@@ -33,7 +33,7 @@ class _Part:
 
 
 def prepare_classify_tokens(
-    codec: BertCodec, labels: Sequence[str], texts: Sequence[str], aggregation: str
+    codec: BertTokenizer, labels: Sequence[str], texts: Sequence[str], aggregation: str
 ) -> Work[LabelledText]:
     """Check and tokenize. Aggregation is "simple" (adjacent tokens of one label are one entity) or "none" (one entity a token).
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from triptych_serving.bundle.manifest import Generation
 from triptych_serving.bundle.option_ranges import RANGES, range_fault
-from triptych_serving.bundle.search_params import Rules, Search
+from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.validation import EMPTY, NOT_UNICODE
@@ -55,10 +55,10 @@ class DecodingOptions:
 
 
 @dataclass(frozen=True)
-class Decoding:
+class ResolvedOptions:
     """Options that are in range, with every default filled in."""
 
-    search: Search
+    search: SearchParams
     max_tokens: int  # those that a frame forces included
     prefixes: Sequence[str]  # one for each text, or none
     splits: bool
@@ -81,7 +81,7 @@ class ModelDefaults:
     splits: bool = True
 
 
-def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefaults, slots: int) -> Decoding:
+def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefaults, slots: int) -> ResolvedOptions:
     """Refuse what is out of range or contradicts itself, and fill in the model's defaults.
 
     A default gives way to what the caller asked for: a `beam_size` of 1 returns one hypothesis, whatever the model's
@@ -105,7 +105,7 @@ def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefault
     topk, topp = _sampling(options)
     samples = topk != 1 or topp < 1
     beam_size, num_hypotheses = _hypotheses(options, generation, samples, slots)
-    search = Search(
+    search = SearchParams(
         **{name: _given(getattr(options, name), getattr(generation, name)) for name in PLAIN},
         beam_size=beam_size,
         num_hypotheses=num_hypotheses,
@@ -119,7 +119,7 @@ def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefault
         alignment=bool(options.return_alignment),
         **{name: getattr(generation, name) for name in RULES},
     )
-    return Decoding(search, max_tokens, tuple(options.target_prefix), _given(options.split_sentences, defaults.splits))
+    return ResolvedOptions(search, max_tokens, tuple(options.target_prefix), _given(options.split_sentences, defaults.splits))
 
 
 def _check_ranges(options: DecodingOptions) -> None:
@@ -150,7 +150,7 @@ def _check_texts(options: DecodingOptions, texts: int) -> None:
 
 
 def _check_rules(options: DecodingOptions, generation: Generation) -> None:
-    if generation.rules is Rules.TRANSFORMERS and _given(options.patience, 1.0) != 1:
+    if generation.rules is SearchRules.TRANSFORMERS and _given(options.patience, 1.0) != 1:
         raise UnsupportedError("options.patience: this model's beam search has none, its rules are those of transformers")
 
 

@@ -5,15 +5,15 @@ from functools import lru_cache, partial
 from itertools import islice
 
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.options import Decoding, DecodingOptions, ModelDefaults, resolve_options
-from triptych_serving.models.translation.postprocess import Prepared, PreparedText
+from triptych_serving.models.translation.options import DecodingOptions, ModelDefaults, ResolvedOptions, resolve_options
+from triptych_serving.models.translation.postprocess import PreparedRequest, PreparedText
 from triptych_serving.scheduling.request import UNFRAMED, FrameTokens, Row
 from triptych_serving.text.languages import LanguagePair, resolve_pair
 from triptych_serving.text.spans import joined_spans
 from triptych_serving.text.tokenizers import is_unicode
-from triptych_serving.text.translation_tokenizer import Source, TextCodec
+from triptych_serving.text.translation_tokenizer import EncodedSource, TranslationTokenizer
 from triptych_serving.text.validation import CONTENTS, EMPTY, NOT_UNICODE, SentenceNames
 from triptych_text.sentences import Sentences, Splitter, whole
 
@@ -24,7 +24,7 @@ USUAL_CHARACTERS = 64  # of the former
 MAX_WEIGHTS = 1 << 24  # of one text's alignment, 64 MB: over several sentences they grow with the square of its length
 
 
-class Preparer:
+class Preprocessor:
     """Makes rows of texts. Safe to use from several threads.
 
     Args:
@@ -33,7 +33,7 @@ class Preparer:
         slots: the most rows that can be searched together for one text.
     """
 
-    def __init__(self, codec: TextCodec, manifest: TranslationManifest, slots: int) -> None:
+    def __init__(self, codec: TranslationTokenizer, manifest: TranslationManifest, slots: int) -> None:
         self._codec = codec
         self._manifest = manifest
         self._slots = slots
@@ -46,8 +46,8 @@ class Preparer:
         options: DecodingOptions,
         source_language: str = "",
         target_language: str = "",
-        admits: Callable[[Search], None] = lambda _: None,
-    ) -> Prepared:
+        admits: Callable[[SearchParams], None] = lambda _: None,
+    ) -> PreparedRequest:
         """Check options, split, tokenize, frame.
 
         Args:
@@ -83,7 +83,7 @@ class Preparer:
             return resolve_pair(self._manifest, source, target)
         return self._usual_pair(source, target)
 
-    def _decoding(self, options: DecodingOptions, texts: int, forced: int) -> Decoding:
+    def _decoding(self, options: DecodingOptions, texts: int, forced: int) -> ResolvedOptions:
         if options.may_sample or options.target_prefix != () or options.suppress_sequences != ():  # lists have no hash
             return _resolve(self._manifest, self._slots, texts, options, forced)
         return self._usual(options, forced)
@@ -96,7 +96,7 @@ class Preparer:
         return [splitter.split(text) for text in texts]
 
 
-def _resolve(manifest: TranslationManifest, slots: int, texts: int, options: DecodingOptions, forced: int) -> Decoding:
+def _resolve(manifest: TranslationManifest, slots: int, texts: int, options: DecodingOptions, forced: int) -> ResolvedOptions:
     defaults = ModelDefaults(manifest.generation, manifest.limits.max_target_tokens, forced, manifest.splits)
     return resolve_options(options, texts, defaults, slots)
 
@@ -111,11 +111,11 @@ def _fault(text: str) -> str:
 
 def _rows(
     split: Sequence[Sentences],
-    sources: Sequence[Source],
-    decoding: Decoding,
+    sources: Sequence[EncodedSource],
+    decoding: ResolvedOptions,
     prefixes: Sequence[tuple[int, ...]],
     forced: tuple[int, ...],
-) -> Prepared:
+) -> PreparedRequest:
     """A text's prefix is for its first sentence."""
     rest = iter(sources)
     texts = []
@@ -126,16 +126,16 @@ def _rows(
         texts.append(PreparedText(sentences, rows, spans))
         if prefixes:
             rows[0].prefix += prefixes[index]
-    return Prepared(tuple(texts))
+    return PreparedRequest(tuple(texts))
 
 
-def _row(source: Source, decoding: Decoding, forced: tuple[int, ...]) -> Row:
+def _row(source: EncodedSource, decoding: ResolvedOptions, forced: tuple[int, ...]) -> Row:
     framed = source.before or source.after or forced
     frame = FrameTokens(source.before, source.after, len(forced)) if framed else UNFRAMED
     return Row(source.ids, decoding.max_tokens, decoding.search, forced, frame)
 
 
-def _check_alignments(prepared: Prepared) -> None:
+def _check_alignments(prepared: PreparedRequest) -> None:
     for index, text in enumerate(prepared.texts):
         [first, *others] = text.rows
         tokens = (first.max_tokens - first.frame.forced) * len(text.rows) * first.search.num_hypotheses

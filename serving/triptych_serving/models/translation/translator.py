@@ -7,29 +7,29 @@ from dataclasses import dataclass, field
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import FP16, TranslationManifest, runs_on
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import DeviceError, UnavailableError, UnsupportedError
 from triptych_serving.models.capabilities import capabilities_of
-from triptych_serving.models.model import Watched
+from triptych_serving.models.model import EngineStatus
 from triptych_serving.models.translation.memory_plan import memory_plan
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import GrowingText, Output, Prepared, assemble
-from triptych_serving.models.translation.preprocess import DEFAULTS, Preparer
-from triptych_serving.models.translation.scoring import Score, Scorer
+from triptych_serving.models.translation.postprocess import GrowingText, PreparedRequest, Translation, assemble
+from triptych_serving.models.translation.preprocess import DEFAULTS, Preprocessor
+from triptych_serving.models.translation.scoring import Scorer, TranslationScore
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.model_devices import Places
+from triptych_serving.runtime.model_devices import ModelDevices
 from triptych_serving.runtime.session import Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Call, Listener, Row
-from triptych_serving.text.languages import resolve_pair
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.languages import describe_side, resolve_pair
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Translator:
         self.precision = bundle.precision(options.precision)
         limits = self.manifest.limits
         tokenizer, target_tokenizer = map(bundle.path, self.manifest.tokenizers)
-        self.codec = TextCodec(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
+        self.codec = TranslationTokenizer(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
         self._bundle, self._options = bundle, options
-        self._preparer = Preparer(self.codec, self.manifest, options.engine.slots)
+        self._preparer = Preprocessor(self.codec, self.manifest, options.engine.slots)
         self._scorer: Scorer | None = None
         self._loading = threading.Lock()
         self._closed = False
@@ -81,7 +81,7 @@ class Translator:
         options: DecodingOptions = DEFAULTS,
         source_language: str = "",
         target_language: str = "",
-    ) -> Prepared:
+    ) -> PreparedRequest:
         """Check options, split texts into sentences, tokenize; what is returned can be submitted to the engine.
 
         Args:
@@ -100,7 +100,7 @@ class Translator:
 
     def tokenize(
         self, texts: Sequence[str], options: DecodingOptions, source_language: str = "", target_language: str = ""
-    ) -> Prepared:
+    ) -> PreparedRequest:
         """The quick part of `prepare`, with its arguments; `get_ready_for` is the rest.
 
         Raises:
@@ -115,14 +115,14 @@ class Translator:
         options: DecodingOptions,
         source_language: str = "",
         target_language: str = "",
-    ) -> Prepared:
+    ) -> PreparedRequest:
         """The same, unless the engine is sure to refuse the rows: they must be done by `deadline`, monotonic seconds.
 
         Raises:
             ServingError: as for `prepare`, and what the engine's `submit` would raise.
         """
 
-        def admit(search: Search) -> None:
+        def admit(search: SearchParams) -> None:
             self.engine.check(search.greedy, len(texts), deadline)
 
         return self._tokenize(texts, options, source_language, target_language, admit)
@@ -133,17 +133,17 @@ class Translator:
         options: DecodingOptions,
         source_language: str,
         target_language: str,
-        admits: Callable[[Search], None] = lambda _: None,
-    ) -> Prepared:
+        admits: Callable[[SearchParams], None] = lambda _: None,
+    ) -> PreparedRequest:
         prepared = self._preparer.prepare(texts, options, source_language, target_language, admits)
         self.lanes.assign(prepared.rows)
         return prepared
 
-    def is_ready_for(self, prepared: Prepared) -> bool:
+    def is_ready_for(self, prepared: PreparedRequest) -> bool:
         """`get_ready_for` has nothing to do."""
         return self.lanes.is_open_for(prepared.rows)
 
-    def get_ready_for(self, prepared: Prepared) -> None:
+    def get_ready_for(self, prepared: PreparedRequest) -> None:
         """Load and build what its search needs, once, so that the engine's threads find it: some tenths of a second.
 
         Raises:
@@ -151,7 +151,7 @@ class Translator:
         """
         self.lanes.open_for(prepared.rows)
 
-    def outputs(self, prepared: Prepared) -> list[Output]:
+    def outputs(self, prepared: PreparedRequest) -> list[Translation]:
         """What the finished rows say, text by text."""
         return assemble(prepared.texts, self.codec)
 
@@ -161,7 +161,7 @@ class Translator:
         options: DecodingOptions = DEFAULTS,
         source_language: str = "",
         target_language: str = "",
-    ) -> list[Output]:
+    ) -> list[Translation]:
         """Translate in this process and wait; order is kept. Arguments as for `prepare`.
 
         Raises:
@@ -173,7 +173,7 @@ class Translator:
 
     def stream(
         self, text: str, options: DecodingOptions = DEFAULTS, source_language: str = "", target_language: str = ""
-    ) -> Iterator[str | Output]:
+    ) -> Iterator[str | Translation]:
         """Translate one text piece by piece: strings to be appended, then the whole result. Arguments as for `prepare`.
 
         Raises:
@@ -200,12 +200,14 @@ class Translator:
 
     def prepare_scores(
         self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
-    ) -> Work[Score]:
+    ) -> Work[TranslationScore]:
         """See `score`. The first call loads the graph, which takes some tenths of a second."""
         pair = resolve_pair(self.manifest, source_language, target_language)
         return self.scorer.prepare(pairs, pair.framing)
 
-    def score(self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = "") -> list[Score]:
+    def score(
+        self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
+    ) -> list[TranslationScore]:
         """How likely the model finds given translations; order is kept.
 
         Args:
@@ -248,7 +250,7 @@ class Translator:
             return self._scorer
 
     @property
-    def engines(self) -> list[Watched]:
+    def engines(self) -> list[EngineStatus]:
         """Those that work so far."""
         scorer = self._scorer
         return [self.engine] if scorer is None else [self.engine, scorer.engine]
@@ -299,7 +301,7 @@ class Translator:
             raise
         return engine
 
-    def _open_places(self) -> Places:
+    def _open_places(self) -> ModelDevices:
         engine = self._options.engine
         foreign = [device for device in self.devices if device.kind not in runs_on(self.precision)]
         if foreign:
@@ -307,7 +309,7 @@ class Translator:
         plan: Mapping[str, int] = {}
         if engine.on_gpus:
             plan = memory_plan(self._bundle, self.precision, engine.slots, self.codec.vocabulary)
-        return Places(self.devices, engine.budgets, f"model {self.name} version {self.version}", plan)
+        return ModelDevices(self.devices, engine.budgets, f"model {self.name} version {self.version}", plan)
 
     def _load_scorer(self) -> Scorer:
         graphs = self.manifest.precisions[self.precision]

@@ -4,13 +4,23 @@ Imported by `runtime.session` and the engines. Knows neither ONNX Runtime nor mo
 """
 
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory.array import Box, DeviceArray
+from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray
 from triptych_serving.runtime.memory.cuda import CudaMemory
 from triptych_serving.runtime.memory.cudart import INSTALL
 from triptych_serving.runtime.memory.host import HostMemory, device_array, host_view
-from triptych_serving.runtime.memory.protocol import Mark, Memory
+from triptych_serving.runtime.memory.protocol import Memory, StreamMark
 
-__all__ = ["INSTALL", "Box", "DeviceArray", "HostMemory", "Mark", "Memory", "device_array", "host_view", "open_memory"]
+__all__ = [
+    "INSTALL",
+    "CacheRegion",
+    "DeviceArray",
+    "HostMemory",
+    "Memory",
+    "StreamMark",
+    "device_array",
+    "host_view",
+    "open_memory",
+]
 
 
 def open_memory(device: Device) -> Memory:

@@ -78,7 +78,7 @@ RANK = 5
 
 
 @dataclass(frozen=True)
-class Box:
+class CacheRegion:
     """`array[:, rows, :, positions, :]` of an array `[N, B, H, T, D]`.
 
     Args:
@@ -107,7 +107,7 @@ class Box:
         return n, self.rows.stop - self.rows.start, h, self.positions.stop - self.positions.start, d
 
 
-def check_copy(source: Box, target: Box) -> None:
+def check_copy(source: CacheRegion, target: CacheRegion) -> None:
     """Refuse what cannot be copied.
 
     Raises:

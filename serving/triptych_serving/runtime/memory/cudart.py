@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from triptych_serving.errors import DeviceError, DeviceMemoryError, EngineError
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
 
 INSTALL = 'pip uninstall onnxruntime; pip install "triptych[cuda]"'  # the two runtimes are one module
@@ -35,7 +35,7 @@ def load_runtime() -> Any:
     return runtime
 
 
-class Cuda:
+class CudaRuntime:
     """Calls functions of the runtime and raises their errors.
 
     Args:
@@ -104,8 +104,8 @@ def find_gpus(runtime: Any = None) -> tuple[Gpu, ...]:
         DeviceError: no bindings, no driver, or no GPU.
         EngineError: the driver failed.
     """
-    cuda = Cuda(runtime or load_runtime())
-    with GATE.running():
+    cuda = CudaRuntime(runtime or load_runtime())
+    with CUDA_GRAPH_LOCK.running():
         found = [cuda.call("cudaGetDeviceProperties", index) for index in range(cuda.call("cudaGetDeviceCount"))]
     return tuple(Gpu(Device("cuda", index), of.name.decode(), of.totalGlobalMem) for index, of in enumerate(found))
 
@@ -117,8 +117,8 @@ def gpu_memory(device: Device, runtime: Any = None) -> GpuMemory:
         DeviceError: there is no such GPU.
         EngineError: the driver failed.
     """
-    cuda = Cuda(runtime or load_runtime())
-    with GATE.running():
+    cuda = CudaRuntime(runtime or load_runtime())
+    with CUDA_GRAPH_LOCK.running():
         cuda.call("cudaSetDevice", device.index)
         free, total = cuda.call("cudaMemGetInfo")
     return GpuMemory(free, total)

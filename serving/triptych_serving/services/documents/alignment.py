@@ -1,11 +1,11 @@
 """Outputs of a translation model as answers to what documents ask."""
 
 from triptych_documents.sentences import Alignment, SentenceTranslation
-from triptych_serving.models.translation.postprocess import Output
+from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.scheduling.request import Finish
 
 
-def answer_of(output: Output) -> SentenceTranslation:
+def answer_of(output: Translation) -> SentenceTranslation:
     """The best translation, with its alignment where that was asked for."""
     best = output.hypotheses[0]
     weights = best.alignment

@@ -8,7 +8,7 @@ from dataclasses import replace
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Output
+from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.services.documents.alignment import answer_of
@@ -91,7 +91,7 @@ class Asker:
         rest = await self.answers([*asks[:place], *asks[place + 1 :]])
         return [*rest[:place], *await self.answers([asks[place]]), *rest[place:]]
 
-    async def _outputs(self, asks: Sequence[SentenceRequest]) -> list[Output]:
+    async def _outputs(self, asks: Sequence[SentenceRequest]) -> list[Translation]:
         texts = Texts(self._order.wish, [ask.text for ask in asks], self._options(asks))
         while True:
             try:

@@ -10,7 +10,7 @@ from triptych_documents.format import FormatInfo, ReadOptions, find_format
 from triptych_documents.rules import Term, TranslationRules
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.repository.registry import Wish
+from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.services.v1.codec import options_from
 from triptych_serving.text.languages import SOURCE, TARGET
 from triptych_text.languages import is_language
@@ -38,7 +38,7 @@ class Order:
     """What is asked for a document."""
 
     kind: FormatInfo
-    wish: Wish
+    wish: ModelSelector
     options: DecodingOptions
     reading: ReadOptions
     glossary: tuple[Term, ...] = ()
@@ -64,7 +64,7 @@ def order_from(config: Config) -> Order:
     for name in (SOURCE, TARGET):
         if (code := getattr(config, name)) and not is_language(code):
             raise InvalidInputError(f"config.{name}", f"{code!r:.100} is not a language code such as de, de-DE or deu_Latn")
-    wish = Wish(config.model, config.model_version, config.source_language_code, config.target_language_code)
+    wish = ModelSelector(config.model, config.model_version, config.source_language_code, config.target_language_code)
     return Order(_kind(config), wish, _options(config), _reading(config), _glossary(config), _keep(config))
 
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Output as Translated
-from triptych_serving.models.translation.postprocess import OutputHypothesis
+from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import FLAG, NUMBER, SEED, TEXT, TEXTS, WHOLE, Parameters, choice
 from triptych_serving.services.oip.task import TEXT_INPUT, Calls, Events, Output, Question, Results, Task
@@ -37,11 +36,11 @@ OPTIONS: Parameters = {
 SCORE, ALIGNMENT = "score", "alignment"
 
 
-def _of_each(part: Callable[[OutputHypothesis], Any]) -> Callable[[Translated], list[Any]]:
+def _of_each(part: Callable[[TranslationHypothesis], Any]) -> Callable[[Translation], list[Any]]:
     return lambda output: [part(hypothesis) for hypothesis in output.hypotheses]
 
 
-def _alignment(hypothesis: OutputHypothesis) -> str:
+def _alignment(hypothesis: TranslationHypothesis) -> str:
     assert hypothesis.alignment is not None, "whoever wants this output has asked for it"
     return json.dumps(hypothesis.alignment.astype(float).round(6).tolist())
 

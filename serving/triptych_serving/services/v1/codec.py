@@ -8,9 +8,9 @@ from triptych.v1 import model_pb2, translation_pb2
 from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Output, OutputHypothesis
-from triptych_serving.models.translation.scoring import Score
-from triptych_serving.repository.registry import Loaded, State, Wish
+from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
+from triptych_serving.models.translation.scoring import TranslationScore
+from triptych_serving.repository.registry import ModelSelector, ModelVersion, State
 from triptych_serving.rpc.descriptors import services_of
 from triptych_serving.scheduling.request import Finish
 from triptych_serving.text.spans import Span
@@ -55,14 +55,14 @@ STATES = {
 FINISH = {Finish.STOP: translation_pb2.FINISH_REASON_STOP, Finish.LENGTH: translation_pb2.FINISH_REASON_LENGTH}
 
 
-def wish_from(request: ModelRequest) -> Wish:
+def wish_from(request: ModelRequest) -> ModelSelector:
     """Which model a request asks for."""
-    return Wish(request.model, request.model_version)
+    return ModelSelector(request.model, request.model_version)
 
 
-def translation_wish_from(request: TranslateRequest | translation_pb2.ScoreTranslationsRequest) -> Wish:
+def translation_wish_from(request: TranslateRequest | translation_pb2.ScoreTranslationsRequest) -> ModelSelector:
     """The same, with its languages."""
-    return Wish(request.model, request.model_version, request.source_language_code, request.target_language_code)
+    return ModelSelector(request.model, request.model_version, request.source_language_code, request.target_language_code)
 
 
 def contents_from(request: TextRequest) -> Sequence[str]:
@@ -115,7 +115,7 @@ def _options(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     return DecodingOptions(**values, split_sentences=SPLIT[message.split_sentences])
 
 
-def translation_to(output: Output) -> translation_pb2.Translation:
+def translation_to(output: Translation) -> translation_pb2.Translation:
     """One text's result."""
     return translation_pb2.Translation(
         translated_text=output.text,
@@ -125,7 +125,7 @@ def translation_to(output: Output) -> translation_pb2.Translation:
     )
 
 
-def _hypothesis_to(hypothesis: OutputHypothesis) -> translation_pb2.Hypothesis:
+def _hypothesis_to(hypothesis: TranslationHypothesis) -> translation_pb2.Hypothesis:
     weights = [] if hypothesis.alignment is None else hypothesis.alignment.tolist()
     return translation_pb2.Hypothesis(
         text=hypothesis.text,
@@ -141,14 +141,14 @@ def _span_to(span: Span) -> translation_pb2.TextSpan:
     return translation_pb2.TextSpan(start=span[0], end=span[1])
 
 
-def score_to(score: Score) -> translation_pb2.TranslationScore:
+def score_to(score: TranslationScore) -> translation_pb2.TranslationScore:
     """One pair's result."""
     return translation_pb2.TranslationScore(
         log_probability=score.log_probability, token_log_probabilities=score.token_log_probabilities.tolist()
     )
 
 
-def model_to(loaded: Loaded) -> model_pb2.Model:
+def model_to(loaded: ModelVersion) -> model_pb2.Model:
     """One version of a model of the repository."""
     message = model_pb2.Model(name=loaded.name, version=loaded.version, state=STATES[loaded.state])
     message.state_message = loaded.fault

@@ -10,12 +10,12 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Output
-from triptych_serving.models.translation.scoring import PairRow
+from triptych_serving.models.translation.postprocess import Translation
+from triptych_serving.models.translation.scoring import ScoreRow
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import FrameTokens, Item, Row
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.framed import BEGINNING, INSTRUCTION, copy_framed, forced_ids
 from ....fixtures.toy import BUNDLE, SOURCE, SOURCES, TARGETS
@@ -49,7 +49,7 @@ def row_of(translator: Translator, text: str, source: str, target: str, **option
     return row
 
 
-def test_a_source_is_framed(framed: Translator, codec: TextCodec) -> None:
+def test_a_source_is_framed(framed: Translator, codec: TranslationTokenizer) -> None:
     [ids] = codec.encode([SOURCE])
     row = row_of(framed, SOURCE, "en", "fr")
     assert row.source == [30, 31, 20, *ids, 21, 22]
@@ -58,13 +58,13 @@ def test_a_source_is_framed(framed: Translator, codec: TextCodec) -> None:
     assert (row.source, row.prefix, row.frame) == (ids, (), FrameTokens())
 
 
-def test_an_instruction_is_part_of_the_text(framed: Translator, codec: TextCodec) -> None:
+def test_an_instruction_is_part_of_the_text(framed: Translator, codec: TranslationTokenizer) -> None:
     row = row_of(framed, SOURCE, "deu_Latn", "it")
     assert row.source == codec.encode([INSTRUCTION + SOURCE])[0]
     assert row.text_size == len(codec.encode([SOURCE])[0])
 
 
-def test_every_sentence_has_the_frame(framed: Translator, codec: TextCodec) -> None:
+def test_every_sentence_has_the_frame(framed: Translator, codec: TranslationTokenizer) -> None:
     text = f"{SOURCES[0]} {SOURCES[1]}"
     for target, beginning in (("fra_Latn", [30, 31, 20]), ("ita_Latn", [20])):
         rows = framed.prepare([text], DecodingOptions(), "eng_Latn", target).rows
@@ -74,7 +74,7 @@ def test_every_sentence_has_the_frame(framed: Translator, codec: TextCodec) -> N
     assert [row.prefix for row in rows] == [FORCED + codec.encode_prefixes(["Der"], 64)[0], FORCED]
 
 
-def assert_cut(found: Output, expected: Output, forced: int) -> None:
+def assert_cut(found: Translation, expected: Translation, forced: int) -> None:
     """The same but for the beginning, which is not shown."""
     for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
         assert f"{BEGINNING} {one.text}" == other.text
@@ -97,12 +97,12 @@ def test_a_stream_does_not_show_them_either(framed: Translator, name: str) -> No
     text = f"{SOURCES[0]} {SOURCES[1]}\n{SOURCES[2]}"
     [whole] = framed.translate([text], SEARCHES[name], "en", "fr")
     *pieces, output = framed.stream(text, SEARCHES[name], "en", "fr")
-    assert isinstance(output, Output)
+    assert isinstance(output, Translation)
     assert "".join(map(str, pieces)) == output.text == whole.text
     assert BEGINNING not in output.text
 
 
-def test_an_alignment_is_of_the_texts_own_tokens(framed: Translator, codec: TextCodec) -> None:
+def test_an_alignment_is_of_the_texts_own_tokens(framed: Translator, codec: TranslationTokenizer) -> None:
     text = f"{SOURCES[0]} {SOURCES[1]}"
     sources = [len(ids) for ids in codec.encode(SOURCES[:2])]
     for target in ("fra_Latn", "ita_Latn", "deu_Latn"):
@@ -143,7 +143,7 @@ def test_what_is_suppressed_may_be_in_a_frame(framed: Translator) -> None:
 LONG = " ".join("1" * 30)  # 61 tokens
 
 
-def test_a_frame_leaves_less_room(framed: Translator, codec: TextCodec) -> None:
+def test_a_frame_leaves_less_room(framed: Translator, codec: TranslationTokenizer) -> None:
     assert len(codec.encode([LONG])[0]) == 61
     row_of(framed, LONG, "en", "de")
     lead = len(codec.encode([INSTRUCTION.rstrip()])[0]) - 1
@@ -162,7 +162,7 @@ def test_a_frame_leaves_less_room(framed: Translator, codec: TextCodec) -> None:
         framed.prepare_scores([(SOURCE, LONG)], "de", "nl")
 
 
-def test_what_fits_depends_on_the_frame(framed: Translator, codec: TextCodec) -> None:
+def test_what_fits_depends_on_the_frame(framed: Translator, codec: TranslationTokenizer) -> None:
     """Sentences in quotation marks are one to the splitter; they are torn apart where the frame leaves too little room."""
     quoted = f'"{" ".join(SOURCES[:4])}"'
     assert 59 < len(codec.encode([quoted])[0]) <= 61
@@ -171,13 +171,15 @@ def test_what_fits_depends_on_the_frame(framed: Translator, codec: TextCodec) ->
 
 
 @pytest.mark.parametrize("target", ["deu_Latn", "nld_Latn", "fra_Latn", "ita_Latn"])
-def test_scores_are_of_the_translation_alone(framed: Translator, plain: Translator, codec: TextCodec, target: str) -> None:
+def test_scores_are_of_the_translation_alone(
+    framed: Translator, plain: Translator, codec: TranslationTokenizer, target: str
+) -> None:
     """With the frame as context."""
     pair = (SOURCES[5], TARGETS[6])
     [score] = framed.score([pair], "eng_Latn", target)
     [ids] = codec.encode(TARGETS[6:7])
     row = row_of(framed, SOURCES[5], "eng_Latn", target)
-    whole = Item(PairRow(row.source, [*row.prefix, *ids]), row.size)
+    whole = Item(ScoreRow(row.source, [*row.prefix, *ids]), row.size)
     run_rows(plain.scorer.engine, [whole])
     np.testing.assert_allclose(score.token_log_probabilities, whole.result[len(row.prefix) :], atol=1e-5)
 

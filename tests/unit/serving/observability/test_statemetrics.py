@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from triptych.version import __version__
 from triptych_serving.observability.sources import Sources
 from triptych_serving.observability.statemetrics import StateCollector
-from triptych_serving.repository.registry import Loaded, Registry, State
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.registry import ModelVersion, Registry, State
+from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.response_cache.response_cache import CacheCounters
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import Budget
@@ -36,8 +36,8 @@ TOY = {"model": "toy", "version": "1"}
 
 
 def registry_of(state: State = State.READY, ready: bool = True, cache: CacheCounters | None = None) -> CollectorRegistry:
-    entry = Entry("toy", 1, Path("toy/1"))
-    loaded = Loaded(entry, state, StubModel() if state is State.READY else None)
+    entry = VersionFolder("toy", 1, Path("toy/1"))
+    loaded = ModelVersion(entry, state, StubModel() if state is State.READY else None)
     registry = CollectorRegistry()
     registry.register(StateCollector(Sources(lambda: Registry([loaded]), lambda: ready, (), cache or CacheCounters())))
     return registry
@@ -70,7 +70,7 @@ def test_memory_of_gpus() -> None:
     budgets = {first: Budget(first, 100), second: Budget(second, 200), CPU: Budget(CPU)}
     budgets[first].reserve("model toy version 1", {"weights": 10, "caches": 20})
     registry = CollectorRegistry()
-    loaded = Loaded(Entry("toy", 1, Path("toy/1")), State.READY, model)
+    loaded = ModelVersion(VersionFolder("toy", 1, Path("toy/1")), State.READY, model)
     registry.register(StateCollector(Sources(lambda: Registry([loaded]), lambda: True, budgets=lambda: budgets)))
     about = {**TOY, "task": "translation", "precision": "fp16", "device": "cuda:0,cuda:1"}
     assert registry.get_sample_value("triptych_model_info", about) == 1

@@ -14,9 +14,9 @@ import pytest
 
 from triptych_serving.errors import BundleError, NotFoundError, RepositoryError, UnsupportedError
 from triptych_serving.models.model import Model
-from triptych_serving.repository.model_manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.registry import State
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.repository import VersionFolder
 
 PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.02
@@ -49,7 +49,7 @@ class FakeLoader:
     running: int = 0
     held: threading.Event | None = None  # no load ends before this is set
 
-    def attempt(self, entry: Entry) -> tuple[Any, str]:
+    def attempt(self, entry: VersionFolder) -> tuple[Any, str]:
         self.running += 1
         assert self.running == 1, "two loads at once"
         path = entry.folder / "bundle.json"
@@ -77,7 +77,9 @@ class Users:
 class Bench:
     """A manager over a repository in a folder."""
 
-    def __init__(self, root: Path, control: Control = Control.POLL, model: str = "", load: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, root: Path, control: ModelControl = ModelControl.POLL, model: str = "", load: tuple[str, ...] = ()
+    ) -> None:
         self.root, self.loader, self.users = root, FakeLoader(), Users()
         self.options = RepositoryOptions(root, model, control, POLL_SECONDS, load_models=load)
         self.manager = ModelManager(self.options, self.loader, self.users.idle)
@@ -136,7 +138,7 @@ def test_the_newest_version_is_loaded_and_the_others_are_listed(repository: Path
     async def scenario() -> None:
         for version in (1, 2, 10):
             add(repository, version)
-        async with Bench(repository, Control.NONE) as bench:
+        async with Bench(repository, ModelControl.NONE) as bench:
             assert bench.states() == {"1": "unloaded", "2": "unloaded", "10": "ready"}
             assert bench.manager.started
 
@@ -158,7 +160,7 @@ def test_the_policy_chooses(repository: Path, policy: dict[str, Any], ready: set
         for version in (1, 2, 3):
             add(repository, version)
         set_policy(repository, **policy)
-        async with Bench(repository, Control.NONE) as bench:
+        async with Bench(repository, ModelControl.NONE) as bench:
             assert {version for version, state in bench.states().items() if state == State.READY} == ready
 
     run(scenario())
@@ -167,7 +169,7 @@ def test_the_policy_chooses(repository: Path, policy: dict[str, Any], ready: set
 def test_a_newest_version_that_fails_is_made_up_for_by_an_older_one(repository: Path) -> None:
     async def scenario() -> None:
         add(repository, 1), add(repository, 2), add(repository, 3, "bad weights")
-        async with Bench(repository, Control.NONE) as bench:
+        async with Bench(repository, ModelControl.NONE) as bench:
             assert bench.states() == {"1": "unloaded", "2": "ready", "3": "failed"}
             assert "bad weights" in bench.fault("3")
 
@@ -191,7 +193,7 @@ def test_a_policy_that_cannot_be_read_is_the_models_fault(repository: Path) -> N
     async def scenario() -> None:
         add(repository, 1), add(repository, 1, name="other")
         set_policy(repository, versions="oldest")
-        async with Bench(repository, Control.NONE) as bench:
+        async with Bench(repository, ModelControl.NONE) as bench:
             assert bench.states() == {"1": "failed"}
             assert "model.json: versions is 'oldest'" in bench.fault("1")
             assert bench.serving("other") == "1:good"
@@ -399,7 +401,7 @@ def test_a_repository_that_is_away_takes_nothing_down(repository: Path, caplog: 
 
 def test_models_are_loaded_and_unloaded_on_request(repository: Path) -> None:
     async def scenario() -> None:
-        async with Bench(repository, Control.EXPLICIT) as bench:
+        async with Bench(repository, ModelControl.EXPLICIT) as bench:
             assert bench.manager.registry.models == ()
             add(repository, 1)
             assert [str(each.state) for each in await bench.manager.index()] == ["unloaded"]
@@ -423,7 +425,7 @@ def test_labels_name_versions_to_load(repository: Path) -> None:
         for version in (1, 2):
             add(repository, version)
         set_policy(repository, labels={"stable": 1, "canary": 2})
-        async with Bench(repository, Control.EXPLICIT, load=("m",)) as bench:
+        async with Bench(repository, ModelControl.EXPLICIT, load=("m",)) as bench:
             await bench.manager.unload("m", "canary")
             assert bench.states() == {"1": "ready", "2": "unloaded"}
             [loaded] = await bench.manager.load("m", "canary")
@@ -435,7 +437,7 @@ def test_labels_name_versions_to_load(repository: Path) -> None:
 def test_what_cannot_be_loaded_or_unloaded_says_why(repository: Path) -> None:
     async def scenario() -> None:
         add(repository, 1)
-        async with Bench(repository, Control.EXPLICIT, load=("*",)) as bench:
+        async with Bench(repository, ModelControl.EXPLICIT, load=("*",)) as bench:
             manager = bench.manager
             add(repository, 2, "bad weights")
             for version in ("", "2"):
@@ -455,8 +457,8 @@ def test_what_cannot_be_loaded_or_unloaded_says_why(repository: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("control", [Control.NONE, Control.POLL])
-def test_without_explicit_control_nothing_is_loaded_on_request(repository: Path, control: Control) -> None:
+@pytest.mark.parametrize("control", [ModelControl.NONE, ModelControl.POLL])
+def test_without_explicit_control_nothing_is_loaded_on_request(repository: Path, control: ModelControl) -> None:
     async def scenario() -> None:
         add(repository, 1)
         async with Bench(repository, control) as bench:
@@ -472,10 +474,10 @@ def test_models_to_load_at_the_start_are_named(repository: Path) -> None:
     async def scenario() -> None:
         for name in "abc":
             add(repository, 1, name=name)
-        async with Bench(repository, Control.EXPLICIT, load=("a", "c")) as bench:
+        async with Bench(repository, ModelControl.EXPLICIT, load=("a", "c")) as bench:
             assert [bench.serving(name) for name in "abc"] == ["1:good", "", "1:good"]
         with pytest.raises(NotFoundError, match=r"model 'd' is not in .*; there are: a, b, c"):
-            await Bench(repository, Control.EXPLICIT, load=("a", "d")).manager.start()
+            await Bench(repository, ModelControl.EXPLICIT, load=("a", "d")).manager.start()
 
     run(scenario())
 
@@ -483,7 +485,7 @@ def test_models_to_load_at_the_start_are_named(repository: Path) -> None:
 def test_a_load_goes_on_when_its_caller_goes_away(repository: Path) -> None:
     async def scenario() -> None:
         add(repository, 1)
-        async with Bench(repository, Control.EXPLICIT) as bench:
+        async with Bench(repository, ModelControl.EXPLICIT) as bench:
             asking = asyncio.create_task(bench.manager.load("m"))
             await asyncio.sleep(0)
             asking.cancel()
@@ -492,14 +494,14 @@ def test_a_load_goes_on_when_its_caller_goes_away(repository: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("control", [Control.EXPLICIT, Control.POLL])
-def test_while_a_model_loads_the_others_serve_and_the_index_says_so(repository: Path, control: Control) -> None:
+@pytest.mark.parametrize("control", [ModelControl.EXPLICIT, ModelControl.POLL])
+def test_while_a_model_loads_the_others_serve_and_the_index_says_so(repository: Path, control: ModelControl) -> None:
     async def scenario() -> None:
         add(repository, 1)
         async with Bench(repository, control, load=("m",)) as bench:
             bench.loader.held = threading.Event()
             add(repository, 2)
-            loading = asyncio.create_task(bench.manager.load("m") if control is Control.EXPLICIT else bench.polls())
+            loading = asyncio.create_task(bench.manager.load("m") if control is ModelControl.EXPLICIT else bench.polls())
             await bench.until_states(v1="ready", v2="loading")
             async with asyncio.timeout(PATIENCE_SECONDS):
                 assert [str(each.state) for each in await bench.manager.index()] == ["ready", "loading"]
@@ -516,7 +518,7 @@ def test_while_a_model_loads_the_others_serve_and_the_index_says_so(repository: 
 def test_an_index_does_without_a_repository_that_is_away(repository: Path) -> None:
     async def scenario() -> None:
         add(repository, 1)
-        async with Bench(repository, Control.EXPLICIT, load=("m",)) as bench:
+        async with Bench(repository, ModelControl.EXPLICIT, load=("m",)) as bench:
             repository.rename(repository.with_name("away"))
             assert [str(each.state) for each in await bench.manager.index()] == ["ready"]
             with pytest.raises(RepositoryError, match="no such model repository"):

@@ -11,11 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_serving.errors import DeadlineError, EngineError, InvalidInputError, UnsupportedError
-from triptych_serving.response_cache.response_cache import ENTRY_BYTES, Answer, RepeatOptions, Repeats, Source
+from triptych_serving.response_cache.response_cache import (
+    ENTRY_BYTES,
+    CachedResponse,
+    ResponseCache,
+    ResponseCacheOptions,
+    ResponseSource,
+)
 
-CACHE = RepeatOptions(cache_bytes=1 << 20)
-SHARE = RepeatOptions(deduplicate=True)
-BOTH = RepeatOptions(cache_bytes=1 << 20, deduplicate=True)
+CACHE = ResponseCacheOptions(cache_bytes=1 << 20)
+SHARE = ResponseCacheOptions(deduplicate=True)
+BOTH = ResponseCacheOptions(cache_bytes=1 << 20, deduplicate=True)
 
 
 class FakeModel:
@@ -48,22 +54,22 @@ class Work:
 class Asking:
     """Requests to one model."""
 
-    def __init__(self, options: RepeatOptions) -> None:
-        self.repeats = Repeats(options)
+    def __init__(self, options: ResponseCacheOptions) -> None:
+        self.repeats = ResponseCache(options)
         self.work = Work()
         self.model: Any = FakeModel()
 
-    def ask(self, content: bytes = b"hello", deadline: float | None = None) -> "asyncio.Task[Answer]":
+    def ask(self, content: bytes = b"hello", deadline: float | None = None) -> "asyncio.Task[CachedResponse]":
         key = self.repeats.key(self.model, "Translate", content)
         return asyncio.create_task(self.repeats.answer(key, deadline, self.work))
 
-    async def asked(self, count: int, content: bytes = b"hello") -> "list[asyncio.Task[Answer]]":
+    async def asked(self, count: int, content: bytes = b"hello") -> "list[asyncio.Task[CachedResponse]]":
         """So many equal requests, under way."""
         tasks = [self.ask(content) for _ in range(count)]
         await settle()
         return tasks
 
-    async def answered(self, content: bytes = b"hello", value: bytes = b"hallo") -> Answer:
+    async def answered(self, content: bytes = b"hello", value: bytes = b"hallo") -> CachedResponse:
         """One request; `value` is what would be computed for it."""
 
         async def compute() -> bytes:
@@ -88,17 +94,17 @@ def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
 
 def test_nothing_is_done_unless_it_is_asked_for() -> None:
-    assert not Repeats(RepeatOptions()).is_on
-    assert all(Repeats(options).is_on for options in (CACHE, SHARE, BOTH))
+    assert not ResponseCache(ResponseCacheOptions()).is_on
+    assert all(ResponseCache(options).is_on for options in (CACHE, SHARE, BOTH))
     with pytest.raises(ValueError, match="cache_bytes is -1, it must be at least 0"):
-        RepeatOptions(cache_bytes=-1)
+        ResponseCacheOptions(cache_bytes=-1)
 
 
 @in_loop
 async def test_what_was_answered_is_not_computed_again() -> None:
     asking = Asking(CACHE)
-    assert await asking.answered() == Answer(b"hallo", Source.COMPUTED)
-    assert await asking.answered(value=b"other") == Answer(b"hallo", Source.CACHE)
+    assert await asking.answered() == CachedResponse(b"hallo", ResponseSource.COMPUTED)
+    assert await asking.answered(value=b"other") == CachedResponse(b"hallo", ResponseSource.CACHE)
     assert asking.work.begun == 1
     counters = asking.repeats.counters
     assert (counters.hits, counters.misses, counters.entries, counters.bytes) == (1, 1, 1, 5 + ENTRY_BYTES)
@@ -120,7 +126,7 @@ async def test_another_request_method_or_model_is_another_key() -> None:
 async def test_an_empty_answer_is_one_too() -> None:
     asking = Asking(BOTH)
     await asking.answered(value=b"")
-    assert (await asking.answered(value=b"")).source is Source.CACHE
+    assert (await asking.answered(value=b"")).source is ResponseSource.CACHE
 
 
 @in_loop
@@ -130,42 +136,42 @@ async def test_an_error_is_not_kept() -> None:
         asking.work.end(error)
         with pytest.raises(type(error)):
             await asking.ask()
-    assert (await asking.answered()).source is Source.COMPUTED
+    assert (await asking.answered()).source is ResponseSource.COMPUTED
     assert asking.repeats.counters.entries == 1
 
 
 @in_loop
 async def test_the_longest_unused_answer_gives_way() -> None:
-    asking = Asking(RepeatOptions(cache_bytes=3 * (ENTRY_BYTES + 1)))
+    asking = Asking(ResponseCacheOptions(cache_bytes=3 * (ENTRY_BYTES + 1)))
     for content in (b"1", b"2", b"3"):
         await asking.answered(content, b"x")
     await asking.answered(b"1")  # used again
     await asking.answered(b"4", b"x")
     sources = {content: (await asking.answered(content, b"x")).source for content in (b"1", b"3", b"4")}
-    assert set(sources.values()) == {Source.CACHE}
-    assert (await asking.answered(b"2", b"x")).source is Source.COMPUTED
+    assert set(sources.values()) == {ResponseSource.CACHE}
+    assert (await asking.answered(b"2", b"x")).source is ResponseSource.COMPUTED
     assert asking.repeats.counters.evictions == 2
 
 
 @in_loop
 async def test_an_answer_larger_than_the_cache_is_not_kept() -> None:
-    asking = Asking(RepeatOptions(cache_bytes=ENTRY_BYTES + 10))
+    asking = Asking(ResponseCacheOptions(cache_bytes=ENTRY_BYTES + 10))
     await asking.answered(b"small", b"x" * 10)
     await asking.answered(b"large", b"x" * 11)
-    assert (await asking.answered(b"small")).source is Source.CACHE
-    assert (await asking.answered(b"large")).source is Source.COMPUTED
+    assert (await asking.answered(b"small")).source is ResponseSource.CACHE
+    assert (await asking.answered(b"large")).source is ResponseSource.COMPUTED
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300)), max_size=60))
 @settings(deadline=None, max_examples=60)
 def test_the_cache_never_takes_more_than_it_may(requests: list[tuple[int, int]]) -> None:
     async def main() -> None:
-        asking = Asking(RepeatOptions(cache_bytes=2_000))
+        asking = Asking(ResponseCacheOptions(cache_bytes=2_000))
         counters = asking.repeats.counters
         kept: dict[int, int] = {}
         for content, size in requests:
             answer = await asking.answered(b"%d" % content, bytes(size))
-            assert (answer.source is Source.CACHE) == (content in kept)
+            assert (answer.source is ResponseSource.CACHE) == (content in kept)
             kept[content] = len(answer.value) if content not in kept else kept[content]
             kept = {one: size for one, size in kept.items() if is_kept(asking, b"%d" % one)}
             assert counters.bytes == sum(size + ENTRY_BYTES for size in kept.values()) <= 2_000
@@ -188,10 +194,10 @@ async def test_a_models_answers_go_with_it() -> None:
     asking.repeats.retain([asking.model])
     counters = asking.repeats.counters
     assert (counters.purged, counters.entries, counters.bytes) == (1, 1, 5 + ENTRY_BYTES)
-    assert (await asking.answered()).source is Source.CACHE
+    assert (await asking.answered()).source is ResponseSource.CACHE
     asking.model = first  # a request that found it before it went
     await asking.answered()
-    assert (await asking.answered()).source is Source.COMPUTED
+    assert (await asking.answered()).source is ResponseSource.COMPUTED
     assert counters.entries == 1
 
 
@@ -212,7 +218,7 @@ async def test_equal_requests_in_flight_are_computed_once() -> None:
     asking.work.end(b"hallo")
     answers = await asyncio.gather(*tasks)
     assert {answer.value for answer in answers} == {b"hallo"}
-    assert [answer.source for answer in answers] == [Source.COMPUTED] + [Source.SHARED] * 4
+    assert [answer.source for answer in answers] == [ResponseSource.COMPUTED] + [ResponseSource.SHARED] * 4
     assert (asking.work.begun, asking.repeats.counters.shared) == (1, 4)
     again = asking.ask()  # nothing is kept
     asking.work.end(b"again")
@@ -289,7 +295,7 @@ async def test_the_follower_with_most_time_takes_over() -> None:
     leader.cancel()
     await settle()
     asking.work.end(b"hallo")
-    assert ((await long).source, (await short).source) == (Source.COMPUTED, Source.SHARED)
+    assert ((await long).source, (await short).source) == (ResponseSource.COMPUTED, ResponseSource.SHARED)
 
 
 @in_loop
@@ -327,7 +333,7 @@ async def test_work_that_nobody_waits_for_any_more_is_cancelled() -> None:
     later = asking.ask()  # nothing of the flight is left
     await settle()
     asking.work.end(b"hallo")
-    assert (await later).source is Source.COMPUTED
+    assert (await later).source is ResponseSource.COMPUTED
 
 
 @in_loop
@@ -339,7 +345,7 @@ async def test_a_follower_that_leaves_as_it_is_told_to_lead_hands_on() -> None:
     first.cancel()
     await settle()
     asking.work.end(b"hallo")
-    assert (await second).source is Source.COMPUTED
+    assert (await second).source is ResponseSource.COMPUTED
 
 
 @in_loop
@@ -353,7 +359,7 @@ async def test_the_last_follower_may_leave_as_it_is_told_to_lead() -> None:
     later = asking.ask()
     await settle()
     asking.work.end(b"hallo")
-    assert (await later).source is Source.COMPUTED
+    assert (await later).source is ResponseSource.COMPUTED
 
 
 STEPS = st.sampled_from(["ask", "ask", "ask", "cancel", "end", "break", "wait"])
@@ -364,7 +370,7 @@ STEPS = st.sampled_from(["ask", "ask", "ask", "cancel", "end", "break", "wait"])
 def test_whatever_happens_everybody_is_answered_once(steps: list[tuple[str, int, bool]]) -> None:
     async def main() -> None:
         asking = Asking(SHARE)
-        tasks: list[asyncio.Task[Answer]] = []
+        tasks: list[asyncio.Task[CachedResponse]] = []
         for step, number, pauses in steps:
             match step:
                 case "ask":
@@ -380,7 +386,7 @@ def test_whatever_happens_everybody_is_answered_once(steps: list[tuple[str, int,
         for _ in tasks:
             asking.work.end(b"hallo")
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-            assert isinstance(outcome, Answer | asyncio.CancelledError | EngineError)
+            assert isinstance(outcome, CachedResponse | asyncio.CancelledError | EngineError)
         assert asking.repeats.counters.misses == asking.work.begun
         assert asking.repeats._flights == {}
 

@@ -20,7 +20,7 @@ from triptych_serving.models.model import Model
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.process import MOST, NICENESS, give_way
 from triptych_serving.server import ServerOptions
@@ -106,7 +106,7 @@ def test_threads_of_a_server_without_gpus_give_way(gives_way: bool, tmp_path: Pa
     others, models = threading.enumerate(), list[Model]()
 
     def load() -> None:
-        for entry in (Entry("toy", 1, BUNDLE), Entry("vit", 1, write_image_bundle(tmp_path))):
+        for entry in (VersionFolder("toy", 1, BUNDLE), VersionFolder("vit", 1, write_image_bundle(tmp_path))):
             model, fault = loader.attempt(entry)
             assert model is not None, fault
             models.append(model)

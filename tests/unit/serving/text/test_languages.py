@@ -2,8 +2,8 @@
 
 import pytest
 
-from triptych_serving.bundle import languages
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.text import languages
 from triptych_serving.text.languages import choose_language, describe_side, find_language
 from triptych_text.languages import is_language, primary_language, standard_tag
 

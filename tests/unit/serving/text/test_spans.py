@@ -14,14 +14,14 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.text.spans import Span, joined_spans, source_spans, target_spans
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.sentences import Splitter
 
 from ....fixtures.framed import copy_framed
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
 
 ALIGNED = DecodingOptions(return_alignment=True)
-CODEC = TextCodec(BUNDLE / "tokenizer.json", 512)
+CODEC = TranslationTokenizer(BUNDLE / "tokenizer.json", 512)
 TEXT = f"  {SOURCES[0]}  {SOURCES[1]}\n\n{SOURCES[2]}\t"
 
 

@@ -12,7 +12,7 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import BundleError, EngineError, InvalidInputError, UnsupportedError
 from triptych_serving.models.capabilities import EMBEDDING
-from triptych_serving.models.results import Answer, Entity
+from triptych_serving.models.results import Entity, ExtractedAnswer
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
@@ -170,7 +170,7 @@ def test_answers(repository: Path) -> None:
         assert (second.text, second.start, second.end) == ("Anna Smith", 4, 14)
         assert best.score > second.score > 0
         [lone] = model.answer([("in?", "in")])
-        assert lone.answers == (Answer("in", pytest.approx(1.0), 0, 2),)
+        assert lone.answers == (ExtractedAnswer("in", pytest.approx(1.0), 0, 2),)
         assert lone.token_count == 6
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from triptych.v1 import translation_pb2
 from triptych_serving.bundle.manifest import Generation
-from triptych_serving.bundle.search_params import GREEDY, EarlyStopping, Rules, Search
+from triptych_serving.bundle.search_params import GREEDY, EarlyStopping, SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError, UnsupportedError
-from triptych_serving.models.translation.options import Decoding, DecodingOptions, ModelDefaults, resolve_options
+from triptych_serving.models.translation.options import DecodingOptions, ModelDefaults, ResolvedOptions, resolve_options
 from triptych_serving.services.v1.codec import options_from
 
 LIMIT, SLOTS = 64, 8
@@ -73,7 +73,7 @@ def cases(table: dict[str, list[Any]]) -> list[Any]:
     return [pytest.param(name, value, id=f"{name}={value!s:.30}") for name, values in table.items() for value in values]
 
 
-def resolve(generation: Generation = GENERATION, **values: Any) -> Decoding:
+def resolve(generation: Generation = GENERATION, **values: Any) -> ResolvedOptions:
     """As a request would: from the wire's message on."""
     return resolve_options(options_from(translation_pb2.DecodingOptions(**values)), 1, ModelDefaults(generation, LIMIT), SLOTS)
 
@@ -130,36 +130,36 @@ def test_the_length_limit_is_the_models() -> None:
 
 
 def test_no_options_are_greedy_search() -> None:
-    assert resolve() == Decoding(GREEDY, 60, (), splits=True)
+    assert resolve() == ResolvedOptions(GREEDY, 60, (), splits=True)
 
 
 def test_options_become_a_search() -> None:
     options = {"beam_size": 4, "num_hypotheses": 2, "length_penalty": 0.5, "suppress_sequences": ["a"], "return_scores": True}
-    expected = Search(beam_size=4, num_hypotheses=2, length_penalty=0.5, suppressed=("a",), scores=True)
+    expected = SearchParams(beam_size=4, num_hypotheses=2, length_penalty=0.5, suppressed=("a",), scores=True)
     assert resolve(**options).search == expected
 
 
 def test_defaults_are_the_models() -> None:
     generation = Generation(60, 4, 2.0, 3, 0.6, 0.2, 1.5, 3, 5)
-    expected = Search(4, 2.0, 3, 0.6, 0.2, 1.5, 3, min_length=5)
+    expected = SearchParams(4, 2.0, 3, 0.6, 0.2, 1.5, 3, min_length=5)
     assert resolve(generation).search == expected
     assert resolve(generation, length_penalty=0.0).search == replace(expected, length_penalty=0.0)
 
 
 def test_the_rules_are_the_models_alone() -> None:
     rules: dict[str, Any] = {
-        "rules": Rules.TRANSFORMERS,
+        "rules": SearchRules.TRANSFORMERS,
         "early_stopping": EarlyStopping.NEVER,
         "forced_end": True,
         "suppressed_tokens": ((0,), (5, 6)),
     }
     search = resolve(replace(GENERATION, **rules), beam_size=4).search
-    assert search == Search(beam_size=4, **rules)
+    assert search == SearchParams(beam_size=4, **rules)
     assert not set(rules) & set(NAMES)
 
 
 def test_the_rules_of_transformers_know_no_patience() -> None:
-    generation = replace(GENERATION, rules=Rules.TRANSFORMERS)
+    generation = replace(GENERATION, rules=SearchRules.TRANSFORMERS)
     resolve(generation, beam_size=4, patience=1.0)
     with pytest.raises(UnsupportedError, match=r"^options\.patience: this model's beam search has none"):
         resolve(generation, beam_size=4, patience=2.0)

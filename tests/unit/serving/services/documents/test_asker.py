@@ -13,7 +13,7 @@ from triptych.v1.translation_pb2 import DocumentConfig
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError, UnavailableError
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Output, OutputHypothesis
+from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.scheduling.request import Finish
 from triptych_serving.services.documents.asker import MAX_ROWS, Asker
@@ -30,17 +30,19 @@ class Calls:
         self.asked: list[Texts] = []
         self._fault = fault
 
-    async def translate_by(self, translator: Any, texts: Texts, context: Any) -> tuple[list[Output], ModelUse]:
+    async def translate_by(self, translator: Any, texts: Texts, context: Any) -> tuple[list[Translation], ModelUse]:
         self.asked.append(texts)
         self._fault(texts.contents)
         aligned = texts.options.return_alignment
         alignment = np.array([[0.25, 0.75]], np.float32) if aligned else None
-        hypotheses = [OutputHypothesis(text.upper(), Finish.LENGTH, 1, None, alignment, ((0, 1),)) for text in texts.contents]
+        hypotheses = [
+            TranslationHypothesis(text.upper(), Finish.LENGTH, 1, None, alignment, ((0, 1),)) for text in texts.contents
+        ]
         now = time.monotonic()
         use = ModelUse(
             "toy", "1", first_token=now, stages={"queue": (now, now), "prefill": (now, now + 1), "decode": (now + 1, now + 2)}
         )
-        return [Output((hypothesis,), 2, ((0, 1), (1, 1))) for hypothesis in hypotheses], use
+        return [Translation((hypothesis,), 2, ((0, 1), (1, 1))) for hypothesis in hypotheses], use
 
 
 def asker(calls: Any, rows: int = 64) -> Asker:
