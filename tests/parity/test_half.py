@@ -11,13 +11,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from triptych_export import parity
 from triptych_export.bundle_files import write_manifest
-from triptych_export.cuda_kernels import unfit_nodes
 from triptych_export.errors import ParityError, RangeError
 from triptych_export.exporter import ExportOptions, export
-from triptych_export.parity import Sample
-from triptych_export.translation_family import TranslationFamily
+from triptych_export.families.translation import TranslationFamily
+from triptych_export.graphs.cuda_kernels import unfit_nodes
+from triptych_export.parity import translation as parity
+from triptych_export.parity.translation import Sample
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest

@@ -19,9 +19,9 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from triptych_export.errors import SourceError
+from triptych_export.families.text import TextFamily, write_text
+from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
-from triptych_export.huggingface.registry import load
-from triptych_export.text_family import TextFamily, write_text
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.text.text_model import TextModel

@@ -12,9 +12,9 @@ import pytest
 import torch
 import transformers
 
+from triptych_export.families.translation import TranslationFamily, write_translation
+from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import open_folder
-from triptych_export.huggingface.registry import load
-from triptych_export.translation_family import TranslationFamily, write_translation
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions

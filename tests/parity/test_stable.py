@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from triptych_export import parity
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
+from triptych_export.parity import translation as parity
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
