@@ -156,7 +156,7 @@ ENTITIES = "<!DOCTYPE a [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><a>&b;</a>"
     [
         (zipped({"a.txt": "text"}), DamagedDocumentError, "not an OpenDocument text"),
         (odt("<text:p>"), DamagedDocumentError, "content.xml: line 1"),
-        (odt("", kind=f"{ODT_TYPE}-template"), UnknownFormatError, "text-template'; only texts"),
+        (odt("", kind=f"{ODT_TYPE}-template"), UnknownFormatError, "text-template' is not supported"),
         (odt("<text:p>" * 300 + "</text:p>" * 300), DamagedDocumentError, "deeper than 256"),
         (zipped({"mimetype": ODT_TYPE, "content.xml": ENTITIES}), DamagedDocumentError, "entity"),
         (

@@ -1,4 +1,4 @@
-"""Language tags as office documents write them (ECMA-376, part 1, 17.3.2.20; OpenDocument 1.3, part 3, 20.185 and 20.197)."""
+"""Languages in office documents (ECMA-376, part 1, 17.3.2.20; OpenDocument 1.3, part 3, 20.185 and 20.197)."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ _COMPLEX = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tongue:
+class OfficeLanguage:
     """A language with its country.
 
     Args:
-        language: such as "de", or "sr-Latn" where the script was said.
-        country: such as "DE"; "" where nobody knows.
-        script: which of the three attributes of a style is its: "western", "asian" or "complex".
+        language: such as "de", or "sr-Latn" if the script was given.
+        country: such as "DE"; "" if unknown.
+        script: selects one of the three language attributes of a style: "western", "asian" or "complex".
     """
 
     language: str
@@ -28,12 +28,12 @@ class Tongue:
 
     @property
     def tag(self) -> str:
-        """Both in one."""
+        """BCP 47 tag of language and country."""
         return "-".join(filter(None, (self.language, self.country)))
 
 
-def tongue(tag: str) -> Tongue | None:
-    """Of a BCP 47 tag, with its likely country; None where it is none, or nobody said one."""
+def office_language(tag: str) -> OfficeLanguage | None:
+    """Parse a BCP 47 tag and add its most likely country; None if invalid or empty."""
     try:
         said = langcodes.Language.get(tag)
         likely = said.maximize()
@@ -43,4 +43,4 @@ def tongue(tag: str) -> Tongue | None:
         return None
     eastern, complex_ = likely.language in _EASTERN, likely.script in _COMPLEX
     language = f"{likely.language}-{said.script}" if said.script and not eastern else likely.language
-    return Tongue(language, likely.territory or "", "asian" if eastern else "complex" if complex_ else "western")
+    return OfficeLanguage(language, likely.territory or "", "asian" if eastern else "complex" if complex_ else "western")
