@@ -21,7 +21,7 @@ from triptych_serving.lifecycle import LifecycleOptions
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
-from triptych_serving.observability.sources import Sources
+from triptych_serving.observability.collectors import MetricSources
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
@@ -219,9 +219,9 @@ class Server:
         if self.manager.started:
             self._health.show(self.manager.registry)
 
-    def _sources(self) -> Sources:
+    def _sources(self) -> MetricSources:
         methods = methods_of((*services.ALL_SERVICES, HEALTH))
-        return Sources(
+        return MetricSources(
             lambda: self.manager.registry,
             lambda: self._health.ready,
             methods,
