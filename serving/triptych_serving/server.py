@@ -19,9 +19,9 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import PortError, UnavailableError
 from triptych_serving.lifecycle import LifecycleOptions
 from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.observability.collectors import MetricSources
 from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
-from triptych_serving.observability.collectors import MetricSources
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware

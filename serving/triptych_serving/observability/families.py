@@ -27,9 +27,7 @@ def counter(name: str, text: str, values: Mapping[Labels, float], labels: Labels
     return family
 
 
-def histogram(
-    name: str, text: str, histograms: Mapping[Labels, Histogram], labels: Labels = LABELS
-) -> HistogramMetricFamily:
+def histogram(name: str, text: str, histograms: Mapping[Labels, Histogram], labels: Labels = LABELS) -> HistogramMetricFamily:
     """Build `triptych_<name>`."""
     family = HistogramMetricFamily(f"triptych_{name}", text, labels=labels)
     for key, one in histograms.items():

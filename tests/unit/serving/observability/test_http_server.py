@@ -1,4 +1,4 @@
-"""The HTTP port: what it answers, and what it does with clients that misbehave."""
+"""The HTTP server of metrics and probes: responses, and clients that misbehave."""
 
 import asyncio
 import contextlib
@@ -8,27 +8,27 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from triptych_serving.errors import PortError
-from triptych_serving.observability import httpserver
-from triptych_serving.observability.httpserver import MAX_HEAD_BYTES, HttpServer, Request, Response
+from triptych_serving.observability import http_server
+from triptych_serving.observability.http_server import MAX_HEAD_BYTES, HttpRequest, HttpResponse, HttpServer
 
 PATIENCE_SECONDS = 30.0
-LARGE = b"x" * (32 << 20)  # more than the buffers between two sockets
+LARGE = b"x" * (32 << 20)  # larger than the buffers of two sockets
 
 
-async def hello(request: Request) -> Response:
-    return Response.text(200, f"hello {request.query}")
+async def hello(request: HttpRequest) -> HttpResponse:
+    return HttpResponse.text(200, f"hello {request.query}")
 
 
-async def large(request: Request) -> Response:
-    return Response(200, LARGE)
+async def large(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(200, LARGE)
 
 
-async def broken(request: Request) -> Response:
+async def broken(request: HttpRequest) -> HttpResponse:
     raise RuntimeError("broken")
 
 
 def with_server(scenario: Callable[[int], Awaitable[None]]) -> None:
-    """Run a scenario, which is given the port."""
+    """Run a scenario with the port of a server."""
 
     async def run() -> None:
         server = HttpServer({"/hello": hello, "/large": large, "/broken": broken})
@@ -42,7 +42,7 @@ def with_server(scenario: Callable[[int], Awaitable[None]]) -> None:
 
 
 async def send(port: int, data: bytes) -> bytes:
-    """All that comes back."""
+    """Send bytes and return all that comes back."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     try:
@@ -80,41 +80,29 @@ def test_statuses(request_bytes: bytes, status: bytes) -> None:
     with_server(scenario)
 
 
-def test_a_query_is_passed_on() -> None:
+def test_bodies() -> None:
     async def scenario(port: int) -> None:
         head, _, body = (await send(port, get("/hello?name=you"))).partition(b"\r\n\r\n")
         assert body == b"hello name=you\n"
         assert b"Content-Length: 15" in head
-
-    with_server(scenario)
-
-
-def test_head_is_get_without_its_body() -> None:
-    async def scenario(port: int) -> None:
         assert (await send(port, get("/hello", "HEAD"))).endswith(b"Content-Length: 7\r\nConnection: close\r\n\r\n")
-
-    with_server(scenario)
-
-
-def test_a_large_answer_arrives_whole() -> None:
-    async def scenario(port: int) -> None:
         assert (await send(port, get("/large"))).partition(b"\r\n\r\n")[2] == LARGE
 
     with_server(scenario)
 
 
-def test_an_error_in_a_page_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_of_a_handler_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(port: int) -> None:
         await send(port, get("/broken"))
 
     with_server(scenario)
-    [record] = [record for record in caplog.records if record.name == httpserver.__name__]
+    [record] = [record for record in caplog.records if record.name == http_server.__name__]
     assert record.getMessage() == "/broken failed: broken"
     assert record.exc_info
 
 
-def test_silent_clients_are_sent_away_and_block_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(httpserver, "READ_SECONDS", 0.5)
+def test_silent_clients_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "READ_SECONDS", 0.5)
 
     async def scenario(port: int) -> None:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
@@ -127,8 +115,8 @@ def test_silent_clients_are_sent_away_and_block_nobody(monkeypatch: pytest.Monke
     with_server(scenario)
 
 
-def test_clients_that_read_nothing_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(httpserver, "SEND_SECONDS", 0.5)
+def test_clients_that_read_nothing_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "SEND_SECONDS", 0.5)
 
     async def scenario(port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
@@ -148,7 +136,7 @@ def test_clients_that_read_nothing_are_cut_off(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(httpserver, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 3)
 
     async def scenario(port: int) -> None:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
@@ -164,7 +152,7 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with_server(scenario)
 
 
-def test_a_taken_port_names_the_flag() -> None:
+def test_port_in_use_names_the_flag() -> None:
     async def run(port: int) -> None:
         await HttpServer({}).start("127.0.0.1", port, "--metrics-port")
 
@@ -178,14 +166,14 @@ def test_a_taken_port_names_the_flag() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
-def test_a_host_that_is_not_this_machine_is_named(host: str) -> None:
+def test_foreign_host_is_named(host: str) -> None:
     with pytest.raises(PortError, match=f"^--metrics-port 0: cannot listen on {host}: "):
         asyncio.run(HttpServer({}).start(host, 0, "--metrics-port"))
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("host", ["::", "[::]"])
-def test_every_address_means_ipv4_too(host: str) -> None:
+def test_unspecified_ipv6_address_includes_ipv4(host: str) -> None:
     async def run() -> None:
         server = HttpServer({"/hello": hello})
         port = await server.start(host, 0, "--flag")
@@ -195,7 +183,7 @@ def test_every_address_means_ipv4_too(host: str) -> None:
     asyncio.run(run())
 
 
-def test_stopping_ends_connections() -> None:
+def test_stop_closes_connections() -> None:
     async def run() -> None:
         server = HttpServer({"/hello": hello})
         port = await server.start("127.0.0.1", 0, "--flag")
