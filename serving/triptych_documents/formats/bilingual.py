@@ -26,12 +26,7 @@ class MemoryEntry(NamedTuple):
 
 
 def tmx(translations: Iterable[MemoryEntry], source_language: str = "*all*") -> Iterator[bytes]:
-    """Yield a TMX file in pieces, because a memory may exceed this machine's.
-
-    Args:
-        translations: in any order; duplicates are kept.
-        source_language: of all entries; `*all*`: the first language of each entry.
-    """
+    """Yield a TMX file in pieces, because a memory may exceed this machine's; `*all*` stands for any source language."""
     attributes = {
         "creationtool": TOOL,
         "creationtoolversion": _version(),

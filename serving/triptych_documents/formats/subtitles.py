@@ -30,30 +30,19 @@ _ELEMENT = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)[^<>]*>")
 
 @dataclass(frozen=True)
 class Markup:
-    """Markup inside the cues of a format.
+    """Markup inside the cues of a format."""
 
-    Args:
-        tags: matches tags.
-        read: converts text as written to text as shown.
-        write: the reverse.
-    """
-
-    tags: re.Pattern[str]
-    read: Callable[[str], str]
-    write: Callable[[str], str]
+    tags: re.Pattern[str]  # matches tags
+    read: Callable[[str], str]  # converts text as written to text as shown
+    write: Callable[[str], str]  # the reverse
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Text that is shown at one time.
+    """Text that is shown at one time."""
 
-    Args:
-        name: its number or identifier.
-        spans: of its text; several if blank lines interrupt it.
-    """
-
-    name: str
-    spans: Sequence[Span]
+    name: str  # its number or identifier
+    spans: Sequence[Span]  # of its text; several if blank lines interrupt it
 
 
 @dataclass(frozen=True, slots=True)

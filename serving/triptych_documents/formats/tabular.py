@@ -29,15 +29,10 @@ _HINT = re.compile(r"sep=([^\r\n])(?:\r\n|\n|\r)", re.IGNORECASE)  # written by 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Delimiter and quoting of a table.
+    """Delimiter and quoting of a table."""
 
-    Args:
-        delimiter: one character.
-        quoted: cells may be quoted; otherwise quotation marks are ordinary characters.
-    """
-
-    delimiter: str
-    quoted: bool = True
+    delimiter: str  # one character
+    quoted: bool = True  # cells may be quoted; otherwise quotation marks are ordinary characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +78,6 @@ CSV = Csv()
 
 def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect, start: int = 0) -> TextDocument:
     """Parse a table.
-
-    Args:
-        text: text of the document.
-        encoding: of the document.
-        options: select the columns.
-        dialect: delimiter and quoting.
-        start: offset of the first record.
 
     Raises:
         DamagedDocumentError: unbalanced quotes.
@@ -231,11 +219,7 @@ MAX_SHOWN = 100  # characters of a column name, which is repeated for each of it
 
 
 class ColumnSelection:
-    """Columns selected by `columns` and `header`.
-
-    Args:
-        options: has both. Numbers count from 1; without columns all are translated.
-        first: first record of the table.
+    """Columns selected by `columns` and `header`; all if there are no `columns`.
 
     Raises:
         OptionError: no column has such a name, or there is no header.

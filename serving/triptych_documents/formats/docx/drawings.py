@@ -15,12 +15,7 @@ _UNSEEN = {"lang", "altLang", "dirty", "err", "smtClean", "noProof", "bmk", "ker
 
 
 class Drawings:
-    """Reads the paragraphs of a part.
-
-    Args:
-        tree: the part.
-        target: language of the translation; None keeps the languages.
-    """
+    """Reads the paragraphs of a part."""
 
     def __init__(self, tree: Tree, target: OfficeLanguage | None) -> None:
         self._tree, self._target = tree, target

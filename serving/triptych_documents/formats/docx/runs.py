@@ -131,12 +131,7 @@ _LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n]\s*")  # matches once per run of 
 
 
 class DocxParagraphs:
-    """Reads the paragraphs of a part in order, because fields span several.
-
-    Args:
-        tree: the part.
-        styles: styles of its runs.
-    """
+    """Reads the paragraphs of a part in order, because fields span several."""
 
     def __init__(self, tree: Tree, styles: DocxStyles) -> None:
         self._tree, self._styles = tree, styles
@@ -161,12 +156,7 @@ class DocxParagraphs:
         return start, end
 
     def atoms(self, paragraph: int, fields: Fields) -> list[Atom]:
-        """Return the content of a paragraph, with fields as codes.
-
-        Args:
-            paragraph: its element.
-            fields: fields that are open before it; updated.
-        """
+        """Return the content of a paragraph, with fields as codes."""
         return fields.folded(self._steps(paragraph))
 
     def nested(self, paragraph: int) -> bool:

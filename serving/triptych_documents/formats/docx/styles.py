@@ -53,12 +53,7 @@ _FINE = 10  # twentieths of a point: smaller letter spacing comes from justified
 
 
 class DocxStyles:
-    """Styles of the runs of a part.
-
-    Args:
-        tree: the part.
-        target: language of the translation; None keeps the languages.
-    """
+    """Styles of the runs of a part, with the language of the translation; None keeps their languages."""
 
     def __init__(self, tree: Tree, target: OfficeLanguage | None) -> None:
         self._tree, self._target = tree, target

@@ -37,39 +37,20 @@ Changes = Sequence[tuple[Span, str]]
 
 @dataclass(frozen=True, slots=True)
 class HtmlSlot:
-    """Place of a unit.
+    """Place of a unit."""
 
-    Args:
-        text: text of the document.
-        span: span to replace.
-        codes: spans of the unit's codes.
-        texts: spelling of unchanged texts, which is kept.
-        keeps_space: white space is significant.
-        lead: text before the unit in the span.
-        tail: text after the unit in the span.
-        quote: quote of an attribute's value.
-        named_space: no-break spaces are written as &nbsp;.
-    """
-
-    text: str
-    span: Span
-    codes: Mapping[tuple[int, Role], Span]
-    texts: Mapping[str, str]
-    keeps_space: bool = False
-    lead: str = ""
-    tail: str = ""
-    quote: str = ""
-    named_space: bool = False
+    text: str  # text of the document
+    span: Span  # span to replace
+    codes: Mapping[tuple[int, Role], Span]  # spans of the unit's codes
+    texts: Mapping[str, str]  # spelling of unchanged texts, which is kept
+    keeps_space: bool = False  # white space is significant
+    lead: str = ""  # text before the unit in the span
+    tail: str = ""  # text after the unit in the span
+    quote: str = ""  # quote of an attribute's value
+    named_space: bool = False  # no-break spaces are written as &nbsp;
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding, inner: Changes, braces: re.Pattern[str]) -> str:
-        """Return the new content of the span.
-
-        Args:
-            pieces: text and codes.
-            encoding: of the document.
-            inner: changes of attributes inside of the codes, in order.
-            braces: braces that must be escaped.
-        """
+        """Return the new content of the span."""
         kept = joined(pieces) if self.keeps_space else soft(pieces)
         starts = [start for (start, _), _ in inner]
         return self.lead + "".join(self._one(piece, encoding, (inner, starts), braces) for piece in kept) + self.tail
@@ -100,15 +81,10 @@ class _Frame:
 
 @dataclass
 class HtmlReader:
-    """Reads a document: `units` and `places` are filled by `read`.
+    """Reads a document: `units` and `places` are filled by `read`."""
 
-    Args:
-        text: text of the document.
-        bound: limit on its units.
-    """
-
-    text: str
-    bound: UnitLimit
+    text: str  # text of the document
+    bound: UnitLimit  # limit on its units
     units: list[Unit] = field(default_factory=list)
     places: list[HtmlSlot] = field(default_factory=list)
     languages: list[tuple[Span, str]] = field(default_factory=list)  # spans and values of <html lang>

@@ -41,10 +41,6 @@ NO_BRACE = re.compile(r"(?!)")
 def decoded(data: bytes, encoding: str) -> tuple[str, Encoding]:
     """Decode a document.
 
-    Args:
-        data: content of the document.
-        encoding: encoding given by the user; "": byte order mark, declaration in the document, else UTF-8.
-
     Raises:
         OptionError: unknown encoding.
         DamagedDocumentError: the bytes are not in the encoding.
@@ -60,12 +56,7 @@ def decoded(data: bytes, encoding: str) -> tuple[str, Encoding]:
 
 
 class Texts:
-    """Converts stretches of text to parts.
-
-    Args:
-        text: text of the document.
-        hidden: spans of templating, in order.
-    """
+    """Converts stretches of text to parts."""
 
     def __init__(self, text: str, hidden: Sequence[Span]) -> None:
         self._text, self._hidden = text, hidden

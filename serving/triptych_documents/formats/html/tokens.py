@@ -269,15 +269,10 @@ def _pop(opened: list[HtmlToken], counts: dict[str, int], at: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Value of an attribute in a start tag.
+    """Value of an attribute in a start tag."""
 
-    Args:
-        span: including quotes.
-        quote: `"`, `'` or "".
-    """
-
-    span: Span
-    quote: str
+    span: Span  # including quotes
+    quote: str  # `"`, `'` or ""
 
 
 def values(tag: str) -> dict[str, Value]:

@@ -33,23 +33,14 @@ References = dict[str, Any]  # markdown-it's environment with link definitions
 
 @dataclass(frozen=True)
 class TextBlock:
-    """A paragraph, heading or cell.
+    """A paragraph, heading or cell."""
 
-    Args:
-        text: content without line prefixes.
-        offsets: offset of each character, and of the end, in the document.
-        kind: type of the enclosing token: "paragraph_open", "heading_open", "td_open" ...
-        atx: a heading on one line, after `#`.
-        parts: its inline content; None if the spans are not known.
-        line: its first line, from 0.
-    """
-
-    text: str
-    offsets: Sequence[int]
-    kind: str
-    atx: bool
-    parts: Sequence[ScannedPart] | None
-    line: int
+    text: str  # content without line prefixes
+    offsets: Sequence[int]  # offset of each character, and of the end, in the document
+    kind: str  # type of the enclosing token: "paragraph_open", "heading_open", "td_open"
+    atx: bool  # a heading on one line, after `#`
+    parts: Sequence[ScannedPart] | None  # its inline content; None if the spans are not known
+    line: int  # its first line, from 0
 
     @property
     def in_table(self) -> bool:
@@ -59,19 +50,12 @@ class TextBlock:
 
 @dataclass(frozen=True)
 class MarkdownBlocks:
-    """Block structure of a document.
+    """Block structure of a document."""
 
-    Args:
-        contents: text blocks in order.
-        html: spans of top-level HTML blocks.
-        skeleton: everything else; equal for documents of the same structure.
-        references: link definitions.
-    """
-
-    contents: Sequence[TextBlock]
-    html: Sequence[Span]
-    skeleton: Sequence[tuple[str, ...]]
-    references: References
+    contents: Sequence[TextBlock]  # text blocks in order
+    html: Sequence[Span]  # spans of top-level HTML blocks
+    skeleton: Sequence[tuple[str, ...]]  # everything else; equal for documents of the same structure
+    references: References  # link definitions
 
 
 def parsed(text: str) -> MarkdownBlocks:

@@ -77,21 +77,13 @@ class HtmlSite:
 
 @dataclass(frozen=True)
 class MarkdownDocument:
-    """A Markdown document after reading.
+    """A Markdown document after reading."""
 
-    Args:
-        text: whole text.
-        encoding: of the document.
-        blocks: its structure.
-        sites: stretches with units, in order.
-        unwritten: findings of the last `render`.
-    """
-
-    text: str
-    encoding: Encoding
-    blocks: MarkdownBlocks
-    sites: Sequence[TextSite | HtmlSite]
-    unwritten: list[Finding] = field(default_factory=list)
+    text: str  # whole text
+    encoding: Encoding  # of the document
+    blocks: MarkdownBlocks  # its structure
+    sites: Sequence[TextSite | HtmlSite]  # stretches with units, in order
+    unwritten: list[Finding] = field(default_factory=list)  # findings of the last `render`
 
     @cached_property
     def units(self) -> Sequence[Unit]:

@@ -25,29 +25,17 @@ _LABEL = re.compile(r"\]\[(.*)\]", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class TextSlot:
-    """Place of a unit in a text block.
+    """Place of a unit in a text block."""
 
-    Args:
-        content: the text block.
-        start: start of the unit in it.
-        end: end of the unit in it.
-        references: link definitions.
-        line_end: of the document.
-        prefix: prefix of each further line of the block.
-        column: column of the unit in its first line.
-        width: line width; 0: a single line.
-        source: current text.
-    """
-
-    content: TextBlock
-    start: int
-    end: int
-    references: References
-    line_end: str
-    prefix: str
-    column: int
-    width: int
-    source: str
+    content: TextBlock  # the text block
+    start: int  # start of the unit in it
+    end: int  # end of the unit in it
+    references: References  # link definitions
+    line_end: str  # of the document
+    prefix: str  # prefix of each further line of the block
+    column: int  # column of the unit in its first line
+    width: int  # line width; 0: a single line
+    source: str  # current text
 
     @property
     def span(self) -> Span:

@@ -27,11 +27,7 @@ _VOID = frozenset({"area", "br", "embed", "hr", "img", "input", "link", "meta", 
 
 
 class PlacedInline(ParserInline):
-    """Inline parser whose tokens have offsets.
-
-    Args:
-        inline: the library's parser, whose rules are used.
-    """
+    """Inline parser whose tokens have offsets."""
 
     def __init__(self, inline: ParserInline) -> None:
         super().__init__()

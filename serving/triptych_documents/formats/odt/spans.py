@@ -23,12 +23,7 @@ _WHITE = re.compile("[ \t\r\n]+")
 
 
 class OdtParagraphs:
-    """Reads the paragraphs of a part.
-
-    Args:
-        tree: the part.
-        styles: styles of its spans.
-    """
+    """Reads the paragraphs of a part."""
 
     def __init__(self, tree: Tree, styles: OdtStyles) -> None:
         self._tree, self._styles = tree, styles

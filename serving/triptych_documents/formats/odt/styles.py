@@ -37,11 +37,7 @@ _NO_LANGUAGE = {"", "none", "zxx", "und", "mul"}
 
 
 class OdtStyles:
-    """Styles of spans by name.
-
-    Args:
-        trees: parts with styles; later ones take precedence.
-    """
+    """Styles of spans by name; later trees take precedence."""
 
     def __init__(self, *trees: Tree) -> None:
         self._looks: dict[str, str] = {}
@@ -103,13 +99,7 @@ def default_language(tree: Tree) -> str:
 
 
 def in_language(tree: Tree, source: OfficeLanguage | None, target: OfficeLanguage) -> Iterator[Edit]:
-    """Yield edits that change styles from the source to the target language.
-
-    Args:
-        tree: a part with styles.
-        source: styles in other languages stay; None: all are changed.
-        target: language of the translation.
-    """
+    """Yield edits that change styles from the source language (None: any) to the target language."""
     for index, token in enumerate(tree.tokens):
         if token.opens and short(token.name) == "style:text-properties":
             tag = tree.tag(index)

@@ -52,9 +52,6 @@ class _Entry(NamedTuple):
 class Archive:
     """A zip archive in memory.
 
-    Args:
-        data: the archive.
-
     Raises:
         DamagedDocumentError: not a zip archive, or not a plausible document.
     """

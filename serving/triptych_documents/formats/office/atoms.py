@@ -10,19 +10,12 @@ SOFT_HYPHEN = "\u00ad"  # hyphenation of the source language; dropped
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Appearance of a run.
+    """Appearance of a run."""
 
-    Args:
-        key: equal for styles that look alike.
-        opening: markup before a run's content.
-        closing: markup after it.
-        inked: visible on spaces too, as underlining is.
-    """
-
-    key: str
-    opening: str
-    closing: str
-    inked: bool = False
+    key: str  # equal for styles that look alike
+    opening: str  # markup before a run's content
+    closing: str  # markup after it
+    inked: bool = False  # visible on spaces too, as underlining is
 
 
 Fragment = tuple[Style | None, int, int]  # a span of the source and the style of its run, if any

@@ -34,12 +34,7 @@ class Inline:
 
 
 def inlined(atoms: Sequence[Atom], raw: Callable[[Atom], str]) -> Inline:
-    """Convert the atoms of a paragraph to pieces.
-
-    Args:
-        atoms: in order.
-        raw: returns the raw text of a code, which must be the same on every reading.
-    """
+    """Convert the atoms of a paragraph to pieces; `raw` names a code, the same on every reading."""
     return _Inliner(nested([atom for atom in atoms if atom.role or atom.text]), raw).inline()
 
 
@@ -253,12 +248,7 @@ Copy = Callable[[int, int], str]  # returns a span of the source, with new conte
 
 
 class RunWriter:
-    """Writes the runs of a paragraph; consecutive content of one style goes into one run.
-
-    Args:
-        escape: writes text.
-        copy: reads the source.
-    """
+    """Writes the runs of a paragraph; consecutive content of one style goes into one run."""
 
     def __init__(self, escape: Escape, copy: Copy) -> None:
         self._escape, self._copy = escape, copy

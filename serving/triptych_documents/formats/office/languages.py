@@ -14,17 +14,11 @@ _COMPLEX = {
 
 @dataclass(frozen=True, slots=True)
 class OfficeLanguage:
-    """A language with its country.
+    """A language with its country."""
 
-    Args:
-        language: such as "de", or "sr-Latn" if the script was given.
-        country: such as "DE"; "" if unknown.
-        script: selects one of the three language attributes of a style: "western", "asian" or "complex".
-    """
-
-    language: str
-    country: str
-    script: str
+    language: str  # such as "de", or "sr-Latn" if the script was given
+    country: str  # such as "DE"; "" if unknown
+    script: str  # selects one of the three language attributes of a style: "western", "asian" or "complex"
 
     @property
     def tag(self) -> str:

@@ -18,11 +18,7 @@ MAX_TAGS = 4_000_000  # per member: a tag takes more memory than it has bytes
 
 
 class Tree:
-    """Element tree of an XML text; elements are identified by the index of their start token.
-
-    Args:
-        text: text of the member; raises as `tokens` does.
-    """
+    """Element tree of an XML text; an element is identified by the index of its start token. Raises as `tokens` does."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -77,17 +73,11 @@ class Tree:
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of a span.
+    """A change of a span."""
 
-    Args:
-        start: start of the replaced span.
-        end: its end.
-        write: returns the new content; receives a function that copies spans of the source.
-    """
-
-    start: int
-    end: int
-    write: Callable[[Copy], str]
+    start: int  # start of the replaced span
+    end: int  # its end
+    write: Callable[[Copy], str]  # returns the new content; receives a function that copies spans of the source
 
 
 def constant(start: int, end: int, text: str) -> Edit:
@@ -113,32 +103,16 @@ class ParagraphSlot:
 
 @dataclass
 class XmlPart:
-    """An XML member of the archive.
+    """An XML member of the archive."""
 
-    Args:
-        name: name of the member.
-        xml: its text.
-        tree: its elements.
-        places: units in order.
-        closing: changes to make along with any other.
-    """
-
-    name: str
-    xml: XmlText
-    tree: Tree
-    places: list[ParagraphSlot] = field(default_factory=list)
-    closing: list[Edit] = field(default_factory=list)
+    name: str  # name of the member
+    xml: XmlText  # its text
+    tree: Tree  # its elements
+    places: list[ParagraphSlot] = field(default_factory=list)  # units in order
+    closing: list[Edit] = field(default_factory=list)  # changes to make along with any other
 
     def add(self, start: int, end: int, atoms: Sequence[Atom], escape: Escape, nested: bool = False) -> None:
-        """Add a paragraph; without text it becomes no unit.
-
-        Args:
-            start: start of its content.
-            end: end of its content.
-            atoms: its content.
-            escape: writes text.
-            nested: codes may contain other paragraphs, which are left out of their raw text.
-        """
+        """Add a paragraph, which is no unit without text. `nested`: its codes may contain other paragraphs."""
         if not any(atom.role is None and atom.text.strip() for atom in atoms):
             return
         inline = inlined(atoms, self._tag if nested else self._raw)
@@ -219,13 +193,7 @@ def described(archive: Archive, name: str) -> list[XmlPart]:
 
 
 class ZippedDocument:
-    """A document of several members.
-
-    Args:
-        archive: the archive.
-        parts: members with text, in the order of their units.
-        findings: findings of reading.
-    """
+    """A document of several members."""
 
     def __init__(self, archive: Archive, parts: Sequence[XmlPart], findings: Sequence[Finding]) -> None:
         self._archive, self._parts = archive, parts

@@ -24,31 +24,18 @@ _SHOWN = {hidden: sign for sign, hidden in _HIDDEN.items()}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message.
+    """A message."""
 
-    Args:
-        line: line of its msgid, from 1.
-        context: its msgctxt.
-        message: its msgid.
-        plural: its msgid_plural, or "".
-        strings: its msgstr, or msgstr[0] and so on.
-        flags: such as "fuzzy".
-        span: of its msgstr lines, without the last line end.
-        start: of the line that flags are written before: its msgctxt or msgid.
-        flag_lines: spans of its `#,` lines.
-        previous: spans of its `#|` lines with line ends.
-    """
-
-    line: int
-    context: str | None
-    message: str
-    plural: str
-    strings: tuple[str, ...]
-    flags: frozenset[str]
-    span: Span
-    start: int
-    flag_lines: tuple[Span, ...]
-    previous: tuple[Span, ...]
+    line: int  # line of its msgid, from 1
+    context: str | None  # its msgctxt
+    message: str  # its msgid
+    plural: str  # its msgid_plural, or ""
+    strings: tuple[str, ...]  # its msgstr, or msgstr[0] and so on
+    flags: frozenset[str]  # such as "fuzzy"
+    span: Span  # of its msgstr lines, without the last line end
+    start: int  # of the line that flags are written before: its msgctxt or msgid
+    flag_lines: tuple[Span, ...]  # spans of its `#,` lines
+    previous: tuple[Span, ...]  # spans of its `#|` lines with line ends
 
     @property
     def is_fuzzy(self) -> bool:
@@ -64,23 +51,14 @@ class _Catalog(polib.POFile):
 
 @dataclass(frozen=True)
 class Catalog:
-    """A PO file.
+    """A PO file."""
 
-    Args:
-        text: whole text.
-        encoding: of the file.
-        header: entry with the empty message, if any.
-        entries: all others without obsolete ones.
-        line_end: of the file.
-        width: columns at which its strings are broken; 0: they are not.
-    """
-
-    text: str
-    encoding: Encoding
-    header: Entry | None
-    entries: Sequence[Entry]
-    line_end: str
-    width: int
+    text: str  # whole text
+    encoding: Encoding  # of the file
+    header: Entry | None  # entry with the empty message, if any
+    entries: Sequence[Entry]  # all others without obsolete ones
+    line_end: str  # of the file
+    width: int  # columns at which its strings are broken; 0: they are not
 
     @property
     def fields(self) -> Mapping[str, str]:
@@ -91,11 +69,6 @@ class Catalog:
 
 def read(data: bytes, encoding: str, width: int) -> Catalog:
     """Parse a catalog.
-
-    Args:
-        data: content of the file.
-        encoding: encoding given by the user, or "".
-        width: columns at which strings are broken, unless the file shows otherwise.
 
     Raises:
         OptionError: unknown encoding.
@@ -237,11 +210,7 @@ _COUNT = re.compile(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=")
 
 
 def plural_forms(language: str) -> str:
-    """Return the value of Plural-Forms.
-
-    Args:
-        language: BCP 47; unknown languages get the English value.
-    """
+    """Return the Plural-Forms of a language (BCP 47); of an unknown one those of English."""
     wanted = language.lower().replace("_", "-")
     return _BY_LANGUAGE.get(wanted) or _BY_LANGUAGE.get(wanted.partition("-")[0], _TWO)
 

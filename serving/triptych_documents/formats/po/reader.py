@@ -22,19 +22,12 @@ Changes = dict[Span, str]
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Place of a unit: the message of an entry, or its plural.
+    """Place of a unit: the message of an entry, or its plural."""
 
-    Args:
-        entry: the entry.
-        is_plural: the unit is its plural.
-        lead: leading white space, also of the translation.
-        tail: trailing white space.
-    """
-
-    entry: Entry
-    is_plural: bool
-    lead: str
-    tail: str
+    entry: Entry  # the entry
+    is_plural: bool  # the unit is its plural
+    lead: str  # leading white space, also of the translation
+    tail: str  # trailing white space
 
 
 @dataclass

@@ -22,12 +22,7 @@ _LETTER = re.compile(rf"{_TAG.pattern}|{_FORMAT.pattern}|(?P<letter>[^\W\d_])")
 
 
 def split(message: str, signs: str = SIGNS) -> tuple[str, tuple[Piece, ...], str]:
-    """Return leading white space, the pieces of a unit, and trailing white space.
-
-    Args:
-        message: text of the message.
-        signs: characters that may mark an accelerator.
-    """
+    """Return leading white space, the pieces of a unit, and trailing white space."""
     middle = message.strip(_WHITE)
     if not middle:
         return message, (), ""
@@ -132,13 +127,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 def with_fields(header: str, new: Mapping[str, str], line_end: str) -> str:
-    """Set fields of a header; other fields keep their lines.
-
-    Args:
-        header: its msgstr lines.
-        new: values by name.
-        line_end: of the file.
-    """
+    """Set fields of a header; other fields keep their lines."""
     keyword, quote, rest = header.partition('"')
     groups: list[list[str]] = [[]]
     for line in (quote + rest).splitlines():

@@ -32,11 +32,7 @@ def replaced(source: AnyStr, changes: Iterable[tuple[Span, AnyStr]]) -> AnyStr:
 
 
 class LineIndex:
-    r"""Maps offsets to lines. Lines end with \n, \r\n or \r.
-
-    Args:
-        text: text of the document.
-    """
+    r"""Maps offsets to lines. Lines end with \n, \r\n or \r."""
 
     def __init__(self, text: str) -> None:
         self.starts = [

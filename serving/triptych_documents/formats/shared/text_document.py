@@ -27,21 +27,13 @@ class UnitSlot(Protocol):
 
 @dataclass(frozen=True)
 class TextDocument:
-    """A text document after reading.
+    """A text document after reading."""
 
-    Args:
-        text: whole text.
-        encoding: of the document.
-        units: in document order.
-        places: one for each unit.
-        findings: findings of reading.
-    """
-
-    text: str
-    encoding: Encoding
-    units: Sequence[Unit]
-    places: Sequence[UnitSlot]
-    findings: Sequence[Finding] = ()
+    text: str  # whole text
+    encoding: Encoding  # of the document
+    units: Sequence[Unit]  # in document order
+    places: Sequence[UnitSlot]  # one for each unit
+    findings: Sequence[Finding] = ()  # findings of reading
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """See Document."""
@@ -59,11 +51,7 @@ _LINE_ENDS = (b"\n", b"\r")
 
 
 class UnitLimit:
-    """Checks the number of units before and while a document is read: memory grows with units, and a few bytes can make one.
-
-    Args:
-        options: has the limit; None: nothing is checked.
-    """
+    """Checks the number of units before and while a document is read: memory grows with units, and a few bytes can make one."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._most = options.max_units

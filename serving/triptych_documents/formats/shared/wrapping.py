@@ -10,12 +10,7 @@ _APART = re.compile(r" (?![^{}\n]{0,300}\})")  # spaces outside of {{ name }}
 
 
 def words_of(pieces: Sequence[Piece], write: Callable[[str], str]) -> list[str]:
-    """Split pieces into words that no line end may break: words with adjacent codes, and placeholders.
-
-    Args:
-        pieces: text and codes.
-        write: converts text as shown to text as written.
-    """
+    """Split pieces into unbreakable words, with adjacent codes and placeholders whole; `write` escapes text."""
     words = [""]
     for piece in pieces:
         if isinstance(piece, Code):

@@ -40,20 +40,13 @@ class XmlTokenKind(Enum):
 
 
 class XmlToken(NamedTuple):
-    """A stretch of a document. A tuple: a document may have a million of them, and frozen dataclasses are slow to create.
-
-    Args:
-        start: offset of its first character.
-        end: offset after its last character.
-        line: line of its first character, from 1.
-        depth: number of enclosing elements; START and END of an element have the same.
-    """
+    """A stretch of a document. A tuple: a document may have a million of them, and frozen dataclasses are slow to create."""
 
     kind: XmlTokenKind
-    start: int
-    end: int
-    line: int
-    depth: int
+    start: int  # offset of its first character
+    end: int  # offset after its last character
+    line: int  # line of its first character, from 1
+    depth: int  # number of enclosing elements; START and END of an element have the same
     name: str = ""
     attributes: Mapping[str, str] = _NOTHING
     text: str = ""

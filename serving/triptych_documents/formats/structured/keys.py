@@ -23,9 +23,6 @@ class KeySelection:
     A pattern is a path: names of members or list indices joined by dots (`\.` is a dot inside of a name); `*` matches any
     characters of one name, `**` any number of names. It selects the value and everything inside.
 
-    Args:
-        options: has both.
-
     Raises:
         OptionError: a pattern has an empty name.
     """
@@ -38,12 +35,7 @@ class KeySelection:
 
 
 class PatternMatch:
-    """Progress of matching patterns along a path, so that each value costs only its last name and the patterns.
-
-    Args:
-        patterns: all patterns.
-        places: next names to match, as pattern number and position in it.
-    """
+    """Progress of matching patterns along a path, so that each value costs only its last name and the patterns."""
 
     __slots__ = ("_patterns", "_places", "whole")
 
@@ -66,14 +58,7 @@ class PatternMatch:
 
 
 class KeyPath:
-    """Path of a value, and its selection.
-
-    Args:
-        name: name of the value in its parent.
-        above: path of the parent.
-        keys: progress of the `keys`; None: there are none.
-        skip: progress of the `skip_keys`; None: there are none.
-    """
+    """Path of a value, and its selection."""
 
     __slots__ = ("_above", "_keys", "_name", "_skip")
 

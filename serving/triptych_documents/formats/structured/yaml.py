@@ -31,21 +31,13 @@ _ESCAPED = re.compile(r'[\\"\x00-\x1f\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff\uf
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A plain or quoted scalar.
+    """A plain or quoted scalar."""
 
-    Args:
-        span: without anchor and tag.
-        text: text of the unit.
-        style: its quotation mark, or "".
-        in_flow: inside of brackets or braces, where commas end it.
-        tagged: explicitly tagged, so a string whatever it looks like.
-    """
-
-    span: Span
-    text: str
-    style: str
-    in_flow: bool
-    tagged: bool
+    span: Span  # without anchor and tag
+    text: str  # text of the unit
+    style: str  # its quotation mark, or ""
+    in_flow: bool  # inside of brackets or braces, where commas end it
+    tagged: bool  # explicitly tagged, so a string whatever it looks like
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         """Write in its own style, or else in double quotes."""
@@ -64,25 +56,15 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A literal or folded scalar.
+    """A literal or folded scalar."""
 
-    Args:
-        span: from its indicator to the end of the last line with text.
-        text: text of the unit, without leading and trailing line feeds.
-        value: complete value.
-        head: from the indicator to the first line with text.
-        indent: indentation of its lines.
-        width: width of folded lines; 0 for literal ones.
-        line_end: of its lines.
-    """
-
-    span: Span
-    text: str
-    value: str
-    head: str
-    indent: str
-    width: int
-    line_end: str
+    span: Span  # from its indicator to the end of the last line with text
+    text: str  # text of the unit, without leading and trailing line feeds
+    value: str  # complete value
+    head: str  # from the indicator to the first line with text
+    indent: str  # indentation of its lines
+    width: int  # width of folded lines; 0 for literal ones
+    line_end: str  # of its lines
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         """Write in its own style if that can hold the text, or else in double quotes."""

@@ -30,19 +30,12 @@ class _Inline:
 
 @dataclass(frozen=True)
 class InlineContent:
-    """Inline content of a document's elements.
+    """Inline content of a document's elements."""
 
-    Args:
-        text: text of the document.
-        found: all tokens of the document.
-        closings: result of `xml.closings`.
-        namespace: namespace of XLIFF in this document, in braces, or "".
-    """
-
-    text: str
-    found: Sequence[XmlToken]
-    closings: Mapping[int, int]
-    namespace: str
+    text: str  # text of the document
+    found: Sequence[XmlToken]  # all tokens of the document
+    closings: Mapping[int, int]  # result of `xml.closings`
+    namespace: str  # namespace of XLIFF in this document, in braces, or ""
 
     def name(self, index: int) -> str:
         """Return the local name of an XLIFF element; "" for others."""
@@ -188,11 +181,7 @@ def _coded(found: list[str | _Inline]) -> tuple[Piece, ...]:
 
 
 def written(pieces: Sequence[Piece], *, cdata: bool = False) -> str:
-    """Write pieces as the content of an element.
-
-    Args:
-        pieces: text and codes.
-        cdata: write text in CDATA sections where possible.
+    """Write pieces as the content of an element, text in CDATA sections where requested and possible.
 
     Raises:
         DocumentError: XML cannot represent a character.

@@ -33,19 +33,12 @@ _NAME = re.compile(r"<([^\s/>]+)")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A unit and its surroundings.
+    """A unit and its surroundings."""
 
-    Args:
-        unit: the unit.
-        lead: white space before it.
-        tail: white space after it.
-        cdata: the source is a CDATA section.
-    """
-
-    unit: Unit
-    lead: str
-    tail: str
-    cdata: bool
+    unit: Unit  # the unit
+    lead: str  # white space before it
+    tail: str  # white space after it
+    cdata: bool  # the source is a CDATA section
 
     def filled(self, pieces: Sequence[Piece]) -> str:
         return written_text(self.lead) + written(pieces, cdata=self.cdata) + written_text(self.tail)

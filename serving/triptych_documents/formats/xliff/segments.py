@@ -30,46 +30,27 @@ class LanguageAttributes:
 
 @dataclass(frozen=True, slots=True)
 class SourceSegment:
-    """Tokens [start, end) that are translated as one unit.
+    """Tokens [start, end) that are translated as one unit."""
 
-    Args:
-        start: first token.
-        end: token after the last.
-        kept: existing translation as written; None if there is none.
-    """
-
-    start: int
-    end: int
-    kept: str | None = None
+    start: int  # first token
+    end: int  # token after the last
+    kept: str | None = None  # existing translation as written; None if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSlot:
-    """A source and the place of its target, as token indices.
+    """A source and the place of its target, as token indices."""
 
-    Args:
-        languages: declared languages.
-        holder: <trans-unit> or <segment>.
-        source: its <source>.
-        before: element that a new <target> is inserted after.
-        pattern: element whose content the target follows: <seg-source> or <source>.
-        target: its <target>, if any.
-        segments: translatable segments of the pattern.
-        where: human-readable place.
-        keeps_space: from xml:space.
-        approved: marked as final.
-    """
-
-    languages: LanguageAttributes
-    holder: int
-    source: int
-    before: int
-    pattern: int
-    target: int | None
-    segments: tuple[SourceSegment, ...]
-    where: str
-    keeps_space: bool
-    approved: bool
+    languages: LanguageAttributes  # declared languages
+    holder: int  # <trans-unit> or <segment>
+    source: int  # its <source>
+    before: int  # element that a new <target> is inserted after
+    pattern: int  # element whose content the target follows: <seg-source> or <source>
+    target: int | None  # its <target>, if any
+    segments: tuple[SourceSegment, ...]  # translatable segments of the pattern
+    where: str  # human-readable place
+    keeps_space: bool  # from xml:space
+    approved: bool  # marked as final
 
 
 @dataclass(frozen=True, slots=True)
