@@ -190,7 +190,7 @@ class EngineAsking:
     def _decode(self, asked: list[tuple[SentenceRequest, PreparedText]]) -> list[Outcome]:
         """The best translation and nothing more. Each ask is one sentence."""
         rows = [text.rows[0] for _, text in asked]
-        texts = self._translator.codec.decode([row.shown(row.hypotheses[0].tokens) for row in rows])
+        texts = self._translator.tokenizer.decode([row.shown(row.hypotheses[0].tokens) for row in rows])
         return [
             (ask, SentenceTranslation(text, None, row.hypotheses[0].finish is Finish.LENGTH))
             for (ask, _), row, text in zip(asked, rows, texts, strict=True)

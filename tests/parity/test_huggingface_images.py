@@ -24,8 +24,8 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.parity.generated_images import generate_images
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.image.image_model import ImageModel
-from triptych_serving.models.results import ClassifiedImage
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 TOLERANCE = 1e-4

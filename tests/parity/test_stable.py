@@ -27,7 +27,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 def test_neighbours_change_no_token_and_no_score(bundle: Bundle) -> None:
     translator = Translator("toy", 1, bundle, TranslatorOptions("int8-stable", EngineOptions(workers=1, slots=24)))
     try:
-        sources = translator.codec.encode(SOURCES[::16])
+        sources = translator.tokenizer.encode(SOURCES[::16])
         searches = [SearchParams(), SearchParams(beam_size=3, scores=True), SearchParams(sampling_topk=9, seed=3)]
         rows = [Row(source, 40, searches[index % 3]) for index, source in enumerate(sources)]
         for row in rows:

@@ -105,7 +105,7 @@ def load(translator: Translator, sources: Sequence[Sequence[int]]) -> Iterator[N
 
 @pytest.mark.full
 def test_sentences_have_the_same_tokens_alone_and_under_mixed_load(translator: Translator) -> None:
-    sources = translator.codec.encode(texts())
+    sources = translator.tokenizer.encode(texts())
     searches = [SEARCHES[index % len(SEARCHES)] for index in range(len(sources))]
     alone = [run_alone(translator, source, search) for source, search in zip(sources, searches, strict=True)]
     with load(translator, sources):

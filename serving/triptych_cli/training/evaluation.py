@@ -59,15 +59,15 @@ def masked_accuracy(paths: Sequence[str], place: Place, sequence_length: int) ->
             "top5": round(fifth / masks, 4),
             "perplexity": round(math.exp(surprise / masks), 2),
             "masked_tokens": masks,
-            "vocabulary": model.codec.vocabulary,
+            "vocabulary": model.tokenizer.vocabulary,
         }
     finally:
         registry.close(drain=False)
 
 
 def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -> list[TextRow]:
-    tokens, vocabulary = model.manifest.tokens, model.codec.vocabulary
-    documents = encode_documents(load_tokenizer(model.codec.path), read_documents(paths))
+    tokens, vocabulary = model.manifest.tokens, model.tokenizer.vocabulary
+    documents = encode_documents(load_tokenizer(model.tokenizer.path), read_documents(paths))
     masker = Masker(VALID_SHARE, tokens.mask, len(SPECIAL_TOKENS), vocabulary)
     special = SpecialIds(tokens.cls, tokens.sep)
     rows = []

@@ -26,7 +26,7 @@ from triptych_serving.bundle.manifest import (
     TOKEN_CLASSIFICATION,
     TRANSLATION,
 )
-from triptych_serving.models.capabilities import EMBEDDING
+from triptych_serving.models.text.embedding import EMBEDDING
 
 Found = TypeVar("Found")
 

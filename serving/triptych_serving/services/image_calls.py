@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.image.image_job import ImageJob
+from triptych_serving.models.image.image_job import ClassifiedImage, ImageJob
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
-from triptych_serving.models.results import ClassifiedImage
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
 from triptych_serving.rpc.call_context import ModelUse, UseModel

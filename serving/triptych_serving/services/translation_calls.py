@@ -165,7 +165,7 @@ class TranslationCalls:
         return _DecodeCall(translator, prepared, arrival, use, streams)
 
     async def _events(self, job: "_DecodeCall") -> AsyncIterator[Piece | Result]:
-        growing = [GrowingText(text, job.translator.codec) for text in job.prepared.texts]
+        growing = [GrowingText(text, job.translator.tokenizer) for text in job.prepared.texts]
         owners = {id(row): index for index, text in enumerate(job.prepared.texts) for row in text.rows}
         left = len(growing)
         while left:

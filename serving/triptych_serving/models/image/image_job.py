@@ -11,7 +11,7 @@ from triptych_serving.encoding.engine import OneShotEngine
 from triptych_serving.encoding.image_runner import ImageRow
 from triptych_serving.errors import CancelledError, DeadlineError, UnavailableError
 from triptych_serving.images.decode import decode_image
-from triptych_serving.models.results import ClassifiedImage, ScoredLabel
+from triptych_serving.models.labels import ScoredLabel
 from triptych_serving.scheduling.request import Call, Item, Listener
 from triptych_serving.scheduling.wait_estimator import Forecast, WaitEstimator
 
@@ -74,6 +74,15 @@ class DecodeQueue:
     def count_rejected(self) -> None:
         """A request was turned away."""
         self._engine.count_rejected()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedImage:
+    """The labels of one image, best first."""
+
+    labels: tuple[ScoredLabel, ...]
+    width: int  # pixels of the file, turned upright
+    height: int
 
 
 @dataclass(frozen=True)

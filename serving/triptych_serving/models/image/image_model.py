@@ -14,10 +14,9 @@ from triptych_serving.encoding.image_runner import ImageRunner
 from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.models.capabilities import capabilities_of, describe
-from triptych_serving.models.image.image_job import DecodeQueue, ImageJob, ImageParts, ImageRequest
+from triptych_serving.models.image.image_job import ClassifiedImage, DecodeQueue, ImageJob, ImageParts, ImageRequest
 from triptych_serving.models.image.image_limiter import ImageLimiter
-from triptych_serving.models.results import ClassifiedImage
-from triptych_serving.models.text.task import check_range
+from triptych_serving.models.labels import check_range
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.process import give_way

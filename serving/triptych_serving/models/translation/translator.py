@@ -57,9 +57,9 @@ class Translator:
         self.precision = bundle.precision(options.precision)
         limits = self.manifest.limits
         tokenizer, target_tokenizer = map(bundle.path, self.manifest.tokenizers)
-        self.codec = TranslationTokenizer(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
+        self.tokenizer = TranslationTokenizer(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
         self._bundle, self._options = bundle, options
-        self._preparer = Preprocessor(self.codec, self.manifest, options.engine.slots)
+        self._preparer = Preprocessor(self.tokenizer, self.manifest, options.engine.slots)
         self._scorer: Scorer | None = None
         self._loading = threading.Lock()
         self._closed = False
@@ -153,7 +153,7 @@ class Translator:
 
     def outputs(self, prepared: PreparedRequest) -> list[Translation]:
         """What the finished rows say, text by text."""
-        return assemble(prepared.texts, self.codec)
+        return assemble(prepared.texts, self.tokenizer)
 
     def translate(
         self,
@@ -180,7 +180,7 @@ class Translator:
             ServingError: as for `translate`.
         """
         prepared = self.prepare([text], options, source_language, target_language)
-        growing = GrowingText(prepared.texts[0], self.codec)
+        growing = GrowingText(prepared.texts[0], self.tokenizer)
         news: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
         call = Call(prepared.rows, _Messenger(news), streams=True)
         self.engine.submit(call)
@@ -308,7 +308,7 @@ class Translator:
             raise DeviceError(f"precision {self.precision} runs on the CPU only, not on {', '.join(map(str, foreign))}")
         plan: Mapping[str, int] = {}
         if engine.on_gpus:
-            plan = memory_plan(self._bundle, self.precision, engine.slots, self.codec.vocabulary)
+            plan = memory_plan(self._bundle, self.precision, engine.slots, self.tokenizer.vocabulary)
         return ModelDevices(self.devices, engine.budgets, f"model {self.name} version {self.version}", plan)
 
     def _load_scorer(self) -> Scorer:
@@ -317,7 +317,7 @@ class Translator:
             raise UnsupportedError(f"the bundle of model {self.name!r} cannot score translations; export the checkpoint again")
         engine = self._options.engine
         limits = with_queue(BatchLimits(), engine.limits)
-        return Scorer(self._score_sessions(), self.codec, self.manifest.tokens, engine.threads, limits, engine.gives_way)
+        return Scorer(self._score_sessions(), self.tokenizer, self.manifest.tokens, engine.threads, limits, engine.gives_way)
 
     def _score_sessions(self) -> Session | SessionPool:
         graphs = self.manifest.precisions[self.precision]

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from triptych.v1 import image_classification_pb2, image_classification_pb2_grpc
+from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.image.image_model import IN_FLIGHT
-from triptych_serving.models.results import ClassifiedImage
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.engine_call import Arrival
 from triptych_serving.rpc.status import public_error, status_of

@@ -122,7 +122,7 @@ def test_a_model_that_fails_at_first_is_not_served(tmp_path: Path, monkeypatch: 
     def fail(*arguments: Any) -> Any:
         raise EngineError("the runtime failed: a bad weight")
 
-    monkeypatch.setattr(TextModel, "embed", fail)
+    monkeypatch.setattr(TextModel, "run", fail)
     model, fault = loader(WarmUp.USUAL).attempt(VersionFolder("bert", 1, folder))
     assert model is None
     assert fault == f"{folder}: cannot be loaded: the runtime failed: a bad weight"

@@ -60,7 +60,7 @@ def lanes(bundle: Bundle) -> LaneFactory:
 def sources(bundle: Bundle) -> list[tuple[int, ...]]:
     translator = Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions()))
     translator.close()
-    return [tuple(ids) for ids in translator.codec.encode(SOURCES)]
+    return [tuple(ids) for ids in translator.tokenizer.encode(SOURCES)]
 
 
 class Alone:
