@@ -67,28 +67,20 @@ def _may_begin(word: str) -> bool:
     return not _BARE_MARKER.fullmatch(word) and word[0] != ">" and any(map(str.isalnum, word))
 
 
-class PlainText:
-    """Reads .txt."""
-
-    name = "text"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """See Format."""
-        bound = UnitLimit(options)
-        bound.check_marks(data)
-        text, encoding = decode(data, options.encoding)
-        lines = LineIndex(text)
-        units: list[Unit] = []
-        places: list[_Slot] = []
-        for block in _blocks(_lines(text, lines)):
-            for body, place in _places(text, block, options.wrapped):
-                units.append(Unit((spaced(body),), lines.where(place.span[0])))
-                places.append(place)
-                bound.check(units)
-        return TextDocument(text, encoding, units, places)
-
-
-FORMAT = PlainText()
+def read(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    bound = UnitLimit(options)
+    bound.check_marks(data)
+    text, encoding = decode(data, options.encoding)
+    lines = LineIndex(text)
+    units: list[Unit] = []
+    places: list[_Slot] = []
+    for block in _blocks(_lines(text, lines)):
+        for body, place in _places(text, block, options.wrapped):
+            units.append(Unit((spaced(body),), lines.where(place.span[0])))
+            places.append(place)
+            bound.check(units)
+    return TextDocument(text, encoding, units, places)
 
 
 def _lines(text: str, lines: LineIndex) -> Iterator[_Line]:

@@ -137,22 +137,14 @@ _TO_JOIN = re.compile(rf"(<(?=/?[A-Za-z][^<>]*>)|\{{(?=\\)|\\(?=[Nh])|-(?=->)|[<
 _SRT_MARKUP = Markup(_TAGS, lambda raw: _JOINED.sub(r"\1", raw), lambda text: _TO_JOIN.sub(rf"\1{JOINER}", text))
 
 
-class SubRip:
-    """Reads .srt."""
-
-    name = "srt"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """See Format."""
-        UnitLimit(options).check_marks(data, b"<", b"{", b"\\")
-        text, encoding = decode(data, options.encoding)
-        cues = list(_srt_cues(text))
-        if not cues and text.strip():
-            raise DamagedDocumentError("not SubRip: no line with times like 00:00:01,000 --> 00:00:02,000", "line 1")
-        return document(text, encoding, cues, _SRT_MARKUP)
-
-
-SRT = SubRip()
+def read_srt(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data, b"<", b"{", b"\\")
+    text, encoding = decode(data, options.encoding)
+    cues = list(_srt_cues(text))
+    if not cues and text.strip():
+        raise DamagedDocumentError("not SubRip: no line with times like 00:00:01,000 --> 00:00:02,000", "line 1")
+    return document(text, encoding, cues, _SRT_MARKUP)
 
 
 def _srt_cues(text: str) -> Iterator[Cue]:
@@ -180,21 +172,13 @@ _HEADER = re.compile(r"WEBVTT(?![^ \t\r\n])")
 _VTT_MARKUP = Markup(re.compile(r"<[^<>]*>"), html.unescape, lambda text: html.escape(text, quote=False))
 
 
-class WebVtt:
-    """Reads .vtt."""
-
-    name = "vtt"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """See Format."""
-        UnitLimit(options).check_marks(data, b"<")
-        text, encoding = decode(data, options.encoding)
-        if not _HEADER.match(text):
-            raise DamagedDocumentError("not WebVTT: the file does not start with the word WEBVTT", "line 1")
-        return document(text, encoding, list(_vtt_cues(text)), _VTT_MARKUP)
-
-
-VTT = WebVtt()
+def read_vtt(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data, b"<")
+    text, encoding = decode(data, options.encoding)
+    if not _HEADER.match(text):
+        raise DamagedDocumentError("not WebVTT: the file does not start with the word WEBVTT", "line 1")
+    return document(text, encoding, list(_vtt_cues(text)), _VTT_MARKUP)
 
 
 def _vtt_cues(text: str) -> Iterator[Cue]:

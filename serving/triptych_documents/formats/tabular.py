@@ -59,21 +59,13 @@ class _Slot:
         return text
 
 
-class Csv:
-    """Reads .csv with commas, semicolons or tabs."""
-
-    name = "csv"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """See Format."""
-        UnitLimit(options).check_marks(data)
-        text, encoding = decode(data, options.encoding)
-        hint = _HINT.match(text)
-        dialect = Dialect(hint[1] if hint else sniffed(text))
-        return table(text, encoding, options, dialect, hint.end() if hint else 0)
-
-
-CSV = Csv()
+def read_csv(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data)
+    text, encoding = decode(data, options.encoding)
+    hint = _HINT.match(text)
+    dialect = Dialect(hint[1] if hint else sniffed(text))
+    return table(text, encoding, options, dialect, hint.end() if hint else 0)
 
 
 def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect, start: int = 0) -> TextDocument:
@@ -200,19 +192,11 @@ def _closing(text: str, start: int, end: int) -> int:
     return at + 1 if at >= 0 else end
 
 
-class Tsv:
-    """Reads .tsv."""
-
-    name = "tsv"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """See Format."""
-        UnitLimit(options).check_marks(data)
-        text, encoding = decode(data, options.encoding)
-        return table(text, encoding, options, Dialect("\t", is_quoted(text, "\t")))
-
-
-TSV = Tsv()
+def read_tsv(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data)
+    text, encoding = decode(data, options.encoding)
+    return table(text, encoding, options, Dialect("\t", is_quoted(text, "\t")))
 
 
 MAX_SHOWN = 100  # characters of a column name, which is repeated for each of its cells

@@ -30,25 +30,20 @@ _MAIN = "wordprocessingml.document.main+xml"
 _PLAIN = Style("", "", "")
 
 
-class Docx:
-    """Reads DOCX."""
-
-    name = "docx"
-
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        """See Format."""
-        archive = Archive(data)
-        relations = list(_relations(archive, ""))
-        main = next((target for kind, target in relations if kind == "officeDocument"), "word/document.xml")
-        _check_type(archive, main)
-        target = office_language(options.target_language)
-        stories = {name: kind for kind, name in _relations(archive, main) if kind in _STORIES and name in archive.names}
-        names = [main, *sorted(stories, key=lambda name: _STORIES.index(stories[name]))]
-        parts = [(_drawn if stories.get(name) in _DRAWN else _story)(archive, name, target) for name in dict.fromkeys(names)]
-        core = next((name for kind, name in relations if kind == "core-properties"), "")
-        parts += described(archive, core)
-        _properties(parts[-1])
-        return ZippedDocument(archive, parts, _signed(archive))
+def read(data: bytes, options: ReadOptions) -> Document:
+    """See Format.read."""
+    archive = Archive(data)
+    relations = list(_relations(archive, ""))
+    main = next((target for kind, target in relations if kind == "officeDocument"), "word/document.xml")
+    _check_type(archive, main)
+    target = office_language(options.target_language)
+    stories = {name: kind for kind, name in _relations(archive, main) if kind in _STORIES and name in archive.names}
+    names = [main, *sorted(stories, key=lambda name: _STORIES.index(stories[name]))]
+    parts = [(_drawn if stories.get(name) in _DRAWN else _story)(archive, name, target) for name in dict.fromkeys(names)]
+    core = next((name for kind, name in relations if kind == "core-properties"), "")
+    parts += described(archive, core)
+    _properties(parts[-1])
+    return ZippedDocument(archive, parts, _signed(archive))
 
 
 def _relations(archive: Archive, part: str) -> Iterator[tuple[str, str]]:
@@ -112,6 +107,3 @@ def _signed(archive: Archive) -> list[Finding]:
     if not any(name.startswith("_xmlsignatures/") for name in archive.names):
         return []
     return [Finding(FindingKind.FORMAT, Severity.WARNING, "document", "signed; the signatures are not valid for a translation")]
-
-
-FORMAT = Docx()

@@ -318,15 +318,9 @@ def _differ(said: str, other: str) -> bool:
     return first.isalpha() and first != second
 
 
-@dataclass(frozen=True)
-class _Format:
-    name: str = "html"
-
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        bound = UnitLimit(options)
-        bound.check_marks(data, b"<", b"{")
-        text, encoding = decoded(data, options.encoding)
-        return _Html(HtmlReader(text, bound).read(), encoding, options.target_language)
-
-
-FORMAT = _Format()
+def read(data: bytes, options: ReadOptions) -> Document:
+    """See Format.read."""
+    bound = UnitLimit(options)
+    bound.check_marks(data, b"<", b"{")
+    text, encoding = decoded(data, options.encoding)
+    return _Html(HtmlReader(text, bound).read(), encoding, options.target_language)

@@ -12,7 +12,7 @@ from functools import cached_property
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
-from triptych_documents.formats.html.reader import FORMAT as HTML
+from triptych_documents.formats.html import reader as html
 from triptych_documents.formats.markdown.blocks import MarkdownBlocks, TextBlock, parsed
 from triptych_documents.formats.markdown.text import TextSlot, reference, signature
 from triptych_documents.formats.shared.inline_codes import core, pieces_of, soft
@@ -132,7 +132,7 @@ class MarkdownDocument:
         return both if self._reads_as(both) else first
 
     def _reads_as(self, written: Mapping[int, Written]) -> bool:
-        again = read(self._with(written), self.encoding)
+        again = _parsed(self._with(written), self.encoding)
         if again.blocks.skeleton != self.blocks.skeleton:
             return False
         expected = [written[number].pieces if number in written else _own(site) for number, site in enumerate(self.sites)]
@@ -144,21 +144,13 @@ def _own(site: TextSite | HtmlSite) -> list[Sequence[Piece]]:
     return [unit.pieces for unit in site.units]
 
 
-class Markdown:
-    """Reads .md."""
-
-    name = "markdown"
-
-    def read(self, data: bytes, options: ReadOptions) -> MarkdownDocument:
-        """See Format."""
-        UnitLimit(options).check_marks(data, b"<", b"*", b"_", b"`", b"[", b"|", each=2, lines=2)
-        return read(*decode(data, options.encoding))
+def read(data: bytes, options: ReadOptions) -> MarkdownDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data, b"<", b"*", b"_", b"`", b"[", b"|", each=2, lines=2)
+    return _parsed(*decode(data, options.encoding))
 
 
-FORMAT = Markdown()
-
-
-def read(text: str, encoding: Encoding) -> MarkdownDocument:
+def _parsed(text: str, encoding: Encoding) -> MarkdownDocument:
     """Parse a document."""
     blocks, lines = parsed(text), LineIndex(text)
     sites: list[TextSite | HtmlSite] = []
@@ -168,7 +160,7 @@ def read(text: str, encoding: Encoding) -> MarkdownDocument:
             place = _place(text, lines, content, parts[0].start, parts[-1].end, blocks)
             sites.append(TextSite(Unit(pieces_of(parts), lines.where(place.span[0])), place))
     for span in blocks.html:
-        document = HTML.read(text[slice(*span)].encode(), ReadOptions(encoding="utf-8"))
+        document = html.read(text[slice(*span)].encode(), ReadOptions(encoding="utf-8"))
         units = [replace(unit, where=lines.where(span[0])) for unit in document.units]
         head = _HEAD.match(text, *span)
         sites.append(HtmlSite(units, document, span, head[1] if head else "", head[2] if head else ""))

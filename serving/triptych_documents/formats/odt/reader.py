@@ -22,26 +22,21 @@ _TEXT = "application/vnd.oasis.opendocument.text"
 _SAID = {"dc:title", "dc:subject"}
 
 
-class Odt:
-    """Reads ODT."""
-
-    name = "odt"
-
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        """See Format."""
-        archive = Archive(data)
-        _check_type(archive)
-        content = opened(archive, _CONTENT)
-        others = [opened(archive, name) for name in (_STYLES,) if name in archive.names]
-        parts = {part.name: part for part in (content, *others, *described(archive, _META))}
-        styles = [parts[_STYLES].tree] if _STYLES in parts else []
-        _paragraphs(content, OdtStyles(*styles, content.tree))
-        if _STYLES in parts:
-            _paragraphs(parts[_STYLES], OdtStyles(*styles))
-        if _META in parts:
-            _meta(parts[_META])
-        _say_language(list(parts.values()), options)
-        return ZippedDocument(archive, list(parts.values()), _signed(archive))
+def read(data: bytes, options: ReadOptions) -> Document:
+    """See Format.read."""
+    archive = Archive(data)
+    _check_type(archive)
+    content = opened(archive, _CONTENT)
+    others = [opened(archive, name) for name in (_STYLES,) if name in archive.names]
+    parts = {part.name: part for part in (content, *others, *described(archive, _META))}
+    styles = [parts[_STYLES].tree] if _STYLES in parts else []
+    _paragraphs(content, OdtStyles(*styles, content.tree))
+    if _STYLES in parts:
+        _paragraphs(parts[_STYLES], OdtStyles(*styles))
+    if _META in parts:
+        _meta(parts[_META])
+    _say_language(list(parts.values()), options)
+    return ZippedDocument(archive, list(parts.values()), _signed(archive))
 
 
 def _check_type(archive: Archive) -> None:
@@ -99,6 +94,3 @@ def _signed(archive: Archive) -> list[Finding]:
     if "META-INF/documentsignatures.xml" not in archive.names:
         return []
     return [Finding(FindingKind.FORMAT, Severity.WARNING, "document", "signed; the signatures are not valid for a translation")]
-
-
-FORMAT = Odt()

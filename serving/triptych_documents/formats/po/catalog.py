@@ -67,7 +67,7 @@ class Catalog:
         return {name.strip(): value.strip() for name, sign, value in (line.partition(":") for line in lines) if sign}
 
 
-def read(data: bytes, encoding: str, width: int) -> Catalog:
+def read_catalog(data: bytes, encoding: str, width: int) -> Catalog:
     """Parse a catalog.
 
     Raises:

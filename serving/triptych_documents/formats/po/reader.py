@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.po import text as potext
-from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_forms, read
+from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_forms, read_catalog
 from triptych_documents.formats.shared.spans import Span, replaced
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.unit import Piece, Unit, joined
@@ -177,15 +177,9 @@ def _differ(one: str, other: str) -> bool:
     return bool(first and second) and first != second
 
 
-@dataclass(frozen=True)
-class _Format:
-    name: str = "po"
-
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        bound = UnitLimit(options)
-        bound.check_marks(data, b"<")
-        bound.check_marks(data, b"msgid", each=1)
-        return _Po(read(data, options.encoding, potext.WIDTH), options).read()
-
-
-FORMAT = _Format()
+def read(data: bytes, options: ReadOptions) -> Document:
+    """See Format.read."""
+    bound = UnitLimit(options)
+    bound.check_marks(data, b"<")
+    bound.check_marks(data, b"msgid", each=1)
+    return _Po(read_catalog(data, options.encoding, potext.WIDTH), options).read()

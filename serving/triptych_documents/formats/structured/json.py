@@ -60,28 +60,20 @@ def _string(text: str, start: int, strict: bool) -> tuple[_String, int]:
     return _String(value, (start - 1, end)), end
 
 
-class Json:
-    """Reads .json."""
-
-    name = "json"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """See Format."""
-        choice, bound = KeySelection(options), UnitLimit(options)
-        bound.check_marks(data, b",", b":")
-        text, encoding = decode(data, options.encoding)
-        ascii_alone = text.isascii() and _ESCAPED.search(text) is not None
-        units: list[Unit] = []
-        places: list[_Slot] = []
-        for trail, found in _strings(_parsed(text), choice.root):
-            if trail.takes(found.text):
-                units.append(Unit((found.text,), trail.shown(), keeps_space=True))
-                bound.check(units)
-                places.append(_Slot(found.span, ascii_alone, "\\/" in text[slice(*found.span)]))
-        return TextDocument(text, encoding, units, places)
-
-
-FORMAT = Json()
+def read(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    choice, bound = KeySelection(options), UnitLimit(options)
+    bound.check_marks(data, b",", b":")
+    text, encoding = decode(data, options.encoding)
+    ascii_alone = text.isascii() and _ESCAPED.search(text) is not None
+    units: list[Unit] = []
+    places: list[_Slot] = []
+    for trail, found in _strings(_parsed(text), choice.root):
+        if trail.takes(found.text):
+            units.append(Unit((found.text,), trail.shown(), keeps_space=True))
+            bound.check(units)
+            places.append(_Slot(found.span, ascii_alone, "\\/" in text[slice(*found.span)]))
+    return TextDocument(text, encoding, units, places)
 
 
 def _parsed(text: str) -> Any:

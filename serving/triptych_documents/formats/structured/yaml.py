@@ -180,27 +180,19 @@ class _Inside:
         return self.trail.within(self.name if self.names else str(self.count))
 
 
-class Yaml:
-    """Reads .yaml."""
-
-    name = "yaml"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """See Format."""
-        choice, bound = KeySelection(options), UnitLimit(options)
-        bound.check_marks(data, b",")
-        text, encoding = decode(data, options.encoding)
-        units: list[Unit] = []
-        places: list[Scalar | Block] = []
-        for trail, place, value in _scalars(text, choice.root):
-            if place is not None and trail.takes(value):
-                units.append(Unit((place.text,), trail.shown(), keeps_space=True))
-                bound.check(units)
-                places.append(place)
-        return TextDocument(text, encoding, units, places)
-
-
-FORMAT = Yaml()
+def read(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    choice, bound = KeySelection(options), UnitLimit(options)
+    bound.check_marks(data, b",")
+    text, encoding = decode(data, options.encoding)
+    units: list[Unit] = []
+    places: list[Scalar | Block] = []
+    for trail, place, value in _scalars(text, choice.root):
+        if place is not None and trail.takes(value):
+            units.append(Unit((place.text,), trail.shown(), keeps_space=True))
+            bound.check(units)
+            places.append(place)
+    return TextDocument(text, encoding, units, places)
 
 
 def _scalars(text: str, root: KeyPath) -> Iterator[tuple[KeyPath, Scalar | Block | None, str]]:

@@ -214,13 +214,7 @@ def _trimmed(pieces: tuple[Piece, ...], keeps_space: bool) -> tuple[tuple[Piece,
     return joined([spaced(piece) if isinstance(piece, str) else piece for piece in found]), lead, tail
 
 
-@dataclass(frozen=True)
-class _Format:
-    name: str = "xliff"
-
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        UnitLimit(options).check_marks(data, b"<")
-        return _Xliff(decoded(data), options)
-
-
-FORMAT = _Format()
+def read(data: bytes, options: ReadOptions) -> Document:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data, b"<")
+    return _Xliff(decoded(data), options)
