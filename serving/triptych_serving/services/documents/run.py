@@ -17,7 +17,7 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.services.documents.asker import Asker
 from triptych_serving.services.documents.codec import Order, invalid_document
-from triptych_serving.services.documents.driver import Drive
+from triptych_serving.services.documents.driver import EngineDriver
 from triptych_serving.services.documents.threads import DocumentThreads
 
 MAX_SEGMENTS = 1_000_000
@@ -105,7 +105,7 @@ class Run:
         assert self._work is not None, "it is opened first"
         total, told = len(document.units), monotonic()
         yield Progress(0, total)
-        drive = Drive(self._work, document.units, self._asker.answers, self._threads.run_light, self._asker.rows)
+        drive = EngineDriver(self._work, document.units, self._asker.answers, self._threads.run_light, self._asker.rows)
         async with aclosing(drive.steps()) as steps:
             async for done in steps:
                 for finding in self._take(done):
