@@ -26,7 +26,7 @@ from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.scheduling.admission import QueueLimits, with_queue
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Call, Finish, Listener, Row
-from triptych_serving.services.documents.alignment import answer_of
+from triptych_serving.services.documents.alignment import sentence_translation_of
 from triptych_serving.text.languages import SOURCE, TARGET, choose_language
 from triptych_text.languages import UNDETERMINED
 
@@ -184,7 +184,9 @@ class EngineAsking:
         both = [pair for one in asked for pair in zip(one.asks, one.texts, strict=True)]
         aligned = [(ask, text) for ask, text in both if ask.aligned]
         outputs = self._translator.outputs(PreparedRequest(tuple(text for _, text in aligned))) if aligned else ()
-        outcomes: list[Outcome] = [(ask, answer_of(output)) for (ask, _), output in zip(aligned, outputs, strict=True)]
+        outcomes: list[Outcome] = [
+            (ask, sentence_translation_of(output)) for (ask, _), output in zip(aligned, outputs, strict=True)
+        ]
         return outcomes + self._decode([(ask, text) for ask, text in both if not ask.aligned])
 
     def _decode(self, asked: list[tuple[SentenceRequest, PreparedText]]) -> list[Outcome]:

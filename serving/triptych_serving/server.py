@@ -41,7 +41,7 @@ from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.security.tls import server_credentials
-from triptych_serving.services.documents.threads import DocumentThreads
+from triptych_serving.services.documents.calls import DocumentThreads
 from triptych_serving.services.health import HEALTH, HealthServicer
 from triptych_serving.services.oip.statistics import Statistics
 from triptych_serving.wiring import Parts, add_reflection, add_services

@@ -20,16 +20,16 @@ from triptych_serving.scheduling.request import Call, Item, Row
 
 
 @dataclass(frozen=True)
-class Texts:
+class TranslationQuery:
     """What is to be translated, by which model, and how."""
 
-    wish: ModelSelector
+    selector: ModelSelector
     contents: Sequence[str]
     options: DecodingOptions = DEFAULTS
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """More of one text's translation."""
 
     index: int
@@ -37,7 +37,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Result:
+class TranslationResult:
     """All of one text's translation."""
 
     index: int
@@ -58,14 +58,14 @@ class TranslationCalls:
         self._offload = Offload(pool)
         self._repeated = repeated
 
-    async def translate(self, texts: Texts, context: GrpcContext) -> tuple[list[Translation], ModelUse]:
+    async def translate(self, texts: TranslationQuery, context: GrpcContext) -> tuple[list[Translation], ModelUse]:
         """All outputs, in order.
 
         Raises:
             ServingError: whatever kept the texts from being translated.
         """
         arrival = Arrival.now(context)
-        translator = self._registry().find(texts.wish)
+        translator = self._registry().find(texts.selector)
         with UseModel(translator) as use:
             content, compute = partial(_content_of, texts), partial(self._translate, texts, translator, arrival, use)
             return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
@@ -78,8 +78,8 @@ class TranslationCalls:
         """
         return self._registry().find(wish)
 
-    async def translate_by(
-        self, translator: Translator, texts: Texts, context: GrpcContext
+    async def translate_with(
+        self, translator: Translator, texts: TranslationQuery, context: GrpcContext
     ) -> tuple[list[Translation], ModelUse]:
         """As `translate`, by a model that the caller keeps in use; always computed.
 
@@ -89,14 +89,16 @@ class TranslationCalls:
         with UseModel(translator) as use:
             return await self._translate(texts, translator, Arrival.now(context), use), use
 
-    async def stream(self, texts: Texts, context: GrpcContext) -> AsyncGenerator[Piece | Result | ModelUse]:
+    async def stream(
+        self, texts: TranslationQuery, context: GrpcContext
+    ) -> AsyncGenerator[TextPiece | TranslationResult | ModelUse]:
         """Pieces as they are decoded, each text's result behind its last piece, and in the end what it took.
 
         Raises:
             ServingError: as `translate`.
         """
         arrival = Arrival.now(context)
-        translator = self._registry().find(texts.wish)
+        translator = self._registry().find(texts.selector)
         with UseModel(translator) as use:
             job = await self._prepare(texts, translator, arrival, use, streams=True)
             with job:
@@ -121,7 +123,9 @@ class TranslationCalls:
             compute = partial(self._score, pairs, languages, translator, arrival, use)
             return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
 
-    async def _translate(self, texts: Texts, translator: Translator, arrival: Arrival, use: ModelUse) -> list[Translation]:
+    async def _translate(
+        self, texts: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse
+    ) -> list[Translation]:
         job = await self._prepare(texts, translator, arrival, use)
         with job:
             await job.listener.end()
@@ -147,10 +151,10 @@ class TranslationCalls:
         return work.read()
 
     async def _prepare(
-        self, texts: Texts, translator: Translator, arrival: Arrival, use: ModelUse, streams: bool = False
+        self, texts: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse, streams: bool = False
     ) -> "_DecodeCall":
         """Validate and tokenize."""
-        wish = texts.wish
+        wish = texts.selector
         prepared = await self._offload.run(
             sum(map(len, texts.contents)),
             translator.tokenize_before,
@@ -164,7 +168,7 @@ class TranslationCalls:
             await self._offload.run_in_thread(translator.get_ready_for, prepared)
         return _DecodeCall(translator, prepared, arrival, use, streams)
 
-    async def _events(self, job: "_DecodeCall") -> AsyncIterator[Piece | Result]:
+    async def _events(self, job: "_DecodeCall") -> AsyncIterator[TextPiece | TranslationResult]:
         growing = [GrowingText(text, job.translator.tokenizer) for text in job.prepared.texts]
         owners = {id(row): index for index, text in enumerate(job.prepared.texts) for row in text.rows}
         left = len(growing)
@@ -176,11 +180,11 @@ class TranslationCalls:
                 if text.is_done:
                     continue
                 if piece := text.advance(row):
-                    yield Piece(index, piece)
+                    yield TextPiece(index, piece)
                 if text.is_done:
                     left -= 1
                     [output] = await self._outputs(job, PreparedRequest((text.text,)))
-                    yield Result(index, output)
+                    yield TranslationResult(index, output)
             job.raise_error()
 
     async def _outputs(self, job: "_DecodeCall", prepared: PreparedRequest) -> list[Translation]:
@@ -188,9 +192,9 @@ class TranslationCalls:
         return await self._offload.run(size, job.translator.outputs, prepared)
 
 
-def _content_of(texts: Texts) -> RequestContent | None:
+def _content_of(texts: TranslationQuery) -> RequestContent | None:
     """None where it is a matter of chance."""
-    wish, options = texts.wish, texts.options
+    wish, options = texts.selector, texts.options
     if options.may_sample:
         return None
     return RequestContent(

@@ -12,7 +12,7 @@ from triptych_serving.services.oip.inputs import Inputs
 from triptych_serving.services.oip.parameters import Parameters
 from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32, TensorInput
 from triptych_serving.services.text_calls import TextCalls
-from triptych_serving.services.translation_calls import Piece, Result, TranslationCalls
+from triptych_serving.services.translation_calls import TextPiece, TranslationCalls, TranslationResult
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Output:
 
 
 Results = Sequence[Any]  # one for each text or image
-Events = AsyncGenerator[Piece | Result | ModelUse]
+Events = AsyncGenerator[TextPiece | TranslationResult | ModelUse]
 
 
 @dataclass(frozen=True)

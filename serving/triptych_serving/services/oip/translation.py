@@ -10,7 +10,7 @@ from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import FLAG, NUMBER, SEED, TEXT, TEXTS, WHOLE, Parameters, choice
 from triptych_serving.services.oip.task import TEXT_INPUT, Calls, Events, Output, Question, Results, Task
 from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32
-from triptych_serving.services.translation_calls import Piece, Texts
+from triptych_serving.services.translation_calls import TextPiece, TranslationQuery
 
 LANGUAGES: Parameters = {"source_language_code": TEXT, "target_language_code": TEXT}
 OPTIONS: Parameters = {
@@ -45,14 +45,14 @@ def _alignment(hypothesis: TranslationHypothesis) -> str:
     return json.dumps(hypothesis.alignment.astype(float).round(6).tolist())
 
 
-def _texts(question: Question) -> Texts:
+def _texts(question: Question) -> TranslationQuery:
     values = dict(question.values)
     languages = {name.removesuffix("_code"): values.pop(name, "") for name in LANGUAGES}
     if question.wants(SCORE):
         values["return_scores"] = True
     if question.wants(ALIGNMENT):
         values["return_alignment"] = True
-    return Texts(question.wish(**languages), question.inputs.texts("text"), DecodingOptions(**values))
+    return TranslationQuery(question.wish(**languages), question.inputs.texts("text"), DecodingOptions(**values))
 
 
 async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
@@ -64,11 +64,11 @@ def _stream(calls: Calls, question: Question, context: GrpcContext) -> Events:
     return calls.translations.stream(_texts(question), context)
 
 
-def _piece(piece: Piece) -> str:
+def _piece(piece: TextPiece) -> str:
     return piece.text
 
 
-def _piece_index(piece: Piece) -> int:
+def _piece_index(piece: TextPiece) -> int:
     return piece.index
 
 
