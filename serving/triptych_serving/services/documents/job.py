@@ -149,6 +149,8 @@ async def drive(
             while len(batches) < max(1, rows // BATCH_ROWS) and (requests := driver.take(BATCH_ROWS)):
                 batches.add(asyncio.create_task(run(requests)))
             yield finished
+            if driver.is_finished:
+                break
             results = []
             if batches:
                 timeout = 0.0 if driver.can_read else None
@@ -157,13 +159,10 @@ async def drive(
                     if error is not None:
                         raise error
                 results = [result for batch in done for result in batch.result()]
-            elif not driver.can_read:
-                break
     finally:
         for batch in batches:
             batch.cancel()
         await asyncio.gather(*batches, return_exceptions=True)  # until their rows have left the engine
-    assert driver.is_finished, "a segment is unfinished, and no request is in flight"
 
 
 def _open(make_translator: Callable[[TranslationRules], UnitTranslator], rules: TranslationRules) -> UnitTranslator:

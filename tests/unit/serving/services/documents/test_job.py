@@ -154,7 +154,7 @@ def test_unfinished_unit_without_a_request_is_a_bug() -> None:
             super().add(key, unit)
             return []
 
-    with pytest.raises(AssertionError, match="a segment is unfinished"):
+    with pytest.raises(AssertionError, match="a unit waits, but no request is pending"):
         run(Forgetful(), Engine())
 
 
