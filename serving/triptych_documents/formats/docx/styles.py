@@ -7,10 +7,7 @@ from triptych_documents.formats.office.languages import OfficeLanguage
 from triptych_documents.formats.office.parts import Tree
 from triptych_documents.formats.shared.xml import with_attribute
 
-_WORD = (
-    "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}",
-    "{http://purl.oclc.org/ooxml/wordprocessingml/main}",
-)
+_WORD = ("{http://schemas.openxmlformats.org/wordprocessingml/2006/main}", "{http://purl.oclc.org/ooxml/wordprocessingml/main}")
 _MATH = ("{http://schemas.openxmlformats.org/officeDocument/2006/math}", "{http://purl.oclc.org/ooxml/officeDocument/math}")
 _DRAWING = ("{http://schemas.openxmlformats.org/drawingml/2006/main}", "{http://purl.oclc.org/ooxml/drawingml/main}")
 

@@ -35,10 +35,7 @@ class LineIndex:
     r"""Maps offsets to lines. Lines end with \n, \r\n or \r."""
 
     def __init__(self, text: str) -> None:
-        self.starts = [
-            0,
-            *(found.end() for found in _LINE_END.finditer(text)),
-        ]  # text after the last line end is a line, too
+        self.starts = [0, *(found.end() for found in _LINE_END.finditer(text))]  # text after the last line end is a line, too
         self._end = len(text)
 
     def number(self, offset: int) -> int:

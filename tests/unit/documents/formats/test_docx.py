@@ -79,11 +79,7 @@ READ = [
     ("ends are left out", f"<w:r><w:tab/></w:r>{run('  Text ', BOLD)}{run(' ')}<w:r><w:footnoteReference/></w:r>", ["Text"]),
     ("breaks", "<w:r><w:t>a</w:t><w:br/><w:t>b</w:t><w:tab/><w:t>c</w:t></w:r>", ["a{1:\n}b{2:\t}c"]),
     ("space that is not kept", run(" a ", space="") + run("b"), ["ab"]),
-    (
-        "characters",
-        "<w:r><w:t>a</w:t><w:noBreakHyphen/><w:t>b</w:t><w:softHyphen/><w:t>c&amp;</w:t></w:r>",
-        ["a\u2011bc&"],
-    ),
+    ("characters", "<w:r><w:t>a</w:t><w:noBreakHyphen/><w:t>b</w:t><w:softHyphen/><w:t>c&amp;</w:t></w:r>", ["a\u2011bc&"]),
     ("lines are none", run("a\n   b\u00adc"), ["a bc"]),
     ("a field shows its result", run("Page ") + field("PAGE", run("3")) + run("."), ["Page {1:3}."]),
     (

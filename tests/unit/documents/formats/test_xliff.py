@@ -225,10 +225,7 @@ class TestLanguages:
     def test_targets_of_another_language_are_not_mixed_with_these(self) -> None:
         units = '<trans-unit id="1"><source>A</source><target>B</target></trans-unit>'
         units += '<trans-unit id="2"><source>C</source></trans-unit>'
-        data = older(
-            units,
-            'source-language="en-US" target-language="fr"',
-        )
+        data = older(units, 'source-language="en-US" target-language="fr"')
         document = read("xliff", data, GERMAN)
         assert [finding.message for finding in document.findings] == ["targets are in fr, not in de; nothing was translated"]
         assert texts(document) == []
