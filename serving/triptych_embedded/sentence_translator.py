@@ -17,7 +17,7 @@ from triptych_embedded.translating import Outcome
 from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, ServingError, UnavailableError
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import PreparedRequest, PreparedText
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector, Registry
@@ -171,14 +171,16 @@ class EngineAsking:
             texts = [ask.text for ask in asks]
             try:
                 with _as_backend_errors_but_inputs():
-                    return self._translator.prepare(texts, self._options(asks, aligned), *self._languages).texts
+                    prepared = self._translator.prepare(texts, self._options(asks, aligned), *self._languages)
+                    self._translator.load_graphs_for(prepared)
+                    return prepared.texts
             except InvalidInputError as error:
                 index = _index(error)
                 self._refused.append((asks.pop(index), Refusal(error.problem)))
         return ()
 
     def _options(self, asks: Sequence[SentenceRequest], aligned: bool) -> DecodingOptions:
-        return DecodingOptions(**decoding_values(self._decoding, asks, aligned), split_sentences=False)
+        return DecodingOptions(**decoding_values(self._decoding, asks, aligned), split_sentences=SplitSentences.OFF)
 
     def _read(self, asked: "list[_Asked]") -> list[Outcome]:
         both = [pair for one in asked for pair in zip(one.asks, one.texts, strict=True)]

@@ -12,7 +12,7 @@ from triptych_client import Client
 from triptych_client import options as client_options
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.repository import VersionFolder, newest_versions
 from triptych_serving.runtime.device_selection import parse_devices
@@ -51,7 +51,7 @@ def options_for(decoding: Decoding) -> DecodingOptions:
         length_penalty=1.0,
         min_length=decoding.least,
         max_length=decoding.limit,
-        split_sentences=False,
+        split_sentences=SplitSentences.OFF,
     )
 
 

@@ -6,9 +6,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions, may_sample, option_values
 from triptych_serving.models.translation.postprocess import GrowingText, PreparedRequest, Translation
-from triptych_serving.models.translation.preprocess import DEFAULTS
 from triptych_serving.models.translation.scoring import TranslationScore
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector, Registry
@@ -157,15 +156,15 @@ class TranslationCalls:
         wish = texts.selector
         prepared = await self._offload.run(
             sum(map(len, texts.contents)),
-            translator.tokenize_before,
+            translator.admit,
             arrival.deadline,
             texts.contents,
             texts.options,
             wish.source_language,
             wish.target_language,
         )
-        if not translator.is_ready_for(prepared):
-            await self._offload.run_in_thread(translator.get_ready_for, prepared)
+        if not translator.has_graphs_for(prepared):
+            await self._offload.run_in_thread(translator.load_graphs_for, prepared)
         return _DecodeCall(translator, prepared, arrival, use, streams)
 
     async def _events(self, job: "_DecodeCall") -> AsyncIterator[TextPiece | TranslationResult]:
@@ -195,11 +194,10 @@ class TranslationCalls:
 def _content_of(texts: TranslationQuery) -> RequestContent | None:
     """None where it is a matter of chance."""
     wish, options = texts.selector, texts.options
-    if options.may_sample:
+    if may_sample(options):
         return None
-    return RequestContent(
-        (wish.source_language, wish.target_language, list(texts.contents), options.values), sum(map(len, texts.contents))
-    )
+    values = (wish.source_language, wish.target_language, list(texts.contents), option_values(options))
+    return RequestContent(values, sum(map(len, texts.contents)))
 
 
 def _pairs_of(pairs: Sequence[tuple[str, str]], languages: tuple[str, str]) -> RequestContent:

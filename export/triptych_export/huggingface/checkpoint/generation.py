@@ -9,7 +9,7 @@ from typing import Any
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import CONFIG, Folder
-from triptych_serving.bundle.option_ranges import range_fault
+from triptych_serving.bundle.search_params import range_fault
 
 FILE = "generation_config.json"
 EARLY_STOPPING = {False: "heuristic", True: "full", "never": "never"}

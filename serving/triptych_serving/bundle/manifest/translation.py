@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Manifest, check_common, parse_common
 from triptych_serving.bundle.manifest.frames import Frames, check_frames, check_room, parse_frames
-from triptych_serving.bundle.option_ranges import RANGES, range_fault
-from triptych_serving.bundle.search_params import EarlyStopping, SearchRules
+from triptych_serving.bundle.search_params import BOUNDS, EarlyStopping, SearchRules, range_fault
 from triptych_text.languages import is_language
 
 
@@ -36,7 +35,7 @@ class Generation:
 
 def parse_generation(values: JsonFields) -> Generation:
     """Read and check it; what is wrong goes to the fields' faults."""
-    numbers = [field for field in fields(Generation) if field.name in RANGES and field.name != "max_length"]
+    numbers = [field for field in fields(Generation) if field.name in BOUNDS and field.name != "max_length"]
     generation = Generation(
         max_length=values.positive("max_length"),
         **{field.name: values.get(field.name, type(field.default), field.default) for field in numbers},

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceResult
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
@@ -57,7 +57,7 @@ class SentenceTranslator:
             ServingError: it does not.
         """
         try:
-            self._translator.tokenize([PROBE], self._query.options, *self._query.selector.languages)
+            self._translator.prepare([PROBE], self._query.options, *self._query.selector.languages)
         except InvalidInputError as error:
             raise config_error(error) from error
 
@@ -108,7 +108,7 @@ class SentenceTranslator:
             self._query.options,
             return_alignment=requests[0].aligned or None,
             target_prefix=prefixes if any(prefixes) else (),
-            split_sentences=False,
+            split_sentences=SplitSentences.OFF,
         )
 
     def _record(self, use: ModelUse) -> None:

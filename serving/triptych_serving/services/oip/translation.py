@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import FLAG, NUMBER, SEED, TEXT, TEXTS, WHOLE, Parameters, choice
@@ -13,26 +14,14 @@ from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32
 from triptych_serving.services.translation_calls import TextPiece, TranslationQuery
 
 LANGUAGES: Parameters = {"source_language_code": TEXT, "target_language_code": TEXT}
-OPTIONS: Parameters = {
-    "beam_size": WHOLE,
-    "patience": NUMBER,
-    "num_hypotheses": WHOLE,
-    "length_penalty": NUMBER,
-    "coverage_penalty": NUMBER,
-    "repetition_penalty": NUMBER,
-    "no_repeat_ngram_size": WHOLE,
-    "suppress_sequences": TEXTS,
-    "min_length": WHOLE,
-    "max_length": WHOLE,
-    "target_prefix": TEXTS,
-    "sampling_temperature": NUMBER,
-    "sampling_topk": WHOLE,
-    "sampling_topp": NUMBER,
-    "seed": SEED,
-    "return_scores": FLAG,
-    "return_alignment": FLAG,
-    "split_sentences": choice(auto=True, off=False),
+KINDS = {
+    int: WHOLE,
+    float: NUMBER,
+    bool: FLAG,
+    str: TEXTS,
+    SplitSentences: choice(auto=SplitSentences.AUTO, off=SplitSentences.OFF),
 }
+OPTIONS: Parameters = {field.name: KINDS[field.metadata["kind"]] for field in fields(DecodingOptions)} | {"seed": SEED}
 SCORE, ALIGNMENT = "score", "alignment"
 
 

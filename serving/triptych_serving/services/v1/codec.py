@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from triptych.v1 import model_pb2, translation_pb2
 from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.models.translation.scoring import TranslationScore
 from triptych_serving.repository.registry import ModelSelector, ModelVersion, State
@@ -42,8 +42,8 @@ PLAIN_TEXT = "text/plain"
 USUAL_BYTES = 128  # of options that are remembered: all numbers, and short texts
 SPLIT = {
     translation_pb2.SPLIT_SENTENCES_UNSPECIFIED: None,
-    translation_pb2.SPLIT_SENTENCES_AUTO: True,
-    translation_pb2.SPLIT_SENTENCES_OFF: False,
+    translation_pb2.SPLIT_SENTENCES_AUTO: SplitSentences.AUTO,
+    translation_pb2.SPLIT_SENTENCES_OFF: SplitSentences.OFF,
 }
 STATES = {
     State.LOADING: model_pb2.MODEL_STATE_LOADING,
@@ -108,11 +108,9 @@ def _usual_options(packed: bytes) -> DecodingOptions:
 def _options(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     if message.split_sentences not in SPLIT:
         raise InvalidInputError("options.split_sentences", f"{message.split_sentences} is unknown")
-    values = {field.name: value for field, value in message.ListFields()}
-    values.pop("split_sentences", None)
-    for name in ("suppress_sequences", "target_prefix"):
-        values[name] = tuple(values.get(name, ()))
-    return DecodingOptions(**values, split_sentences=SPLIT[message.split_sentences])
+    values: dict[str, Any] = {field.name: tuple(value) if field.is_repeated else value for field, value in message.ListFields()}
+    values["split_sentences"] = SPLIT[message.split_sentences]
+    return DecodingOptions(**values)
 
 
 def translation_to(output: Translation) -> translation_pb2.Translation:

@@ -1,6 +1,7 @@
 """A model whose languages put something around its texts: what it reads is framed, what it says is not."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.scoring import ScoreRow
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
@@ -45,7 +46,7 @@ def plain() -> Iterator[Translator]:
 
 
 def row_of(translator: Translator, text: str, source: str, target: str, **options: Any) -> Row:
-    [row] = translator.prepare([text], DecodingOptions(split_sentences=False, **options), source, target).rows
+    [row] = translator.prepare([text], DecodingOptions(split_sentences=SplitSentences.OFF, **options), source, target).rows
     return row
 
 
@@ -85,7 +86,7 @@ def assert_cut(found: Translation, expected: Translation, forced: int) -> None:
 @pytest.mark.parametrize("name", SEARCHES)
 def test_forced_tokens_are_a_prefix_that_nobody_sees(framed: Translator, plain: Translator, name: str) -> None:
     options = SEARCHES[name]
-    expected = plain.translate(SOURCES[:3], DecodingOptions(**vars(options) | {"target_prefix": (BEGINNING,) * 3}))
+    expected = plain.translate(SOURCES[:3], replace(options, target_prefix=(BEGINNING,) * 3))
     found = framed.translate(SOURCES[:3], options, "de", "nl")
     assert len(found) == 3
     for one, other in zip(found, expected, strict=True):

@@ -7,13 +7,13 @@ import pytest
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, Preprocessor
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from .....fixtures.toy import SOURCE, SOURCES, TARGET
 
-DEFAULTS, OFF = DecodingOptions(), DecodingOptions(split_sentences=False)
+DEFAULTS, OFF = DecodingOptions(), DecodingOptions(split_sentences=SplitSentences.OFF)
 LONG = " ".join("1" * 40)  # more tokens than the toy takes
 
 
@@ -106,7 +106,7 @@ def test_a_model_that_is_no_translator_takes_texts_whole(codec: TranslationToken
     preparer = Preprocessor(codec, whole, slots=8)
     assert len(preparer.prepare([text], DEFAULTS).rows) == 1
     assert len(preparer.prepare([text], DecodingOptions(beam_size=2)).rows) == 1
-    assert len(preparer.prepare([text], DecodingOptions(split_sentences=True)).rows) == 2
+    assert len(preparer.prepare([text], DecodingOptions(split_sentences=SplitSentences.AUTO)).rows) == 2
 
 
 def test_a_model_of_no_language_splits_by_that_of_the_request(

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from triptych.v1.translation_pb2 import DocumentConfig
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError, UnavailableError
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.scheduling.request import Finish
@@ -77,7 +78,8 @@ def test_prefixes() -> None:
     calls = UppercaseCalls()
     translate(calls, SentenceRequest("a"), SentenceRequest("b"))
     translate(calls, SentenceRequest("a", prefix="Der"), SentenceRequest("b"))
-    expected = [DecodingOptions(split_sentences=False), DecodingOptions(split_sentences=False, target_prefix=("Der", ""))]
+    off = DecodingOptions(split_sentences=SplitSentences.OFF)
+    expected = [off, replace(off, target_prefix=("Der", ""))]
     assert [query.options for query in calls.queries] == expected
 
 
