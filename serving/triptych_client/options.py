@@ -8,7 +8,7 @@ __all__ = ["Aggregation", "DecodingOptions", "Pooling", "SplitSentences"]
 
 
 class Pooling(StrEnum):
-    """The method that combines the vectors of a text's tokens."""
+    """How the vectors of a text's tokens become one vector."""
 
     MEAN = "mean"
     """The mean over all tokens of the text, [CLS] and [SEP] included."""
@@ -17,7 +17,7 @@ class Pooling(StrEnum):
 
 
 class Aggregation(StrEnum):
-    """The method that combines labelled tokens to entities."""
+    """How labelled tokens become entities."""
 
     NONE = "none"
     """One entity per token, whatever its label."""

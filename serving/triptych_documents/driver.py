@@ -49,9 +49,7 @@ class DocumentDriver:
     @property
     def is_finished(self) -> bool:
         """Whether all units have been read, translated and returned."""
-        finished = self._is_read and not self._pending
-        assert not (finished and self._translator.waiting), "a unit waits, but no request is pending"
-        return finished
+        return self._is_read and not self._pending and not self._translator.waiting
 
     @property
     def can_read(self) -> bool:

@@ -1,4 +1,1 @@
-"""Hugging Face checkpoints: folders, weights, tokenizers and settings, read into the project's own modules.
-
-Imports `errors`, `translation_source` and triptych_training's models; imported by `loading`.
-"""
+"""Hugging Face checkpoints: their folders, weights, tokenizers and settings, read into the project's own modules."""

@@ -12,13 +12,13 @@ from triptych_embedded.request import BackendError, Place
 from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.repository.registry import Registry, Wish
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_training.data.documents import encode_documents, read_documents
 from triptych_training.data.images import hold_out, read_folders
 from triptych_training.data.masking import Masker
-from triptych_training.data.segments import SPECIAL_PAIR, SpecialIds, cut_chunks, make_row, whole_segments
+from triptych_training.data.segments import SPECIAL_PAIR, SpecialIds, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import SPECIAL_TOKENS
 from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
@@ -36,7 +36,7 @@ def masked_accuracy(paths: Sequence[str], place: Place, sequence_length: int) ->
     registry = _open(place, FILL_MASK)
     try:
         with as_backend_errors():
-            model = registry.find_text(ModelSelector(place.model), FILL_MASK)
+            model = registry.find_text(Wish(place.model), FILL_MASK)
         limit = model.manifest.limits.max_tokens
         if not SPECIAL_PAIR < sequence_length <= limit:
             raise BackendError(
@@ -59,20 +59,21 @@ def masked_accuracy(paths: Sequence[str], place: Place, sequence_length: int) ->
             "top5": round(fifth / masks, 4),
             "perplexity": round(math.exp(surprise / masks), 2),
             "masked_tokens": masks,
-            "vocabulary": model.tokenizer.vocabulary,
+            "vocabulary": model.codec.vocabulary,
         }
     finally:
         registry.close(drain=False)
 
 
 def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -> list[TextRow]:
-    tokens, vocabulary = model.manifest.tokens, model.tokenizer.vocabulary
-    documents = encode_documents(load_tokenizer(model.tokenizer.path), read_documents(paths))
+    tokens, vocabulary = model.manifest.tokens, model.codec.vocabulary
+    documents = encode_documents(load_tokenizer(model.codec.path), read_documents(paths))
     masker = Masker(VALID_SHARE, tokens.mask, len(SPECIAL_TOKENS), vocabulary)
     special = SpecialIds(tokens.cls, tokens.sep)
     rows = []
     for index, span in enumerate(whole_segments(cut_chunks(documents, sequence_length - SPECIAL_PAIR)).spans):
-        ids, segments, text = make_row(documents, span, special)
+        row = make_rows(documents, span[None], special, pad_id=0)
+        ids, segments, text = row.ids[0], row.segments[0], np.flatnonzero(row.text[0])
         labels = ids.copy()
         places = masker.mask(ids, text, draw_valid(index))
         wanted = (SCORES, TOKENS, LOG_PROBABILITIES)
@@ -90,7 +91,7 @@ def image_accuracy(folders: Sequence[str], place: Place, held_out: int) -> dict[
     registry = _open(place, IMAGE_CLASSIFICATION)
     try:
         with as_backend_errors():
-            model = registry.find_image(ModelSelector(place.model))
+            model = registry.find_image(Wish(place.model))
         pictures, names = read_folders(folders)
         if unknown := sorted(set(names) - set(model.labels)):
             raise BackendError(f"{', '.join(unknown)} are no labels of {model.name}; it has {', '.join(model.labels)}")

@@ -1,7 +1,4 @@
-"""Bilingual outputs for translation tools: TMX 1.4b (Translation Memory eXchange, LISA OSCAR) and XLIFF 1.2 (OASIS).
-
-Characters that XML cannot represent are left out.
-"""
+"""Writing TMX 1.4b (Translation Memory eXchange, LISA OSCAR): sentences beside their translations, for translators' tools."""
 
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -11,13 +8,13 @@ from typing import NamedTuple
 from triptych_documents.formats.shared.xml import writable, written_attribute, written_text
 from triptych_documents.sentences import SentencePair
 
-UNKNOWN = "und"  # unknown language
+UNKNOWN = "und"  # a language that nobody said
 TOOL = "Triptych"
 _XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
-class MemoryEntry(NamedTuple):
-    """A text and its translation. Languages in BCP 47, "" if unknown."""
+class Translation(NamedTuple):
+    """A text and what it became. Languages in BCP 47, empty where nobody knows them."""
 
     source_language: str
     target_language: str
@@ -25,8 +22,13 @@ class MemoryEntry(NamedTuple):
     target: str
 
 
-def tmx(translations: Iterable[MemoryEntry], source_language: str = "*all*") -> Iterator[bytes]:
-    """Yield a TMX file in pieces, because a memory may exceed this machine's; `*all*` stands for any source language."""
+def tmx(translations: Iterable[Translation], source_language: str = "*all*") -> Iterator[bytes]:
+    """A TMX file, piece by piece: a memory may be larger than this machine's.
+
+    Args:
+        translations: in any order; equal ones are all written. Characters that XML lacks are left out.
+        source_language: of all of them; `*all*`: the first of a unit's two languages is its source.
+    """
     attributes = {
         "creationtool": TOOL,
         "creationtoolversion": _version(),
@@ -42,12 +44,12 @@ def tmx(translations: Iterable[MemoryEntry], source_language: str = "*all*") -> 
 
 
 def write_tmx(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> bytes:
-    """Return the sentence pairs of one job as TMX."""
+    """The pairs of one job as TMX."""
     languages = source_language or UNKNOWN, target_language or UNKNOWN
-    return b"".join(tmx((MemoryEntry(*languages, pair.source, pair.target) for pair in pairs), languages[0]))
+    return b"".join(tmx((Translation(*languages, pair.source, pair.target) for pair in pairs), languages[0]))
 
 
-def _tmx_unit(translation: MemoryEntry) -> str:
+def _tmx_unit(translation: Translation) -> str:
     source = _variant(translation.source_language, translation.source)
     return f"    <tu>\n{source}{_variant(translation.target_language, translation.target)}    </tu>\n"
 
@@ -67,12 +69,12 @@ def _attribute(language: str) -> str:
 def _version() -> str:
     try:
         return version("triptych")
-    except PackageNotFoundError:  # not installed
+    except PackageNotFoundError:  # run from a folder without being installed
         return "0"
 
 
 def write_xliff(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> bytes:
-    """Return the sentence pairs of one job as XLIFF, a unit for each."""
+    """The pairs of one job: a unit for each. Characters that XML lacks are left out."""
     return b"".join(xliff(pairs, source_language, target_language))
 
 

@@ -45,7 +45,12 @@ class TagNode:
 
 
 def build_tag_tree(points: Sequence[TagPoint], text: str) -> list[TagNode] | None:
-    """Return the outermost nodes; None if pairs cross."""
+    """Return the outermost nodes; None if pairs cross.
+
+    Args:
+        points: in order.
+        text: text that they stand in.
+    """
     closed = {point.pair for point in points if point.role is Role.CLOSE}
     opened = {point.pair for point in points if point.role is Role.OPEN}
     root: list[TagNode] = []
@@ -106,7 +111,13 @@ class PlacedTag:
 
 
 class TagPlacer:
-    """Place the nodes of one sentence."""
+    """Place the nodes of one sentence.
+
+    Args:
+        source: text of the request.
+        target: its translation.
+        links: between their words.
+    """
 
     def __init__(self, source: str, target: str, links: WordLinks) -> None:
         self._links = links

@@ -72,15 +72,27 @@ class SegmentFinding:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedSegment:
-    """Translation of a segment."""
+    """Translation of a segment.
 
-    pieces: tuple[Piece, ...]  # with all codes of the source
-    notes: tuple[SegmentFinding, ...] = ()  # findings
-    kept: bool = False  # nothing was translated
+    Args:
+        pieces: with all codes of the source.
+        notes: findings.
+        kept: nothing was translated.
+    """
+
+    pieces: tuple[Piece, ...]
+    notes: tuple[SegmentFinding, ...] = ()
+    kept: bool = False
 
 
 class SegmentTranslator:
-    """Translate segments by yielding requests."""
+    """Translate segments by yielding requests.
+
+    Args:
+        finder: finds protected text.
+        languages: source and target.
+        longest: maximum characters of a request.
+    """
 
     def __init__(self, finder: ProtectedFinder, languages: tuple[str, str], longest: int) -> None:
         self._checker = TranslationChecker(finder, languages)

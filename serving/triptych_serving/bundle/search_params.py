@@ -1,27 +1,15 @@
-"""Search parameters of one row, as plain numbers: all that the decode engine knows of a request's options."""
+"""How a row is searched, resolved to plain numbers: what the engine knows of a request's options."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from triptych.decoding import Bounds, DecodingOptions
 
-BOUNDS: Mapping[str, Bounds] = {
-    field.name: field.metadata["bounds"] for field in fields(DecodingOptions) if field.metadata["bounds"] is not None
-}
+class Rules(StrEnum):
+    """Whose searches they are: when a beam search ends, and what penalties and bans work on.
 
-
-def range_fault(name: str, value: float) -> str:
-    """Describe what is wrong with an option's value in a request or a manifest; empty if it is in range."""
-    return "" if value in BOUNDS[name] else f"{value} is out of range, it must be {BOUNDS[name]}"
-
-
-class SearchRules(StrEnum):
-    """The library whose search is reproduced: when a beam search ends, and what penalties and bans change.
-
-    In CTranslate2 they change logits, before the softmax. In `generate()` of transformers they change log-probabilities in a
-    beam search, which are not normalised again, and logits otherwise.
+    In CTranslate2 they change logits, whose softmax follows. In `generate()` of transformers they change log-probabilities in a
+    beam search, which are not normalised again, and logits else.
     """
 
     CTRANSLATE2 = "ctranslate2"
@@ -29,16 +17,16 @@ class SearchRules(StrEnum):
 
 
 class EarlyStopping(StrEnum):
-    """End of a beam search by the rules of transformers, once `beam_size` hypotheses are finished."""
+    """When a beam search by the rules of transformers ends, once `beam_size` hypotheses are finished."""
 
-    HEURISTIC = "heuristic"  # when no running hypothesis would be better than the worst finished one if it ended now
+    HEURISTIC = "heuristic"  # nothing that runs would be better than the worst of these if it ended now
     FULL = "full"  # at once
-    NEVER = "never"  # when no running hypothesis could become better, however long it grew
+    NEVER = "never"  # nothing that runs could become better, however long it grew
 
 
 @dataclass(frozen=True)
-class SearchParams:
-    """Parameters of one row; the defaults are greedy search."""
+class Search:
+    """Options of one row; the defaults are greedy search."""
 
     beam_size: int = 1
     patience: float = 1.0
@@ -55,33 +43,33 @@ class SearchParams:
     seed: int = 0
     scores: bool = False
     alignment: bool = False
-    rules: SearchRules = SearchRules.CTRANSLATE2
+    rules: Rules = Rules.CTRANSLATE2
     early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
-    forced_end: bool = False  # a hypothesis at the length limit gets an end of sentence, which counts in its length
+    forced_end: bool = False  # what reaches the length limit is ended there, which counts in its length
     suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur
 
     @property
     def samples(self) -> bool:
-        """True if tokens are drawn at random."""
+        """Tokens are drawn."""
         return self.sampling_topk != 1 or self.sampling_topp < 1
 
     @property
     def constrained(self) -> bool:
-        """True if some tokens' logits change from step to step."""
+        """Some tokens' logits change from step to step."""
         if self.repetition_penalty != 1 or self.no_repeat_ngram_size > 0 or self.suppressed or self.min_length > 0:
             return True
         return any(len(run) > 1 for run in self.suppressed_tokens)  # single ones are banned once and for all
 
-    @cached_property  # all rows of a request share these parameters, and each of them asks again and again
+    @cached_property  # all rows of a request have one search, and each of them asks for this again and again
     def greedy(self) -> bool:
-        """True if the arg-max alone is enough."""
+        """The arg-max alone is enough."""
         several = self.beam_size > 1 or self.num_hypotheses > 1
         return not (several or self.samples or self.constrained or self.scores or self.alignment)
 
     @property
     def slots(self) -> int:
-        """Number of batch rows that it takes."""
+        """Rows of a batch that it takes."""
         return self.num_hypotheses if self.samples else self.beam_size
 
 
-GREEDY = SearchParams()
+GREEDY = Search()

@@ -6,20 +6,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from triptych_serving.bundle.capability import VERBS, unsupported
+from triptych_serving.bundle.languages import describe_side
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, TRANSLATION
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, ServingError, UnavailableError
-from triptych_serving.models.capabilities import VERBS, unsupported
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
-from triptych_serving.repository.repository import EMPTY, ModelFolder, VersionFolder, list_models
+from triptych_serving.repository.repository import EMPTY, Entry, Folder, list_models
 from triptych_serving.repository.version_policy import STABLE
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.text.languages import describe_side, has_pair, resolve_pair, takes_any
+from triptych_serving.text.language_pair import has_pair, resolve_pair, takes_any
 
 Found = TypeVar("Found", bound=Model)
 
@@ -37,10 +38,10 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class ModelVersion:
+class Loaded:
     """One version of a model of the repository, loaded or not."""
 
-    entry: VersionFolder
+    entry: Entry
     state: State
     model: Model | None = None  # where it is ready
     fault: str = ""  # why it is not; of a model that is ready, why the files that replaced its own are not served
@@ -62,7 +63,7 @@ class ModelVersion:
 
 
 @dataclass(frozen=True)
-class ModelSelector:
+class Wish:
     """What a request says about the model that it wants; empty members leave it open. Languages are for translation alone."""
 
     model: str = ""
@@ -84,9 +85,9 @@ class ModelSelector:
 class Registry:
     """All versions of all models of one repository, as they are at one moment: by name, then version."""
 
-    def __init__(self, models: Sequence[ModelVersion]) -> None:
+    def __init__(self, models: Sequence[Loaded]) -> None:
         self.models = tuple(sorted(models, key=lambda loaded: loaded.entry))
-        self._found: dict[ModelSelector, Translator] = {}  # what wishes mean: most callers always have the same
+        self._found: dict[Wish, Translator] = {}  # what wishes mean: most callers always have the same
         self._serving = {loaded.name: loaded.model for loaded in sorted(self.models, key=_prefers) if loaded.model is not None}
 
     @property
@@ -103,7 +104,7 @@ class Registry:
         """Those that can translate."""
         return [model for model in self.ready if isinstance(model, Translator)]
 
-    def find(self, wish: ModelSelector) -> Translator:
+    def find(self, wish: Wish) -> Translator:
         """The one translation model that a request means.
 
         Raises:
@@ -121,7 +122,7 @@ class Registry:
                 self._found[wish] = found
         return found
 
-    def _find(self, wish: ModelSelector) -> Translator:
+    def _find(self, wish: Wish) -> Translator:
         named = self._able(wish, TRANSLATION)
         candidates = [model for model in named if isinstance(model, Translator) and has_pair(model.manifest, *wish.languages)]
         if not candidates:
@@ -133,8 +134,8 @@ class Registry:
         resolve_pair(translator.manifest, *wish.languages)
         return translator
 
-    def find_text(self, wish: ModelSelector, capability: str) -> TextModel:
-        """The one model of the text family that a request means; `capability` is one of triptych_serving.models.capabilities.
+    def find_text(self, wish: Wish, capability: str) -> TextModel:
+        """The one model of the text family that a request means; `capability` is one of triptych_serving.bundle.capability.
 
         Raises:
             NotFoundError: no model has this name or version, or none can do it.
@@ -144,7 +145,7 @@ class Registry:
         """
         return _only([model for model in self._some_able(wish, capability) if isinstance(model, TextModel)])
 
-    def find_image(self, wish: ModelSelector) -> ImageModel:
+    def find_image(self, wish: Wish) -> ImageModel:
         """The one model that a request to classify images means.
 
         Raises:
@@ -152,7 +153,7 @@ class Registry:
         """
         return _only([model for model in self._some_able(wish, IMAGE_CLASSIFICATION) if isinstance(model, ImageModel)])
 
-    def named(self, wish: ModelSelector) -> Model:
+    def named(self, wish: Wish) -> Model:
         """The one model that a wish names, whatever it can do.
 
         Raises:
@@ -161,7 +162,7 @@ class Registry:
         """
         return self._meant(wish)[0]
 
-    def select(self, name: str, version: str = "") -> list[ModelVersion]:
+    def select(self, name: str, version: str = "") -> list[Loaded]:
         """The models of this name and version (a number or a label), where empty is any; at least one.
 
         Raises:
@@ -177,7 +178,7 @@ class Registry:
             raise NotFoundError(f"version {version!r} of {name or 'any model'} is not here; there are: {there}")
         return found
 
-    def default(self, name: str, version: str = "") -> ModelVersion:
+    def default(self, name: str, version: str = "") -> Loaded:
         """The one version that requests with this name and version get; where none serves, the newest.
 
         Raises:
@@ -192,7 +193,7 @@ class Registry:
         for model in self.ready:
             model.close(drain)
 
-    def _some_able(self, wish: ModelSelector, capability: str) -> list[Model]:
+    def _some_able(self, wish: Wish, capability: str) -> list[Model]:
         """At least one."""
         able = self._able(wish, capability)
         if not able:
@@ -200,7 +201,7 @@ class Registry:
             raise NotFoundError(f"no model {VERBS[capability]}; there are: {there}")
         return able
 
-    def _able(self, wish: ModelSelector, capability: str) -> list[Model]:
+    def _able(self, wish: Wish, capability: str) -> list[Model]:
         """The models that a wish may mean, languages aside: of each name one version at most."""
         ready = self._meant(wish)
         able = [model for model in ready if capability in model.capabilities]
@@ -208,7 +209,7 @@ class Registry:
             raise unsupported(wish.model, capability, ready[0].capabilities)
         return able
 
-    def _meant(self, wish: ModelSelector) -> list[Model]:
+    def _meant(self, wish: Wish) -> list[Model]:
         """The models that are ready; where the wish names one, it is that one."""
         found = self.select(wish.model, wish.version)
         ready = [loaded.model for loaded in found if loaded.model is not None]
@@ -253,7 +254,7 @@ def load_registry(
     return Registry([_load(folder, loader) for folder in folders.values()])
 
 
-def chosen_models(root: Path, only: str = "") -> dict[str, ModelFolder]:
+def chosen_models(root: Path, only: str = "") -> dict[str, Folder]:
     """The models of a repository, or the one named `only`; at least one.
 
     Raises:
@@ -269,24 +270,24 @@ def chosen_models(root: Path, only: str = "") -> dict[str, ModelFolder]:
     return chosen
 
 
-def _load(folder: ModelFolder, loader: Loader) -> ModelVersion:
+def _load(folder: Folder, loader: Loader) -> Loaded:
     entry = folder.default
     model, fault = (None, folder.fault) if folder.fault else loader.attempt(entry)
     labels = folder.policy.labels_of(entry.version)
-    return ModelVersion(entry, State.FAILED if model is None else State.READY, model, fault, labels)
+    return Loaded(entry, State.FAILED if model is None else State.READY, model, fault, labels)
 
 
-def _prefers(loaded: ModelVersion) -> tuple[bool, int]:
+def _prefers(loaded: Loaded) -> tuple[bool, int]:
     """The later, the rather it answers for its model."""
     return STABLE in loaded.labels, loaded.entry.version
 
 
-def _called(loaded: ModelVersion) -> str:
+def _called(loaded: Loaded) -> str:
     """Such as "3 (stable)"."""
     return f"{loaded.version} ({', '.join(loaded.labels)})" if loaded.labels else loaded.version
 
 
-def _not_ready(found: Sequence[ModelVersion]) -> ServingError:
+def _not_ready(found: Sequence[Loaded]) -> ServingError:
     """Why none of the versions of one model can be asked."""
     name = found[0].name
     states = {loaded.state: loaded for loaded in found}

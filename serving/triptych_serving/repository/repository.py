@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triptych_serving.bundle.manifest import FILE_NAME
 from triptych_serving.errors import BundleError, RepositoryError
-from triptych_serving.repository.version_policy import DEFAULT, STABLE, VersionPolicy, read_policy
+from triptych_serving.repository.version_policy import DEFAULT, STABLE, Policy, read_policy
 from triptych_serving.repository.version_policy import FILE_NAME as POLICY_FILE
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ EMPTY = "no models here; expected <model>/<version>/bundle.json, the version a p
 
 
 @dataclass(frozen=True, order=True)
-class VersionFolder:
+class Entry:
     """One version of one model on disk."""
 
     name: str
@@ -28,7 +28,7 @@ class VersionFolder:
 
 
 @dataclass(frozen=True)
-class FolderStamp:
+class Stamp:
     """What a version's folder holds, as far as can be seen without reading it all."""
 
     manifest: str = ""  # its SHA-256, which stands for all files that it lists; empty where there is none
@@ -36,12 +36,12 @@ class FolderStamp:
 
 
 @dataclass(frozen=True)
-class ModelFolder:
+class Folder:
     """One model on disk: at least one version, or none where it is gone."""
 
     name: str
-    versions: tuple[VersionFolder, ...] = ()  # ascending
-    policy: VersionPolicy = DEFAULT
+    versions: tuple[Entry, ...] = ()  # ascending
+    policy: Policy = DEFAULT
     fault: str = ""  # why its `model.json` is of no use
 
     @property
@@ -50,18 +50,18 @@ class ModelFolder:
         return [entry.version for entry in self.versions]
 
     @property
-    def default(self) -> VersionFolder:
+    def default(self) -> Entry:
         """The one version to serve where there shall be no more: the stable one, else the newest that the policy allows."""
         allowed = self.policy.candidates(self.numbers) or self.numbers[::-1]
         stable = self.policy.labels.get(STABLE)
         return self.entry(stable if stable in allowed else allowed[0])
 
-    def entry(self, version: int) -> VersionFolder:
+    def entry(self, version: int) -> Entry:
         """That of a version which is there."""
         return next(entry for entry in self.versions if entry.version == version)
 
 
-def newest_versions(root: Path) -> list[VersionFolder]:
+def newest_versions(root: Path) -> list[Entry]:
     """The newest version of every model, by name.
 
     Raises:
@@ -71,7 +71,7 @@ def newest_versions(root: Path) -> list[VersionFolder]:
     return list(newest.values())
 
 
-def list_versions(root: Path) -> list[VersionFolder]:
+def list_versions(root: Path) -> list[Entry]:
     """Every version of every model, by name, then version.
 
     Raises:
@@ -83,27 +83,27 @@ def list_versions(root: Path) -> list[VersionFolder]:
     return found
 
 
-def list_models(root: Path) -> dict[str, ModelFolder]:
+def list_models(root: Path) -> dict[str, Folder]:
     """Every model with its versions and its policy; none where the repository is empty.
 
     Raises:
         RepositoryError: the folder does not exist or cannot be read.
     """
-    versions: dict[str, list[VersionFolder]] = defaultdict(list)
+    versions: dict[str, list[Entry]] = defaultdict(list)
     for entry in _list(root):
         versions[entry.name].append(entry)
     return {name: _folder(root / name, tuple(entries)) for name, entries in versions.items()}
 
 
-def stamp_of(folder: Path) -> FolderStamp:
+def stamp_of(folder: Path) -> Stamp:
     """The stamp of a version's folder; an empty one where it cannot be read."""
     try:
         with os.scandir(folder) as items:
             stats = [(item.name, item.stat(follow_symlinks=False)) for item in items]
         files = frozenset((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
-        return FolderStamp(_digest(folder / FILE_NAME), files)
+        return Stamp(_digest(folder / FILE_NAME), files)
     except OSError:
-        return FolderStamp()
+        return Stamp()
 
 
 def _digest(path: Path) -> str:
@@ -112,22 +112,22 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _folder(path: Path, versions: tuple[VersionFolder, ...]) -> ModelFolder:
+def _folder(path: Path, versions: tuple[Entry, ...]) -> Folder:
     try:
         policy = read_policy(path)
     except BundleError as error:
-        return ModelFolder(path.name, versions, fault=str(error))
+        return Folder(path.name, versions, fault=str(error))
     numbers = [entry.version for entry in versions]
     fault = "" if policy.candidates(numbers) else f"{path / POLICY_FILE}: allows none of the versions that are there: {numbers}"
-    return ModelFolder(path.name, versions, policy, fault)
+    return Folder(path.name, versions, policy, fault)
 
 
-def _list(root: Path) -> list[VersionFolder]:
+def _list(root: Path) -> list[Entry]:
     try:
         if not root.is_dir():
             raise RepositoryError(root, ["no such model repository"])
         return sorted(
-            VersionFolder(model.name, int(version.name), version)
+            Entry(model.name, int(version.name), version)
             for model in root.iterdir()
             for version in _folders_in(model)
             if version.name.isascii() and version.name.isdigit() and int(version.name) > 0

@@ -18,6 +18,7 @@ from triptych.v1 import (
     token_classification_pb2,
     translation_pb2,
 )
+from triptych_serving.bundle.capability import EMBEDDING
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
     IMAGE_CLASSIFICATION,
@@ -26,7 +27,6 @@ from triptych_serving.bundle.manifest import (
     TOKEN_CLASSIFICATION,
     TRANSLATION,
 )
-from triptych_serving.models.text.embedding import EMBEDDING
 
 Found = TypeVar("Found")
 

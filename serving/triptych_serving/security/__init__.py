@@ -1,4 +1,4 @@
-"""Authentication and encryption: API keys, certificates, TLS, and the guard that checks every call.
+"""API keys, certificates, TLS, and access control.
 
-Imports `rpc` and `errors`; imported by the server and the command line.
+Imports `rpc` and `errors`; imported by the server.
 """

@@ -11,7 +11,7 @@ Encoded = TypeVar("Encoded", bound=Sized)
 
 
 @dataclass(frozen=True)
-class InputNames:
+class Names:
     """How the wire calls the inputs: `contents[3]`, or `inputs[3].text_pair`."""
 
     list: str = "contents"
@@ -32,7 +32,7 @@ class InputNames:
 
 
 @dataclass(frozen=True)
-class PartNames(InputNames):
+class PartNames(Names):
     """Of inputs that are one part of something: `pairs[3].source`."""
 
     def whole(self, index: int) -> str:
@@ -43,7 +43,7 @@ class PartNames(InputNames):
 
 
 @dataclass(frozen=True)
-class OwnedNames(InputNames):
+class OwnedNames(Names):
     """Of inputs that belong to some elements of the list."""
 
     owners: Sequence[int] = ()  # index of each input's element
@@ -77,7 +77,7 @@ class PrefixNames(OwnedNames):
         )
 
 
-CONTENTS = InputNames()
+CONTENTS = Names()
 EMPTY = "the text is empty"
 NOT_UNICODE = "the text is not Unicode, it has a lone surrogate"
 SHOWN_CHARACTERS = 40
@@ -92,7 +92,7 @@ class TextLimits:
 
 
 def encode_inputs(
-    encode: Callable[[list[Any]], list[Encoded]], inputs: Sequence[tuple[str, ...]], names: InputNames, limits: TextLimits
+    encode: Callable[[list[Any]], list[Encoded]], inputs: Sequence[tuple[str, ...]], names: Names, limits: TextLimits
 ) -> list[Encoded]:
     """Tokenize texts (1-tuples) or pairs.
 
@@ -117,7 +117,7 @@ def encode_inputs(
     return encodings
 
 
-def _check(index: int, parts: tuple[str, ...], names: InputNames, limits: TextLimits) -> None:
+def _check(index: int, parts: tuple[str, ...], names: Names, limits: TextLimits) -> None:
     for part, text in enumerate(parts):
         if not text.strip():
             raise InvalidInputError(names.part(index, part), EMPTY)
@@ -126,7 +126,7 @@ def _check(index: int, parts: tuple[str, ...], names: InputNames, limits: TextLi
         raise names.too_long(index, f"{characters:,} characters", limits, parts[0])
 
 
-def _not_unicode(inputs: Sequence[tuple[str, ...]], names: InputNames) -> InvalidInputError:
+def _not_unicode(inputs: Sequence[tuple[str, ...]], names: Names) -> InvalidInputError:
     texts = ((names.part(index, part), text) for index, parts in enumerate(inputs) for part, text in enumerate(parts))
     field = next(field for field, text in texts if not is_unicode(text))
     return InvalidInputError(field, NOT_UNICODE)

@@ -1,7 +1,7 @@
-"""Inline content of Markdown with spans: markdown-it's inline parser, which notes the offsets of each token.
+"""What stands where in a Markdown paragraph: markdown-it's inline parser, which notes each token's place in the content.
 
-The rules are the library's (CommonMark 0.31, GFM strikethrough, dollar math); one is added for footnote references and for site
-generators' shortcodes, attribute lists, alerts and task list boxes.
+The rules are the library's (CommonMark 0.31, GFM's strikethrough, dollar math); one is added for references to footnotes and
+what sites put into Markdown: shortcodes, attribute lists, alerts and the boxes of task lists.
 """
 
 import re
@@ -13,21 +13,25 @@ from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag
+from triptych_documents.formats.shared.inline_codes import Part, Tag
 from triptych_documents.unit import Role
 
 _PLACE = "place"  # in a token's meta
-_INERT = re.compile(r"[^\n\\`*_\[\]!<&~${]+")  # text without markup, the most frequent case
+_INERT = re.compile(r"[^\n\\`*_\[\]!<&~${]+")  # no rule looks twice at such a text, as most are
 _SITE = re.compile(r"\{%[^\n]{0,1000}?%\}|\{\{[<%][^\n]{0,1000}?[>%]\}\}|\{[#.:][^{}\n]{0,1000}\}|\[\^[^\]\[\s]{1,200}\]")
 _FIRST = re.compile(r"\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)")
 _ELEMENT = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>", re.DOTALL)
-_KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HTML elements that are not translated
-_LONGEST = 64  # maximum parts of such an element
+_KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HTML whose content is not language
+_LONGEST = 64  # parts of these
 _VOID = frozenset({"area", "br", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"})
 
 
 class PlacedInline(ParserInline):
-    """Inline parser whose tokens have offsets."""
+    """As the library's, but each token says where it stands.
+
+    Args:
+        inline: the library's, whose rules these are.
+    """
 
     def __init__(self, inline: ParserInline) -> None:
         super().__init__()
@@ -35,14 +39,14 @@ class PlacedInline(ParserInline):
         self.ruler.before("escape", "site", _site)
 
     def parse(self, src: str, md: MarkdownIt, env: MutableMapping[str, Any], outTokens: list[Token]) -> list[Token]:  # noqa: N803
-        """Parse content and append its tokens."""
+        """All of a content; its tokens are appended."""
         if not _INERT.fullmatch(src):
             return super().parse(src, md, env, outTokens)
         outTokens.append(Token("text", "", 0, content=src, meta={_PLACE: (0, len(src))}))
         return outTokens
 
     def tokenize(self, state: StateInline) -> None:
-        """Apply the rules between state.pos and state.posMax."""
+        """Between state.pos and state.posMax."""
         rules = self.ruler.getRules("")
         end, text_start = state.posMax, state.pos
         deepest: int = state.md.options["maxNesting"]
@@ -60,19 +64,19 @@ class PlacedInline(ParserInline):
 
 
 def _place(tokens: Sequence[Token], text_start: int, start: int, end: int) -> None:
-    """Set the offsets of the tokens that one rule made; the first can be the text before it.
+    """Notes the places of the tokens that one rule made; the first can be the text before it.
 
-    The content of a link already has offsets.
+    A link has made its content's, which have their places.
     """
     made = [token for token in tokens if _PLACE not in token.meta]
     inner_end = max((token.meta[_PLACE][1] for token in tokens if token.meta.get(_PLACE)), default=start + 1)
     if text_start < start and made and made[0].type == "text":
         text_end = text_start + len(made[0].content)
         made.pop(0).meta[_PLACE] = text_start, text_end
-        start = text_end  # white space before a line end is not text
+        start = text_end  # white space before a line end is of no text
     elif text_start < start:
         start = text_start
-    if all(token.type == "text" for token in made):  # delimiters of emphasis and strikethrough, not yet paired
+    if all(token.type == "text" for token in made):  # emphasis and strikethrough, before it is known what they are
         for token in made:
             token.meta[_PLACE] = start, start + len(token.content)
             start += len(token.content)
@@ -98,8 +102,8 @@ def _site(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def parts_of(content: str, tokens: Sequence[Token]) -> list[ScannedPart] | None:
-    """Return the parts of a content; None if offsets are inconsistent, so that nothing may be written there."""
+def parts_of(content: str, tokens: Sequence[Token]) -> list[Part] | None:
+    """What the content is made of, or None where the places do not fit together: then nobody should write there."""
     parts = _merged(content, list(_parts(content, _whole(tokens), 0)))
     edges = [0, *(part.end for part in parts)]
     starts = [*(part.start for part in parts), len(content)]
@@ -107,7 +111,7 @@ def parts_of(content: str, tokens: Sequence[Token]) -> list[ScannedPart] | None:
 
 
 def _whole(tokens: Sequence[Token]) -> list[Token]:
-    """Merge the two tokens of `**`, of which the outer one is empty."""
+    """`**` is two tokens, of which the outer is left empty."""
     kept: list[Token] = []
     for token in tokens:
         last = kept[-1] if kept else None
@@ -122,7 +126,7 @@ def _whole(tokens: Sequence[Token]) -> list[Token]:
     return kept
 
 
-def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[ScannedPart]:
+def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[Part]:
     opened: list[int] = []
     for token in tokens:
         start, end = (base + place for place in token.meta[_PLACE])
@@ -132,54 +136,54 @@ def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[Scanned
         if token.type == "image":
             yield from _image(content, token, start, end)
         elif token.type in ("text", "text_special"):
-            yield ScannedPart(token.content, start, end)
+            yield Part(token.content, start, end)
         elif token.type == "softbreak":
-            yield ScannedPart(" ", start, end)
+            yield Part(" ", start, end)
         elif token.type == "link_close":
-            yield ScannedPart(ScannedTag(_named(raw, content[opened.pop() : start]), Role.CLOSE, "a"), start, end)
+            yield Part(Tag(_named(raw, content[opened.pop() : start]), Role.CLOSE, "a"), start, end)
         else:
-            yield ScannedPart(_tag(token, raw), start, end)
+            yield Part(_tag(token, raw), start, end)
 
 
-def _image(content: str, token: Token, start: int, end: int) -> Iterator[ScannedPart]:
-    """Yield `![` and `](place)` around the text of an image."""
+def _image(content: str, token: Token, start: int, end: int) -> Iterator[Part]:
+    """`![` and `](place)` around its text."""
     if not token.content:
-        yield ScannedPart(ScannedTag(content[start:end], Role.ALONE), start, end)
+        yield Part(Tag(content[start:end], Role.ALONE), start, end)
         return
     inner = start + 2
     after = inner + len(token.content)
-    yield ScannedPart(ScannedTag("![", Role.OPEN, "img"), start, inner)
+    yield Part(Tag("![", Role.OPEN, "img"), start, inner)
     yield from _parts(content, _whole(token.children or ()), inner)
-    yield ScannedPart(ScannedTag(_named(content[after:end], token.content), Role.CLOSE, "img"), after, end)
+    yield Part(Tag(_named(content[after:end], token.content), Role.CLOSE, "img"), after, end)
 
 
 def _named(raw: str, text: str) -> str:
-    """Return the end of a link or image; one that refers by its text gets that as a label, because the text will change."""
+    """What closes a link or an image; one that is found by its text gets that as a label, for the text will be another."""
     return f"][{' '.join(text.split())}]" if raw in ("]", "][]") else raw
 
 
-def _tag(token: Token, raw: str) -> ScannedTag:
+def _tag(token: Token, raw: str) -> Tag:
     if token.type == "html_inline":
         return _html(raw)
     if token.type == "hardbreak":
-        return ScannedTag(raw, Role.ALONE, shown="\n", fixed=True)
+        return Tag(raw, Role.ALONE, shown="\n", fixed=True)
     if token.nesting and token.markup != "autolink":
-        return ScannedTag(raw, Role.OPEN if token.nesting > 0 else Role.CLOSE, token.tag)
+        return Tag(raw, Role.OPEN if token.nesting > 0 else Role.CLOSE, token.tag)
     shown = {"code_inline": token.content, "math_inline": token.content, "link_open": raw[1:-1]}
-    return ScannedTag(raw, Role.ALONE, shown=shown.get(token.type, ""))
+    return Tag(raw, Role.ALONE, shown=shown.get(token.type, ""))
 
 
-def _html(raw: str) -> ScannedTag:
+def _html(raw: str) -> Tag:
     found = _ELEMENT.fullmatch(raw)
     name = found[2].lower() if found else ""
     if found is None or found[3] or name in _VOID:
-        return ScannedTag(raw, Role.ALONE, shown="\n" if name == "br" else "", fixed=name == "br")
-    return ScannedTag(raw, Role.CLOSE if found[1] else Role.OPEN, f"<{name}")
+        return Tag(raw, Role.ALONE, shown="\n" if name == "br" else "", fixed=name == "br")
+    return Tag(raw, Role.CLOSE if found[1] else Role.OPEN, f"<{name}")
 
 
-def _merged(content: str, parts: list[ScannedPart]) -> list[ScannedPart]:
-    """Merge <code> and similar elements into one part."""
-    merged: list[ScannedPart] = []
+def _merged(content: str, parts: list[Part]) -> list[Part]:
+    """With <code> and its like as one."""
+    merged: list[Part] = []
     at = 0
     while at < len(parts):
         run = parts[at : _end(parts, at)]
@@ -188,21 +192,21 @@ def _merged(content: str, parts: list[ScannedPart]) -> list[ScannedPart]:
     return merged
 
 
-def _end(parts: list[ScannedPart], at: int) -> int:
+def _end(parts: list[Part], at: int) -> int:
     name = _opened(parts[at])
     for after in range(at + 1, min(at + _LONGEST, len(parts)) if name else 0):
         tag = parts[after].content
-        if isinstance(tag, ScannedTag) and tag.role is Role.CLOSE and tag.name == name:
+        if isinstance(tag, Tag) and tag.role is Role.CLOSE and tag.name == name:
             return after + 1
     return at + 1
 
 
-def _opened(part: ScannedPart) -> str:
+def _opened(part: Part) -> str:
     tag = part.content
-    return tag.name if isinstance(tag, ScannedTag) and tag.role is Role.OPEN and tag.name in _KEPT else ""
+    return tag.name if isinstance(tag, Tag) and tag.role is Role.OPEN and tag.name in _KEPT else ""
 
 
-def _as_one(content: str, run: list[ScannedPart]) -> ScannedPart:
+def _as_one(content: str, run: list[Part]) -> Part:
     shown = "".join(part.content if isinstance(part.content, str) else part.content.shown for part in run)
     start, end = run[0].start, run[-1].end
-    return ScannedPart(ScannedTag(content[start:end], Role.ALONE, shown=shown), start, end)
+    return Part(Tag(content[start:end], Role.ALONE, shown=shown), start, end)

@@ -1,4 +1,4 @@
-"""Selection of the strings of a JSON or YAML document to translate: by path, else by appearance."""
+"""Which strings of a JSON or YAML document are translated: by their paths, else by what they look like."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from triptych_documents.errors import OptionError
 from triptych_documents.format import ReadOptions
 
-MAX_SHOWN = 300  # characters of a path: a name may be as long as the document and contain all of its values
+MAX_SHOWN = 300  # characters of a path: a name may be as long as the document, and have all of its values in it
 _DOT = re.compile(r"(?<!\\)\.")
 _LETTER = r"[^\W\d_]"
 _MARKUP = re.compile(r"<[^<>]*>|\{[^{}]*\}|%[a-zA-Z@]")
@@ -17,11 +17,14 @@ _WORD = re.compile(
 _IDEOGRAPHS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff]")  # no spaces between words
 
 
-class KeySelection:
-    r"""Selection by `keys` and `skip_keys`.
+class Choice:
+    """What `keys` and `skip_keys` choose.
 
-    A pattern is a path: names of members or list indices joined by dots (`\.` is a dot inside of a name); `*` matches any
-    characters of one name, `**` any number of names. It selects the value and everything inside.
+    A pattern is a path: members' names or list places, joined by dots (`\\.` is a dot within a name); `*` is any characters of
+    one name, `**` any number of names. What it names is chosen with all that is within.
+
+    Args:
+        options: with both.
 
     Raises:
         OptionError: a pattern has an empty name.
@@ -29,22 +32,25 @@ class KeySelection:
 
     def __init__(self, options: ReadOptions) -> None:
         keys, skip = _patterns("keys", options.keys), _patterns("skip_keys", options.skip_keys)
-        self.root = KeyPath(
-            "", None, PatternMatch(keys, _starts(keys)) if keys else None, PatternMatch(skip, _starts(skip)) if skip else None
-        )
+        self.root = Trail("", None, Reach(keys, _starts(keys)) if keys else None, Reach(skip, _starts(skip)) if skip else None)
 
 
-class PatternMatch:
-    """Progress of matching patterns along a path, so that each value costs only its last name and the patterns."""
+class Reach:
+    """How far patterns are matched at a path: the time for a value is that of its last name and of the patterns.
+
+    Args:
+        patterns: their names.
+        places: of these the next ones, as pattern and place in it.
+    """
 
     __slots__ = ("_patterns", "_places", "whole")
 
     def __init__(self, patterns: Sequence["Pattern"], places: frozenset[tuple[int, int]]) -> None:
         self._patterns, self._places = patterns, places
-        self.whole = any(place == len(patterns[number]) for number, place in places)  # a pattern is complete
+        self.whole = any(place == len(patterns[number]) for number, place in places)  # one of them has no more names
 
-    def within(self, name: str) -> "PatternMatch":
-        """Return the progress at a member or list index."""
+    def within(self, name: str) -> "Reach":
+        """At a member or list place."""
         if self.whole or not self._places:
             return self
         found: set[tuple[int, int]] = set()
@@ -54,23 +60,30 @@ class PatternMatch:
                 found.update(_closed(self._patterns, number, place))
             elif _matches(glob, name):
                 found.update(_closed(self._patterns, number, place + 1))
-        return PatternMatch(self._patterns, frozenset(found))
+        return Reach(self._patterns, frozenset(found))
 
 
-class KeyPath:
-    """Path of a value, and its selection."""
+class Trail:
+    """A value's path, and what the patterns say of it.
+
+    Args:
+        name: of the value in what it is in.
+        above: what it is in.
+        keys: how far they are matched here; None where there are none.
+        skip: likewise.
+    """
 
     __slots__ = ("_above", "_keys", "_name", "_skip")
 
-    def __init__(self, name: str, above: "KeyPath | None", keys: PatternMatch | None, skip: PatternMatch | None) -> None:
+    def __init__(self, name: str, above: "Trail | None", keys: Reach | None, skip: Reach | None) -> None:
         self._name, self._above, self._keys, self._skip = name, above, keys, skip
 
-    def within(self, name: str) -> "KeyPath":
-        """Return the path of a member or list index."""
-        return KeyPath(name, self, self._keys and self._keys.within(name), self._skip and self._skip.within(name))
+    def within(self, name: str) -> "Trail":
+        """Of a member or list place."""
+        return Trail(name, self, self._keys and self._keys.within(name), self._skip and self._skip.within(name))
 
     def takes(self, text: str) -> bool:
-        """Return whether this string is translated. Without `keys`, strings that look like text are."""
+        """Whether this string is translated. Where no keys are given, what looks like text is."""
         if self._skip is not None and self._skip.whole:
             return False
         if self._keys is not None:
@@ -78,7 +91,7 @@ class KeyPath:
         return is_text(text)
 
     def shown(self) -> str:
-        """Return the path as in Unit.where: the pattern that selects this value only; the end of it if long."""
+        """As Unit.where says it: the pattern that chooses this alone; its end, where it is long."""
         names: list[str] = []
         trail, length = self, 0
         while trail._above is not None and length <= MAX_SHOWN:
@@ -87,10 +100,10 @@ class KeyPath:
             trail = trail._above
         path = ".".join(reversed(names))
         path = path if length <= MAX_SHOWN else f"...{path[-MAX_SHOWN:]}"
-        return path.encode(errors="replace").decode()  # a name may have a lone surrogate, which cannot be encoded
+        return path.encode(errors="replace").decode()  # a name may have half a surrogate pair, which nobody could write
 
 
-Glob = tuple[str, ...]  # literal parts between stars
+Glob = tuple[str, ...]  # what stands between its stars
 Pattern = tuple[Glob | None, ...]  # None: any number of names
 
 
@@ -101,7 +114,7 @@ def _patterns(field: str, patterns: Iterable[str]) -> tuple[Pattern, ...]:
 def _pattern(field: str, pattern: str) -> Pattern:
     names = _DOT.split(pattern)
     if not all(names):
-        raise OptionError(field, f"{pattern!r} has an empty name; join names with single dots, as in messages.*.title")
+        raise OptionError(field, f"{pattern!r} has an empty name; names are joined by single dots, as in messages.*.title")
     globs = [None if name == "**" else tuple(name.replace("\\.", ".").split("*")) for name in names]
     return tuple(glob for place, glob in enumerate(globs) if glob is not None or place == 0 or globs[place - 1] is not None)
 
@@ -111,14 +124,14 @@ def _starts(patterns: Sequence[Pattern]) -> frozenset[tuple[int, int]]:
 
 
 def _closed(patterns: Sequence[Pattern], number: int, place: int) -> Iterable[tuple[int, int]]:
-    """Yield this position, and the next one if it may be skipped."""
+    """This place, and the next where it may be passed over."""
     yield number, place
     if place < len(patterns[number]) and patterns[number][place] is None:
         yield number, place + 1
 
 
 def _matches(glob: Glob, name: str) -> bool:
-    """Match parts greedily from left to right, which finds a match if there is one."""
+    """From left to right, each part where it comes first: no other way could match what this does not."""
     first, *middle = glob
     if not middle:
         return name == first
@@ -135,10 +148,10 @@ def _matches(glob: Glob, name: str) -> bool:
 
 
 def is_text(text: str) -> bool:
-    """Return whether a string looks like text for readers.
+    """Whether a string looks like something that people read.
 
-    It needs a word: two or more letters between spaces or punctuation. Names, paths, addresses, dates, colours, numbers and
-    identifiers with digits, underscores, dots, two hyphens or camelCase are no words. Placeholders and tags are ignored.
+    It has a word: two letters or more between spaces or punctuation. Names, paths, addresses, dates, colours, numbers and
+    identifiers with digits, underscores, dots, two hyphens or camelCase are no words. Placeholders and tags are not looked at.
     """
     words = _MARKUP.sub(" ", text).split()
     if len(words) == 1 and (_MACHINE.search(words[0]) or _has_hyphens(words[0])):
@@ -147,6 +160,6 @@ def is_text(text: str) -> bool:
 
 
 def _has_hyphens(word: str) -> bool:
-    """Return whether a word has two or more hyphens with something between them and at both ends."""
+    """Two or more, with something between them and at both ends."""
     first = word.find("-", 1)
     return first > 0 and 0 < word.find("-", first + 2) < len(word) - 1

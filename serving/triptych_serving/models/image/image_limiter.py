@@ -11,7 +11,7 @@ from triptych_serving.scheduling.admission import QueueLimits, check_time, full_
 from triptych_serving.scheduling.wait_estimator import Forecast
 
 
-class WaitForecaster(Protocol):
+class Line(Protocol):
     """Where images wait that have passed the gate."""
 
     def forecast(self, images: int) -> Forecast | None:
@@ -21,7 +21,7 @@ class WaitForecaster(Protocol):
         """A request was turned away."""
 
 
-class ImageLimiter:
+class Gate:
     """Thread-safe.
 
     Args:
@@ -34,7 +34,7 @@ class ImageLimiter:
     def __init__(
         self,
         limit: int,
-        line: WaitForecaster | None = None,
+        line: Line | None = None,
         limits: QueueLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray, check_copy
+from triptych_serving.runtime.memory.array import DeviceArray
+from triptych_serving.runtime.memory.box import Box, check_copy
 from triptych_serving.runtime.memory.protocol import check_transfer
 
 
-class CompletedMark:
+class Passed:
     """A mark that everything has passed."""
 
     def wait(self) -> None:
@@ -23,7 +24,7 @@ class CompletedMark:
         return True
 
 
-PASSED = CompletedMark()
+PASSED = Passed()
 
 
 class HostMemory:
@@ -50,7 +51,7 @@ class HostMemory:
         check_transfer(host, source, CPU)
         host[...] = host_view(source)
 
-    def copy(self, source: CacheRegion, target: CacheRegion) -> None:
+    def copy(self, source: Box, target: Box) -> None:
         """Copy."""
         check_copy(source, target)
         _box_view(target)[...] = _box_view(source)
@@ -59,7 +60,7 @@ class HostMemory:
         """Set all bytes."""
         host_view(target).reshape(-1).view(np.uint8)[...] = value
 
-    def mark(self) -> CompletedMark:
+    def mark(self) -> Passed:
         """Everything is done already."""
         return PASSED
 
@@ -96,5 +97,5 @@ def host_view(array: DeviceArray) -> NDArray[Any]:
     return np.ndarray(array.shape, array.dtype, buffer=owner.data, offset=offset)
 
 
-def _box_view(box: CacheRegion) -> NDArray[Any]:
+def _box_view(box: Box) -> NDArray[Any]:
     return host_view(box.array)[:, box.rows, :, box.positions]

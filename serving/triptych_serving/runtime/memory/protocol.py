@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray
+from triptych_serving.runtime.memory.array import DeviceArray
+from triptych_serving.runtime.memory.box import Box
 
 
-class StreamMark(Protocol):
+class Mark(Protocol):
     """A place in a stream's order of work."""
 
     def wait(self) -> None:
@@ -84,7 +85,7 @@ class Memory(Protocol):
             ValueError: the two do not fit.
         """
 
-    def copy(self, source: CacheRegion, target: CacheRegion) -> None:
+    def copy(self, source: Box, target: Box) -> None:
         """Copy on the device.
 
         Raises:
@@ -99,7 +100,7 @@ class Memory(Protocol):
             value: 0 to 255.
         """
 
-    def mark(self) -> StreamMark:
+    def mark(self) -> Mark:
         """The place after all that was asked for so far."""
 
     def wait(self) -> None:

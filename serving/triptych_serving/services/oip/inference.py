@@ -13,7 +13,7 @@ from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.services.oip.asking import Asking, asking_from
 from triptych_serving.services.oip.parameters import EMPTY_FINAL, flag_from
 from triptych_serving.services.oip.task import Calls
-from triptych_serving.services.translation_calls import TextPiece, TranslationResult
+from triptych_serving.services.translation_calls import Piece, Result
 
 FINAL = "triton_final_response"
 
@@ -83,9 +83,9 @@ class Inference:
         with asking.named():
             async with aclosing(task.stream(self._calls, question, context)) as events:
                 async for event in events:
-                    if isinstance(event, TextPiece):
+                    if isinstance(event, Piece):
                         yield asking.response(wanted, [event])
-                    elif isinstance(event, TranslationResult):
+                    elif isinstance(event, Result):
                         done[event.index] = event.output
         results += [done[index] for index in sorted(done)]
 
