@@ -18,7 +18,7 @@ from triptych_serving.scheduling.request import Item
 from triptych_training.data.documents import encode_documents, read_documents
 from triptych_training.data.images import hold_out, read_folders
 from triptych_training.data.masking import Masker
-from triptych_training.data.segments import SPECIAL_PAIR, SpecialIds, cut_chunks, make_row, whole_segments
+from triptych_training.data.segments import SPECIAL_PAIR, SpecialIds, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import SPECIAL_TOKENS
 from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
@@ -72,7 +72,8 @@ def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -
     special = SpecialIds(tokens.cls, tokens.sep)
     rows = []
     for index, span in enumerate(whole_segments(cut_chunks(documents, sequence_length - SPECIAL_PAIR)).spans):
-        ids, segments, text = make_row(documents, span, special)
+        row = make_rows(documents, span[None], special, pad_id=0)
+        ids, segments, text = row.ids[0], row.segments[0], np.flatnonzero(row.text[0])
         labels = ids.copy()
         places = masker.mask(ids, text, draw_valid(index))
         wanted = (SCORES, TOKENS, LOG_PROBABILITIES)

@@ -1,4 +1,4 @@
-"""What a run folder holds, and a training that is killed."""
+"""Helpers: contents of a run folder, killed trainings."""
 
 import json
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from triptych_training.loop.trainer import Trainer
 
 
 class Killed(BaseException):
-    """As sudden as a signal."""
+    """Interruption that no handler catches, like a signal."""
 
 
 def records(run: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl."""
+    """Read the lines of metrics.jsonl."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -24,13 +24,13 @@ def files(run: Path) -> set[str]:
 
 
 def same_but_for_time(run: Path) -> list[dict[str, Any]]:
-    """The lines without times, and without what the meter smooths: it starts anew with every process."""
+    """Read the lines without times and smoothed figures, which start again with every process."""
     changing = {"seconds", "loss", "train_loss"}
     return [{k: v for k, v in r.items() if k not in changing and not k.endswith("_per_second")} for r in records(run)]
 
 
 def kill(train: Callable[[], Any], method: str, call: int) -> None:
-    """Run `train`, which dies where the trainer's `method` is called for the `call`th time."""
+    """Run `train` and kill it at the `call`th call of the trainer's `method`."""
     original, calls = getattr(Trainer, method), iter(range(1, 1_000))
 
     def deadly(self: Trainer, *arguments: Any) -> Any:
@@ -45,7 +45,7 @@ def kill(train: Callable[[], Any], method: str, call: int) -> None:
 
 
 def assert_same(run: Path, whole: Path) -> None:
-    """Both runs ended with the same files, metrics and, bit for bit, weights."""
+    """Check that both runs have the same files, metrics and, bit for bit, weights."""
     assert files(run) == files(whole)
     for path in whole.rglob("*.safetensors"):
         name = path.relative_to(whole)

@@ -11,28 +11,19 @@ from triptych_training.checkpoints.translation import load_checkpoint
 
 from .toy import PAIRS, write_pairs
 
-TINY = "--model-dim 16 --heads 2 --feedforward-dim 24 --encoder-layers 1 --decoder-layers 1 --max-positions 32"
+TINY = (
+    "--source-language en --target-language xx --vocabulary-size 290 --batch-tokens 200 --epochs 1 --devices 1 "
+    "--model-dim 16 --heads 2 --feedforward-dim 24 --encoder-layers 1 --decoder-layers 1 --max-positions 32"
+)
 
 
 def train(folder: Path, *options: str, pairs: Any = PAIRS) -> Result:
     data = write_pairs(folder / "pairs.tsv", pairs)
-    fixed = [
-        "--train",
-        data,
-        "--valid",
-        data,
-        "--out",
-        str(folder / "run"),
-        "--source-language",
-        "en",
-        "--target-language",
-        "xx",
-    ]
-    brief = ["--vocabulary-size", "290", "--batch-tokens", "200", "--epochs", "1", "--devices", "1"]
-    return CliRunner().invoke(cli, ["train", "translation", *fixed, *TINY.split(), *brief, *options])
+    files = ["--train", data, "--valid", data, "--out", str(folder / "run")]
+    return CliRunner().invoke(cli, ["train", "translation", *files, *TINY.split(), *options])
 
 
-def test_a_training_ends_with_the_path_of_its_checkpoint(tmp_path: Path) -> None:
+def test_a_training_prints_the_path_of_its_checkpoint(tmp_path: Path) -> None:
     result = train(tmp_path, "--norm", "pre", "--no-tie-embeddings")
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{tmp_path / 'run/model'}\n"
@@ -51,9 +42,7 @@ def test_a_training_ends_with_the_path_of_its_checkpoint(tmp_path: Path) -> None
     ],
     ids=["data", "shape", "recipe", "file", "devices"],
 )
-def test_what_cannot_be_trained_is_one_line_and_a_failure(
-    tmp_path: Path, options: tuple[str, ...], pairs: Any, message: str
-) -> None:
+def test_an_error_is_printed_as_one_line(tmp_path: Path, options: tuple[str, ...], pairs: Any, message: str) -> None:
     result = train(tmp_path, *options, pairs=pairs)
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -62,9 +51,9 @@ def test_what_cannot_be_trained_is_one_line_and_a_failure(
     assert result.stderr.count("\n") == 1
 
 
-def test_a_folder_in_use_is_refused_until_resumed(tmp_path: Path) -> None:
+def test_a_folder_with_a_training_needs_resume(tmp_path: Path) -> None:
     assert train(tmp_path).exit_code == 0
     again = train(tmp_path)
     assert again.exit_code == 1
-    assert "holds a training already; pass --resume to go on with it" in again.stderr
+    assert "contains a training; continue it with --resume" in again.stderr
     assert train(tmp_path, "--resume", "--epochs", "2").exit_code == 0

@@ -30,14 +30,14 @@ def invoke(*arguments: object) -> Result:
 
 
 def assert_failed(result: Result, message: str) -> None:
-    """One line, and nothing else."""
+    """Check that the command failed with a single line."""
     assert result.exit_code == 1, result.output
     assert result.stdout == ""
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_a_distillation_ends_with_the_path_of_its_pairs(tmp_path: Path, teacher: Path) -> None:
+def test_a_distillation_prints_the_path_of_its_pairs(tmp_path: Path, teacher: Path) -> None:
     pairs, out = write_pairs(tmp_path / "pairs.tsv"), tmp_path / "out.tsv"
     result = invoke("distill", teacher, "--pairs", pairs, "--out", out, "--beam-size", 2, "--max-length", 9, "--chunk", 20)
     assert result.exit_code == 0, result.output
@@ -46,12 +46,12 @@ def test_a_distillation_ends_with_the_path_of_its_pairs(tmp_path: Path, teacher:
     assert set(PAIRS) <= set(read_pairs([str(out)]))
 
 
-def test_parts_of_a_distillation_say_so_until_the_last(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_shard_prints_the_path(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("distill", teacher, "--pairs", write_pairs(tmp_path / "pairs.tsv"), "--out", tmp_path / "out.tsv", "--chunk", 20)
     command = (*command, "--beam-size", 1, "--max-length", 6, "--pick", "best")
     first = invoke(*command, "--shard", "1/2")
     assert (first.exit_code, first.stdout) == (0, "")
-    assert first.stderr.splitlines()[-1] == "1 of 3 chunks are there, the others are other processes' work"
+    assert first.stderr.splitlines()[-1] == "1 of 3 chunks done; the others belong to other processes"
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert invoke(*command).stdout == f"{tmp_path / 'out.tsv'}\n"
@@ -66,12 +66,14 @@ def test_parts_of_a_distillation_say_so_until_the_last(tmp_path: Path, teacher: 
         (("--pairs", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
     ],
 )
-def test_what_cannot_be_distilled_is_one_line(tmp_path: Path, teacher: Path, options: tuple[str, ...], message: str) -> None:
+def test_a_distillation_error_is_printed_as_one_line(
+    tmp_path: Path, teacher: Path, options: tuple[str, ...], message: str
+) -> None:
     pairs = write_pairs(tmp_path / "pairs.tsv")
     assert_failed(invoke("distill", teacher, "--pairs", pairs, "--out", tmp_path / "out.tsv", *options), message)
 
 
-def test_a_part_that_is_no_part_is_a_usage_error(tmp_path: Path, teacher: Path) -> None:
+def test_a_malformed_shard_is_a_usage_error(tmp_path: Path, teacher: Path) -> None:
     result = invoke("distill", teacher, "--text", "x", "--out", tmp_path / "out.tsv", "--shard", "half")
     assert result.exit_code == 2
     assert "'half' is not of the form 0/4" in result.stderr
@@ -85,10 +87,7 @@ def test_a_checkpoint_is_packed_and_joined(tmp_path: Path, teacher: Path) -> Non
     assert len(pieces) > 1
     joined = invoke("checkpoint", "join", listing, tmp_path / "joined")
     assert joined.stdout == f"{tmp_path / 'joined'}\n"
-    before, after = (
-        load_checkpoint(teacher).model.projection.weight,
-        load_checkpoint(tmp_path / "joined").model.projection.weight,
-    )
+    before, after = (load_checkpoint(path).model.projection.weight for path in (teacher, tmp_path / "joined"))
     assert torch.allclose(before, after, rtol=1e-3, atol=1e-6)
     assert_failed(invoke("checkpoint", "join", listing, tmp_path / "joined"), "exists already")
     assert_failed(invoke("checkpoint", "pack", tmp_path, tmp_path / "x"), "not a checkpoint folder")
@@ -107,7 +106,7 @@ def test_a_checkpoint_is_scored_in_both_conventions(tmp_path: Path, teacher: Pat
     assert shown[1] == f"BLEU {found['literature']:.2f}  ({found['literature_signature']})"
 
 
-def test_the_translations_can_be_written(tmp_path: Path, teacher: Path) -> None:
+def test_translations_can_be_written(tmp_path: Path, teacher: Path) -> None:
     out = tmp_path / "out.txt"
     invoke("checkpoint", "score", teacher, write_pairs(tmp_path / "pairs.tsv", PAIRS[:9]), "--beam-size", 1, "--out", out)
     sources = [TOKENIZER.encode(source).ids for source, _ in PAIRS[:9]]
@@ -115,7 +114,7 @@ def test_the_translations_can_be_written(tmp_path: Path, teacher: Path) -> None:
     assert out.read_text() == "".join(f"{' '.join(text.split())}\n" for text in texts)
 
 
-def test_what_cannot_be_scored_is_one_line(tmp_path: Path, teacher: Path) -> None:
+def test_a_scoring_error_is_printed_as_one_line(tmp_path: Path, teacher: Path) -> None:
     long = write_pairs(tmp_path / "long.tsv", [(" ".join(["three"] * 40), "long")])
     assert_failed(invoke("checkpoint", "score", teacher, long), "the model takes at most 32")
     save_file({"x": torch.zeros(1)}, str(teacher / "model.safetensors"))

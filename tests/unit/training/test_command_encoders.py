@@ -1,4 +1,4 @@
-"""`triptych train` of the encoder families on the command line."""
+"""`triptych train` for BERT, heads and ViT on the command line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ def vit(folder: Path, *options: str) -> Result:
 
 
 def assert_failed(result: Result, message: str) -> None:
-    """One line, and nothing else."""
+    """Check that the command failed with a single line."""
     assert result.exit_code == 1, result.output
     assert result.stdout == ""
     assert result.stderr.startswith("Error: ")
@@ -51,7 +51,7 @@ def assert_failed(result: Result, message: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_bert_ends_with_the_path_of_its_checkpoint(tmp_path: Path) -> None:
+def test_bert_prints_the_path_of_its_checkpoint(tmp_path: Path) -> None:
     result = bert(tmp_path, "--norm", "pre", "--no-next-sentence", "--no-lowercase")
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{tmp_path / 'run/model'}\n"
@@ -62,7 +62,7 @@ def test_bert_ends_with_the_path_of_its_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_head_ends_with_the_path_of_its_checkpoint(tmp_path: Path, name: str) -> None:
+def test_a_head_prints_the_path_of_its_checkpoint(tmp_path: Path, name: str) -> None:
     result = head(name, tmp_path, "--dropout", "0.2")
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{tmp_path / 'run/model'}\n"
@@ -71,7 +71,7 @@ def test_a_head_ends_with_the_path_of_its_checkpoint(tmp_path: Path, name: str) 
     assert checkpoint.provenance["recipe"]["learning_rate"] == 5e-5
 
 
-def test_vit_ends_with_the_path_of_its_checkpoint(tmp_path: Path) -> None:
+def test_vit_prints_the_path_of_its_checkpoint(tmp_path: Path) -> None:
     result = vit(tmp_path, "--stem", "convolution", "--cutmix", "1", "--no-flip")
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{tmp_path / 'run/model'}\n"
@@ -91,7 +91,7 @@ def test_vit_ends_with_the_path_of_its_checkpoint(tmp_path: Path) -> None:
         (("--tokenizer", "none.json"), "none.json: not a tokenizer"),
     ],
 )
-def test_a_bert_that_cannot_be_trained_is_one_line(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+def test_an_error_of_bert_is_printed_as_one_line(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
     assert_failed(bert(tmp_path, *options), message)
 
 
@@ -103,11 +103,11 @@ def test_a_bert_that_cannot_be_trained_is_one_line(tmp_path: Path, options: tupl
         ("question-answering", "{}", "bad: not SQuAD's JSON"),
     ],
 )
-def test_bad_data_of_a_head_is_one_line(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_malformed_data_of_a_head_is_printed_as_one_line(tmp_path: Path, name: str, content: str, message: str) -> None:
     assert_failed(head(name, tmp_path, "--train", write(tmp_path / "bad", content)), message)
 
 
-def test_an_encoder_that_is_none_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_encoder_is_printed_as_one_line(tmp_path: Path) -> None:
     result = head("text-classification", tmp_path, "--encoder", str(tmp_path))
     assert_failed(result, f"{tmp_path}: not a checkpoint folder, missing config.json, model.safetensors, tokenizer.json")
 
@@ -122,11 +122,11 @@ def test_an_encoder_that_is_none_is_one_line(tmp_path: Path) -> None:
         (("--valid", "nowhere"), "nowhere: no such folder"),
     ],
 )
-def test_a_vit_that_cannot_be_trained_is_one_line(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+def test_an_error_of_vit_is_printed_as_one_line(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
     assert_failed(vit(tmp_path, *options), message)
 
 
-def test_an_image_that_cannot_be_decoded_is_one_line(tmp_path: Path) -> None:
+def test_a_damaged_image_is_printed_as_one_line(tmp_path: Path) -> None:
     write_pictures(tmp_path / "pictures")
     (tmp_path / "pictures/red/zz.jpg").write_bytes(b"no image")
     result = vit(tmp_path)
@@ -135,8 +135,8 @@ def test_an_image_that_cannot_be_decoded_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", [bert, vit, lambda folder, *options: head("text-classification", folder, *options)])
-def test_a_folder_in_use_is_refused_until_resumed(tmp_path: Path, run: Any) -> None:
+def test_a_folder_with_a_training_needs_resume(tmp_path: Path, run: Any) -> None:
     assert run(tmp_path).exit_code == 0
-    assert_failed(run(tmp_path), "holds a training already; pass --resume to go on with it")
+    assert_failed(run(tmp_path), "contains a training; continue it with --resume")
     assert run(tmp_path, "--resume", "--epochs", "2", "--max-steps", "4").exit_code == 0
-    assert_failed(run(tmp_path, "--resume", "--learning-rate", "0.5"), "was started otherwise: learning_rate was ")
+    assert_failed(run(tmp_path, "--resume", "--learning-rate", "0.5"), "was started with other options: learning_rate was ")

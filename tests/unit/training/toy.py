@@ -1,4 +1,4 @@
-"""Small things to train: sentence pairs, a recipe, a model."""
+"""Tiny translation data, recipe and model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ PAIRS = [(f"{a} {b}.", f"{b} {a}!") for a in WORDS for b in WORDS]
 
 
 def make_model(**changes: Any) -> Transformer:
-    """A model in evaluation mode whose random weights give answers of many kinds."""
+    """Make a model in evaluation mode; its random weights are large enough to give varied results."""
     torch.manual_seed(7)
     model = Transformer(replace(SHAPE, **changes)).eval()
     with torch.no_grad():
@@ -37,7 +37,7 @@ def make_model(**changes: Any) -> Transformer:
 
 
 def make_ids(*lengths: int, size: int = SHAPE.vocabulary_size) -> list[list[int]]:
-    """Sources of these lengths, EOS last."""
+    """Make random sources of these lengths, EOS last."""
     torch.manual_seed(11)
     return [[*torch.randint(4, size, (length - 1,)).tolist(), SHAPE.eos_id] for length in lengths]
 
@@ -48,7 +48,7 @@ def write_pairs(path: Path, pairs: Sequence[tuple[str, str]] = PAIRS) -> str:
 
 
 def make_recipe(folder: Path, **changes: Any) -> TranslationRecipe:
-    """Two epochs of eleven steps over `PAIRS`."""
+    """Make a recipe for two epochs of 13 steps over `PAIRS`."""
     recipe = TranslationRecipe(
         train=(write_pairs(folder / "train.tsv"),),
         valid=(write_pairs(folder / "valid.tsv", PAIRS[::8]),),

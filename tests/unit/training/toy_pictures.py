@@ -1,4 +1,4 @@
-"""Small pictures of three colours, in folders."""
+"""Tiny images of three colours, in folders."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ COLOURS = {"blue": (30, 40, 200), "green": (30, 180, 40), "red": (210, 30, 30)}
 
 
 def write_picture(path: Path, colour: tuple[int, int, int], seed: int = 0, size: int = 8) -> Path:
-    """A noisy PNG; `size` is height and width."""
+    """Write a noisy PNG of `size` x `size` pixels."""
     noise = np.random.default_rng(seed).integers(-25, 26, (size, size, 3))
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray((np.array(colour) + noise).clip(0, 255).astype(np.uint8)).save(path)
@@ -17,7 +17,7 @@ def write_picture(path: Path, colour: tuple[int, int, int], seed: int = 0, size:
 
 
 def write_pictures(root: Path, each: int = 6) -> str:
-    """`<colour>/<number>.png`."""
+    """Write `<colour>/<number>.png` files."""
     for label, (name, colour) in enumerate(COLOURS.items()):
         for number in range(each):
             write_picture(root / name / f"{number:02d}.png", colour, seed=100 * label + number)

@@ -1,4 +1,4 @@
-"""A small world of animals in text: to pre-train on, and to label."""
+"""Tiny texts about animals, for pre-training and labelling, and a tiny BERT."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ TEXTS = [text for document in DOCUMENTS for text in document]
 
 
 def _tokenizer() -> Tokenizer:
-    """With every word and letter; a trained vocabulary has its pieces in another order each time."""
+    """Make a vocabulary of all words and letters in fixed order; the order of a trained one varies."""
     tokenizer = train_wordpiece(TEXTS * 2, 120, lowercase=True)
     words = {word for text in TEXTS for word in text.lower().rstrip(".?").split()}
     letters = set("".join(TEXTS).lower().replace(" ", ""))
@@ -52,24 +52,24 @@ def write(path: Path, text: str) -> str:
 
 
 def write_documents(path: Path, repeat: int = 1) -> str:
-    """One document a line group; its sentences share one line."""
+    """Write one document per paragraph, its sentences on one line."""
     return write(path, "\n\n".join([" ".join(document) for document in DOCUMENTS] * repeat) + "\n")
 
 
 def write_labelled(path: Path, repeat: int = 1) -> str:
-    """Who eats meat, a line each."""
+    """Write labelled texts: who eats meat."""
     lines = [f"the {animal} eats {food}\t{'meat' if food in MEAT else 'plants'}" for animal, food in ANIMALS.items()]
     return write(path, "\n".join(lines * repeat) + "\n")
 
 
 def write_words(path: Path, repeat: int = 1) -> str:
-    """Animals and their food, in CoNLL's columns."""
+    """Write labelled words in CoNLL's columns: animals and their food."""
     blocks = [f"the O\n{animal} B-ANIMAL\neats O\n{food} B-FOOD\n" for animal, food in ANIMALS.items()]
     return write(path, "\n".join(blocks * repeat))
 
 
 def write_questions(path: Path, repeat: int = 1) -> str:
-    """What each animal eats, in SQuAD's JSON."""
+    """Write questions in SQuAD's JSON: which animal eats what."""
     paragraphs = []
     for document, (animal, food) in zip(DOCUMENTS, ANIMALS.items(), strict=True):
         context = " ".join(document)
@@ -80,7 +80,7 @@ def write_questions(path: Path, repeat: int = 1) -> str:
 
 
 def stir(model: nn.Module) -> None:
-    """Give fresh weights, many of them zero, answers of many kinds."""
+    """Add noise to initial weights, many of which are zero, so that results vary."""
     torch.manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -88,14 +88,14 @@ def stir(model: nn.Module) -> None:
 
 
 def make_bert(**changes: Any) -> BertForPretraining:
-    """In evaluation mode."""
+    """Make a tiny BERT in evaluation mode."""
     model = BertForPretraining(replace(SHAPE, **changes)).eval()
     stir(model)
     return model
 
 
 def write_encoder(folder: Path, model: BertModel | None = None) -> str:
-    """A checkpoint to fine-tune."""
+    """Write a checkpoint to fine-tune."""
     torch.manual_seed(5)
     save_bert_checkpoint(BertCheckpoint(model or BertForPretraining(SHAPE), TOKENIZER), folder)
     return str(folder)

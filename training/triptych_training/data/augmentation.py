@@ -1,7 +1,8 @@
-"""Augmentation of whole batches of images, on whatever device they are.
+"""Augmentation of batches of images, on any device.
 
-In the manner of RandAugment (Cubuk et al. 2020): every image gets a few operations drawn from one list, all with the same
-magnitude. Flips, shifts and the geometric operations become one affine map, so that pixels are interpolated once.
+As in RandAugment (Cubuk et al. 2020), every image gets a few operations drawn from one list, all with the same magnitude.
+Flips, shifts and the other geometric operations are combined into one affine map, so that pixels are interpolated once. All
+random numbers come from torch's global generator.
 """
 
 import math
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Each takes images `[B, 3, H, W]` in [0, 1] and signed strengths `[B, 1, 1, 1]` in [-1, 1].
+# Takes images `[B, 3, H, W]` in [0, 1] and signed strengths `[B, 1, 1, 1]` in [-1, 1].
 Colour = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -40,7 +41,7 @@ def sharpness(x: Tensor, strength: Tensor) -> Tensor:
 
 
 def posterize(x: Tensor, strength: Tensor) -> Tensor:
-    """Down to 4 bits of 8."""
+    """Reduce the bits per colour, from 8 to 4 at full strength."""
     levels = 2 ** torch.round(8 - 4 * strength.abs())
     return torch.floor(x * levels).clamp(max=levels - 1) / (levels - 1)
 
@@ -56,22 +57,19 @@ def autocontrast(x: Tensor, strength: Tensor) -> Tensor:  # noqa: ARG001 - all o
 
 COLOURS: tuple[Colour, ...] = (brightness, contrast, saturation, sharpness, posterize, solarize, autocontrast)
 SHAPES = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-ERASED, ERASED_ASPECT = (0.02, 1 / 3), 3.3  # shares of an image; sides' ratio, either way
+ERASED, ERASED_ASPECT = (0.02, 1 / 3), 3.3  # range of a box's share of the image; largest ratio of its sides
 MAX_ANGLE, MAX_SHEAR, MAX_SHIFT = math.radians(30), 0.3, 0.45  # at magnitude 1; shifts as a share of the image
 
 
 def augment(images: Tensor, operations: int, magnitude: float, flip: bool, translate: float) -> Tensor:
-    """Change every image in its own way; chance comes from torch's generator.
+    """Augment each image differently; input and result are `[B, 3, H, W]` in [0, 1].
 
     Args:
-        images: `[B, 3, H, W]` in [0, 1].
-        operations: drawn for each image from COLOURS, SHAPES and "leave it".
+        images: not changed.
+        operations: number of operations drawn for each image from COLOURS, SHAPES and the identity.
         magnitude: their strength, 0 to 1.
-        flip: half of the images, left to right.
+        flip: mirror half of the images left to right.
         translate: largest shift, as a share of the image.
-
-    Returns:
-        `[B, 3, H, W]` in [0, 1].
     """
     count, device = len(images), images.device
     maps = _base_maps(count, device, flip, translate)
@@ -99,7 +97,7 @@ def _colour(images: Tensor, drawn: Tensor, strength: Tensor) -> Tensor:
 
 
 def _colour_all(images: Tensor, drawn: Tensor, strength: Tensor) -> Tensor:
-    """The same without picking images out, for which a GPU has to be waited for: all of them go through every operation."""
+    """Apply every operation to all images and select results: indexing with a mask would synchronise with the GPU."""
     changed = images
     for number, operation in enumerate(COLOURS):
         candidate = operation(images, strength.view(-1, 1, 1, 1)).clamp(0, 1)
@@ -111,7 +109,7 @@ def _base_maps(count: int, device: torch.device, flip: bool, translate: float) -
     maps = torch.eye(3, device=device).repeat(count, 1, 1)
     if flip:
         maps[:, 0, 0] = 1 - 2 * torch.randint(2, (count,), device=device).float()
-    # The grid runs from -1 to 1: a shift by the whole image is 2.
+    # Grid coordinates run from -1 to 1: a shift by the whole image is 2.
     maps[:, :2, 2] = 2 * translate * (2 * torch.rand(count, 2, device=device) - 1)
     return maps
 
@@ -129,11 +127,11 @@ def _shape_maps(drawn: Tensor, strength: Tensor) -> Tensor:
 
 
 def erase(images: Tensor, probability: float) -> Tensor:
-    """Put noise into a box of some of the images (random erasing; Zhong et al. 2020); chance comes from torch's generator.
+    """Fill a box, 2 % to a third of an image, with noise (random erasing; Zhong et al. 2020).
 
     Args:
         images: `[B, C, H, W]`, with mean 0 and variance 1.
-        probability: of each image to lose a box, of 2 % to a third of it.
+        probability: share of the images that lose a box.
     """
     if not probability:
         return images
@@ -143,7 +141,7 @@ def erase(images: Tensor, probability: float) -> Tensor:
     aspect = torch.exp(math.log(ERASED_ASPECT) * (2 * torch.rand(count, device=device) - 1))
     rows, columns = (height * (area * aspect).sqrt()).clamp(1, height), (width * (area / aspect).sqrt()).clamp(1, width)
     top, left = (height - rows) * torch.rand(count, device=device), (width - columns) * torch.rand(count, device=device)
-    y, x = torch.arange(height, device=device) + 0.5, torch.arange(width, device=device) + 0.5  # the pixels' middles
+    y, x = torch.arange(height, device=device) + 0.5, torch.arange(width, device=device) + 0.5  # centres of the pixels
     inside = (y >= top[:, None]) & (y < (top + rows)[:, None])
     across = (x >= left[:, None]) & (x < (left + columns)[:, None])
     chosen = (torch.rand(count, device=device) < probability)[:, None, None]
@@ -152,17 +150,12 @@ def erase(images: Tensor, probability: float) -> Tensor:
 
 
 def mix(images: Tensor, mixup: float, cutmix: float) -> tuple[Tensor, Tensor, float]:
-    """Blend each image with another one (mixup; Zhang et al. 2018), or paste a box of it (CutMix; Yun et al. 2019).
+    """Blend each image `[B, C, H, W]` with another (mixup; Zhang et al. 2018) or paste a box of it (CutMix; Yun et al. 2019).
 
-    With both on, one is drawn for the batch.
-
-    Args:
-        images: `[B, C, H, W]`.
-        mixup: alpha of its Beta distribution; 0 is off.
-        cutmix: the same.
+    `mixup` and `cutmix` are the alpha of the Beta distribution; 0 is off. With both on, one of the two is drawn for the batch.
 
     Returns:
-        The images, the partner of each `[B]`, and the share of each image that is its own.
+        The images, each one's partner `[B]`, and the share of an image that is its own.
     """
     partners = torch.randperm(len(images), device=images.device)
     use_cutmix = bool(cutmix) and (not mixup or bool(torch.rand(()) < 0.5))

@@ -1,4 +1,4 @@
-"""Token-budget batches: sentences of like length together, so that little of a batch is padding."""
+"""Batches with a token budget; sentences of similar length share a batch, so that there is little padding."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ Sizes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Example:
-    """One sentence pair as ids; both sides end with EOS."""
+    """Sentence pair as ids; both sides end with EOS."""
 
     source: Ids
     target: Ids
 
     def size(self) -> int:
-        """Tokens of the longer side: what the pair costs in a padded batch."""
+        """Return the tokens of the longer side, which the pair takes in a padded batch."""
         return max(len(self.source), len(self.target))
 
 
@@ -32,24 +32,22 @@ class Batch:
     source: Tensor
     inputs: Tensor
     labels: Tensor
-    tokens: int  # target tokens that are not padding
+    tokens: int  # target tokens without padding
 
     def to(self, device: torch.device) -> "Batch":
         return Batch(self.source.to(device), self.inputs.to(device), self.labels.to(device), self.tokens)
 
 
-def plan_batches(examples: Sequence[Example], batch_tokens: int, seed: int, epoch: int) -> list[list[int]]:
-    """Group indices so that rows x longest side stays within `batch_tokens`; a new order every epoch, the same for a seed."""
-    return plan_sizes(example_sizes(examples), batch_tokens, f"{seed}/{epoch}")
-
-
 def example_sizes(examples: Sequence[Example]) -> Sizes:
-    """`[N, 2]`, as `plan_sizes` takes them."""
+    """`[N, 2]`: the sizes of examples for `plan_batches`."""
     return np.array([(example.size(), len(example.source)) for example in examples], np.int64).reshape(-1, 2)
 
 
-def plan_sizes(sizes: Sizes, batch_tokens: int, seed: str) -> list[list[int]]:
-    """The same for rows of which only the sizes `[N, K]` are known; the first counts, the others bring like rows together."""
+def plan_batches(sizes: Sizes, batch_tokens: int, seed: str) -> list[list[int]]:
+    """Group row indices so that rows x longest row stays within `batch_tokens`; the order depends on `seed`.
+
+    The first column of `sizes` `[N, K]` is the length; the others are used to group similar rows.
+    """
     rng = random.Random(seed)
     by_lot = np.random.default_rng(rng.getrandbits(64)).random(len(sizes))
     order = np.lexsort((by_lot, *sizes.T[::-1]))
@@ -64,9 +62,9 @@ def plan_sizes(sizes: Sizes, batch_tokens: int, seed: str) -> list[list[int]]:
 
 
 def plan_steps(batches: list[list[int]], per_step: int) -> list[list[list[int]]]:
-    """Whole groups of `per_step` batches, one for each optimizer step.
+    """Group batches by `per_step` for the optimizer steps.
 
-    Batches that do not fill the last group are left to another epoch's order; too few for a single group are repeated.
+    An incomplete last group is dropped (another epoch has another order); if there is no complete group, batches are repeated.
     """
     if 0 < len(batches) < per_step:
         return [[batches[i % len(batches)] for i in range(per_step)]]
@@ -90,7 +88,7 @@ def pad(rows: Sequence[Ids], pad_id: int) -> Tensor:
 
 
 def by_length(rows: Sequence[Ids], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of `rows` in batches of like length, longest first, for decoding."""
+    """Group the indices of `rows` into batches of similar length, longest first, for decoding."""
     batch: list[int] = []
     for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
         if batch and (len(batch) + 1) * len(rows[batch[0]]) > batch_tokens:

@@ -1,4 +1,4 @@
-"""Sentence pairs from files: `source<TAB>target` (one file) or two aligned files, plain or gzip."""
+"""Sentence pairs from files: `source<TAB>target` lines or two aligned files; plain, gzip or xz."""
 
 import gzip
 import lzma
@@ -15,25 +15,19 @@ OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def read_pairs(paths: Sequence[str]) -> list[Pair]:
-    """Read every file of `paths`.
-
-    Each path is a tab-separated file, or `SOURCE::TARGET`, two files aligned line by line.
+    """Read sentence pairs; each path is a tab-separated file or `SOURCE::TARGET`, two files aligned line by line.
 
     Raises:
         CorpusError: a file is missing, empty or not UTF-8, a line is malformed, two aligned files differ in length.
     """
     pairs: list[Pair] = []
     for path in paths:
-        before = len(pairs)
-        pairs.extend(_read(path))
-        if len(pairs) == before:
-            raise CorpusError(f"{path}: holds no sentence pairs")
+        source, separator, target = path.partition("::")
+        found = list(_read_aligned(Path(source), Path(target)) if separator else _read_tabbed(Path(path)))
+        if not found:
+            raise CorpusError(f"{path}: contains no sentence pairs")
+        pairs += found
     return pairs
-
-
-def _read(path: str) -> Iterator[Pair]:
-    source, separator, target = path.partition("::")
-    return _read_aligned(Path(source), Path(target)) if separator else _read_tabbed(Path(path))
 
 
 def _read_tabbed(path: Path) -> Iterator[Pair]:
@@ -60,12 +54,10 @@ def _checked(source: str, target: str, where: str) -> Pair:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines (from 1) of a UTF-8 file, packed if its name ends in `.gz` or `.xz`.
-
-    A byte-order mark is no part of the text.
+    """Read numbered lines (from 1) of a UTF-8 file, compressed if its name ends in `.gz` or `.xz`, without a byte-order mark.
 
     Raises:
-        CorpusError: the file cannot be opened, is damaged or holds a line that is not UTF-8.
+        CorpusError: the file cannot be opened, is damaged or has a line that is not UTF-8.
     """
     number = 0
     try:

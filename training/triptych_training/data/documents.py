@@ -1,4 +1,4 @@
-"""Document-ordered text for pre-training: one paragraph or sentence a line, a blank line between documents."""
+"""Documents for pre-training: one paragraph or sentence per line, a blank line between documents."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,17 @@ from triptych_training.data.corpus import read_lines
 from triptych_training.errors import CorpusError
 
 SENTENCE_END = re.compile(r"[.!?][\"')\]]*(\s+)(?=[\"'(\[]?[A-Z0-9])")
-ENCODE_DOCUMENTS = 2_000  # tokenized in one call
+ENCODE_DOCUMENTS = 2_000  # documents tokenized in one call
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Encoded text. `sentences` and `documents` hold offsets, the end of the last one included.
+    """Encoded documents.
 
-    ids        `[N]`, all tokens one after the other
-    sentences  `[S + 1]`, offsets into `ids`
+    ids        `[N]`, tokens of all documents
+    sentences  `[S + 1]`, offsets into `ids`; the last one is its length
     documents  `[D + 1]`, offsets into `sentences`
     """
 
@@ -37,10 +37,10 @@ class Documents:
 
 
 def read_documents(paths: Sequence[str]) -> Iterator[list[str]]:
-    """The sentences of each document of each file; files may end in `.gz` or `.xz`.
+    """Read the sentences of each document; files may be compressed (`.gz`, `.xz`).
 
     Raises:
-        CorpusError: a file cannot be read, is not UTF-8 or holds no text.
+        CorpusError: a file cannot be read, is not UTF-8 or contains no text.
     """
     for path in paths:
         empty = True
@@ -50,11 +50,11 @@ def read_documents(paths: Sequence[str]) -> Iterator[list[str]]:
                 empty = False
                 yield [sentence for line in block for sentence in split_sentences(line)]
         if empty:
-            raise CorpusError(f"{path}: holds no text")
+            raise CorpusError(f"{path}: contains no text")
 
 
 def split_sentences(line: str) -> list[str]:
-    """Roughly: where a full stop, a space and a capital letter or digit meet."""
+    """Split roughly: at punctuation that is followed by a space and a capital letter or digit."""
     gaps = [match.span(1) for match in SENTENCE_END.finditer(line)]
     starts, ends = [0, *(end for _, end in gaps)], [*(start for start, _ in gaps), len(line)]
     return [line[start:end] for start, end in zip(starts, ends, strict=True) if start < end]
@@ -76,14 +76,14 @@ def encode_documents(tokenizer: Tokenizer, documents: Iterator[list[str]]) -> Do
 
 
 def save_documents(documents: Documents, path: Path) -> None:
-    """Write in one move, for the other processes of a training, and for a resumed one."""
+    """Write a file in one move, for the other processes of a training and for a resumed one."""
     partial = path.with_name(f"{path.name}.partial.npz")
     np.savez(partial, ids=documents.ids, sentences=documents.sentences, documents=documents.documents)
     partial.replace(path)
 
 
 def load_documents(path: Path) -> Documents:
-    """What `save_documents` wrote.
+    """Read a file that `save_documents` wrote.
 
     Raises:
         CorpusError: the file is damaged.
@@ -91,7 +91,7 @@ def load_documents(path: Path) -> Documents:
     try:
         with np.load(path) as arrays:
             return Documents(arrays["ids"], arrays["sentences"], arrays["documents"])
-    except Exception as error:  # zip and numpy each raise their own
+    except Exception as error:  # zipfile and numpy raise many types
         raise CorpusError(f"{path}: damaged ({error})") from error
 
 

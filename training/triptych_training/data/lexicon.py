@@ -1,11 +1,11 @@
-"""Which target tokens a source token is likely translated to: IBM model 1 (Brown et al. 1993) over token ids.
+"""Likely target tokens of each source token: IBM model 1 (Brown et al. 1993) over token ids.
 
-Model 1 takes each token of a target sentence for the translation of one token of its source, any of them with equal right,
-and learns p(target | source) by expectation maximization. It sees the translation model's own tokens and needs no word for
-"nothing": the end of the sentence, last in every source, takes the part of Brown's empty word.
+Model 1 treats each target token as the translation of one source token, all equally likely a priori, and learns
+p(target | source) by expectation maximization. It works on the translation model's own tokens. EOS, the last token of every
+source, plays the part of Brown's empty word.
 
-The work is done on flat arrays. A *link* is one target token beside one token of its source: 172,040 short sentence pairs
-have 28 million, which take 4 bytes each while they are learnt from.
+The implementation uses flat arrays. A *link* is a target token with one token of its source: 172,040 short sentence pairs
+have 28 million links of 4 bytes each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,65 +16,61 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych_training.checks import at_least, fraction
 from triptych_training.errors import RecipeError
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
-LINKS = 1 << 22  # in memory at once with all that belongs to them
+LINKS = 1 << 22  # links per chunk
 
 
 @dataclass(frozen=True)
 class LexiconOptions:
-    """How much is kept.
-
-    Args:
-        targets: most for each source token.
-        least_probability: p(target | source) from which on a target is kept.
-        always: target tokens that belong to every sentence.
-        iterations: of expectation maximization.
+    """Limits of the lexicon.
 
     Raises:
         RecipeError: a number is out of range.
     """
 
-    targets: int = 32
-    least_probability: float = 1e-3
-    always: int = 256
-    iterations: int = 5
+    targets: int = 32  # largest number of targets per source token
+    least_probability: float = 1e-3  # smallest p(target | source) of a target
+    always: int = 256  # target tokens that are candidates in every sentence
+    iterations: int = 5  # of expectation maximization
 
     def __post_init__(self) -> None:
-        for name, least in (("targets", 1), ("always", 0), ("iterations", 1)):
-            if getattr(self, name) < least:
-                raise RecipeError(f"{name}: {getattr(self, name)} is below {least}")
-        if not 0 <= self.least_probability <= 1:
-            raise RecipeError(f"least_probability: {self.least_probability} is not from 0 to 1")
+        try:
+            at_least(1, self, "targets", "iterations")
+            at_least(0, self, "always")
+            fraction(self, "least_probability", closed=True)
+        except ValueError as error:
+            raise RecipeError(str(error)) from None
 
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """Source token s has `targets[offsets[s]:offsets[s + 1]]`, the likeliest first; V is the size of the vocabulary."""
+    """Targets of each source token: token s has `targets[offsets[s]:offsets[s + 1]]`, most likely first."""
 
-    offsets: Ints  # [V + 1]
+    offsets: Ints  # [vocabulary size + 1]
     targets: Ints  # [n]
-    always: Ints  # [m], ascending; no source token lists one of them again
+    always: Ints  # [m], ascending: candidates in every sentence; not repeated in `targets`
 
     def of(self, source: int) -> Ints:
-        """The targets of one source token beside those that are always taken."""
+        """Return the targets of one source token, without `always`."""
         return self.targets[self.offsets[source] : self.offsets[source + 1]]
 
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Links of some sentences, those of one target token side by side."""
+    """Links of some sentences, sorted by target token."""
 
     entries: Ints  # [links]: index of the pair (source token, target token)
-    starts: Ints  # [target tokens]: where the links of each begin
-    fans: Ints  # [target tokens]: how many each has
+    starts: Ints  # [target tokens]: first link of each
+    fans: Ints  # [target tokens]: number of links of each
 
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """All pairs of tokens that occur in a pair of sentences, by source and then target, and where they do."""
+    """Pairs of tokens that occur together, sorted by source and then target, with their links."""
 
     sources: Ints  # [pairs]
     targets: Ints  # [pairs]
@@ -88,16 +84,16 @@ def learn_lexicon(
     options: LexiconOptions | None = None,
     needed: Sequence[int] = (),
 ) -> Lexicon:
-    """Learn from sentence pairs as ids, end of sentence last on both sides.
+    """Learn a lexicon from sentence pairs as ids, EOS last on both sides.
 
-    What is always taken are not the most frequent targets, most of which some source token brings anyway, but those that
-    the source tokens' best targets miss most often in the pairs themselves.
+    `always` gets the targets that the lists of the source tokens miss most often in the pairs themselves. The most frequent
+    targets would be a worse choice: most of them are in some list anyway.
 
     Args:
-        pairs: source and target; none is empty.
-        vocabulary_size: ids are below it, on both sides.
-        options: how much is kept.
-        needed: targets that are always taken, whatever the pairs say.
+        pairs: source and target, not empty.
+        vocabulary_size: limit of the ids on both sides.
+        options: limits of the lexicon.
+        needed: targets that `always` must contain.
 
     Raises:
         ValueError: there are no pairs, a sentence is empty or an id is out of range.
@@ -118,7 +114,7 @@ def learn_lexicon(
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """One language's sentences, one after the other."""
+    """Concatenated sentences of one language."""
 
     tokens: Ints
     lengths: Ints  # of each sentence
@@ -129,7 +125,7 @@ def _link(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], size: int) -> Li
     source, target = _flatten([pair[0] for pair in pairs], size), _flatten([pair[1] for pair in pairs], size)
     parts = [(*np.unique(keys, return_inverse=True), fans) for keys, fans in _keys(source, target, size)]
     known = np.unique(np.concatenate([keys for keys, _, _ in parts]))
-    chunks = [Chunk(np.searchsorted(known, keys).astype(np.int32)[places], _starts(fans), fans) for keys, places, fans in parts]
+    chunks = [Chunk(np.searchsorted(known, keys).astype(np.int32)[index], _starts(fans), fans) for keys, index, fans in parts]
     return Links(known // size, known % size, chunks, size)
 
 
@@ -149,7 +145,7 @@ def _starts(lengths: Ints) -> Ints:
 
 
 def _keys(source: _Side, target: _Side, size: int) -> Iterator[tuple[Ints, Ints]]:
-    """Some sentences at a time: source token * size + target token of every link, and the links of each target token."""
+    """Yield, for some sentences at a time, source token * size + target token of every link, and each target token's links."""
     links = np.cumsum(source.lengths * target.lengths)
     cuts = np.unique(np.append(np.searchsorted(links, np.arange(0, links[-1], LINKS)), len(links)))
     for first, last in pairwise(cuts.tolist()):
@@ -162,7 +158,7 @@ def _keys(source: _Side, target: _Side, size: int) -> Iterator[tuple[Ints, Ints]
 
 
 def _maximize(links: Links, iterations: int) -> Floats:
-    """p(target | source) of every pair of tokens."""
+    """Learn p(target | source) of every pair of tokens."""
     probabilities = np.ones(len(links.sources))
     for _ in range(iterations):
         counts = np.zeros(len(probabilities))
@@ -175,7 +171,7 @@ def _maximize(links: Links, iterations: int) -> Floats:
 
 
 def _best(links: Links, probabilities: Floats, count: int) -> Ints:
-    """Of every source token the `count` likeliest pairs, those of probability 0 left out; by source, the likeliest first."""
+    """Select each source token's `count` most likely pairs above probability 0, sorted by source and probability."""
     order = np.lexsort((-probabilities, links.sources))
     ranks = np.arange(len(order)) - np.searchsorted(links.sources, links.sources[order])
     best: Ints = order[(ranks < count) & (probabilities[order] > 0)]
@@ -183,7 +179,7 @@ def _best(links: Links, probabilities: Floats, count: int) -> Ints:
 
 
 def _missed(links: Links, kept: Ints) -> Floats:
-    """How often each target token, `[V]`, stands where no token of its source has it among the pairs kept."""
+    """Count, for each target token, how often none of the source's tokens has it among the pairs `kept`."""
     has = np.zeros(len(links.sources), bool)
     has[kept] = True
     missed = np.zeros(links.size)

@@ -1,4 +1,4 @@
-"""Pre-training examples: one or two spans of text a row (Devlin et al. 2018, section 3.1 and appendix A.2)."""
+"""Rows for pre-training with one or two spans of text (Devlin et al. 2018, section 3.1 and appendix A.2)."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 
 from triptych_training.data.documents import Documents
 
-SPECIAL_SINGLE, SPECIAL_PAIR = 2, 3  # [CLS] A [SEP]; [CLS] A [SEP] B [SEP]
+SPECIAL_SINGLE, SPECIAL_PAIR = 2, 3  # special tokens of [CLS] A [SEP] and of [CLS] A [SEP] B [SEP]
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Rows as offsets into the documents' ids: A is `ids[spans[i, 0]:spans[i, 1]]`, B the same of columns 2 and 3, or empty.
+    """Rows as offsets into the documents' ids.
 
-    spans    `[R, 4]`
-    follows  `[R]`, whether B is what follows A in its document
+    spans    `[R, 4]`: A is `ids[spans[i, 0]:spans[i, 1]]`, B is `ids[spans[i, 2]:spans[i, 3]]` and may be empty
+    follows  `[R]`, true if B follows A in its document
     """
 
     spans: NDArray[np.int64]
@@ -27,7 +27,7 @@ class Segments:
 
     @property
     def text_sizes(self) -> NDArray[np.int64]:
-        """Tokens of A and B of each row."""
+        """Tokens of A and B in each row."""
         return (self.spans[:, 1] - self.spans[:, 0]) + (self.spans[:, 3] - self.spans[:, 2])
 
     @property
@@ -38,13 +38,13 @@ class Segments:
 
 
 def cut_chunks(documents: Documents, max_tokens: int) -> list[NDArray[np.int64]]:
-    """Runs of whole sentences of one document, each as its sentences' offsets into the ids.
+    """Divide documents into chunks of whole sentences with at most `max_tokens` tokens; longer sentences are cut.
 
-    A run has at most `max_tokens` tokens; a sentence that is longer alone is cut into pieces.
+    Each chunk is given as the offsets of its sentences into the ids.
     """
     chunks: list[NDArray[np.int64]] = []
     for first, last in zip(documents.documents[:-1], documents.documents[1:], strict=True):
-        sentences = np.unique(documents.sentences[first : last + 1])  # some characters make no token: no empty sentences
+        sentences = np.unique(documents.sentences[first : last + 1])  # drops empty sentences: some characters give no token
         bounds = _split_long(sentences, max_tokens)
         start = 0
         while start < len(bounds) - 1:
@@ -63,7 +63,7 @@ def _split_long(bounds: NDArray[np.int64], max_tokens: int) -> NDArray[np.int64]
 
 
 def whole_segments(chunks: list[NDArray[np.int64]]) -> Segments:
-    """One span a row, without B (RoBERTa's way; Liu et al. 2019)."""
+    """Make rows of one chunk each, without B, as RoBERTa does (Liu et al. 2019)."""
     spans = np.zeros((len(chunks), 4), np.int64)
     spans[:, 0] = [chunk[0] for chunk in chunks]
     spans[:, 1] = [chunk[-1] for chunk in chunks]
@@ -71,10 +71,10 @@ def whole_segments(chunks: list[NDArray[np.int64]]) -> Segments:
 
 
 def paired_segments(chunks: list[NDArray[np.int64]], max_tokens: int, seed: int) -> Segments:
-    """Two spans a row: half of the rows have the sentences that follow, the others those of another row.
+    """Make rows of two spans; in half of them B follows A, in the others B comes from another row.
 
-    Rows that do not follow pass their B on among themselves, so that no text is lost or seen twice. A chunk of a single
-    sentence cannot be split and stays whole.
+    Those rows exchange their B among themselves, so that no text is lost or seen twice. A chunk of a single sentence is not
+    split.
     """
     rng = np.random.default_rng(seed)
     whole = whole_segments(chunks)
@@ -93,7 +93,7 @@ def paired_segments(chunks: list[NDArray[np.int64]], max_tokens: int, seed: int)
 
 
 def _shorten(spans: NDArray[np.int64], max_tokens: int) -> None:
-    """Cut the end of the longer side where both together are too long."""
+    """Cut the end of the longer span if both together are too long."""
     excess = np.maximum(0, (spans[:, 1] - spans[:, 0]) + (spans[:, 3] - spans[:, 2]) - max_tokens)
     first, second = spans[:, 1] - spans[:, 0], spans[:, 3] - spans[:, 2]
     from_longer = np.minimum(excess, np.abs(first - second))
@@ -105,7 +105,7 @@ def _shorten(spans: NDArray[np.int64], max_tokens: int) -> None:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """What frames a row's text."""
+    """Ids of the special tokens around a row's text."""
 
     cls: int
     sep: int
@@ -113,7 +113,7 @@ class SpecialIds:
 
 @dataclass(frozen=True)
 class Rows:
-    """Padded rows: `ids` and `segments` `[R, T]`, and which of the ids are A's or B's own, `text` `[R, T]`."""
+    """Padded rows `[R, T]`; `text` is true for the tokens of A and B."""
 
     ids: NDArray[np.int64]
     segments: NDArray[np.int64]
@@ -121,33 +121,16 @@ class Rows:
 
 
 def make_rows(documents: Documents, spans: NDArray[np.int64], special: SpecialIds, pad_id: int) -> Rows:
-    """What `make_row` makes of each of `spans` `[R, 4]`, all at once."""
+    """Make rows `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` from `spans` `[R, 4]`, padded to the longest."""
     first, second = spans[:, 1] - spans[:, 0], spans[:, 3] - spans[:, 2]
     sizes = first + second + np.where(second > 0, SPECIAL_PAIR, SPECIAL_SINGLE)
-    place = np.arange(sizes.max())
-    in_first = (place >= 1) & (place <= first[:, None])
-    in_second = (place >= first[:, None] + 2) & (place < (first + second)[:, None] + 2)
+    position = np.arange(sizes.max())
+    in_first = (position >= 1) & (position <= first[:, None])
+    in_second = (position >= first[:, None] + 2) & (position < (first + second)[:, None] + 2)
     ids = np.full(in_first.shape, pad_id, np.int64)
     ids[:, 0] = special.cls
     ids[np.arange(len(spans)), first + 1] = ids[np.arange(len(spans)), sizes - 1] = special.sep
-    ids[in_first] = documents.ids[(spans[:, :1] + place - 1)[in_first]]
-    ids[in_second] = documents.ids[(spans[:, 2:3] + place - first[:, None] - 2)[in_second]]
-    segments = (place >= first[:, None] + 2) & (place < sizes[:, None])
+    ids[in_first] = documents.ids[(spans[:, :1] + position - 1)[in_first]]
+    ids[in_second] = documents.ids[(spans[:, 2:3] + position - first[:, None] - 2)[in_second]]
+    segments = (position >= first[:, None] + 2) & (position < sizes[:, None])
     return Rows(ids, segments.astype(np.int64), in_first | in_second)
-
-
-def make_row(
-    documents: Documents, span: NDArray[np.int64], special: SpecialIds
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """One row of `Segments.spans` as `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
-
-    Returns:
-        ids `[T]`, segments `[T]`, and the places `[N]` of A's and B's tokens.
-    """
-    first, second = documents.ids[span[0] : span[1]], documents.ids[span[2] : span[3]]
-    tail = [*second, special.sep] if len(second) else []
-    ids = np.array([special.cls, *first, special.sep, *tail], np.int64)
-    segments = np.zeros(len(ids), np.int64)
-    segments[len(first) + 2 :] = 1
-    text = np.flatnonzero(np.arange(len(ids)) != len(first) + 1)
-    return ids, segments, text[(text > 0) & (text < len(ids) - bool(tail))]

@@ -1,7 +1,7 @@
-"""Byte-level BPE with one vocabulary for both languages (Sennrich et al. 2016), trained with Hugging Face `tokenizers`.
+"""Byte-level BPE with one vocabulary for all languages (Sennrich et al. 2016), trained with Hugging Face `tokenizers`.
 
-Byte-level pieces reach every Unicode text, so nothing is ever unknown and decoding gives the text back; digits are split one
-by one, which lets a small model copy numbers.
+Byte-level pieces encode every Unicode text, so nothing is unknown and decoding restores the text. Digits are separate pieces,
+which lets a small model copy numbers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,14 +14,14 @@ from triptych_training.errors import CheckpointError
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
 SPECIAL_TOKENS = [PAD, BOS, EOS, UNKNOWN]  # ids 0, 1, 2, 3
 
-# A word with the space before it; one digit; a run of punctuation; white space that precedes no word.
+# A word with the space before it; one digit; a sequence of punctuation marks; white space that precedes no word.
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary_size: int, languages: Sequence[str] = ()) -> Tokenizer:
     """Learn a vocabulary of at most `vocabulary_size` pieces; encoding appends `</s>`.
 
-    `languages` are further special tokens, behind the others: no text is ever one of them.
+    `languages` are additional special tokens.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
@@ -44,7 +44,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int, languages: Seque
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
-    """Write `tokenizer.json` in one move: a file that is there is whole."""
+    """Write `tokenizer.json` in one move: an existing file is always complete."""
     partial = path.with_name(f"{path.name}.partial")
     tokenizer.save(str(partial))
     partial.replace(path)
@@ -54,7 +54,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     """Read `tokenizer.json`.
 
     Raises:
-        CheckpointError: the file cannot be read or is no tokenizer.
+        CheckpointError: the file cannot be read or is not a tokenizer.
     """
     try:
         return literal(Tokenizer.from_file(str(path)))
@@ -63,6 +63,6 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 
 def literal(tokenizer: Tokenizer) -> Tokenizer:
-    """Make text that looks like a special token ordinary text: a user's `</s>` must not end a sentence."""
+    """Treat text that looks like a special token as ordinary text: a user's `</s>` must not end a sentence."""
     tokenizer.encode_special_tokens = True
     return tokenizer

@@ -11,8 +11,7 @@ SPECIAL_TOKENS = [PAD, UNKNOWN, CLS, SEP, MASK]  # ids 0 to 4
 def train_wordpiece(texts: Iterable[str], vocabulary_size: int, lowercase: bool) -> Tokenizer:
     """Learn a vocabulary of at most `vocabulary_size` pieces.
 
-    Encoding gives `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segments 0 and 1. `lowercase` also strips accents, as BERT
-    does.
+    Encoding gives `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segments 0 and 1. `lowercase` strips accents as well.
     """
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN, max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)

@@ -1,20 +1,23 @@
-"""Devices, processes and precision, through Lightning Fabric."""
+"""Devices, processes, precision and compilation, with Lightning Fabric and torch."""
 
 import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision, Precision
 from lightning_fabric.utilities.exceptions import MisconfigurationException
+from torch import Tensor, nn
 
 from triptych_training.errors import RecipeError
 from triptych_training.loop.recipe import Recipe
+from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.transformer import DecoderLayer
 
 
 def make_fabric(recipe: Recipe) -> Fabric:
-    """A launched and seeded Fabric: one process a device.
-
-    `torchrun` has started its processes already, on one machine or several.
+    """Make, launch and seed a Fabric with one process per device; under `torchrun`, of the processes that it started.
 
     Raises:
         RecipeError: the devices cannot be used.
@@ -33,15 +36,74 @@ def make_fabric(recipe: Recipe) -> Fabric:
 
 
 def _precision(name: str) -> Precision | None:
-    """What the arithmetic of a training step is done in; weights are float32 throughout. None: float32 too."""
+    """Choose the precision of a training step's arithmetic; None is float32, as the weights always are."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "auto":
         name = "bf16" if device == "cuda" else "fp32"
     if name == "fp32":
         return None
     if device == "cuda":
-        torch.set_float32_matmul_precision("high")  # what is not in 16 bits may as well be in TensorFloat-32
+        torch.set_float32_matmul_precision("high")  # TensorFloat-32 for what is not in 16 bits
     if name == "bf16":
         return MixedPrecision("bf16-mixed", device)
-    # The trainer scales the loss itself (scaling.py): torch's scaler wants to own the steps of a single optimizer.
+    # The trainer scales the loss itself (LossScale): torch's scaler must own the steps of a single optimizer.
     return MixedPrecision("16-mixed", device, torch.amp.GradScaler(device, enabled=False))
+
+
+VARIANTS = 64  # compiled versions of a layer, for other shapes and drop-path probabilities
+
+
+def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
+    """Compile every layer of `model` at its first call; returns the number of layers.
+
+    Layers share one compiled version, which takes a fraction of the time of compiling the whole model, and weights keep their
+    names.
+    """
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
+    layers = [module for module in model.modules() if isinstance(module, EncoderLayer | DecoderLayer)]
+    for layer in layers:
+        layer.compile(backend=backend)
+    return len(layers)
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run layers without their compiled versions inside the context, for validations with other shapes."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+GROWTH_STEPS = 2_000  # finite steps after which the factor doubles
+LARGEST = 2.0**24
+
+
+class LossScale:
+    """Loss scaling for float16, whose small gradients would otherwise become zero (Micikevicius et al. 2018, section 3.2).
+
+    The factor doubles after GROWTH_STEPS steps with finite gradients and is halved when gradients overflow.
+    """
+
+    def __init__(self, factor: float = 2.0**16) -> None:
+        self.factor = factor
+        self._good = 0
+
+    def unscale(self, parameters: Iterable[Tensor]) -> bool:
+        """Divide the gradients by the factor; False if they overflowed and the step must be skipped."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
+        if not bool(norms.isfinite().all()):
+            self.factor, self._good = max(1.0, self.factor / 2), 0
+            return False
+        torch._foreach_mul_(gradients, 1 / self.factor)
+        self._good += 1
+        if self._good == GROWTH_STEPS:
+            self.factor, self._good = min(LARGEST, self.factor * 2), 0
+        return True
+
+    def state(self) -> dict[str, float]:
+        """Return the state for `restore`."""
+        return {"factor": self.factor, "good": self._good}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Continue from a saved state."""
+        self.factor, self._good = float(state["factor"]), int(state["good"])

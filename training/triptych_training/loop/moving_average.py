@@ -1,4 +1,4 @@
-"""An exponential moving average of a model's weights (Polyak and Juditsky 1992, as Tarvainen and Valpola 2017 use it)."""
+"""Exponential moving average of a model's weights (Polyak and Juditsky 1992, as in Tarvainen and Valpola 2017)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,37 +8,32 @@ from torch import Tensor, nn
 
 
 class MovingAverage:
-    """The mean of the weights over about the last 1 / (1 - decay) steps.
-
-    Args:
-        model: whose weights, running statistics included.
-        decay: at its end; while few steps are done the mean is over those.
-    """
+    """Mean of the weights, running statistics included, over about the last 1 / (1 - decay) steps; fewer in the beginning."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._model = model
         self._decay = decay
         self._steps = 0
-        self._mean = {name: tensor.detach().clone() for name, tensor in self._weights().items()}
+        self._mean = self._copy()
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the weights after a step."""
+        """Include the weights after a step."""
         self._steps += 1
         decay = min(self._decay, self._steps / (self._steps + 9))
         weights = self._weights()
         torch._foreach_lerp_(list(self._mean.values()), [weights[name] for name in self._mean], 1 - decay)
 
     def reset(self) -> None:
-        """Begin anew from the weights as they are."""
+        """Start again from the current weights."""
         self._steps = 0
         for name, tensor in self._weights().items():
             self._mean[name].copy_(tensor)
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """The model has the mean's weights within."""
-        own = {name: tensor.detach().clone() for name, tensor in self._weights().items()}
+        """Give the model the mean's weights inside the context."""
+        own = self._copy()
         self._model.load_state_dict(self._mean, strict=False)
         try:
             yield
@@ -46,14 +41,14 @@ class MovingAverage:
             self._model.load_state_dict(own, strict=False)
 
     def state(self) -> dict[str, object]:
-        """What `restore` takes."""
+        """Return the state for `restore`."""
         return {"steps": self._steps, "mean": self._mean}
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Go on where another one stood.
+        """Continue from a saved state.
 
         Raises:
-            KeyError, ValueError: the state is of another model.
+            KeyError, ValueError: the state belongs to another model.
         """
         mean = state["mean"]
         if not isinstance(mean, dict) or mean.keys() != self._mean.keys():
@@ -64,3 +59,6 @@ class MovingAverage:
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self._model.state_dict().items() if tensor.is_floating_point()}
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self._weights().items()}

@@ -1,7 +1,8 @@
-"""Optimizers and learning-rate schedules."""
+"""Optimizers, Muon among them, and learning-rate schedules."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -9,18 +10,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from triptych_training.errors import RecipeError
-from triptych_training.loop.muon import Muon
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.transformer import DecoderLayer
 
 OPTIMIZERS = ("adam", "muon")
 SCHEDULES = ("inverse-sqrt", "linear", "cosine")
-ENDING = ("linear", "cosine")  # those that come down to zero
+ENDING = ("linear", "cosine")  # schedules that end at zero
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # quintic Newton-Schulz iteration of Muon's reference implementation
 
 
 def make_optimizers(model: nn.Module, kind: str, learning_rate: float, weight_decay: float, fused: bool) -> list[Optimizer]:
-    """Adam for everything (Vaswani et al. 2017), or Muon for the layers' matrices and Adam for the rest.
+    """Make Adam for all weights (Vaswani et al. 2017), or Muon for the layers' matrices and Adam for the others.
 
     Raises:
         RecipeError: `kind` is unknown.
@@ -39,13 +40,13 @@ def make_optimizers(model: nn.Module, kind: str, learning_rate: float, weight_de
 
 
 def _matrices(model: nn.Module) -> list[Tensor]:
-    """The layers' matrices and the kernels of convolutions."""
+    """List the layers' matrices and the kernels of convolutions."""
     inner = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer | nn.Conv2d)]
     return [p for module in inner for p in module.parameters() if p.ndim >= 2]
 
 
 def _fused(model: nn.Module) -> dict[Tensor, int]:
-    """How many projections each fused attention matrix holds."""
+    """Map each fused attention matrix to its number of projections."""
     fused: dict[Tensor, int] = {}
     for module in model.modules():
         if isinstance(module, SelfAttention):
@@ -56,18 +57,18 @@ def _fused(model: nn.Module) -> dict[Tensor, int]:
 
 
 class Schedule(Protocol):
-    """The factor on the peak learning rate."""
+    """Factor on the peak learning rate."""
 
     def __call__(self, step: int, gone: float = 0.0) -> float:
-        """At `step`, counted from 0, with the share `gone` of the training's time behind it (0 where it has no limit)."""
+        """Return the factor at `step`, counted from 0, after the share `gone` of the time limit (0: no limit)."""
         ...
 
 
 def make_schedule(kind: str, warmup: int, total: int) -> Schedule:
-    """A rise over `warmup` steps, then a fall.
+    """Make a schedule that rises over `warmup` steps and then falls.
 
-    `inverse-sqrt` rises linearly and falls with 1/sqrt(step) (Vaswani et al. 2017, equation 3); `linear` and `cosine` fall
-    to zero at step `total`, or when the time is gone if that comes first.
+    `inverse-sqrt` falls with 1/sqrt(step) (Vaswani et al. 2017, equation 3); `linear` and `cosine` fall to zero at step
+    `total`, or at the time limit if that comes first.
 
     Raises:
         RecipeError: `kind` is unknown.
@@ -81,12 +82,95 @@ def make_schedule(kind: str, warmup: int, total: int) -> Schedule:
         raise RecipeError(f"schedule: {kind!r} is unknown; choose one of {', '.join(falls)}")
 
     def factor(step: int, gone: float = 0.0) -> float:
-        fall = falls[kind](step, _progress(step, warmup, total, gone))
+        progress = min(1.0, max(0.0, gone, (step - warmup) / max(1, total - warmup)))  # from the end of the warm-up
+        fall = falls[kind](step, progress)
         return min((step + 1) / warmup, fall) if step < warmup else fall
 
     return factor
 
 
-def _progress(step: int, warmup: int, total: int, gone: float) -> float:
-    """0 to 1; steps count from the end of the warm-up."""
-    return min(1.0, max(0.0, gone, (step - warmup) / max(1, total - warmup)))
+def orthogonalise(matrices: Tensor, iterations: int) -> Tensor:
+    """Push all singular values of `[N, rows, columns]` towards one."""
+    a, b, c = COEFFICIENTS
+    x = matrices.bfloat16() if matrices.is_cuda else matrices
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    result: Tensor = x.mT if tall else x
+    return result.to(matrices.dtype)
+
+
+class Muon(Optimizer):
+    """Orthogonalised momentum (Jordan et al. 2024), for the hidden weight matrices of a Transformer.
+
+    `torch.optim.Muon` computes in bfloat16, ten times slower than float32 on a CPU without such instructions, and treats a
+    fused query/key/value matrix as one; here the arithmetic depends on the device, and fused matrices are separated. Updates
+    are scaled to the size of Adam's (0.2 sqrt(max(rows, columns)); Liu et al. 2025), so that both use one learning rate.
+
+    Args:
+        params: matrices; in kernels of convolutions all dimensions but the first are flattened.
+        lr: learning rate.
+        momentum: decay of the gradient average (Nesterov).
+        weight_decay: decoupled, multiplied by the learning rate.
+        iterations: Newton-Schulz iterations.
+        fused: number of matrices stacked in a parameter, if more than one.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-3,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        iterations: int = 5,
+        fused: Mapping[Tensor, int] = MappingProxyType({}),
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "iterations": iterations}
+        super().__init__(params, defaults)
+        self._fused = dict(fused)
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take one step; `closure`, if given, computes the gradients and returns the loss."""
+        loss = closure() if closure is not None else None
+        self._update()
+        return loss
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        for group in self.param_groups:
+            directions = self._directions(group["params"], group["momentum"])
+            if not directions:
+                continue
+            updates = self._orthogonal(directions, group["iterations"])
+            parameters = list(updates)
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(parameters, list(updates.values()), alpha=-group["lr"])
+
+    def _directions(self, parameters: Iterable[Tensor], momentum: float) -> dict[Tensor, Tensor]:
+        """Update the momentum of all parameters in one call each: on a GPU every call costs, however small its tensors."""
+        moving = {parameter: parameter.grad for parameter in parameters if parameter.grad is not None}
+        if not moving:
+            return {}
+        for parameter in moving:
+            if "momentum" not in self.state[parameter]:
+                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        gradients, means = list(moving.values()), [self.state[parameter]["momentum"] for parameter in moving]
+        torch._foreach_lerp_(means, gradients, 1 - momentum)
+        return dict(zip(moving, torch._foreach_lerp(gradients, means, momentum), strict=True))
+
+    def _orthogonal(self, directions: dict[Tensor, Tensor], iterations: int) -> dict[Tensor, Tensor]:
+        """Orthogonalise all matrices of one shape in one batched call."""
+        flat = {p: direction.flatten(1) for p, direction in directions.items()}
+        stacks = {p: torch.unflatten(matrix, 0, (self._fused.get(p, 1), -1)) for p, matrix in flat.items()}
+        by_shape: dict[torch.Size, list[Tensor]] = {}
+        for parameter, stack in stacks.items():
+            by_shape.setdefault(stack.shape[1:], []).append(parameter)
+        updates = {}
+        for shape, parameters in by_shape.items():
+            result = orthogonalise(torch.cat([stacks[p] for p in parameters]), iterations) * (0.2 * max(shape) ** 0.5)
+            parts = result.split([len(stacks[p]) for p in parameters])
+            updates.update({p: part.reshape(p.shape) for p, part in zip(parameters, parts, strict=True)})
+        return updates

@@ -1,4 +1,4 @@
-"""What a training loop must know of the thing it trains."""
+"""Interface between the training loop and what it trains."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 
-class Task(Protocol):
-    """Data, model and loss of one training.
+class TrainingTask(Protocol):
+    """Data, model and loss of a training.
 
-    `unit` is what speed is told in ("tokens"); `headline` names the metric that is drawn beside the losses.
+    `unit` names what the loss sums over and speed counts ("tokens"); `headline` is the metric plotted beside the losses.
     """
 
     unit: str
@@ -18,34 +18,34 @@ class Task(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """What is trained."""
+        """Model to train."""
         ...
 
     @property
     def loss(self) -> nn.Module:
-        """Called with a batch's tensors; the sum of the losses over all its units, so that a step can divide it."""
+        """Module that maps a batch's tensors to the sum of the losses over its units."""
         ...
 
     def describe(self) -> str:
-        """The data, in words."""
+        """Describe the data in a few words."""
         ...
 
     def plan(self, epoch: int) -> list[list[int]]:
-        """The epoch's batches, as indices of examples; about as many in every epoch."""
+        """Return the epoch's batches as indices of examples; about the same number in every epoch."""
         ...
 
     def weight(self, indices: Sequence[int]) -> int:
-        """How many units the loss of these examples sums over."""
+        """Return the number of units in these examples."""
         ...
 
     def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
-        """Tensors for `loss`, on the CPU. May run in another thread; all chance in it comes from `seed`."""
+        """Make the tensors for `loss`, on the CPU; may run in another thread, with random numbers from `seed` only."""
         ...
 
     def validate(self) -> Mapping[str, float]:
-        """Metrics of the model as it is; `loss` is one of them. Leaves it in training mode."""
+        """Measure the model; `loss` is one of the metrics. Leaves the model in training mode."""
         ...
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
-        """Write the model as a checkpoint folder; the final one may hold more."""
+        """Write the model as a checkpoint folder; the final one may contain more, such as samples."""
         ...

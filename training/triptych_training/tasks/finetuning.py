@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from triptych_training.checkpoints.encoder import BertCheckpoint, load_bert_checkpoint, save_bert_checkpoint
-from triptych_training.data.batches import pad, plan_sizes
-from triptych_training.data.tokenizer import save_tokenizer
+from triptych_training.data.batches import pad, plan_batches
 from triptych_training.errors import RecipeError
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import FinetuningRecipe
@@ -22,11 +21,11 @@ from triptych_training.loop.trainer import Trainer
 from triptych_training.models.bert import BertModel
 from triptych_training.tasks.heads import Head, LabelledExample, make_head
 
-SAMPLES = 300  # validation inputs that the final checkpoint carries
+SAMPLES = 300  # validation inputs stored with the final checkpoint
 
 
 def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
-    """Train a head and its encoder into the run folder `out`; returns the final checkpoint folder.
+    """Train a head and its encoder in the run folder `out`; returns the final checkpoint folder.
 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.
@@ -37,20 +36,17 @@ def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
         raise RecipeError(f"max_length: {recipe.max_length} is above the encoder's max_positions {config.max_positions}")
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "bert", config, resume)
-    if fabric.is_global_zero:
-        folder.begin()
-        save_tokenizer(encoder.tokenizer, folder.tokenizer)
-    fabric.barrier()
+    folder.prepare_tokenizer(fabric, lambda: encoder.tokenizer)
     head = make_head(recipe.head, recipe.train, recipe.stride)
     model = head.model(config)
     model.bert.load_state_dict(encoder.model.bert.state_dict())
     task = FinetuningTask(recipe, head, model, encoder.tokenizer)
-    task.note_lost(fabric, folder)
+    task.note_left_out(fabric, folder)
     return Trainer(fabric, recipe, folder, task).run()
 
 
 class FinetuningLoss(nn.Module):
-    """The head's loss, with the model inside."""
+    """Loss of a head, as a module that contains the model."""
 
     def __init__(self, model: BertModel, head: Head, smoothing: float) -> None:
         super().__init__()
@@ -64,27 +60,26 @@ class FinetuningLoss(nn.Module):
 
 
 class FinetuningTask:
-    """Labelled text of one head."""
+    """Fine-tuning of one head on labelled text; the head defines the unit."""
 
     def __init__(self, recipe: FinetuningRecipe, head: Head, model: BertModel, tokenizer: Tokenizer) -> None:
         self.recipe, self.head, self.model, self.tokenizer = recipe, head, model, tokenizer
         self.unit, self.headline = head.unit, head.headline
         self.loss = FinetuningLoss(model, head, recipe.label_smoothing)
         limit = min(recipe.max_length or model.config.max_positions, recipe.batch_tokens)
-        self.train, self._train_lost = head.examples(tokenizer, recipe.train, limit)
-        self.valid, self._valid_lost = head.examples(
-            tokenizer, recipe.valid, limit
-        )  # last: metrics refer to what was read last
+        self.train, self._train_left_out = head.examples(tokenizer, recipe.train, limit)
+        # Validation last: the head's metrics refer to the files read last.
+        self.valid, self._valid_left_out = head.examples(tokenizer, recipe.valid, limit)
         self._limit = limit
         for name, examples in (("train", self.train), ("valid", self.valid)):
             if not examples:
                 raise RecipeError(f"max_length: no input of the {name} files has at most {limit} tokens")
 
-    def note_lost(self, fabric: Fabric, folder: RunFolder) -> None:
-        """Write down what was left out."""
+    def note_left_out(self, fabric: Fabric, folder: RunFolder) -> None:
+        """Log how many inputs were too long."""
         if fabric.is_global_zero and not folder.metrics.exists():
-            folder.note("inputs_left_out", self._train_lost, self._limit)
-            folder.note("valid_inputs_left_out", self._valid_lost, self._limit)
+            folder.note("inputs_left_out", self._train_left_out, self._limit)
+            folder.note("valid_inputs_left_out", self._valid_left_out, self._limit)
 
     def describe(self) -> str:
         classes = f", {len(self.head.labels)} labels" if self.head.labels else ""
@@ -101,7 +96,7 @@ class FinetuningTask:
 
     @torch.inference_mode()
     def validate(self) -> Mapping[str, float]:
-        """Loss, and the head's own metrics."""
+        """Measure the loss and the head's metrics."""
         self.model.eval()
         device = next(self.model.parameters()).device
         loss, weight = 0.0, 0
@@ -124,7 +119,7 @@ class FinetuningTask:
 
     def _plan(self, examples: Sequence[LabelledExample], seed: str) -> list[list[int]]:
         sizes = np.array([len(example.ids) for example in examples], np.int64)[:, None]
-        return plan_sizes(sizes, self.recipe.batch_tokens, seed)
+        return plan_batches(sizes, self.recipe.batch_tokens, seed)
 
     def _collate(self, examples: Sequence[LabelledExample]) -> tuple[Tensor, ...]:
         ids = pad([example.ids for example in examples], self.model.config.pad_id)

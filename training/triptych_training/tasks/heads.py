@@ -1,11 +1,12 @@
-"""The three fine-tuning heads: how their data becomes examples, what their loss is, and how good they are."""
+"""The three fine-tuning heads: their examples, losses and metrics."""
 
 import re
 import string
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from tokenizers import Encoding, Tokenizer
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 from triptych_training.checkpoints.encoder import Sample
 from triptych_training.data.batches import pad
-from triptych_training.data.labelled import LabelledText, LabelledWords, Question, read_questions, read_texts, read_words
+from triptych_training.data.labelled import QuestionExample, TextExample, WordsExample, read_questions, read_texts, read_words
 from triptych_training.errors import CorpusError
 from triptych_training.models.bert import (
     BertForQuestionAnswering,
@@ -24,60 +25,63 @@ from triptych_training.models.bert import (
     EncoderConfig,
 )
 
-IGNORED = -100  # label of tokens that are not to be predicted
+IGNORED = -100  # target of tokens that are not predicted
 MAX_ANSWER = 30  # tokens of an answer, in validation
 
 
 @dataclass(frozen=True)
 class LabelledExample:
-    """One input as ids; what `target` holds is the head's affair. `source` numbers the item of the file that it was made of."""
+    """Input as ids with its target, whose meaning depends on the head; `source` is the number of the item in the file."""
 
     ids: list[int]
     segments: list[int]
     target: list[int]
     source: int
-    offsets: Sequence[tuple[int, int]] = ()  # of each token in the context; (0, 0) outside (question answering)
+    offsets: Sequence[tuple[int, int]] = ()  # question answering: each token's span in the context, (0, 0) outside
 
 
-class Head(Protocol):
-    """One kind of fine-tuning."""
+Examples = tuple[list[LabelledExample], int]  # examples, and how many items were too long
 
-    labels: tuple[str, ...]
-    pairs: bool
+
+class Head(ABC):
+    """Kind of fine-tuning: its examples, model, loss and metrics."""
+
+    labels: tuple[str, ...] = ()
+    pairs = False  # inputs are pairs of texts
     unit: str
     headline: str
 
+    @abstractmethod
     def model(self, config: EncoderConfig) -> BertModel:
-        """A fresh model."""
-        ...
+        """Build a model with initial weights."""
 
-    def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> tuple[list[LabelledExample], int]:
-        """What the files hold, and how many items were too long."""
-        ...
+    @abstractmethod
+    def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
+        """Read files and encode their items."""
 
     def weight(self, example: LabelledExample) -> int:
-        """How many predictions it asks for."""
-        ...
+        """Return the number of predictions for an example."""
+        return 1
 
+    @abstractmethod
     def targets(self, examples: Sequence[LabelledExample]) -> Tensor:
-        """Of a batch."""
-        ...
+        """Collect the targets of a batch."""
 
+    @abstractmethod
     def loss(self, model: nn.Module, ids: Tensor, segments: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        """The sum over the batch."""
-        ...
+        """Return the sum over the batch."""
 
+    @abstractmethod
     def metrics(self, outputs: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
-        """How good the model's outputs, one for each example, are."""
-        ...
+        """Score the model's outputs, one for each example."""
 
+    @abstractmethod
     def samples(self) -> list[Sample]:
-        """Inputs of the file that was read last, as they are written."""
-        ...
+        """Return the inputs of the files read last, as text."""
 
 
-class TextHead:
-    """One label a text, or a pair of texts."""
+class TextHead(Head):
+    """Classification of texts or pairs of texts."""
 
     unit, headline = "texts", "accuracy"
 
@@ -85,26 +89,20 @@ class TextHead:
         texts = read_texts(train)
         self.labels = tuple(sorted({text.label for text in texts}))
         self.pairs = bool(texts[0].pair)
-        self._read: list[LabelledText] = []
+        self._read: list[TextExample] = []
         if len(self.labels) < 2:
             raise CorpusError(f"{', '.join(train)}: the only label is {self.labels[0]!r}, expected at least 2")
 
     def model(self, config: EncoderConfig) -> BertModel:
         return BertForSequenceClassification(config, len(self.labels))
 
-    def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> tuple[list[LabelledExample], int]:
+    def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
         self._read = read_texts(paths)
         if bool(self._read[0].pair) != self.pairs:
             raise CorpusError(f"{', '.join(paths)}: has {'single texts' if self.pairs else 'pairs'}, unlike the training files")
-        _refuse_unknown({text.label for text in self._read}, self.labels, paths)
-        inputs = [(text.text, text.pair) if text.pair else text.text for text in self._read]
-        rows = enumerate(zip(self._read, tokenizer.encode_batch(inputs), strict=True))
-        made = [LabelledExample(e.ids, e.type_ids, [self.labels.index(text.label)], index) for index, (text, e) in rows]
-        fitting = [example for example in made if len(example.ids) <= max_length]
-        return fitting, len(made) - len(fitting)
-
-    def weight(self, example: LabelledExample) -> int:
-        return 1
+        _check_labels({text.label for text in self._read}, self.labels, paths)
+        encodings = tokenizer.encode_batch(self.samples())
+        return _fitting(encodings, [[self.labels.index(text.label)] for text in self._read], max_length)
 
     def targets(self, examples: Sequence[LabelledExample]) -> Tensor:
         return torch.tensor([example.target[0] for example in examples])
@@ -121,31 +119,26 @@ class TextHead:
         return [(text.text, text.pair) if self.pairs else text.text for text in self._read]
 
 
-class TokenHead:
-    """One label a word; the first piece of a word carries it."""
+class TokenHead(Head):
+    """Classification of words, by the first token of each."""
 
-    pairs = False
     unit, headline = "words", "f1"
 
     def __init__(self, train: Sequence[str]) -> None:
         self.labels = tuple(sorted({label for sentence in read_words(train) for label in sentence.labels}))
-        self._read: list[LabelledWords] = []
+        self._read: list[WordsExample] = []
 
     def model(self, config: EncoderConfig) -> BertModel:
         return BertForTokenClassification(config, len(self.labels))
 
-    def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> tuple[list[LabelledExample], int]:
+    def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
         self._read = read_words(paths)
-        _refuse_unknown({label for sentence in self._read for label in sentence.labels}, self.labels, paths)
+        _check_labels({label for sentence in self._read for label in sentence.labels}, self.labels, paths)
         encodings = tokenizer.encode_batch([list(sentence.words) for sentence in self._read], is_pretokenized=True)
-        made = [
-            LabelledExample(encoding.ids, encoding.type_ids, self._target(encoding, sentence), index)
-            for index, (encoding, sentence) in enumerate(zip(encodings, self._read, strict=True))
-        ]
-        fitting = [example for example in made if len(example.ids) <= max_length]
-        return fitting, len(made) - len(fitting)
+        targets = [self._target(encoding, sentence) for encoding, sentence in zip(encodings, self._read, strict=True)]
+        return _fitting(encodings, targets, max_length)
 
-    def _target(self, encoding: Encoding, sentence: LabelledWords) -> list[int]:
+    def _target(self, encoding: Encoding, sentence: WordsExample) -> list[int]:
         target: list[int] = []
         before = None
         for word in encoding.word_ids:
@@ -166,38 +159,37 @@ class TokenHead:
         )
 
     def metrics(self, outputs: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
-        """Accuracy of words, and F1 of whole entities as CoNLL counts them."""
-        right = found = there = same = words = 0
+        """Compute the accuracy of words, and F1 of whole entities as CoNLL does."""
+        right = entities = same = words = 0
         for row, example in zip(outputs, examples, strict=True):
-            places = [place for place, label in enumerate(example.target) if label != IGNORED]
-            guessed = [self.labels[int(row[place].argmax())] for place in places]
-            expected = [self.labels[example.target[place]] for place in places]
-            right += sum(a == b for a, b in zip(guessed, expected, strict=True))
-            words += len(places)
-            mine, theirs = set(_entities(guessed)), set(_entities(expected))
-            found, there, same = found + len(mine), there + len(theirs), same + len(mine & theirs)
-        return {"accuracy": right / max(1, words), "f1": 2 * same / max(1, found + there)}
+            positions = [position for position, label in enumerate(example.target) if label != IGNORED]
+            predicted = [self.labels[int(row[position].argmax())] for position in positions]
+            expected = [self.labels[example.target[position]] for position in positions]
+            right += sum(a == b for a, b in zip(predicted, expected, strict=True))
+            words += len(positions)
+            found, gold = set(_entities(predicted)), set(_entities(expected))
+            entities, same = entities + len(found) + len(gold), same + len(found & gold)
+        return {"accuracy": right / max(1, words), "f1": 2 * same / max(1, entities)}
 
     def samples(self) -> list[Sample]:
         return [" ".join(sentence.words) for sentence in self._read]
 
 
-class QuestionHead:
-    """Where in a context the answer begins and ends; long contexts are cut into windows that overlap by `stride` tokens."""
+class QuestionHead(Head):
+    """Question answering by the answer's span; long contexts are cut into windows that overlap by `stride` tokens."""
 
-    labels: tuple[str, ...] = ()
     pairs = True
     unit, headline = "questions", "f1"
 
     def __init__(self, stride: int) -> None:
         self._stride = stride
-        self._read: list[Question] = []
+        self._read: list[QuestionExample] = []
 
     def model(self, config: EncoderConfig) -> BertModel:
         return BertForQuestionAnswering(config)
 
-    def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> tuple[list[LabelledExample], int]:
-        """Every window that holds the answer; a question without an answer points at [CLS]."""
+    def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
+        """Encode every window that contains the answer; the target of a question without an answer is [CLS]."""
         self._read = read_questions(paths)
         longest = max(len(e.ids) for e in tokenizer.encode_batch([q.question for q in self._read]))
         if longest + self._stride + 2 > max_length:
@@ -208,43 +200,39 @@ class QuestionHead:
         windows = Tokenizer.from_str(tokenizer.to_str())
         windows.encode_special_tokens = True
         windows.enable_truncation(max_length, stride=self._stride, strategy="only_second")
-        encodings = windows.encode_batch([(question.question, question.context) for question in self._read])
-        examples, lost = [], 0
-        for index, (question, encoding) in enumerate(zip(self._read, encodings, strict=True)):
-            made = [_window(question, part, index) for part in (encoding, *encoding.overflowing)]
-            kept = [example for example in made if example is not None]
+        examples, left_out = [], 0
+        for index, (question, encoding) in enumerate(zip(self._read, windows.encode_batch(self.samples()), strict=True)):
+            parts = [_window(question, part, index) for part in (encoding, *encoding.overflowing)]
+            kept = [example for example in parts if example is not None]
             examples += kept
-            lost += not kept
-        return examples, lost
-
-    def weight(self, example: LabelledExample) -> int:
-        return 1
+            left_out += not kept
+        return examples, left_out
 
     def targets(self, examples: Sequence[LabelledExample]) -> Tensor:
         return torch.tensor([example.target for example in examples])
 
     def loss(self, model: nn.Module, ids: Tensor, segments: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        """Smoothing would give padding a share, whose logits are -inf, and is not used."""
+        """Return the mean of both sides' losses; not smoothed, because the logits of padding are -inf."""
         sides = zip(model(ids, segments), targets.unbind(-1), strict=True)
         losses = [functional.cross_entropy(logits.float(), target, reduction="sum") for logits, target in sides]
         return (losses[0] + losses[1]) / 2
 
     def metrics(self, outputs: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
-        """Exact match and F1 over words as SQuAD's script counts them; of a question's windows the surest answers."""
+        """Compute exact match and word F1 as SQuAD's script does; the window with the highest score gives the answer."""
         best: dict[int, tuple[float, str]] = {}
         for (start, end), example in zip(outputs, examples, strict=True):
             score, answer = self._answer(start, end, example)
             if score > best.get(example.source, (-float("inf"), ""))[0]:
                 best[example.source] = score, answer
         pairs = [(answer, self._read[source].answers or ("",)) for source, (_, answer) in best.items()]
-        exact = sum(max(_normal(answer) == _normal(right) for right in rights) for answer, rights in pairs)
-        overlap = sum(max(_overlap(answer, right) for right in rights) for answer, rights in pairs)
+        exact = sum(max(_normalise(answer) == _normalise(gold) for gold in golds) for answer, golds in pairs)
+        overlap = sum(max(_word_f1(answer, gold) for gold in golds) for answer, golds in pairs)
         return {"exact_match": exact / max(1, len(pairs)), "f1": overlap / max(1, len(pairs))}
 
     def _answer(self, start: Tensor, end: Tensor, example: LabelledExample) -> tuple[float, str]:
         size = len(example.ids)
         sums = (start[:size, None] + end[None, :size]).triu().tril(MAX_ANSWER - 1)
-        inside = torch.tensor([place == 0 or last > 0 for place, (_, last) in enumerate(example.offsets)])
+        inside = torch.tensor([position == 0 or last > 0 for position, (_, last) in enumerate(example.offsets)])
         allowed = torch.ones_like(sums, dtype=torch.bool).triu().tril(MAX_ANSWER - 1) & inside[:, None] & inside[None, :]
         allowed[0, 1:] = False
         flat = int(sums.masked_fill(~allowed, -float("inf")).argmax())
@@ -257,7 +245,7 @@ class QuestionHead:
 
 
 def make_head(name: str, train: Sequence[str], stride: int) -> Head:
-    """The head of this name, with the labels that the training files have.
+    """Build the head `name` with the labels of the training files.
 
     Raises:
         CorpusError: the files cannot be used.
@@ -267,21 +255,28 @@ def make_head(name: str, train: Sequence[str], stride: int) -> Head:
     return TextHead(train) if name == "text-classification" else TokenHead(train)
 
 
-def _refuse_unknown(found: set[str], known: Sequence[str], paths: Sequence[str]) -> None:
+def _check_labels(found: set[str], known: Sequence[str], paths: Sequence[str]) -> None:
     if unknown := sorted(found - set(known)):
-        raise CorpusError(f"{', '.join(paths)}: {', '.join(unknown)} are no labels of the training files")
+        raise CorpusError(f"{', '.join(paths)}: {', '.join(unknown)}: not among the labels of the training files")
 
 
-def _window(question: Question, encoding: Encoding, source: int) -> LabelledExample | None:
-    """None where the window does not hold the answer."""
+def _fitting(encodings: Sequence[Encoding], targets: Sequence[list[int]], max_length: int) -> Examples:
+    """Make examples of the encodings with at most `max_length` tokens."""
+    rows = enumerate(zip(encodings, targets, strict=True))
+    examples = [LabelledExample(e.ids, e.type_ids, target, i) for i, (e, target) in rows if len(e.ids) <= max_length]
+    return examples, len(encodings) - len(examples)
+
+
+def _window(question: QuestionExample, encoding: Encoding, source: int) -> LabelledExample | None:
+    """Make an example of a window; None if it does not contain the answer."""
     offsets = [
         span if sequence == 1 else (0, 0) for span, sequence in zip(encoding.offsets, encoding.sequence_ids, strict=True)
     ]
     target = [0, 0]
     if question.start >= 0:
         first, last = question.start, question.start + len(question.answers[0])
-        starts = [place for place, (a, b) in enumerate(offsets) if a <= first < b]
-        ends = [place for place, (a, b) in enumerate(offsets) if a < last <= b]
+        starts = [position for position, (a, b) in enumerate(offsets) if a <= first < b]
+        ends = [position for position, (a, b) in enumerate(offsets) if a < last <= b]
         if not starts or not ends:
             return None
         target = [starts[0], ends[-1]]
@@ -289,26 +284,26 @@ def _window(question: Question, encoding: Encoding, source: int) -> LabelledExam
 
 
 def _entities(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Name, first and last word of each entity of B-, I- and plain labels."""
+    """Find name, first and last word of each entity in B-, I- and plain labels."""
     start, name = 0, ""
-    for place, label in enumerate([*labels, "O"]):
+    for position, label in enumerate([*labels, "O"]):
         kind = label.removeprefix("B-").removeprefix("I-")
         if name and (label == "O" or label.startswith("B-") or kind != name):
-            yield name, start, place - 1
+            yield name, start, position - 1
             name = ""
         if label != "O" and not name:
-            start, name = place, kind
+            start, name = position, kind
 
 
-def _normal(text: str) -> str:
-    """Lower case, without punctuation and articles: SQuAD's own comparison."""
+def _normalise(text: str) -> str:
+    """Lower-case and remove punctuation and articles, as SQuAD's script does."""
     kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
 
 
-def _overlap(answer: str, right: str) -> float:
-    mine, theirs = _normal(answer).split(), _normal(right).split()
-    if not mine or not theirs:
-        return float(mine == theirs)
-    common = sum((Counter(mine) & Counter(theirs)).values())
-    return 2 * common / (len(mine) + len(theirs))
+def _word_f1(answer: str, gold: str) -> float:
+    found, expected = _normalise(answer).split(), _normalise(gold).split()
+    if not found or not expected:
+        return float(found == expected)
+    common = sum((Counter(found) & Counter(expected)).values())
+    return 2 * common / (len(found) + len(expected))

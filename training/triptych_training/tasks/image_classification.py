@@ -15,53 +15,53 @@ from torch.nn import functional
 
 from triptych_training.checkpoints.encoder import ImagePreprocessing, VitCheckpoint, save_vit_checkpoint
 from triptych_training.data.augmentation import augment, erase, mix
-from triptych_training.data.images import PictureStore, hold_out, read_folders
+from triptych_training.data.images import ImageStore, hold_out, read_folders
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import ImageRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.vit import Vit, VitConfig
 
-MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # of a channel, in [0, 1]: the ViT authors' own
+MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # per channel, of pixels in [0, 1]; the ViT authors' values
 VALID_BATCH = 256  # images
-SAMPLE_IMAGES = 200  # validation images that the final checkpoint carries
+SAMPLE_IMAGES = 200  # validation images stored with the final checkpoint
 
 
 def train_vit(recipe: ImageRecipe, shape: VitConfig, out: Path, resume: bool = False) -> Path:
-    """Train a ViT into the run folder `out`; returns the final checkpoint folder.
+    """Train a ViT in the run folder `out`; returns the final checkpoint folder.
 
     Args:
-        recipe: what to do.
-        shape: the model; its number of classes is replaced by the folders'.
-        out: the run folder (see runfolder.py).
-        resume: go on from the folder's last saved state.
+        recipe: data and options.
+        shape: of the model; its number of classes is replaced by the folders'.
+        out: the run folder (see run_folder.py).
+        resume: continue from the folder's last saved state.
 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.
     """
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "vit", shape, resume)
-    pictures, classes = read_folders(recipe.train)
+    images, classes = read_folders(recipe.train)
     if recipe.valid:
         held_out, _ = read_folders(recipe.valid, classes)
     else:
-        pictures, held_out = hold_out(pictures, recipe.hold_out)
+        images, held_out = hold_out(images, recipe.hold_out)
     if fabric.is_global_zero:
         folder.begin()
     fabric.barrier()
     threads = os.cpu_count() or 1
-    stores = [PictureStore(chosen, shape.image_size, recipe.cache_gib * 2**30, threads) for chosen in (pictures, held_out)]
+    stores = [ImageStore(chosen, shape.image_size, recipe.cache_gib * 2**30, threads) for chosen in (images, held_out)]
     task = ImageTask(recipe, replace(shape, classes=len(classes)), classes, *stores)
     return Trainer(fabric, recipe, folder, task).run()
 
 
 def normalise(pixels: Tensor) -> Tensor:
-    """uint8 `[B, H, W, 3]` -> float `[B, 3, H, W]` as the model takes it."""
+    """Convert uint8 `[B, H, W, 3]` to the model's input, float `[B, 3, H, W]`."""
     return _standard(_unit(pixels))
 
 
 def _unit(pixels: Tensor) -> Tensor:
-    """uint8 `[B, H, W, 3]` -> float `[B, 3, H, W]` in [0, 1]."""
+    """Convert uint8 `[B, H, W, 3]` to float `[B, 3, H, W]` in [0, 1]."""
     return pixels.permute(0, 3, 1, 2).float() / 255
 
 
@@ -71,7 +71,7 @@ def _standard(images: Tensor) -> Tensor:
 
 
 class ImageLoss(nn.Module):
-    """Augments, then sums the images' cross-entropies; on the device, in one go."""
+    """Augmentation on the device, then the sum of the images' cross-entropies."""
 
     def __init__(self, model: Vit, recipe: ImageRecipe) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class ImageLoss(nn.Module):
     def forward(self, pixels: Tensor, labels: Tensor) -> Tensor:
         """uint8 `[B, H, W, 3]` and `[B]` -> scalar."""
         recipe = self.recipe
-        with torch.autocast(pixels.device.type, enabled=False):  # places in half precision would be beside the pixels
+        with torch.autocast(pixels.device.type, enabled=False):  # half precision cannot represent positions exactly
             images = _unit(pixels)
             images = augment(images, recipe.randaugment_operations, recipe.randaugment_magnitude, recipe.flip, recipe.translate)
             images, partners, own = mix(erase(_standard(images), recipe.erase), recipe.mixup, recipe.cutmix)
@@ -94,13 +94,13 @@ class ImageLoss(nn.Module):
 
 
 class ImageTask:
-    """A unit is an image."""
+    """Image classification; a unit is an image."""
 
     unit = "images"
     headline = "accuracy"
 
     def __init__(
-        self, recipe: ImageRecipe, shape: VitConfig, classes: Sequence[str], train: PictureStore, valid: PictureStore
+        self, recipe: ImageRecipe, shape: VitConfig, classes: Sequence[str], train: ImageStore, valid: ImageStore
     ) -> None:
         self.recipe, self.classes, self.train, self.valid = recipe, classes, train, valid
         self.model = Vit(shape)
@@ -122,7 +122,7 @@ class ImageTask:
 
     @torch.inference_mode()
     def validate(self) -> Mapping[str, float]:
-        """Loss (nats an image) and accuracy, without augmentation."""
+        """Measure loss (nats per image) and accuracy, without augmentation."""
         self.model.eval()
         loss, right, right5 = 0.0, 0, 0
         for start in range(0, len(self.valid), VALID_BATCH):
@@ -146,7 +146,7 @@ class ImageTask:
 
     def _samples(self) -> list[bytes]:
         step = max(1, len(self.valid) // SAMPLE_IMAGES)
-        return [_as_jpeg(self.valid.pictures[index].path) for index in range(0, len(self.valid), step)][:SAMPLE_IMAGES]
+        return [_as_jpeg(self.valid.images[index].path) for index in range(0, len(self.valid), step)][:SAMPLE_IMAGES]
 
 
 def _as_jpeg(path: Path) -> bytes:

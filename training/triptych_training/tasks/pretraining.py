@@ -1,4 +1,4 @@
-"""BERT's pre-training: masked tokens and next sentences over document-ordered text (Devlin et al. 2018)."""
+"""Pre-training of BERT: masked tokens and next sentences over documents (Devlin et al. 2018)."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_training.checkpoints.encoder import BertCheckpoint, save_bert_checkpoint
-from triptych_training.data.batches import plan_sizes
+from triptych_training.data.batches import plan_batches
 from triptych_training.data.documents import Documents, encode_documents, load_documents, read_documents, save_documents
 from triptych_training.data.masking import Masker
 from triptych_training.data.segments import (
@@ -31,7 +31,7 @@ from triptych_training.data.segments import (
     paired_segments,
     whole_segments,
 )
-from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer
+from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, train_wordpiece
 from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.loop.fabric import make_fabric
@@ -40,23 +40,23 @@ from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.bert import BertConfig, BertForPretraining
 
-TOKENIZER_DOCUMENTS = 20_000  # of the beginning of the corpus; a vocabulary needs no more
+TOKENIZER_DOCUMENTS = 20_000  # the first documents are enough to learn a vocabulary
 VALID_SEED = 1  # masks and pairs of the validation set are the same for every model
+VALID_SHARE = 0.15  # of the validation set's tokens are masked, whatever the recipe masks in training
 SPECIAL_IDS = {"pad_id": PAD, "cls_id": CLS, "sep_id": SEP, "mask_id": MASK}  # BertConfig's names
-VALID_SHARE = 0.15  # of the validation set's tokens, whatever a recipe masks in training
-SAMPLE_TEXTS = 300  # validation texts that the final checkpoint carries
+SAMPLE_TEXTS = 300  # validation texts stored with the final checkpoint
 
-Mask = Callable[[Rows], NDArray[np.int64]]  # hides tokens in place; their places in the flattened rows
+Mask = Callable[[Rows], NDArray[np.int64]]  # masks tokens in place; returns their positions in the flattened rows
 
 
 def pretrain(recipe: PretrainingRecipe, shape: BertConfig, out: Path, resume: bool = False) -> Path:
-    """Pre-train a BERT into the run folder `out`; returns the final checkpoint folder.
+    """Pre-train a BERT in the run folder `out`; returns the final checkpoint folder.
 
     Args:
-        recipe: what to do.
-        shape: the model; its vocabulary's size and special ids are replaced by the tokenizer's.
-        out: the run folder (see runfolder.py).
-        resume: go on from the folder's last saved state.
+        recipe: data and options.
+        shape: of the model; its vocabulary size and special ids are replaced by the tokenizer's.
+        out: the run folder (see run_folder.py).
+        resume: continue from the folder's last saved state.
 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.
@@ -65,28 +65,28 @@ def pretrain(recipe: PretrainingRecipe, shape: BertConfig, out: Path, resume: bo
         raise RecipeError(f"sequence_length: {recipe.sequence_length} is above max_positions {shape.max_positions}")
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "bert", shape, resume)
-    tokenizer = _tokenizer(fabric, recipe, folder)
-    corpus = _corpus(fabric, recipe, folder, tokenizer)
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
+    corpus = _encode(fabric, recipe, folder, tokenizer)
     shape = fit_shape(shape, tokenizer)
     return Trainer(fabric, recipe, folder, PretrainingTask(recipe, shape, tokenizer, corpus)).run()
 
 
 def fit_shape(shape: BertConfig, tokenizer: Tokenizer) -> BertConfig:
-    """`shape` with the tokenizer's size and special ids.
+    """Return `shape` with the tokenizer's vocabulary size and special ids.
 
     Raises:
-        RecipeError: the tokenizer lacks one.
+        RecipeError: the tokenizer lacks a special token.
     """
     ids = {name: tokenizer.token_to_id(token) for name, token in SPECIAL_IDS.items()}
     if missing := [SPECIAL_IDS[name] for name, number in ids.items() if number is None]:
-        raise RecipeError(f"tokenizer: it has no {', '.join(missing)}")
+        raise RecipeError(f"tokenizer: lacks {', '.join(missing)}")
     known: dict[str, Any] = {"vocabulary_size": tokenizer.get_vocab_size(), **ids}
     return replace(shape, **known)
 
 
 @dataclass(frozen=True)
 class TextCorpus:
-    """Encoded text; `texts` are some validation documents as they were written."""
+    """Encoded documents; `texts` are some sentences of the validation files."""
 
     train: Documents
     valid: Documents
@@ -94,16 +94,16 @@ class TextCorpus:
 
 
 class PretrainingLoss(nn.Module):
-    """The sum of the masked tokens' cross-entropies; next-sentence prediction counts as much, as a mean."""
+    """Sum of the masked tokens' cross-entropies, plus that of next-sentence prediction with the same weight."""
 
     def __init__(self, model: BertForPretraining, smoothing: float = 0.0) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
 
-    def forward(self, ids: Tensor, segments: Tensor, places: Tensor, labels: Tensor, follows: Tensor) -> Tensor:
-        """`[B, T]`, `[B, T]`, `[M]` flat places, their `[M]` tokens and `[B]` 0 or 1 (-1: a row without B) -> scalar."""
-        tokens, next_sentence = self.model(ids, segments, places)
+    def forward(self, ids: Tensor, segments: Tensor, masked: Tensor, labels: Tensor, follows: Tensor) -> Tensor:
+        """`[B, T]`, `[B, T]`, flat positions `[M]`, their tokens `[M]`, and `[B]` 0 or 1 (-1: row without B) -> scalar."""
+        tokens, next_sentence = self.model(ids, segments, masked)
         loss = functional.cross_entropy(tokens.float(), labels, label_smoothing=self.smoothing, reduction="sum")
         if next_sentence is None:
             return loss
@@ -112,22 +112,21 @@ class PretrainingLoss(nn.Module):
 
 
 def draw_valid(row: int) -> np.random.Generator:
-    """Where the masks of a validation row come from: the same ones for every model, in whatever batches."""
+    """Return the generator of a validation row's masks; it does not depend on model or batches."""
     return np.random.default_rng((VALID_SEED, row))
 
 
 def _mask_valid(masker: Masker, indices: Sequence[int], rows: Rows) -> NDArray[np.int64]:
-    """Row by row, each with its own draws."""
     longest = rows.ids.shape[1]
-    places = [
+    masked = [
         row * longest + masker.mask(rows.ids[row], np.flatnonzero(rows.text[row]), draw_valid(index))
         for row, index in enumerate(indices)
     ]
-    return np.concatenate(places)
+    return np.concatenate(masked)
 
 
 class PretrainingTask:
-    """A unit is a masked token."""
+    """Pre-training; a unit is a masked token."""
 
     unit = "masks"
     headline = "top1"
@@ -139,14 +138,14 @@ class PretrainingTask:
         self.masker = Masker(recipe.mask_share, shape.mask_id, len(SPECIAL_TOKENS), shape.vocabulary_size)
         self._max_text = recipe.sequence_length - (SPECIAL_PAIR if recipe.next_sentence else SPECIAL_SINGLE)
         self._chunks = cut_chunks(corpus.train, self._max_text)
-        self._rows = whole_segments(self._chunks)  # of the epoch that was planned last
+        self._rows = whole_segments(self._chunks)  # of the epoch planned last
 
     def describe(self) -> str:
         return f"{len(self.corpus.train.ids):,} tokens in {len(self.corpus.train):,} documents"
 
     def plan(self, epoch: int) -> list[list[int]]:
         self._rows = self._segments(self._chunks, 1_000_003 * self.recipe.seed + epoch)
-        return plan_sizes(self._rows.sizes[:, None], self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
+        return plan_batches(self._rows.sizes[:, None], self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
 
     def weight(self, indices: Sequence[int]) -> int:
         return sum(self.masker.count(int(size)) for size in self._rows.text_sizes[list(indices)])
@@ -158,7 +157,7 @@ class PretrainingTask:
         )
 
     def validate(self) -> Mapping[str, float]:
-        """Masked tokens in unbroken text: loss (nats), perplexity, accuracy; next sentences: accuracy."""
+        """Measure loss (nats), perplexity and accuracy of masked tokens, and accuracy of next sentences."""
         documents = self.corpus.valid
         chunks = cut_chunks(documents, self._max_text)
         self.model.eval()
@@ -184,23 +183,23 @@ class PretrainingTask:
         config, chosen = self.model.config, list(indices)
         made = make_rows(documents, rows.spans[chosen], SpecialIds(config.cls_id, config.sep_id), config.pad_id)
         original = made.ids.reshape(-1).copy()
-        places = mask(made)
+        masked = mask(made)
         follows = np.where(rows.spans[chosen, 3] > 0, rows.follows[chosen], -1).astype(np.int64)
-        arrays = (made.ids, made.segments, places, original[places], follows)
+        arrays = (made.ids, made.segments, masked, original[masked], follows)
         return tuple(torch.from_numpy(array) for array in arrays)
 
     def _batches(self, documents: Documents, rows: Segments) -> Iterator[tuple[Tensor, ...]]:
         masker = replace(self.masker, share=VALID_SHARE)
         device = next(self.model.parameters()).device
-        for indices in plan_sizes(rows.sizes[:, None], self.recipe.batch_tokens, str(VALID_SEED)):
+        for indices in plan_batches(rows.sizes[:, None], self.recipe.batch_tokens, str(VALID_SEED)):
             mask = partial(_mask_valid, masker, indices)
             yield tuple(t.to(device) for t in self._collate(documents, rows, indices, mask))
 
     @torch.inference_mode()
     def _masked_metrics(self, documents: Documents, rows: Segments) -> dict[str, float]:
         loss, first, fifth, count = 0.0, 0, 0, 0
-        for ids, segments, places, labels, _ in self._batches(documents, rows):
-            logits = self.model(ids, segments, places)[0].float()
+        for ids, segments, masked, labels, _ in self._batches(documents, rows):
+            logits = self.model(ids, segments, masked)[0].float()
             loss += float(functional.cross_entropy(logits, labels, reduction="sum"))
             best = logits.topk(5).indices == labels[:, None]
             first, fifth, count = first + int(best[:, 0].sum()), fifth + int(best.sum()), count + len(labels)
@@ -209,32 +208,23 @@ class PretrainingTask:
     @torch.inference_mode()
     def _pair_accuracy(self, documents: Documents, rows: Segments) -> float:
         right, count = 0, 0
-        for ids, segments, places, _, follows in self._batches(documents, rows):
-            logits = self.model(ids, segments, places)[1]
+        for ids, segments, masked, _, follows in self._batches(documents, rows):
+            logits = self.model(ids, segments, masked)[1]
             known = follows >= 0
             right += int((logits.argmax(-1) == follows)[known].sum())
             count += int(known.sum())
         return right / max(1, count)
 
 
-def _tokenizer(fabric: Fabric, recipe: PretrainingRecipe, folder: RunFolder) -> Tokenizer:
-    if fabric.is_global_zero:
-        folder.begin()
-        if not folder.tokenizer.exists():
-            save_tokenizer(_learn(recipe), folder.tokenizer)
-    fabric.barrier()
-    return load_tokenizer(folder.tokenizer)
-
-
-def _learn(recipe: PretrainingRecipe) -> Tokenizer:
+def _make_tokenizer(recipe: PretrainingRecipe) -> Tokenizer:
     if recipe.tokenizer or recipe.initial:
         return load_tokenizer(Path(recipe.tokenizer or Path(recipe.initial) / "tokenizer.json"))
     beginning = islice(read_documents(recipe.train), TOKENIZER_DOCUMENTS)
     return train_wordpiece((text for document in beginning for text in document), recipe.vocabulary_size, recipe.lowercase)
 
 
-def _corpus(fabric: Fabric, recipe: PretrainingRecipe, folder: RunFolder, tokenizer: Tokenizer) -> TextCorpus:
-    """The first process tokenizes, the others and later ones read what it wrote."""
+def _encode(fabric: Fabric, recipe: PretrainingRecipe, folder: RunFolder, tokenizer: Tokenizer) -> TextCorpus:
+    """Tokenize the documents in the first process; the other processes and resumed runs read its file."""
     if fabric.is_global_zero and not folder.documents.exists():
         save_documents(encode_documents(tokenizer, read_documents(recipe.train)), folder.documents)
     fabric.barrier()
@@ -242,12 +232,12 @@ def _corpus(fabric: Fabric, recipe: PretrainingRecipe, folder: RunFolder, tokeni
     valid = encode_documents(tokenizer, read_documents(recipe.valid))
     for name, documents in (("train", train), ("valid", valid)):
         if not len(documents.ids):
-            raise CorpusError(f"{name}: the files hold no tokens")
+            raise CorpusError(f"{name}: the files contain no tokens")
     return TextCorpus(train, valid, sample_texts(recipe.valid, tokenizer, recipe.sequence_length))
 
 
 def sample_texts(paths: Sequence[str], tokenizer: Tokenizer, max_tokens: int) -> list[str]:
-    """Sentences of the documents that fit the model, few of each document."""
+    """Choose a few sentences of each document that fit the model."""
     texts = [text for document in read_documents(paths) for text in document[1:6]]
     sizes = [len(encoding.ids) for encoding in tokenizer.encode_batch(texts)]
     return [text for text, size in zip(texts, sizes, strict=True) if 8 <= size <= max_tokens][:SAMPLE_TEXTS]

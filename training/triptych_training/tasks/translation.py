@@ -1,4 +1,4 @@
-"""The translation task: sentence pairs in, an encoder-decoder out."""
+"""Training of translation models: sentence pairs in, an encoder-decoder out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
-from triptych_training.data.batches import Example, collate, example_sizes, plan_batches, plan_sizes
+from triptych_training.data.batches import Example, collate, example_sizes, plan_batches
 from triptych_training.data.corpus import Pair, read_pairs
 from triptych_training.data.languages import DirectedFile, Direction, ModelLanguages, find_languages, language_token
-from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import RecipeError
 from triptych_training.loop.fabric import make_fabric
@@ -25,12 +25,12 @@ from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
-SAMPLE_PAIRS = 500  # validation pairs that the final checkpoint carries
+SAMPLE_PAIRS = 500  # validation pairs stored with the final checkpoint
 
 
 @dataclass(frozen=True)
 class EncodedPair:
-    """A pair as it was written, and as ids."""
+    """Sentence pair as text and as ids."""
 
     direction: Direction
     pair: Pair
@@ -39,25 +39,29 @@ class EncodedPair:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Sentence pairs and their ids."""
+    """Encoded sentence pairs for training and validation."""
 
     train: Sequence[Example]
     valid: Sequence[EncodedPair]
-    languages: ModelLanguages = field(default_factory=ModelLanguages)  # of a model of several directions
+    languages: ModelLanguages = field(default_factory=ModelLanguages)
 
-    def valid_of(self, direction: Direction) -> list[EncodedPair]:
-        """Those of one direction."""
-        return [each for each in self.valid if each.direction == direction]
+
+@dataclass(frozen=True)
+class TranslationMetrics:
+    """Loss in nats per token, and cased sacreBLEU of greedy translations."""
+
+    loss: float
+    bleu: float
 
 
 def train_translation(recipe: TranslationRecipe, shape: TransformerConfig, out: Path, resume: bool = False) -> Path:
-    """Train a translation model into the run folder `out`; returns the final checkpoint folder.
+    """Train a translation model in the run folder `out`; returns the final checkpoint folder.
 
     Args:
-        recipe: what to do.
-        shape: the model; its `vocabulary_size` is replaced by the trained tokenizer's.
-        out: the run folder (see runfolder.py).
-        resume: go on from the folder's last saved state.
+        recipe: data and options.
+        shape: of the model; its `vocabulary_size` is replaced by the tokenizer's.
+        out: the run folder (see run_folder.py).
+        resume: continue from the folder's last saved state.
 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.
@@ -70,64 +74,27 @@ def train_translation(recipe: TranslationRecipe, shape: TransformerConfig, out: 
 
 
 class SequenceLoss(nn.Module):
-    """The sum over all target tokens, in nats; padding costs neither loss nor projection."""
+    """Label-smoothed cross-entropy (Szegedy et al. 2016), summed over the target tokens, in nats.
+
+    Only positions that are not padding are projected to the vocabulary.
+    """
 
     def __init__(self, model: Transformer, smoothing: float) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
 
-    def forward(self, source: Tensor, inputs: Tensor, labels: Tensor, places: Tensor | None = None) -> Tensor:
+    def forward(self, source: Tensor, inputs: Tensor, labels: Tensor, positions: Tensor | None = None) -> Tensor:
         """`[B, S]`, `[B, T]`, `[B, T]` -> scalar.
 
-        `places` `[tokens]` are those of the labels that are not padding, counted row by row. Where they are not given they are
-        looked for, for which a GPU has to be waited for.
+        `positions` `[tokens]` are the flattened positions of labels that are not padding. Without them they are computed here,
+        which synchronises with a GPU.
         """
         labels = labels.flatten()
-        if places is None:
-            places = (labels != self.model.config.pad_id).nonzero()[:, 0]
-        logits = self.model.projection(self.model.hidden(source, inputs).flatten(0, 1)[places])  # [tokens, V]
-        return functional.cross_entropy(logits.float(), labels[places], label_smoothing=self.smoothing, reduction="sum")
-
-
-@dataclass(frozen=True)
-class Validation:
-    """Loss in nats a token, cased sacreBLEU of greedy translations."""
-
-    loss: float
-    bleu: float
-
-
-def validate(
-    model: Transformer, tokenizer: Tokenizer, pairs: Sequence[Pair], examples: Sequence[Example], batch_tokens: int
-) -> Validation:
-    """Measure `model`; leaves it in training mode."""
-    model.eval()
-    try:
-        return Validation(_loss(model, examples, batch_tokens), bleu(model, tokenizer, pairs, examples).score)
-    finally:
-        model.train()
-
-
-def bleu(
-    model: Transformer, tokenizer: Tokenizer, pairs: Sequence[Pair], examples: Sequence[Example]
-) -> sacrebleu.metrics.bleu.BLEUScore:
-    """Greedy translations against the pairs' targets."""
-    limit = model.config.max_positions - 1
-    outputs = greedy(model, [example.source for example in examples], min(limit, 256))
-    return sacrebleu.corpus_bleu(tokenizer.decode_batch(outputs), [[target for _, target in pairs]])
-
-
-@torch.inference_mode()
-def _loss(model: Transformer, examples: Sequence[Example], batch_tokens: int) -> float:
-    total, tokens = 0.0, 0
-    loss = SequenceLoss(model, smoothing=0.0)
-    for indices in plan_batches(examples, batch_tokens, seed=0, epoch=0):
-        batch = collate([examples[i] for i in indices], model.config.pad_id, model.config.bos_id)
-        batch = batch.to(model.projection.weight.device)
-        total += float(loss(batch.source, batch.inputs, batch.labels))
-        tokens += batch.tokens
-    return total / max(1, tokens)
+        if positions is None:
+            positions = (labels != self.model.config.pad_id).nonzero()[:, 0]
+        logits = self.model.projection(self.model.hidden(source, inputs).flatten(0, 1)[positions])  # [tokens, V]
+        return functional.cross_entropy(logits.float(), labels[positions], label_smoothing=self.smoothing, reduction="sum")
 
 
 class TranslationTask:
@@ -146,7 +113,7 @@ class TranslationTask:
         return f"{len(self.corpus.train):,} pairs"
 
     def plan(self, epoch: int) -> list[list[int]]:
-        return plan_sizes(self._sizes, self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
+        return plan_batches(self._sizes, self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
 
     def weight(self, indices: Sequence[int]) -> int:
         return sum(len(self.corpus.train[i].target) for i in indices)
@@ -154,14 +121,18 @@ class TranslationTask:
     def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
         config = self.model.config
         batch = collate([self.corpus.train[i] for i in indices], config.pad_id, config.bos_id)
-        places = (batch.labels != config.pad_id).flatten().nonzero()[:, 0]
-        return batch.source, batch.inputs, batch.labels, places
+        positions = (batch.labels != config.pad_id).flatten().nonzero()[:, 0]
+        return batch.source, batch.inputs, batch.labels, positions
 
     def validate(self) -> Mapping[str, float]:
-        """Loss and BLEU; of several directions each one's BLEU, and their mean."""
+        """Measure loss and BLEU; for several directions also the BLEU of each, `bleu` being their mean."""
         directions = self.recipe.directions
-        parts = {direction: self.corpus.valid_of(direction) for direction in directions}
-        found = {direction: self._validate(part) for direction, part in parts.items() if part}
+        parts = {direction: self._valid(direction) for direction in directions}
+        self.model.eval()
+        try:
+            found = {direction: self._measure(part) for direction, part in parts.items() if part}
+        finally:
+            self.model.train()
         if len(directions) == 1:
             return asdict(found[directions[0]])
         tokens = {d: sum(len(each.example.target) for each in part) for d, part in parts.items()}
@@ -169,13 +140,26 @@ class TranslationTask:
         scores = {f"bleu_{source}_{target}": each.bleu for (source, target), each in found.items()}
         return {"loss": loss, "bleu": sum(scores.values()) / len(scores), **scores}
 
-    def _validate(self, valid: Sequence[EncodedPair]) -> Validation:
-        pairs, examples = [each.pair for each in valid], [each.example for each in valid]
-        return validate(self.model, self.tokenizer, pairs, examples, self.recipe.batch_tokens)
+    def _valid(self, direction: Direction) -> list[EncodedPair]:
+        return [each for each in self.corpus.valid if each.direction == direction]
+
+    @torch.inference_mode()
+    def _measure(self, valid: Sequence[EncodedPair]) -> TranslationMetrics:
+        examples, config, total, tokens = [each.example for each in valid], self.model.config, 0.0, 0
+        loss = SequenceLoss(self.model, smoothing=0.0)
+        for indices in plan_batches(example_sizes(examples), self.recipe.batch_tokens, "0/0"):
+            batch = collate([examples[i] for i in indices], config.pad_id, config.bos_id)
+            batch = batch.to(self.model.projection.weight.device)
+            total += float(loss(batch.source, batch.inputs, batch.labels))
+            tokens += batch.tokens
+        outputs = greedy(self.model, [example.source for example in examples], min(config.max_positions - 1, 256))
+        references = [each.pair[1] for each in valid]
+        bleu = sacrebleu.corpus_bleu(self.tokenizer.decode_batch(outputs), [references]).score
+        return TranslationMetrics(total / max(1, tokens), bleu)
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         first = self.recipe.directions[0]
-        samples = [each.pair for each in self.corpus.valid_of(first)][:SAMPLE_PAIRS] if final else ()
+        samples = [each.pair for each in self._valid(first)][:SAMPLE_PAIRS] if final else ()
         provenance = {**provenance, "training_pairs": len(self.corpus.train)}
         languages = self.corpus.languages
         save_checkpoint(Checkpoint(self.model, self.tokenizer, *first, provenance, samples, languages), folder)
@@ -185,12 +169,7 @@ def _prepare(
     fabric: Fabric, recipe: TranslationRecipe, shape: TransformerConfig, folder: RunFolder
 ) -> tuple[Tokenizer, Corpus]:
     pairs, valid_pairs = _read(recipe.train_files), _read(recipe.valid_files)
-    if fabric.is_global_zero:
-        folder.begin()
-        if not folder.tokenizer.exists():
-            save_tokenizer(_learn(recipe, [pair for _, pair in pairs]), folder.tokenizer)
-    fabric.barrier()
-    tokenizer = load_tokenizer(folder.tokenizer)
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe, [pair for _, pair in pairs]))
     languages = find_languages(recipe.directions, tokenizer)
     limit = min(recipe.max_length, shape.max_positions, recipe.batch_tokens)
     train = [each.example for each in _encode(tokenizer, languages, pairs) if each.example.size() <= limit]
@@ -209,8 +188,7 @@ def _read(files: Sequence[DirectedFile]) -> list[tuple[Direction, Pair]]:
     return [(file.direction, pair) for file in files for pair in read_pairs([file.path])]
 
 
-def _learn(recipe: TranslationRecipe, pairs: Sequence[Pair]) -> Tokenizer:
-    """The vocabulary of a training that begins."""
+def _make_tokenizer(recipe: TranslationRecipe, pairs: Sequence[Pair]) -> Tokenizer:
     if recipe.initial:
         return load_tokenizer(Path(recipe.initial) / "tokenizer.json")
     targets = dict.fromkeys(target for _, target in recipe.directions) if len(recipe.directions) > 1 else ()
@@ -219,7 +197,7 @@ def _learn(recipe: TranslationRecipe, pairs: Sequence[Pair]) -> Tokenizer:
 
 
 def _encode(tokenizer: Tokenizer, languages: ModelLanguages, pairs: Sequence[tuple[Direction, Pair]]) -> list[EncodedPair]:
-    """Ids of both sides, EOS last; where there are several directions, the target's token in front of the source."""
+    """Encode both sides, EOS last; a model of several directions gets the target's token before the source."""
     sources = tokenizer.encode_batch([source for _, (source, _) in pairs])
     targets = tokenizer.encode_batch([target for _, (_, target) in pairs])
     encoded = []

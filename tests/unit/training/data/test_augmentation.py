@@ -1,4 +1,4 @@
-"""Augmentation: what it may change, and what it may not."""
+"""Augmentation of images."""
 
 import pytest
 import torch
@@ -29,11 +29,17 @@ def test_images_keep_their_shape_and_range(operations: int, magnitude: float) ->
     assert torch.equal(images, before)
 
 
-def test_nothing_changes_when_all_is_off() -> None:
-    assert torch.equal(augment(make(), 0, 1.0, flip=False, translate=0.0), make())
+def test_nothing_changes_if_everything_is_off() -> None:
+    images = make()
+    assert torch.equal(augment(images, 0, 1.0, flip=False, translate=0.0), images)
+    assert torch.equal(erase(images, 0.0), images)
+    mixed, partners, own = mix(images, 0.0, 0.0)
+    assert torch.equal(mixed, images)
+    assert sorted(partners.tolist()) == list(range(6))
+    assert own == 1
 
 
-def test_chance_is_torch_s_own() -> None:
+def test_augmentation_depends_on_torch_s_seed() -> None:
     def draw(seed: int) -> Tensor:
         torch.manual_seed(seed)
         return augment(images, 2, 0.5, flip=True, translate=0.2)
@@ -52,7 +58,7 @@ def test_a_flip_mirrors_half_of_the_images() -> None:
     assert 8 < sum(mirrored) < 32
 
 
-def test_a_shift_moves_an_image_no_further_than_its_share() -> None:
+def test_shifts_stay_within_their_limit() -> None:
     images = torch.zeros(60, 3, 20, 20)
     images[:, :, 10, 10] = 1.0
     changed = augment(images, 0, 0.0, flip=False, translate=0.2)
@@ -64,19 +70,19 @@ def test_a_shift_moves_an_image_no_further_than_its_share() -> None:
 
 
 @pytest.mark.parametrize("operation", [c for c in COLOURS if c is not augmentation.autocontrast])
-def test_a_colour_operation_of_no_strength_changes_nothing(operation: Colour) -> None:
+def test_colour_operations_of_strength_zero_change_nothing(operation: Colour) -> None:
     images = torch.randint(256, (6, 3, 8, 8)) / 255
     torch.testing.assert_close(operation(images, strength(0.0)), images, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("operation", COLOURS)
-def test_a_colour_operation_of_full_strength_changes_something(operation: Colour) -> None:
+def test_colour_operations_of_full_strength_change_the_image(operation: Colour) -> None:
     images = 0.1 + 0.6 * make()
     for sign in (1.0, -1.0):
         assert not torch.allclose(operation(images, strength(sign)), images, atol=1e-2)
 
 
-def test_brightness_and_contrast_go_both_ways() -> None:
+def test_brightness_and_contrast_work_in_both_directions() -> None:
     images = make()
     assert augmentation.brightness(images, strength(0.5)).mean() > images.mean()
     assert augmentation.brightness(images, strength(-0.5)).mean() < images.mean()
@@ -84,36 +90,20 @@ def test_brightness_and_contrast_go_both_ways() -> None:
     assert augmentation.contrast(images, strength(-0.5)).std() < images.std()
 
 
-def test_saturation_leaves_grey_alone() -> None:
+def test_colour_operations() -> None:
     grey = make()[:, :1].expand(-1, 3, -1, -1)
     torch.testing.assert_close(augmentation.saturation(grey, strength(0.9)), grey)
-
-
-def test_posterize_leaves_sixteen_levels_of_full_strength() -> None:
     levels = set(augmentation.posterize(make(), strength(-1.0)).flatten().tolist())
     assert len(levels) <= 16
     assert (min(levels), max(levels)) == (0, 1)
-
-
-def test_solarize_turns_over_what_is_bright() -> None:
     images = torch.tensor([0.2, 0.6, 0.9]).view(1, 1, 1, 3).expand(1, 3, 1, 3)
     torch.testing.assert_close(augmentation.solarize(images, strength(0.3, 1))[0, 0, 0], torch.tensor([0.2, 0.6, 0.1]))
-
-
-def test_autocontrast_uses_the_whole_range() -> None:
     stretched = augmentation.autocontrast(0.4 + 0.2 * make(), strength(1.0))
     torch.testing.assert_close(stretched.amin((2, 3)), torch.zeros(6, 3))
     torch.testing.assert_close(stretched.amax((2, 3)), torch.ones(6, 3))
 
 
-def test_mixing_switched_off_changes_nothing() -> None:
-    images, partners, own = mix(make(), 0.0, 0.0)
-    assert torch.equal(images, make())
-    assert sorted(partners.tolist()) == list(range(6))
-    assert own == 1
-
-
-def test_mixup_blends_by_the_share_that_it_tells() -> None:
+def test_mixup_blends_by_the_returned_share() -> None:
     images = make()
     for seed in range(5):
         torch.manual_seed(seed)
@@ -122,7 +112,7 @@ def test_mixup_blends_by_the_share_that_it_tells() -> None:
         torch.testing.assert_close(mixed, own * images + (1 - own) * images[partners])
 
 
-def test_cutmix_pastes_one_box_of_the_share_that_it_tells() -> None:
+def test_cutmix_pastes_one_box_of_the_returned_share() -> None:
     images = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 9, 14)
     for seed in range(20):
         torch.manual_seed(seed)
@@ -139,14 +129,14 @@ def test_cutmix_pastes_one_box_of_the_share_that_it_tells() -> None:
             assert all(int(side.int().diff().abs().sum()) <= 2 for side in (rows, columns))
 
 
-def test_with_both_on_one_is_drawn_for_a_batch() -> None:
+def test_mixup_or_cutmix_is_drawn_for_a_batch() -> None:
     images = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 8, 8)
     torch.manual_seed(1)
     pasted = [bool((mix(images, 1.0, 1.0)[0] % 1 == 0).all()) for _ in range(40)]
     assert 8 < sum(pasted) < 32
 
 
-def test_all_operations_at_once_change_images_as_one_by_one() -> None:
+def test_the_gpu_s_variant_gives_the_same_images() -> None:
     images = make(40)
     drawn, signs = torch.arange(40) % (len(COLOURS) + 2), strength(0.6, 40).view(-1) * (1 - 2 * (torch.arange(40) % 2))
     expected = augmentation._colour(images, drawn, signs)
@@ -154,12 +144,12 @@ def test_all_operations_at_once_change_images_as_one_by_one() -> None:
     assert not torch.equal(expected, images)
 
 
-def test_erasing_puts_noise_into_a_box_of_some_images() -> None:
+def test_erasing_fills_a_box_of_some_images_with_noise() -> None:
     torch.manual_seed(1)
     images = torch.full((400, 3, 32, 32), 9.0)
     changed = erase(images, 0.25)
     lost = (changed != 9.0).all(1)
-    assert torch.equal(lost, (changed != 9.0).any(1))  # of every channel the same box
+    assert torch.equal(lost, (changed != 9.0).any(1))  # the same box in every channel
     hit = lost.any(2).any(1)
     assert 60 < int(hit.sum()) < 140
     for box in lost[hit]:
@@ -170,7 +160,3 @@ def test_erasing_puts_noise_into_a_box_of_some_images() -> None:
     noise = changed[lost[:, None].expand_as(changed)]
     assert abs(float(noise.mean())) < 0.05
     assert float(noise.std()) == pytest.approx(1, abs=0.05)
-
-
-def test_nothing_is_erased_when_it_is_off() -> None:
-    assert torch.equal(erase(make(), 0.0), make())

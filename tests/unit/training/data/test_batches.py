@@ -1,55 +1,53 @@
-"""Token-budget batches."""
+"""Batches with a token budget."""
 
 import random
 
 import pytest
 import torch
 
-from triptych_training.data.batches import Example, by_length, collate, pad, plan_batches, plan_steps
+from triptych_training.data.batches import Example, by_length, collate, example_sizes, pad, plan_batches, plan_steps
 
 RNG = random.Random(3)
 EXAMPLES = [Example([5] * RNG.randint(1, 30), [6] * RNG.randint(1, 30)) for _ in range(300)]
+SIZES = example_sizes(EXAMPLES)
 
 
 @pytest.mark.parametrize("budget", [30, 64, 500, 100_000])
-def test_a_batch_stays_within_its_budget_and_every_example_is_in_exactly_one(budget: int) -> None:
-    batches = plan_batches(EXAMPLES, budget, seed=1, epoch=0)
+def test_batches_keep_the_budget_and_contain_every_example_once(budget: int) -> None:
+    batches = plan_batches(SIZES, budget, "1")
     assert sorted(i for batch in batches for i in batch) == list(range(len(EXAMPLES)))
     assert max(len(batch) * max(EXAMPLES[i].size() for i in batch) for batch in batches) <= budget
 
 
 def test_an_example_above_the_budget_is_alone() -> None:
-    batches = plan_batches([Example([5] * 9, [6]), Example([5], [6]), Example([5] * 8, [6])], 4, seed=1, epoch=0)
-    assert sorted(batches) == [[0], [1], [2]]
+    sizes = example_sizes([Example([5] * 9, [6]), Example([5], [6]), Example([5] * 8, [6])])
+    assert sorted(plan_batches(sizes, 4, "1")) == [[0], [1], [2]]
 
 
-def test_little_of_a_batch_is_padding() -> None:
-    batches = plan_batches(EXAMPLES, 500, seed=1, epoch=0)
+def test_batches_have_little_padding() -> None:
+    batches = plan_batches(SIZES, 500, "1")
     padded = sum(len(batch) * max(EXAMPLES[i].size() for i in batch) for batch in batches)
     assert padded < 1.1 * sum(example.size() for example in EXAMPLES)
 
 
-def test_a_plan_is_fixed_by_seed_and_epoch_and_has_as_many_batches_in_every_epoch() -> None:
-    first = plan_batches(EXAMPLES, 64, seed=1, epoch=0)
-    assert plan_batches(EXAMPLES, 64, seed=1, epoch=0) == first
-    others = [plan_batches(EXAMPLES, 64, seed, epoch) for seed, epoch in ((1, 1), (2, 0), (1, 11), (11, 1))]
+def test_the_seed_fixes_the_plan_and_every_plan_has_the_same_number_of_batches() -> None:
+    first = plan_batches(SIZES, 64, "1/0")
+    assert plan_batches(SIZES, 64, "1/0") == first
+    others = [plan_batches(SIZES, 64, seed) for seed in ("1/1", "2/0", "1/11", "11/1")]
     assert all(other != first for other in others)
     assert {len(other) for other in others} == {len(first)}
 
 
 def test_no_examples_make_no_batches() -> None:
-    assert plan_batches([], 64, seed=1, epoch=0) == []
+    assert plan_batches(example_sizes([]), 64, "1") == []
     assert plan_steps([], 2) == []
     assert list(by_length([], 64)) == []
 
 
-def test_steps_are_whole_groups_of_batches() -> None:
+def test_steps_have_equally_many_batches() -> None:
     assert plan_steps([[0], [1], [2], [3], [4]], 2) == [[[0], [1]], [[2], [3]]]
     assert plan_steps([[0], [1]], 1) == [[[0]], [[1]]]
-
-
-def test_too_few_batches_for_one_step_are_repeated() -> None:
-    assert plan_steps([[0], [1]], 5) == [[[0], [1], [0], [1], [0]]]
+    assert plan_steps([[0], [1]], 5) == [[[0], [1], [0], [1], [0]]]  # too few for one step: repeated
 
 
 def test_collate_shifts_the_target_and_pads_on_the_right() -> None:

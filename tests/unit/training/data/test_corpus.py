@@ -1,4 +1,4 @@
-"""Files of sentence pairs: what is read, and what a bad file is told."""
+"""Reading files of sentence pairs, good and malformed ones."""
 
 import gzip
 import re
@@ -24,7 +24,7 @@ def fault(*paths: str) -> str:
     return str(caught.value)
 
 
-def test_tabbed_gzipped_and_aligned_files_hold_the_same_pairs(tmp_path: Path) -> None:
+def test_tabbed_compressed_and_aligned_files_are_read_alike(tmp_path: Path) -> None:
     tabbed = write(tmp_path / "a.tsv", GOOD)
     zipped = write(tmp_path / "a.tsv.gz", gzip.compress(GOOD.encode()))
     left = write(tmp_path / "a.en", "a dog\na café\n")
@@ -33,7 +33,7 @@ def test_tabbed_gzipped_and_aligned_files_hold_the_same_pairs(tmp_path: Path) ->
     assert read_pairs([tabbed, zipped]) == PAIRS * 2
 
 
-def test_windows_line_ends_byte_order_mark_and_outer_space_are_no_text(tmp_path: Path) -> None:
+def test_carriage_returns_byte_order_mark_and_outer_spaces_are_removed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", b"\xef\xbb\xbf a dog \tein Hund\r\na caf\xc3\xa9\tein Caf\xc3\xa9 \r\n")
     assert read_pairs([path]) == PAIRS
 
@@ -63,7 +63,7 @@ def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     assert fault(path) == f"{path}:3: not UTF-8 (invalid continuation byte at byte 3)"
 
 
-def test_a_file_cut_short_is_named_with_the_line_where_it_breaks(tmp_path: Path) -> None:
+def test_a_truncated_file_is_named_with_the_line(tmp_path: Path) -> None:
     whole = gzip.compress("".join(f"source {i * 7919}\ttarget {i * 104729}\n" for i in range(5_000)).encode())
     path = write(tmp_path / "a.tsv.gz", whole[: len(whole) // 2])
     assert re.fullmatch(rf"{path}:\d+: cannot be read: Compressed file ended.*", fault(path))
@@ -85,11 +85,11 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
 def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, gzip.compress(b"") if name.endswith(".gz") else b"")
-    assert fault(path) == f"{path}: holds no sentence pairs"
+    assert fault(path) == f"{path}: contains no sentence pairs"
 
 
 @pytest.mark.parametrize(("lines", "shorter"), [((3, 2), "b.de"), ((2, 3), "a.en")])
-def test_aligned_files_of_unequal_length_are_named_with_the_place(tmp_path: Path, lines: tuple[int, int], shorter: str) -> None:
+def test_aligned_files_of_unequal_length_are_named_with_the_line(tmp_path: Path, lines: tuple[int, int], shorter: str) -> None:
     left = write(tmp_path / "a.en", "a dog\n" * lines[0])
     right = write(tmp_path / "b.de", "ein Hund\n" * lines[1])
     assert fault(f"{left}::{right}") == f"{left}::{right}: {tmp_path / shorter} ends after line 2, the other file goes on"

@@ -1,4 +1,4 @@
-"""Text by documents: how it is divided, encoded and kept."""
+"""Documents: reading, splitting, encoding, storing."""
 
 import gzip
 import lzma
@@ -21,12 +21,8 @@ TEXT = "One line. Another one.\nA second line.\n\n\n  \nThe next document.\n"
 READ = [["One line.", "Another one.", "A second line."], ["The next document."]]
 
 
-def test_blank_lines_divide_documents(tmp_path: Path) -> None:
-    assert list(read_documents([write(tmp_path / "a.txt", TEXT)])) == READ
-
-
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_packed_files_hold_the_same(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+def test_blank_lines_separate_documents(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(pack(TEXT.encode()))
     assert list(read_documents([str(path)])) == READ
@@ -42,7 +38,7 @@ def test_a_file_without_text_is_named(tmp_path: Path, content: str) -> None:
     good, empty = write(tmp_path / "a.txt", TEXT), write(tmp_path / "b.txt", content)
     with pytest.raises(CorpusError) as caught:
         list(read_documents([good, empty]))
-    assert str(caught.value) == f"{empty}: holds no text"
+    assert str(caught.value) == f"{empty}: contains no text"
 
 
 @pytest.mark.parametrize(
@@ -56,19 +52,19 @@ def test_a_file_without_text_is_named(tmp_path: Path, content: str) -> None:
         ("End. ", ["End. "]),
     ],
 )
-def test_sentences_end_where_a_capital_follows(line: str, sentences: list[str]) -> None:
+def test_sentences_end_before_a_capital_letter_or_digit(line: str, sentences: list[str]) -> None:
     assert split_sentences(line) == sentences
 
 
 @given(st.text("aB1.!?\"')([ ", min_size=1))
-def test_only_space_is_lost_between_sentences(line: str) -> None:
+def test_splitting_removes_only_spaces(line: str) -> None:
     sentences = split_sentences(line)
     assert all(sentences)
     assert "".join(sentences).replace(" ", "") == line.replace(" ", "")
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 100])
-def test_offsets_find_every_sentence_again(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_offsets_mark_every_sentence(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(documents_module, "ENCODE_DOCUMENTS", at_once)
     encoded = encode_documents(TOKENIZER, iter(DOCUMENTS))
     assert len(encoded) == len(DOCUMENTS)
@@ -78,12 +74,12 @@ def test_offsets_find_every_sentence_again(monkeypatch: pytest.MonkeyPatch, at_o
         assert found == [TOKENIZER.encode(text, add_special_tokens=False).ids for text in document]
 
 
-def test_no_documents_are_encoded_as_none() -> None:
+def test_no_documents_give_no_ids() -> None:
     encoded = encode_documents(TOKENIZER, iter(()))
     assert (len(encoded), encoded.ids.tolist(), encoded.sentences.tolist()) == (0, [], [0])
 
 
-def test_encoded_text_is_kept_in_a_file(tmp_path: Path) -> None:
+def test_encoded_documents_are_stored_in_a_file(tmp_path: Path) -> None:
     encoded = encode_documents(TOKENIZER, read_documents([write_documents(tmp_path / "a.txt")]))
     save_documents(encoded, tmp_path / "documents.npz")
     loaded = load_documents(tmp_path / "documents.npz")

@@ -1,4 +1,4 @@
-"""Image folders: what is read, held out, decoded."""
+"""Image folders: reading, holding out, decoding."""
 
 from pathlib import Path
 
@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from triptych_training.data.images import Picture, PictureStore, decode, hold_out, read_folders
+from triptych_training.data.images import ImageStore, LabelledImage, decode, hold_out, read_folders
 from triptych_training.errors import CorpusError
 
 from ..toy_pictures import COLOURS, write_picture, write_pictures
 
 
-def store(pictures: list[Picture], cache_bytes: float, size: int = 8) -> PictureStore:
-    return PictureStore(pictures, size, cache_bytes, threads=2)
+def store(pictures: list[LabelledImage], cache_bytes: float, size: int = 8) -> ImageStore:
+    return ImageStore(pictures, size, cache_bytes, threads=2)
 
 
-def test_folders_are_classes_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_classes_are_sorted_by_name(tmp_path: Path) -> None:
     pictures, classes = read_folders([write_pictures(tmp_path, each=2)])
     assert classes == sorted(COLOURS)
     names = [picture.path.relative_to(tmp_path).as_posix() for picture in pictures]
@@ -40,20 +40,20 @@ def test_known_classes_keep_their_numbers(tmp_path: Path) -> None:
     assert [(p.path.parent.name, p.label) for p in pictures] == [("red", 0), ("green", 1), ("blue", 2)]
 
 
-def test_what_is_no_image_folder_is_named(tmp_path: Path) -> None:
+def test_an_invalid_image_folder_is_named(tmp_path: Path) -> None:
     root = write_pictures(tmp_path / "good", each=1)
     (tmp_path / "one/red").mkdir(parents=True)
     with pytest.raises(CorpusError, match=f"{tmp_path}/none: no such folder"):
         read_folders([root, str(tmp_path / "none")])
     with pytest.raises(CorpusError, match="one: 1 classes, expected at least 2 folders of images"):
         read_folders([str(tmp_path / "one")])
-    with pytest.raises(CorpusError, match=r"one/red: holds no images \(.jpeg, .jpg, .png, .webp\)"):
+    with pytest.raises(CorpusError, match=r"one/red: contains no images \(.jpeg, .jpg, .png, .webp\)"):
         read_folders([root, str(tmp_path / "one")])
-    with pytest.raises(CorpusError, match="good: blue, red are no classes of the training set"):
+    with pytest.raises(CorpusError, match="good: blue, red: not among the classes of the training set"):
         read_folders([root], ["green", "grey"])
 
 
-def test_the_same_images_of_every_class_are_held_out_each_time(tmp_path: Path) -> None:
+def test_the_last_images_of_every_class_are_held_out(tmp_path: Path) -> None:
     pictures, _ = read_folders([write_pictures(tmp_path, each=5)])
     kept, held_out = hold_out(pictures, 6)
     assert hold_out(pictures, 6) == (kept, held_out)
@@ -61,16 +61,12 @@ def test_the_same_images_of_every_class_are_held_out_each_time(tmp_path: Path) -
     assert [p.path.stem for p in held_out] == ["03", "04"] * 3
     assert {p.path for p in kept} | {p.path for p in held_out} == {p.path for p in pictures}
     assert not {p.path for p in kept} & {p.path for p in held_out}
-    assert len(hold_out(pictures, 1)[1]) == 3  # one of each class at least
+    assert len(hold_out(pictures, 1)[1]) == 3  # at least one of each class
+    with pytest.raises(CorpusError, match="hold_out: 5 images a class, but the smallest class has 5"):
+        hold_out(pictures, 15)
 
 
-def test_every_class_must_keep_images_to_train_on(tmp_path: Path) -> None:
-    pictures, _ = read_folders([write_pictures(tmp_path, each=3)])
-    with pytest.raises(CorpusError, match="hold_out: 3 images a class, but the smallest class has 3"):
-        hold_out(pictures, 9)
-
-
-def test_kept_and_freshly_decoded_pixels_are_the_same(tmp_path: Path) -> None:
+def test_cached_and_decoded_pixels_are_equal(tmp_path: Path) -> None:
     pictures, _ = read_folders([write_pictures(tmp_path, each=2)])
     kept, fresh = store(pictures, 6 * 8 * 8 * 3), store(pictures, 6 * 8 * 8 * 3 - 1)
     for indices in ([4, 0, 4], [5, 4, 1]):
@@ -88,7 +84,7 @@ def test_kept_and_freshly_decoded_pixels_are_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cache_bytes", [0.0, 1e6])
-def test_a_file_that_is_no_image_is_named(tmp_path: Path, cache_bytes: float) -> None:
+def test_a_damaged_image_is_named(tmp_path: Path, cache_bytes: float) -> None:
     pictures, _ = read_folders([write_pictures(tmp_path, each=2)])
     bad = pictures[3].path
     bad.write_bytes(bad.read_bytes()[:60])
@@ -96,12 +92,12 @@ def test_a_file_that_is_no_image_is_named(tmp_path: Path, cache_bytes: float) ->
         store(pictures, cache_bytes).load([0, 3])
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_image_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"none\.png: cannot be used as an image: .*No such file"):
         decode(tmp_path / "none.png", 8)
 
 
-def test_a_photo_is_turned_upright(tmp_path: Path) -> None:
+def test_the_exif_orientation_is_applied(tmp_path: Path) -> None:
     image = Image.new("RGB", (8, 8), (0, 0, 0))
     image.paste((255, 255, 255), (0, 0, 8, 4))  # the upper half
     exif = Image.Exif()
@@ -112,7 +108,7 @@ def test_a_photo_is_turned_upright(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK"])
-def test_every_kind_of_image_becomes_three_channels_of_one_size(tmp_path: Path, mode: str) -> None:
+def test_images_of_every_mode_become_rgb_of_one_size(tmp_path: Path, mode: str) -> None:
     path = tmp_path / f"a.{'jpg' if mode == 'CMYK' else 'png'}"
     Image.new("RGB", (20, 10), (128, 128, 128)).convert(mode).save(path)
     pixels = decode(path, 8)

@@ -1,4 +1,4 @@
-"""Labelled text in its three formats, and what a bad file is told."""
+"""Reading labelled text in its three formats, good and malformed."""
 
 import gzip
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from triptych_training.data.labelled import LabelledText, LabelledWords, Question, read_questions, read_texts, read_words
+from triptych_training.data.labelled import QuestionExample, TextExample, WordsExample, read_questions, read_texts, read_words
 from triptych_training.errors import CorpusError
 
 from ..toy_text import write
@@ -35,9 +35,9 @@ def test_texts_and_pairs_are_read(tmp_path: Path) -> None:
     packed = tmp_path / "b.tsv.gz"
     packed.write_bytes(gzip.compress(b"so so\tneg\n"))
     expected = [("good film", "", "pos"), ("bad film", "", "neg"), ("so so", "", "neg")]
-    assert read_texts([single, str(packed)]) == [LabelledText(*fields) for fields in expected]
+    assert read_texts([single, str(packed)]) == [TextExample(*fields) for fields in expected]
     pair = write(tmp_path / "c.tsv", "it rains\tit is wet\tyes\n")
-    assert read_texts([pair]) == [LabelledText("it rains", "it is wet", "yes")]
+    assert read_texts([pair]) == [TextExample("it rains", "it is wet", "yes")]
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_a_malformed_line_of_texts_is_named(tmp_path: Path, line: str, message: 
     assert fault(read_texts, path) == f"{path}:2: {message}"
 
 
-def test_texts_must_be_there_and_of_one_kind(tmp_path: Path) -> None:
+def test_texts_must_all_be_single_or_all_pairs(tmp_path: Path) -> None:
     empty = write(tmp_path / "empty.tsv", "")
-    assert fault(read_texts, empty) == f"{empty}: hold no labelled texts"
+    assert fault(read_texts, empty) == f"{empty}: no labelled texts"
     mixed = write(tmp_path / "mixed.tsv", "a\tpos\na\tb\tpos\n")
     assert fault(read_texts, mixed) == f"{mixed}: some lines have one text and others two"
 
@@ -66,9 +66,9 @@ def test_texts_must_be_there_and_of_one_kind(tmp_path: Path) -> None:
 def test_words_are_read_with_the_last_column_as_their_label(tmp_path: Path) -> None:
     text = "-DOCSTART- -X- O O\n\nThe DT B-NP O\nEU NNP I-NP B-ORG\n\n\n Berlin\tB-LOC\n-DOCSTART- -X- O O\nyes O"
     assert read_words([write(tmp_path / "a.conll", text)]) == [
-        LabelledWords(("The", "EU"), ("O", "B-ORG")),
-        LabelledWords(("Berlin",), ("B-LOC",)),
-        LabelledWords(("yes",), ("O",)),
+        WordsExample(("The", "EU"), ("O", "B-ORG")),
+        WordsExample(("Berlin",), ("B-LOC",)),
+        WordsExample(("yes",), ("O",)),
     ]
 
 
@@ -78,21 +78,21 @@ def test_a_word_without_a_label_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "-DOCSTART- O\n"])
-def test_words_must_be_there(tmp_path: Path, content: str) -> None:
+def test_a_file_without_words_is_rejected(tmp_path: Path, content: str) -> None:
     path = write(tmp_path / "a.conll", content)
-    assert fault(read_words, path) == f"{path}: hold no labelled words"
+    assert fault(read_words, path) == f"{path}: no labelled words"
 
 
 def test_questions_are_read_with_and_without_answers(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", squad(item(("fish", 13), ("cat", 4)), item()))
     assert read_questions([path]) == [
-        Question("Who eats?", CONTEXT, ("fish", "cat"), 13),
-        Question("Who eats?", CONTEXT, (), -1),
+        QuestionExample("Who eats?", CONTEXT, ("fish", "cat"), 13),
+        QuestionExample("Who eats?", CONTEXT, (), -1),
     ]
 
 
 @pytest.mark.parametrize("answer", [("fish", 12), ("bird", 4), ("", 3), ("bones.", 1_000)])
-def test_an_answer_that_is_not_where_it_says_is_named(tmp_path: Path, answer: tuple[str, int]) -> None:
+def test_an_answer_that_is_not_at_its_offset_is_named(tmp_path: Path, answer: tuple[str, int]) -> None:
     path = write(tmp_path / "a.json", squad(item(("fish", 13), answer)))
     assert fault(read_questions, path) == f"{path}: question 'q1': {answer[0]!r} is not in its context at {answer[1]}"
 
@@ -100,14 +100,14 @@ def test_an_answer_that_is_not_where_it_says_is_named(tmp_path: Path, answer: tu
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "{}", '{"data": [{}]}', '{"data": [{"paragraphs": [{"qas": [{}]}]}]}', '{"data": 3}']
 )
-def test_what_is_not_squad_s_json_is_named(tmp_path: Path, content: str) -> None:
+def test_other_json_is_rejected(tmp_path: Path, content: str) -> None:
     path = write(tmp_path / "a.json", content)
     assert fault(read_questions, path).startswith(f"{path}: not SQuAD's JSON (")
 
 
-def test_questions_must_be_there(tmp_path: Path) -> None:
+def test_a_file_without_questions_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", squad())
-    assert fault(read_questions, path) == f"{path}: hold no questions"
+    assert fault(read_questions, path) == f"{path}: no questions"
 
 
 @pytest.mark.parametrize("read", [read_texts, read_words, read_questions])

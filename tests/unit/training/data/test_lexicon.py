@@ -1,4 +1,4 @@
-"""Model 1 on a language whose translations are known."""
+"""IBM model 1 on an artificial language whose translations are known."""
 
 import random
 from itertools import chain
@@ -12,12 +12,12 @@ from triptych_training.errors import RecipeError
 
 END, FIRST, WORDS = 2, 10, 20  # word w is translated to w + WORDS; ids from FIRST on
 SIZE = FIRST + 2 * WORDS
-ARTICLE = 5  # stands in every target, and translates nothing
+ARTICLE = 5  # occurs in every target and translates nothing
 Pairs = list[tuple[list[int], list[int]]]
 
 
 def make_pairs(count: int = 400) -> Pairs:
-    """Sentences of three to six words, translated word for word in another order."""
+    """Make sentences of three to six words, translated word for word in reverse order."""
     rng = random.Random(3)
     pairs = []
     for _ in range(count):
@@ -34,23 +34,15 @@ def lists(learned: Lexicon) -> list[list[int]]:
     return [learned.of(source).tolist() for source in range(SIZE)]
 
 
-def test_every_word_finds_its_translation_first() -> None:
+def test_every_word_s_best_target_is_its_translation() -> None:
     learned = learn(make_pairs())
     assert [learned.of(word)[0] for word in range(FIRST, FIRST + WORDS)] == list(range(FIRST + WORDS, SIZE))
-
-
-def test_what_translates_nothing_belongs_to_the_end_of_the_sentence() -> None:
-    learned = learn(make_pairs())
-    assert {ARTICLE, END} <= set(learned.of(END)[:2].tolist())
-
-
-def test_a_token_that_no_source_has_gets_no_targets() -> None:
-    learned = learn(make_pairs())
-    assert not learned.of(FIRST + WORDS).size
+    assert {ARTICLE, END} <= set(learned.of(END)[:2].tolist())  # targets that translate nothing belong to EOS
+    assert not learned.of(FIRST + WORDS).size  # not a source token
     assert not learned.of(0).size
 
 
-def test_lists_are_as_long_as_asked_for() -> None:
+def test_the_number_of_targets_is_limited() -> None:
     pairs = make_pairs()
     short, long = lists(learn(pairs, targets=3)), lists(learn(pairs, targets=9, least_probability=0.0))
     assert {len(targets) for targets in short} <= {0, 1, 2, 3}
@@ -63,31 +55,28 @@ def test_improbable_targets_are_left_out() -> None:
     assert lists(learned)[FIRST : FIRST + WORDS] == [[word] for word in range(FIRST + WORDS, SIZE)]
 
 
-def test_always_taken_is_what_the_lists_miss_most() -> None:
+def test_always_contains_what_the_lists_miss_most() -> None:
     pairs = make_pairs()
     often, seldom = [ARTICLE, FIRST + WORDS], [ARTICLE, FIRST + WORDS + 1]  # neither article nor translations of word 30
     pairs += [([30, END], [*often, END])] * 30 + [([30, END], [*seldom, END])] * 20
     learned = learn(pairs, targets=1, always=2)
     assert FIRST + WORDS + 1 in learned.always
-    assert FIRST + WORDS not in learned.always  # the better one of word 30
+    assert FIRST + WORDS not in learned.always  # word 30's best target
+    assert not learn(make_pairs(), targets=SIZE, always=10, least_probability=0.0).always.size  # the lists miss nothing
 
 
-def test_what_the_lists_never_miss_is_not_always_taken() -> None:
-    assert not learn(make_pairs(), targets=SIZE, always=10, least_probability=0.0).always.size
-
-
-def test_what_is_always_taken_takes_no_place_in_the_lists() -> None:
+def test_the_lists_do_not_repeat_always() -> None:
     learned = learn(make_pairs(), targets=2, always=5)
     assert learned.always.tolist() == sorted(set(learned.always.tolist()))
     assert not set(chain.from_iterable(lists(learned))) & set(learned.always.tolist())
 
 
-def test_needed_targets_are_always_taken() -> None:
+def test_always_contains_the_needed_targets() -> None:
     learned = learn_lexicon(make_pairs(), SIZE, LexiconOptions(always=0), needed=(END, 7))
     assert learned.always.tolist() == [END, 7]
 
 
-def test_sentences_in_portions_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_chunks_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = make_pairs()
     whole = learn(pairs, always=4)
     monkeypatch.setattr(lexicon, "LINKS", 100)
@@ -97,7 +86,7 @@ def test_sentences_in_portions_give_the_same(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_probabilities_are_those_of_model_1() -> None:
-    """Two sentences by hand: das Haus, das Buch."""
+    """Compare with two rounds by hand: the house - das Haus, the book - das Buch."""
     the, house, book, das, haus, buch = range(3, 9)
     links = lexicon._link([([the, house], [das, haus]), ([the, book], [das, buch])], SIZE)
     table = dict(
@@ -119,7 +108,7 @@ def test_probabilities_are_those_of_model_1() -> None:
         ([([1], [-1, 3])], "token -1 is not below"),
     ],
 )
-def test_what_is_no_corpus_is_refused(pairs: Pairs, problem: str) -> None:
+def test_invalid_pairs_are_rejected(pairs: Pairs, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         learn(pairs)
 

@@ -1,9 +1,8 @@
-"""Rows of pre-training: every token once, in rows that keep their budget."""
+"""Rows for pre-training contain every token once and keep their budget."""
 
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from triptych_training.data.segments import (
     Segments,
     SpecialIds,
     cut_chunks,
-    make_row,
     make_rows,
     paired_segments,
     whole_segments,
@@ -24,21 +22,21 @@ BUDGET = st.integers(2, 16)
 
 
 def make_documents(sizes: list[list[int]]) -> Documents:
-    """Every token is its own place."""
+    """Make documents whose token ids are their own positions."""
     sentences = np.cumsum([0, *(size for document in sizes for size in document)])
     documents = np.cumsum([0, *map(len, sizes)])
     return Documents(np.arange(sentences[-1], dtype=np.int32), sentences, documents)
 
 
-def seen(rows: Segments) -> list[int]:
-    return sorted(place for a, b, c, d in rows.spans.tolist() for place in (*range(a, b), *range(c, d)))
+def tokens(rows: Segments) -> list[int]:
+    return sorted(position for a, b, c, d in rows.spans.tolist() for position in (*range(a, b), *range(c, d)))
 
 
 @given(SIZES, BUDGET)
-def test_chunks_are_the_text_in_order_within_budget_and_document(sizes: list[list[int]], budget: int) -> None:
+def test_chunks_are_in_order_and_keep_budget_and_document_borders(sizes: list[list[int]], budget: int) -> None:
     documents = make_documents(sizes)
     chunks = cut_chunks(documents, budget)
-    assert [place for chunk in chunks for place in range(chunk[0], chunk[-1])] == documents.ids.tolist()
+    assert [position for chunk in chunks for position in range(chunk[0], chunk[-1])] == documents.ids.tolist()
     borders = documents.sentences[documents.documents].tolist()
     for chunk in chunks:
         assert chunk[-1] - chunk[0] <= budget
@@ -62,7 +60,7 @@ def test_a_chunk_takes_as_many_sentences_as_fit() -> None:
 def test_whole_rows_have_every_token_once(sizes: list[list[int]], budget: int) -> None:
     documents = make_documents(sizes)
     rows = whole_segments(cut_chunks(documents, budget))
-    assert seen(rows) == documents.ids.tolist()
+    assert tokens(rows) == documents.ids.tolist()
     assert (rows.sizes == rows.text_sizes + 2).all()
     assert rows.sizes.max(initial=0) <= budget + 2
 
@@ -71,16 +69,16 @@ def test_whole_rows_have_every_token_once(sizes: list[list[int]], budget: int) -
 def test_pairs_keep_the_budget_and_have_no_token_twice(sizes: list[list[int]], budget: int, seed: int) -> None:
     documents = make_documents(sizes)
     rows = paired_segments(cut_chunks(documents, budget), budget, seed)
-    places = seen(rows)
-    assert len(places) == len(set(places))
+    positions = tokens(rows)
+    assert len(positions) == len(set(positions))
     assert rows.text_sizes.max(initial=0) <= budget
-    # Text is left out only where two sides that do not follow each other are too long together.
-    lost = set(documents.ids.tolist()) - set(places)
+    # Text is left out only if two spans that do not follow each other are too long together.
+    lost = set(documents.ids.tolist()) - set(positions)
     assert not lost or bool((~rows.follows & (rows.text_sizes == budget)).any())
 
 
 @given(SIZES, BUDGET, st.integers(0, 5))
-def test_rows_say_whether_the_second_part_follows(sizes: list[list[int]], budget: int, seed: int) -> None:
+def test_rows_know_whether_the_second_span_follows(sizes: list[list[int]], budget: int, seed: int) -> None:
     chunks = cut_chunks(make_documents(sizes), budget)
     rows = paired_segments(chunks, budget, seed)
     for chunk, (a, b, c, d), follows in zip(chunks, rows.spans.tolist(), rows.follows, strict=True):
@@ -101,7 +99,7 @@ def test_half_of_the_rows_do_not_follow() -> None:
     assert 440 < int(rows.follows.sum()) < 560
 
 
-def test_pairs_depend_on_the_seed_alone() -> None:
+def test_pairs_depend_only_on_the_seed() -> None:
     chunks = cut_chunks(make_documents([[2, 3, 4]] * 20), 9)
     first, again, other = (paired_segments(chunks, 9, seed).spans.tolist() for seed in (1, 1, 2))
     assert first == again
@@ -109,7 +107,7 @@ def test_pairs_depend_on_the_seed_alone() -> None:
 
 
 def test_the_longer_side_is_cut_first() -> None:
-    # Two rows that swap their second parts: 1 + 7 and 7 + 1 become 1 + 1 and 7 + 7, of which 10 stay.
+    # Two rows that exchange their second spans: 1 + 7 and 7 + 1 become 1 + 1 and 7 + 7, the latter cut to 10.
     chunks = cut_chunks(make_documents([[1, 7], [7, 1]]), 10)
     rows = next(rows for rows in (paired_segments(chunks, 10, seed) for seed in range(100)) if not rows.follows.any())
     sides = [(b - a, d - c) for a, b, c, d in rows.spans.tolist()]
@@ -117,28 +115,13 @@ def test_the_longer_side_is_cut_first() -> None:
     assert rows.sizes.tolist() == [5, 13]
 
 
-@pytest.mark.parametrize(
-    ("span", "ids", "segments", "text"),
-    [
-        ([0, 3, 0, 0], [90, 0, 1, 2, 91], [0] * 5, [1, 2, 3]),
-        ([0, 2, 5, 8], [90, 0, 1, 91, 5, 6, 7, 91], [0, 0, 0, 0, 1, 1, 1, 1], [1, 2, 4, 5, 6]),
-        ([4, 5, 5, 6], [90, 4, 91, 5, 91], [0, 0, 0, 1, 1], [1, 3]),
-    ],
-)
-def test_a_row_is_framed_by_special_tokens(span: list[int], ids: list[int], segments: list[int], text: list[int]) -> None:
-    made = make_row(make_documents([[10]]), np.array(span), SpecialIds(cls=90, sep=91))
-    assert [part.tolist() for part in made] == [ids, segments, text]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_rows_made_at_once_are_those_made_one_by_one(seed: int) -> None:
-    documents, special = make_documents([[3, 4, 1], [7, 2], [5], [1, 1, 1, 9]]), SpecialIds(cls=90, sep=91)
-    rows = paired_segments(cut_chunks(documents, 12), 12, seed)
-    made = make_rows(documents, rows.spans, special, pad_id=95)
-    assert made.ids.shape[1] == rows.sizes.max()
-    for row, span in enumerate(rows.spans):
-        ids, segments, text = make_row(documents, span, special)
-        padding = made.ids.shape[1] - len(ids)
-        assert made.ids[row].tolist() == [*ids, *[95] * padding]
-        assert made.segments[row].tolist() == [*segments, *[0] * padding]
-        assert np.flatnonzero(made.text[row]).tolist() == text.tolist()
+def test_rows_are_framed_by_special_tokens_and_padded() -> None:
+    spans = np.array([[0, 3, 0, 0], [0, 2, 5, 8], [4, 5, 5, 6]])
+    rows = make_rows(make_documents([[10]]), spans, SpecialIds(cls=90, sep=91), pad_id=95)
+    assert rows.ids.tolist() == [
+        [90, 0, 1, 2, 91, 95, 95, 95],
+        [90, 0, 1, 91, 5, 6, 7, 91],
+        [90, 4, 91, 5, 91, 95, 95, 95],
+    ]
+    assert rows.segments.tolist() == [[0] * 8, [0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0, 0]]
+    assert [np.flatnonzero(text).tolist() for text in rows.text] == [[1, 2, 3], [1, 2, 4, 5, 6], [1, 3]]

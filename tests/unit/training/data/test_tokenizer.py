@@ -1,4 +1,4 @@
-"""The vocabulary: any text goes in and comes back."""
+"""Byte-level BPE: any text can be encoded and restored."""
 
 import re
 import unicodedata
@@ -21,7 +21,7 @@ ANY_TEXT = st.one_of(st.text(), st.lists(st.one_of(LOOKALIKES, st.text(max_size=
 
 
 @given(ANY_TEXT)
-def test_any_text_comes_back_in_its_composed_form(text: str) -> None:
+def test_decoding_restores_any_text_in_composed_form(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER.encode(text).ids) == unicodedata.normalize("NFC", text)
 
 
@@ -36,7 +36,7 @@ def test_special_tokens_have_the_ids_that_models_expect() -> None:
     assert [TOKENIZER.token_to_id(token) for token in ("<pad>", "<s>", "</s>", "<unk>")] == [0, 1, 2, 3]
 
 
-def test_no_piece_holds_two_digits() -> None:
+def test_no_piece_contains_two_digits() -> None:
     assert not [piece for piece in TOKENIZER.get_vocab() if len(re.findall("[0-9]", piece)) > 1]
     assert len(TOKENIZER.encode("2024").ids) > len("2024")
 
@@ -45,15 +45,12 @@ def test_frequent_words_become_one_piece() -> None:
     assert len(TOKENIZER.encode("seven").ids) == 2
 
 
-def test_the_vocabulary_has_at_most_the_size_asked_for() -> None:
+def test_training_is_reproducible_and_keeps_the_requested_size() -> None:
+    assert train_tokenizer(TEXTS, 320).to_str() == TOKENIZER.to_str()
     assert TOKENIZER.get_vocab_size() <= 320
 
 
-def test_the_same_texts_give_the_same_vocabulary() -> None:
-    assert train_tokenizer(TEXTS, 320).to_str() == TOKENIZER.to_str()
-
-
-def test_a_stored_tokenizer_encodes_as_before(tmp_path: Path) -> None:
+def test_a_stored_tokenizer_encodes_alike(tmp_path: Path) -> None:
     save_tokenizer(TOKENIZER, tmp_path / "tokenizer.json")
     loaded: Tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
     text = "one </s> café 2024"
@@ -63,7 +60,7 @@ def test_a_stored_tokenizer_encodes_as_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "{}"], ids=["missing", "empty", "other JSON"])
-def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path, content: str | None) -> None:
+def test_a_file_that_is_not_a_tokenizer_is_named(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "tokenizer.json"
     if content is not None:
         path.write_text(content)

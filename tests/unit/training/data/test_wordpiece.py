@@ -1,4 +1,4 @@
-"""BERT's vocabulary: special tokens, template, letters."""
+"""WordPiece vocabulary of BERT: special tokens, template, unknown words."""
 
 from pathlib import Path
 
@@ -10,24 +10,18 @@ from triptych_training.data.wordpiece import SPECIAL_TOKENS, train_wordpiece
 from ..toy_text import TEXTS, TOKENIZER
 
 
-def test_special_tokens_come_first() -> None:
+def test_special_tokens_come_first_and_frame_texts_and_pairs() -> None:
     assert [TOKENIZER.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
-
-
-def test_a_text_is_framed() -> None:
     encoding = TOKENIZER.encode("the cat eats")
     assert encoding.tokens == ["[CLS]", "the", "cat", "eats", "[SEP]"]
     assert encoding.type_ids == [0] * 5
-
-
-def test_a_pair_has_two_segments() -> None:
     encoding = TOKENIZER.encode("the cat", "eats fish")
     assert encoding.tokens == ["[CLS]", "the", "cat", "[SEP]", "eats", "fish", "[SEP]"]
     assert encoding.type_ids == [0, 0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("lowercase", "same"), [(True, True), (False, False)])
-def test_case_and_accents_matter_or_not(lowercase: bool, same: bool) -> None:
+def test_lowercase_ignores_case_and_accents(lowercase: bool, same: bool) -> None:
     tokenizer = train_wordpiece([*TEXTS, "Café CAFÉ café cafe"] * 2, 200, lowercase)
     first, second = (tokenizer.encode(text).ids for text in ("Café", "cafe"))
     assert (first == second) is same
@@ -42,12 +36,12 @@ def test_unseen_letters_are_unknown_and_unseen_words_are_pieces() -> None:
     assert TOKENIZER.decode(TOKENIZER.encode("cats").ids) == "cats"
 
 
-def test_the_vocabulary_keeps_its_limit() -> None:
+def test_the_vocabulary_has_at_most_the_requested_size() -> None:
     assert train_wordpiece(TEXTS * 2, 120, lowercase=True).get_vocab_size() <= 120
     assert train_wordpiece(TEXTS * 2, 60, lowercase=True).get_vocab_size() == 60
 
 
-def test_text_that_looks_like_a_special_token_is_text(tmp_path: Path) -> None:
+def test_text_that_looks_like_a_special_token_stays_text(tmp_path: Path) -> None:
     save_tokenizer(train_wordpiece(TEXTS * 2, 120, lowercase=True), tmp_path / "tokenizer.json")
     ids = load_tokenizer(tmp_path / "tokenizer.json").encode("a [SEP] b", add_special_tokens=False).ids
     assert 3 not in ids

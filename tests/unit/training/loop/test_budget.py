@@ -1,22 +1,19 @@
-"""Trainings with little time: they end in it, pause, begin where another one ended, and keep few files."""
+"""Time limits, pauses, rare validations, initial weights, precision."""
 
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from triptych_training.checkpoints.translation import load_checkpoint
-from triptych_training.errors import CheckpointError, RecipeError
+from triptych_training.errors import CheckpointError
 from triptych_training.loop import clock as clock_module
-from triptych_training.loop import run_folder as runfolder_module
+from triptych_training.loop import run_folder as run_folder_module
 from triptych_training.loop import trainer as trainer_module
-from triptych_training.loop.compiling import compile_layers
-from triptych_training.loop.loss_scale import LossScale
-from triptych_training.loop.recipe import TranslationRecipe
+from triptych_training.loop.fabric import LossScale, compile_layers
 from triptych_training.loop.trainer import Trainer
 from triptych_training.tasks.translation import train_translation
 
@@ -33,9 +30,9 @@ def frequent_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look at the clock takes a second."""
+    """Make every reading of the clock take a second."""
     seconds = count(1)
-    for module in (clock_module, runfolder_module):
+    for module in (clock_module, run_folder_module):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
 
 
@@ -49,7 +46,7 @@ def rates(run: Path) -> list[float]:
 
 @pytest.mark.usefixtures("ticking")
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_a_training_ends_in_its_time_with_a_rate_of_nearly_zero(tmp_path: Path, schedule: str) -> None:
+def test_a_training_ends_at_its_time_limit_with_a_rate_near_zero(tmp_path: Path, schedule: str) -> None:
     recipe = make_recipe(tmp_path, epochs=1000, max_minutes=1.5, schedule=schedule, warmup_steps=4, average=1)
     result = train_translation(recipe, SHAPE, tmp_path / "run")
     steps = load_checkpoint(result).provenance["steps"]
@@ -62,7 +59,7 @@ def test_a_training_ends_in_its_time_with_a_rate_of_nearly_zero(tmp_path: Path, 
     assert [line["kind"] for line in records(tmp_path / "run")[-2:]] == ["epoch", "final"]
 
 
-def test_steps_end_a_training_that_has_time_left(tmp_path: Path) -> None:
+def test_a_training_may_end_before_its_time_limit(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, max_minutes=60, schedule="linear", average=1)
     result = train_translation(recipe, SHAPE, tmp_path / "run")
     assert load_checkpoint(result).provenance["steps"] == STEPS
@@ -70,7 +67,7 @@ def test_steps_end_a_training_that_has_time_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ticking")
-def test_a_finished_training_that_is_resumed_only_writes_its_result_again(tmp_path: Path) -> None:
+def test_resuming_a_finished_training_only_writes_its_result_again(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, epochs=1000, max_minutes=1, schedule="linear", average=1)
     result = train_translation(recipe, SHAPE, tmp_path / "run")
     before, steps = (result / "model.safetensors").read_bytes(), len(rates(tmp_path / "run"))
@@ -80,12 +77,12 @@ def test_a_finished_training_that_is_resumed_only_writes_its_result_again(tmp_pa
 
 
 def pause_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Each run pauses after so many steps."""
-    monkeypatch.setattr(clock_module.Clock, "look", lambda clock, step: setattr(clock, "pauses", step >= steps))
+    """Make each run pause after `steps` steps."""
+    monkeypatch.setattr(clock_module.Clock, "update", lambda clock, step: setattr(clock, "pauses", step >= steps))
 
 
-@pytest.mark.parametrize("steps", [3, 5, 13])
-def test_a_training_in_pieces_ends_with_the_weights_of_a_whole_one(
+@pytest.mark.parametrize("steps", [5, 13])
+def test_a_training_with_pauses_ends_with_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     recipe = make_recipe(tmp_path, optimizer="muon")
@@ -97,7 +94,7 @@ def test_a_training_in_pieces_ends_with_the_weights_of_a_whole_one(
         while (result := train_translation(recipe, SHAPE, tmp_path / "run", resume=True)).name == "state.pt":
             runs += 1
             assert result == tmp_path / "run/state.pt"
-    assert runs == {3: 9, 5: 5, 13: 1}[steps]
+    assert runs == {5: 5, 13: 1}[steps]
     (tmp_path / "run/recipe.json").write_bytes((tmp_path / "whole/recipe.json").read_bytes())
     for folder in (tmp_path / "run", tmp_path / "whole"):
         (folder / "model/config.json").unlink()
@@ -107,7 +104,7 @@ def test_a_training_in_pieces_ends_with_the_weights_of_a_whole_one(
 
 
 @pytest.mark.usefixtures("ticking")
-def test_time_counts_over_all_runs(tmp_path: Path) -> None:
+def test_the_time_limit_counts_all_runs(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, epochs=1000, max_minutes=2, pause_minutes=0.5, schedule="linear", average=1, warmup_steps=0)
     runs = 1
     while train_translation(recipe, SHAPE, tmp_path / "run", resume=True).name == "state.pt":
@@ -118,32 +115,22 @@ def test_time_counts_over_all_runs(tmp_path: Path) -> None:
     assert found[-1] < 0.1 * recipe.learning_rate
 
 
-def test_validations_can_be_rarer_than_epochs(tmp_path: Path) -> None:
+def test_validations_may_be_rarer_than_epochs_and_old_checkpoints_removed(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, epochs=5, validate_every=2, average=2)
-    train_translation(recipe, SHAPE, tmp_path / "run")
-    assert saved(tmp_path / "run") == ["epoch-0002", "epoch-0004", "epoch-0005"]
-    lines = records(tmp_path / "run")
-    assert [line["epoch"] for line in lines if line["kind"] == "epoch"] == [2, 4, 5]
-    weights = [load_checkpoint(tmp_path / f"run/checkpoints/epoch-000{n}").model.projection.weight for n in (4, 5)]
-    assert torch.allclose(load_checkpoint(tmp_path / "run/model").model.projection.weight, sum(weights) / 2)
-
-
-def test_a_kill_between_two_validations_changes_nothing(tmp_path: Path) -> None:
-    recipe = make_recipe(tmp_path, epochs=3, validate_every=2, average=1)
     train_translation(recipe, SHAPE, tmp_path / "whole")
-    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_step", 18)
+    assert saved(tmp_path / "whole") == ["epoch-0002", "epoch-0004", "epoch-0005"]
+    assert [line["epoch"] for line in records(tmp_path / "whole") if line["kind"] == "epoch"] == [2, 4, 5]
+    weights = [load_checkpoint(tmp_path / f"whole/checkpoints/epoch-000{n}").model.projection.weight for n in (4, 5)]
+    assert torch.allclose(load_checkpoint(tmp_path / "whole/model").model.projection.weight, sum(weights) / 2)
+    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_step", 18)  # between two validations
     train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
     assert_same(tmp_path / "run", tmp_path / "whole")
-
-
-def test_few_checkpoints_stay(tmp_path: Path) -> None:
-    recipe = make_recipe(tmp_path, epochs=4, keep=2, average=2)
-    train_translation(recipe, SHAPE, tmp_path / "run")
-    assert saved(tmp_path / "run") == ["epoch-0003", "epoch-0004"]
+    train_translation(replace(recipe, epochs=6, keep=2), SHAPE, tmp_path / "run", resume=True)
+    assert saved(tmp_path / "run") == ["epoch-0005", "epoch-0006"]
 
 
 @pytest.mark.parametrize("ema_decay", [0.0, 0.5])
-def test_a_training_can_begin_with_the_weights_of_another(tmp_path: Path, ema_decay: float) -> None:
+def test_a_training_can_start_from_the_weights_of_another(tmp_path: Path, ema_decay: float) -> None:
     first = train_translation(make_recipe(tmp_path), SHAPE, tmp_path / "first")
     recipe = make_recipe(
         tmp_path, initial=str(first), vocabulary_size=999, learning_rate=1e-12, max_steps=1, ema_decay=ema_decay
@@ -153,17 +140,12 @@ def test_a_training_can_begin_with_the_weights_of_another(tmp_path: Path, ema_de
     before, after = load_checkpoint(first).model, load_checkpoint(second).model
     for (name, expected), (_, tensor) in zip(before.state_dict().items(), after.state_dict().items(), strict=True):
         torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-6, msg=name)
-
-
-def test_other_weights_are_refused_with_all_faults(tmp_path: Path) -> None:
-    first = train_translation(make_recipe(tmp_path, epochs=1, average=1), SHAPE, tmp_path / "first")
-    recipe = make_recipe(tmp_path, initial=str(first))
     with pytest.raises(CheckpointError, match="has shape"):
-        train_translation(recipe, replace(SHAPE, model_dim=24), tmp_path / "second")
+        train_translation(recipe, replace(SHAPE, model_dim=24), tmp_path / "third")
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_half_precision_learns_as_well(tmp_path: Path, optimizer: str) -> None:
+def test_half_precision_reaches_a_similar_loss(tmp_path: Path, optimizer: str) -> None:
     losses = {}
     for name in ("fp32", "bf16", "fp16"):
         recipe = make_recipe(tmp_path, precision=name, optimizer=optimizer, epochs=1, average=1)
@@ -172,7 +154,7 @@ def test_half_precision_learns_as_well(tmp_path: Path, optimizer: str) -> None:
     assert [losses["bf16"], losses["fp16"]] == pytest.approx([losses["fp32"]] * 2, abs=0.15)
 
 
-def test_a_step_that_overflows_in_float16_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_overflows_in_float16_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     updates: list[int] = []
     original = Trainer._update
     monkeypatch.setattr(Trainer, "_update", lambda trainer: (updates.append(trainer.position.step), original(trainer))[1])
@@ -196,24 +178,3 @@ def test_compiled_layers_can_be_trained(tmp_path: Path, monkeypatch: pytest.Monk
         losses.append(records(tmp_path / name)[-1]["valid_loss"])
     assert losses[1] == pytest.approx(losses[0], abs=0.02)
     torch.compiler.reset()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"max_minutes": -1.0}, "max_minutes: -1.0 is below 0"),
-        ({"pause_minutes": float("nan")}, "pause_minutes: nan is below 0"),
-        ({"validate_every": 0}, "validate_every: 0 is below 1"),
-        ({"keep": 1}, "keep: 1 is below average 2"),
-        ({"max_minutes": 1.0}, "max_minutes: the schedule inverse-sqrt does not end; choose one of linear, cosine"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError) as caught:
-        make_recipe(tmp_path, **changes)
-    assert str(caught.value) == message
-
-
-def test_a_moving_average_needs_one_checkpoint(tmp_path: Path) -> None:
-    recipe: TranslationRecipe = make_recipe(tmp_path, keep=1, ema_decay=0.9)
-    assert recipe.averaged == 1

@@ -1,10 +1,10 @@
-"""Layers through torch.compile."""
+"""Compilation of layers."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from triptych_training.loop.compiling import compile_layers, uncompiled
+from triptych_training.loop.fabric import compile_layers, uncompiled
 from triptych_training.models.transformer import Transformer
 from triptych_training.tasks.translation import SequenceLoss
 
@@ -12,7 +12,7 @@ from ..toy import make_ids, make_model
 
 
 def gradients(model: Transformer) -> list[Tensor]:
-    """Of two batches of unlike shapes."""
+    """Compute the gradients of two batches of different shapes."""
     for lengths in ((3, 5), (9, 2, 4)):
         ids = [torch.tensor(row) for row in make_ids(*lengths)]
         source = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
@@ -33,7 +33,7 @@ def test_compiled_layers_have_the_same_gradients_and_names(backend: str) -> None
     torch.compiler.reset()
 
 
-def test_layers_can_run_as_they_are_written() -> None:
+def test_uncompiled_bypasses_the_compiler() -> None:
     model = make_model()
     calls: list[int] = []
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from triptych_training.loop.loss_scale import GROWTH_STEPS, LARGEST, LossScale
+from triptych_training.loop.fabric import GROWTH_STEPS, LARGEST, LossScale
 
 
 def parameters(*gradients: float | None) -> list[nn.Parameter]:
@@ -16,7 +16,7 @@ def parameters(*gradients: float | None) -> list[nn.Parameter]:
     return made
 
 
-def test_finite_gradients_lose_the_factor() -> None:
+def test_finite_gradients_are_divided_by_the_factor() -> None:
     scale, weights = LossScale(8.0), parameters(16.0, None, -4.0)
     assert scale.unscale(weights)
     assert [None if p.grad is None else p.grad.tolist() for p in weights] == [[2.0] * 3, None, [-0.5] * 3]
@@ -24,19 +24,14 @@ def test_finite_gradients_lose_the_factor() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-def test_one_that_overflowed_halves_the_factor_and_leaves_the_step_out(bad: float) -> None:
-    scale = LossScale(8.0)
+@pytest.mark.parametrize(("factor", "halved"), [(8.0, 4.0), (1.0, 1.0)])
+def test_an_overflow_halves_the_factor_down_to_one(bad: float, factor: float, halved: float) -> None:
+    scale = LossScale(factor)
     assert not scale.unscale(parameters(1.0, bad))
-    assert scale.factor == 4.0
+    assert scale.factor == halved
 
 
-def test_the_factor_never_falls_below_one() -> None:
-    scale = LossScale(1.0)
-    assert not scale.unscale(parameters(float("inf")))
-    assert scale.factor == 1.0
-
-
-def test_it_grows_after_many_good_steps_up_to_a_limit() -> None:
+def test_the_factor_grows_after_many_finite_steps_up_to_a_limit() -> None:
     scale = LossScale(LARGEST / 2)
     factors = []
     for _ in range(2 * GROWTH_STEPS):
@@ -45,7 +40,7 @@ def test_it_grows_after_many_good_steps_up_to_a_limit() -> None:
     assert (factors[GROWTH_STEPS - 2], factors[GROWTH_STEPS - 1], factors[-1]) == (LARGEST / 2, LARGEST, LARGEST)
 
 
-def test_a_saved_state_goes_on_as_before() -> None:
+def test_a_restored_state_continues() -> None:
     one, other = LossScale(8.0), LossScale()
     for _ in range(GROWTH_STEPS - 1):
         one.unscale(parameters(1.0))

@@ -1,4 +1,4 @@
-"""The moving average's arithmetic, and the model's own weights around it."""
+"""Moving average of weights."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def averaged(model: nn.Linear, average: MovingAverage) -> float:
         return float(model.weight.detach()[0, 0])
 
 
-def test_the_average_forgets_by_its_decay_and_faster_at_first() -> None:
+def test_the_decay_is_smaller_in_the_first_steps() -> None:
     model = nn.Linear(1, 1)
     set_weight(model, 0.0)
     average = MovingAverage(model, decay=0.3)
@@ -30,7 +30,7 @@ def test_the_average_forgets_by_its_decay_and_faster_at_first() -> None:
         assert averaged(model, average) == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_model_s_own_weights_come_back_whatever_happens() -> None:
+def test_an_error_inside_swapped_restores_the_model_s_weights() -> None:
     model = nn.Linear(1, 1)
     average = MovingAverage(model, 0.9)
     set_weight(model, 7.0)
@@ -66,7 +66,7 @@ def test_running_statistics_are_averaged_and_counts_are_not() -> None:
         assert int(steps) == 1
 
 
-def test_a_state_goes_on_where_it_stood() -> None:
+def test_a_restored_state_continues_and_is_a_copy() -> None:
     model, other = nn.Linear(1, 1), nn.Linear(1, 1)
     average = MovingAverage(model, 0.9)
     for value in (1.0, 2.0):
@@ -74,24 +74,17 @@ def test_a_state_goes_on_where_it_stood() -> None:
         average.update()
     again = MovingAverage(other, 0.9)
     again.restore(average.state())
-    for one, mean in ((model, average), (other, again)):
-        set_weight(one, 3.0)
-        mean.update()
+    before = averaged(model, average)
+    set_weight(other, 3.0)
+    again.update()
+    assert averaged(model, average) == before
+    set_weight(model, 3.0)
+    average.update()
     assert averaged(model, average) == averaged(other, again)
 
 
-def test_a_restored_state_is_a_copy() -> None:
-    model = nn.Linear(1, 1)
-    average, again = MovingAverage(model, 0.9), MovingAverage(model, 0.9)
-    again.restore(average.state())
-    before = averaged(model, average)
-    set_weight(model, 100.0)
-    again.update()
-    assert averaged(model, average) == before
-
-
 @pytest.mark.parametrize("state", [{"steps": 1, "mean": {}}, {"steps": 1, "mean": None}])
-def test_a_state_of_another_model_is_refused(state: dict[str, object]) -> None:
+def test_a_state_of_another_model_is_rejected(state: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="the moving average is of another model"):
         MovingAverage(nn.Linear(1, 1), 0.9).restore(state)
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""Two processes under torch's launcher."""
+"""Training with two processes under torch's launcher."""
 
 import json
 import os
@@ -16,7 +16,7 @@ LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--npro
 COMMAND = ["-m", "triptych_cli", "train", "translation", "--source-language", "en", "--target-language", "xx"]
 TINY = "--model-dim 16 --heads 2 --feedforward-dim 24 --encoder-layers 1 --decoder-layers 1 --max-positions 32 --dropout 0"
 BRIEF = "--vocabulary-size 290 --batch-tokens 18 --epochs 2 --optimizer muon --warmup-steps 4 --precision fp32"
-# A limit that is never reached, but the processes must agree on how far away it is.
+# A limit that is never reached; the processes must agree on the remaining time.
 TIMED = "--schedule linear --max-minutes 600"
 
 
@@ -24,7 +24,7 @@ def train(launcher: list[str], folder: Path, out: str, *options: str) -> str:
     data = write_pairs(folder / "pairs.tsv")
     files = ["--train", data, "--valid", data, "--out", str(folder / out)]
     command = [*launcher, *COMMAND, *files, *TINY.split(), *BRIEF.split(), *options]
-    # One thread, as torchrun sets it: in another order of sums key biases, whose gradient is rounding alone, take other steps.
+    # One thread, as torchrun sets it: another order of sums changes key biases, whose gradients are only rounding errors.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
     assert result.returncode == 0, result.stderr
@@ -37,8 +37,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("devices", ["2", "auto"])
-def test_two_processes_take_the_steps_of_one_that_accumulates(tmp_path: Path, devices: str) -> None:
-    """Were the processes to disagree anywhere, the sum of their gradients would be another from then on."""
+def test_two_processes_take_the_same_steps_as_one_that_accumulates(tmp_path: Path, devices: str) -> None:
     printed = train(LAUNCH, tmp_path, "two", "--devices", devices)
     train([sys.executable], tmp_path, "one", "--accumulate", "2", "--devices", "1")
     assert printed == f"{tmp_path / 'two/model'}\n"
@@ -49,7 +48,7 @@ def test_two_processes_take_the_steps_of_one_that_accumulates(tmp_path: Path, de
     assert steps == [json.loads(line)["step"] for line in (tmp_path / "one/metrics.jsonl").read_text().splitlines()]
 
 
-def test_two_processes_go_on_where_one_stopped(tmp_path: Path) -> None:
+def test_two_processes_resume_the_training_of_one(tmp_path: Path) -> None:
     train([sys.executable], tmp_path, "run", "--accumulate", "2", "--devices", "1", *TIMED.split())
     train(LAUNCH, tmp_path, "run", "--devices", "2", "--resume", "--epochs", "3", *TIMED.split())
     assert (tmp_path / "run/checkpoints/epoch-0003/model.safetensors").exists()

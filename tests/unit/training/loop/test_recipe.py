@@ -1,4 +1,4 @@
-"""A recipe refuses what cannot be meant."""
+"""Recipes reject values out of range and name option, value and limit."""
 
 from typing import Any
 
@@ -14,27 +14,32 @@ FINETUNING: tuple[type[Recipe], dict[str, Any]] = FinetuningRecipe, {**FILES, "h
 IMAGES: tuple[type[Recipe], dict[str, Any]] = ImageRecipe, {"train": ("a",)}
 
 
-def test_the_defaults_are_a_recipe() -> None:
+def test_the_defaults_are_valid() -> None:
     assert TranslationRecipe(**GOOD).optimizer == "adam"
     assert [kind(**good).epochs for kind, good in (PRETRAINING, FINETUNING, IMAGES)] == [20, 3, 20]
+    assert TranslationRecipe(**GOOD, keep=1, ema_decay=0.9).averaged == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{name: 0} for name in ("epochs", "batch_tokens", "accumulate", "average", "save_steps", "max_length", "validate_every")]
+    + [{name: -1} for name in ("max_steps", "max_minutes", "keep", "warmup_steps", "weight_decay", "clip_norm", "seed")]
+    + [{name: float("nan")} for name in ("weight_decay", "pause_minutes")],
+    ids="-".join,
+)
+def test_a_number_below_its_limit_is_named(changes: dict[str, Any]) -> None:
+    [(name, value)] = changes.items()
+    with pytest.raises(RecipeError) as caught:
+        TranslationRecipe(**{**GOOD, **changes})
+    assert str(caught.value) == f"{name}: {value} is below {1 if value == 0 else 0}"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epochs": 0}, "epochs: 0 is below 1"),
-        ({"batch_tokens": 0}, "batch_tokens: 0 is below 1"),
-        ({"accumulate": 0}, "accumulate: 0 is below 1"),
-        ({"average": 0}, "average: 0 is below 1"),
-        ({"save_steps": 0}, "save_steps: 0 is below 1"),
-        ({"max_length": 0}, "max_length: 0 is below 1"),
-        ({"max_steps": -1}, "max_steps: -1 is below 0"),
         ({"ema_decay": 1.0}, "ema_decay: 1.0 is outside [0, 1)"),
-        ({"warmup_steps": -1}, "warmup_steps: -1 is below 0"),
-        ({"weight_decay": -0.1}, "weight_decay: -0.1 is below 0"),
-        ({"weight_decay": float("nan")}, "weight_decay: nan is below 0"),
-        ({"clip_norm": -1.0}, "clip_norm: -1.0 is below 0"),
-        ({"seed": -1}, "seed: -1 is below 0"),
+        ({"keep": 1}, "keep: 1 is below average 5"),
+        ({"max_minutes": 1.0}, "max_minutes: the schedule inverse-sqrt has no end; choose one of linear, cosine"),
         ({"vocabulary_size": 259}, "vocabulary_size: 259 is below 260"),
         ({"learning_rate": 0.0}, "learning_rate: 0.0 is not above 0"),
         ({"learning_rate": float("nan")}, "learning_rate: nan is not above 0"),
@@ -67,7 +72,7 @@ def test_a_value_out_of_range_is_named_with_its_limit(changes: dict[str, Any], m
         (FINETUNING, {"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
         (FINETUNING, {"train": ()}, "train and valid: both need at least one file"),
         (IMAGES, {"hold_out": -1}, "hold_out: -1 is below 0"),
-        (IMAGES, {"hold_out": 0}, "valid: name folders, or let hold_out take images from the training folders"),
+        (IMAGES, {"hold_out": 0}, "valid: name folders, or set hold_out to take images from the training folders"),
         (IMAGES, {"batch_images": 0}, "batch_images: 0 is below 1"),
         (IMAGES, {"randaugment_operations": -1}, "randaugment_operations: -1 is below 0"),
         (IMAGES, {"randaugment_magnitude": 1.1}, "randaugment_magnitude: 1.1 is outside [0, 1]"),
@@ -78,7 +83,7 @@ def test_a_value_out_of_range_is_named_with_its_limit(changes: dict[str, Any], m
         (IMAGES, {"train": ()}, "train: needs at least one folder"),
     ],
 )
-def test_every_recipe_refuses_what_cannot_be_meant(
+def test_every_recipe_rejects_values_out_of_range(
     recipe: tuple[type[Recipe], dict[str, Any]], changes: dict[str, Any], message: str
 ) -> None:
     kind, good = recipe

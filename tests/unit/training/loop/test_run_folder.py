@@ -1,4 +1,4 @@
-"""The run folder's own rules."""
+"""The run folder: resuming, options, metrics, state."""
 
 import json
 from dataclasses import replace
@@ -22,20 +22,20 @@ def recipe(tmp_path: Path) -> TranslationRecipe:
 
 @pytest.fixture
 def run(tmp_path: Path, recipe: TranslationRecipe) -> Path:
-    """The folder of a run that has saved its state."""
+    """Make the folder of a run that has saved its state."""
     folder = RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
     folder.begin()
     folder.save_state({"position": {"step": 4}})
     return folder.root
 
 
-def test_looking_at_a_folder_writes_nothing(tmp_path: Path, recipe: TranslationRecipe) -> None:
+def test_opening_a_folder_writes_nothing(tmp_path: Path, recipe: TranslationRecipe) -> None:
     RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_holds_a_training_is_refused_without_resume(run: Path, recipe: TranslationRecipe) -> None:
-    with pytest.raises(RecipeError, match=f"out: {run} holds a training already; pass --resume"):
+def test_a_folder_with_a_training_is_rejected_without_resume(run: Path, recipe: TranslationRecipe) -> None:
+    with pytest.raises(RecipeError, match=f"out: {run} contains a training; continue it with --resume"):
         RunFolder(run, recipe, "transformer", SHAPE, resume=False)
 
 
@@ -48,22 +48,22 @@ def test_a_folder_that_holds_a_training_is_refused_without_resume(run: Path, rec
         ({}, {"dropout": 0.3, "norm": "pre"}, "norm was 'post', is 'pre'; dropout was 0.1, is 0.3"),
     ],
 )
-def test_resuming_another_training_is_refused_with_all_differences(
+def test_resuming_another_training_is_rejected_with_all_differences(
     run: Path, recipe: TranslationRecipe, recipe_changes: dict[str, Any], shape_changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RecipeError) as caught:
         RunFolder(run, replace(recipe, **recipe_changes), "transformer", replace(SHAPE, **shape_changes), resume=True)
-    assert str(caught.value) == f"resume: {run} was started otherwise: {message}"
+    assert str(caught.value) == f"resume: {run} was started with other options: {message}"
 
 
-def test_resuming_may_change_how_long_and_where(run: Path, recipe: TranslationRecipe) -> None:
+def test_resuming_may_change_duration_and_devices(run: Path, recipe: TranslationRecipe) -> None:
     RunFolder(
         run, replace(recipe, epochs=9, average=1, devices="auto", save_steps=1), "transformer", SHAPE, resume=True
     ).begin()
     assert json.loads((run / "recipe.json").read_text())["epochs"] == 9
 
 
-def test_options_that_an_older_recipe_does_not_name_are_no_difference(run: Path, recipe: TranslationRecipe) -> None:
+def test_options_missing_from_an_older_recipe_are_no_difference(run: Path, recipe: TranslationRecipe) -> None:
     options = json.loads((run / "recipe.json").read_text())
     del options["transformer"], options["clip_norm"]
     (run / "recipe.json").write_text(json.dumps(options))
@@ -72,11 +72,11 @@ def test_options_that_an_older_recipe_does_not_name_are_no_difference(run: Path,
 
 @pytest.mark.parametrize("architecture", ["bert", "vit"])
 def test_the_training_of_another_architecture_is_not_resumed(run: Path, recipe: TranslationRecipe, architecture: str) -> None:
-    with pytest.raises(RecipeError, match=f"holds the training of another model, not of a {architecture}"):
+    with pytest.raises(RecipeError, match=f"contains the training of another model, not of a {architecture}"):
         RunFolder(run, recipe, architecture, SHAPE, resume=True)
 
 
-def test_a_start_that_saved_no_state_leaves_nothing_to_the_next(tmp_path: Path, recipe: TranslationRecipe) -> None:
+def test_a_new_run_removes_the_files_of_one_that_saved_no_state(tmp_path: Path, recipe: TranslationRecipe) -> None:
     folder = RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
     folder.begin()
     folder.tokenizer.write_text("another vocabulary")
@@ -85,7 +85,7 @@ def test_a_start_that_saved_no_state_leaves_nothing_to_the_next(tmp_path: Path, 
     assert [path.name for path in folder.root.iterdir()] == ["recipe.json"]
 
 
-def test_a_rewind_forgets_what_will_happen_again(run: Path, recipe: TranslationRecipe) -> None:
+def test_rewinding_removes_what_will_be_repeated(run: Path, recipe: TranslationRecipe) -> None:
     folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
     for kind, step in (("note", 0), ("train", 2), ("epoch", 4), ("final", 4), ("train", 6)):
         folder.log({"kind": kind, "step": step})
@@ -95,7 +95,7 @@ def test_a_rewind_forgets_what_will_happen_again(run: Path, recipe: TranslationR
     assert [(r["kind"], r["step"]) for r in folder.records()] == [("note", 0), ("train", 2), ("epoch", 4)]
 
 
-def test_state_survives_and_a_damaged_one_is_named(run: Path, recipe: TranslationRecipe) -> None:
+def test_the_state_is_restored_and_a_damaged_one_is_named(run: Path, recipe: TranslationRecipe) -> None:
     folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
     folder.save_state({"model": {"weight": torch.ones(2)}})
     state = folder.load_state()

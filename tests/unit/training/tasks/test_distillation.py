@@ -1,4 +1,4 @@
-"""A teacher translates a corpus: whole, in parts, and after it was killed."""
+"""Distillation: whole, in parts, and resumed after a kill."""
 
 import gzip
 import json
@@ -14,11 +14,11 @@ from triptych_training.checkpoints.translation import Checkpoint, load_checkpoin
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.languages import ModelLanguages
 from triptych_training.data.tokenizer import train_tokenizer
-from triptych_training.decoding.batch_beam import Hypothesis, SearchOptions
+from triptych_training.decoding.batch_beam import BeamHypothesis, SearchOptions
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.tasks import distillation as distillation_module
-from triptych_training.tasks.distillation import DistillationRecipe, Distilled, Shard, distill
+from triptych_training.tasks.distillation import DistillationRecipe, DistillationResult, Shard, distill
 
 from ..runs import Killed
 from ..toy import PAIRS, make_model, write_pairs
@@ -35,25 +35,25 @@ def teacher(tmp_path: Path) -> Path:
 
 
 def recipe(folder: Path, **changes: Any) -> DistillationRecipe:
-    """Greedy, in chunks of ten; one pair is there twice, one source has two targets."""
+    """Search greedily in chunks of ten; one pair occurs twice, one source has two targets."""
     pairs = write_pairs(folder / "pairs.tsv", [*PAIRS, PAIRS[3], (PAIRS[3][0], "another one!")])
-    usual = DistillationRecipe(pairs=(pairs,), search=SearchOptions(1, max_length=30), chunk=10)
-    return replace(usual, **changes)
+    default = DistillationRecipe(pairs=(pairs,), search=SearchOptions(1, max_length=30), chunk=10)
+    return replace(default, **changes)
 
 
-def run(teacher: Path, asked: DistillationRecipe, out: Path, shard: Shard = Shard()) -> Distilled | None:  # noqa: B008 - frozen
-    return distill(teacher, asked, out, shard, CPU, lambda line: None)
+def run(teacher: Path, recipe: DistillationRecipe, out: Path, index: int = 0, count: int = 1) -> DistillationResult | None:
+    return distill(teacher, recipe, out, Shard(index, count), CPU, lambda line: None)
 
 
 @pytest.fixture
 def ending(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """A teacher that turns each sentence's words round; the calls' sources."""
+    """Replace the search by one that reverses each sentence's words; returns the sources of each call."""
     calls: list[list[str]] = []
 
-    def search(model: object, sources: Sequence[list[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+    def search(model: object, sources: Sequence[list[int]], options: SearchOptions) -> list[list[BeamHypothesis]]:
         texts = TOKENIZER.decode_batch([list(source) for source in sources])
         calls.append(texts)
-        return [[Hypothesis(TOKENIZER.encode(turn(text)).ids[:-1], 0.0, True)] for text in texts]
+        return [[BeamHypothesis(TOKENIZER.encode(turn(text)).ids[:-1], 0.0, True)] for text in texts]
 
     monkeypatch.setattr(distillation_module, "search", search)
     return calls
@@ -63,20 +63,20 @@ def turn(text: str) -> str:
     return " ".join(reversed(text.rstrip(".").split()))
 
 
-def test_pairs_and_their_translations_alternate_and_none_is_there_twice(
+def test_each_pair_is_followed_by_its_translation_without_duplicates(
     tmp_path: Path, teacher: Path, ending: list[list[str]]
 ) -> None:
     report = run(teacher, recipe(tmp_path), tmp_path / "out.tsv")
     written = read_pairs([str(tmp_path / "out.tsv")])
     expected = [pair for source, target in PAIRS for pair in ((source, target), (source, turn(source)))]
     assert written == [*expected, (PAIRS[3][0], "another one!")]
-    assert report == Distilled(pairs=2 * len(PAIRS) + 1, translations=len(PAIRS), known=3)
+    assert report == DistillationResult(pairs=2 * len(PAIRS) + 1, translations=len(PAIRS), known=3)
     assert sum(map(len, ending)) == len(PAIRS)  # each source once
     assert not (tmp_path / "out.tsv.work").exists()
     assert not (tmp_path / "out.tsv.work.lock").exists()
 
 
-def test_translations_alone_and_sentences_without_pairs(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
+def test_translations_only_and_sentences_without_targets(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("eins zwei\nsieben\tseven\n\neins zwei\n")
     asked = recipe(tmp_path, original=False, texts=(str(texts),), pairs=(write_pairs(tmp_path / "two.tsv", PAIRS[:2]),))
@@ -86,8 +86,8 @@ def test_translations_alone_and_sentences_without_pairs(tmp_path: Path, teacher:
     assert lines == [f"{text}\t{turn(text)}" for text in (PAIRS[0][0], PAIRS[1][0], "eins zwei", "sieben")]
 
 
-def test_translations_are_the_model_s_own_and_no_longer_than_their_sources_allow(tmp_path: Path, teacher: Path) -> None:
-    assert run(teacher, recipe(tmp_path, growth=0.5), tmp_path / "out.tsv", Shard(4, 5)) is None
+def test_translations_are_the_model_s_and_their_length_is_limited(tmp_path: Path, teacher: Path) -> None:
+    assert run(teacher, recipe(tmp_path, growth=0.5), tmp_path / "out.tsv", 4, 5) is None
     lines = (tmp_path / "out.tsv.work/chunk-00004.jsonl").read_text().splitlines()
     sizes = {source: len(TOKENIZER.encode(source).ids) for source, _ in PAIRS}
     shortest = sorted(sizes, key=lambda source: sizes[source])[:10]
@@ -96,14 +96,14 @@ def test_translations_are_the_model_s_own_and_no_longer_than_their_sources_allow
     assert [json.loads(line) for line in lines] == [[[" ".join(text.split()), False]] for text in TOKENIZER.decode_batch(ids)]
 
 
-def test_every_way_to_share_the_work_writes_the_same_file(tmp_path: Path, teacher: Path) -> None:
+def test_shards_write_the_same_file_as_one_process(tmp_path: Path, teacher: Path) -> None:
     asked = recipe(tmp_path, search=SearchOptions(2, max_length=12))
     run(teacher, asked, tmp_path / "whole.tsv")
-    assert [run(teacher, asked, tmp_path / "shared.tsv", Shard(index, 3)) is None for index in (2, 0, 1)] == [True, True, False]
+    assert [run(teacher, asked, tmp_path / "shared.tsv", index, 3) is None for index in (2, 0, 1)] == [True, True, False]
     assert (tmp_path / "shared.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
-def test_what_was_done_before_a_kill_is_not_done_again(
+def test_chunks_done_before_a_kill_are_not_repeated(
     tmp_path: Path, teacher: Path, ending: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = distillation_module.search
@@ -130,14 +130,12 @@ def test_the_longest_sentences_come_first(tmp_path: Path, teacher: Path, ending:
     assert [[len(text.split()) for text in call] for call in ending] == [[6, 9], [1, 3]]
 
 
-def test_of_a_beam_the_translation_closest_to_the_target_is_picked(
-    tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hypothesis_closest_to_the_target_is_picked(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["something else", "nearly this", "this one here", ""]
 
-    def search(model: object, sources: Sequence[object], options: SearchOptions) -> list[list[Hypothesis]]:
+    def search(model: object, sources: Sequence[object], options: SearchOptions) -> list[list[BeamHypothesis]]:
         ids = [TOKENIZER.encode(text).ids[:-1] for text in texts]
-        return [[Hypothesis(row, -float(rank), rank != 2) for rank, row in enumerate(ids)] for _ in sources]
+        return [[BeamHypothesis(row, -float(rank), rank != 2) for rank, row in enumerate(ids)] for _ in sources]
 
     monkeypatch.setattr(distillation_module, "search", search)
     pairs = write_pairs(tmp_path / "own.tsv", [("one", "this one here"), ("two", "something")])
@@ -146,11 +144,11 @@ def test_of_a_beam_the_translation_closest_to_the_target_is_picked(
     assert read_pairs([str(tmp_path / "out.tsv")]) == [("one", "nearly this"), ("two", "something else")]
 
 
-def test_a_teacher_of_several_languages_is_told_which(tmp_path: Path, ending: list[list[str]]) -> None:
+def test_a_teacher_of_several_targets_needs_a_target_language(tmp_path: Path, ending: list[list[str]]) -> None:
     languages = ModelLanguages(("en", "xx"), {"xx": 7, "en": 9})
     save_checkpoint(Checkpoint(MODEL, TOKENIZER, "en", "xx", languages=languages), tmp_path / "teacher")
     assert load_checkpoint(tmp_path / "teacher").languages == languages
-    with pytest.raises(RecipeError, match="target_language: the model has several, name one of xx, en"):
+    with pytest.raises(RecipeError, match="target_language: the model has several; set one of xx, en"):
         run(tmp_path / "teacher", recipe(tmp_path), tmp_path / "out.tsv")
     run(tmp_path / "teacher", recipe(tmp_path, target_language="en"), tmp_path / "out.tsv")
     first = TOKENIZER.decode([9])
@@ -160,21 +158,21 @@ def test_a_teacher_of_several_languages_is_told_which(tmp_path: Path, ending: li
 def test_sources_that_are_too_long_are_left_out_and_counted(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
     pairs = write_pairs(tmp_path / "own.tsv", [*PAIRS[:2], (" ".join(["three"] * 40), "long")])
     report = run(teacher, recipe(tmp_path, pairs=(pairs,)), tmp_path / "out.tsv")
-    assert report == Distilled(pairs=5, translations=2, too_long=1)
+    assert report == DistillationResult(pairs=5, translations=2, too_long=1)
 
 
-def test_work_that_was_begun_otherwise_is_refused(tmp_path: Path, teacher: Path) -> None:
-    assert run(teacher, recipe(tmp_path), tmp_path / "out.tsv", Shard(0, 2)) is None
-    with pytest.raises(RecipeError, match=r"out: .*out\.tsv\.work was begun otherwise"):
-        run(teacher, recipe(tmp_path, search=SearchOptions(2)), tmp_path / "out.tsv", Shard(1, 2))
+def test_a_work_folder_of_other_options_is_rejected(tmp_path: Path, teacher: Path) -> None:
+    assert run(teacher, recipe(tmp_path), tmp_path / "out.tsv", 0, 2) is None
+    with pytest.raises(RecipeError, match=r"out: .*out\.tsv\.work was made with other options"):
+        run(teacher, recipe(tmp_path, search=SearchOptions(2)), tmp_path / "out.tsv", 1, 2)
     other = recipe(tmp_path, search=SearchOptions(1, max_length=30, batch_tokens=50), precision="fp32")
-    assert run(teacher, other, tmp_path / "out.tsv", Shard(1, 2)) is not None
+    assert run(teacher, other, tmp_path / "out.tsv", 1, 2) is not None
     with pytest.raises(RecipeError, match=r"out: .*out\.tsv exists already"):
         run(teacher, recipe(tmp_path), tmp_path / "out.tsv")
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_teacher_can_work_in_half_precision(tmp_path: Path, teacher: Path, precision: str) -> None:
+def test_a_teacher_can_run_in_half_precision(tmp_path: Path, teacher: Path, precision: str) -> None:
     report = run(teacher, recipe(tmp_path, precision=precision), tmp_path / "out.tsv")
     assert report is not None
     assert report.pairs >= len(PAIRS)
@@ -185,24 +183,24 @@ def test_a_teacher_can_work_in_half_precision(tmp_path: Path, teacher: Path, pre
     [
         ({"pairs": ()}, "pairs and texts: at least one file is needed"),
         ({"pick": "worst"}, "pick: 'worst' is unknown; choose one of best, closest"),
-        ({"pick": "closest"}, "hypotheses: of 1 there is nothing to pick the closest from"),
+        ({"pick": "closest"}, "hypotheses: 1 is below 2, which picking the closest needs"),
         ({"precision": "int8"}, "precision: 'int8' is unknown"),
         ({"chunk": 0}, "chunk: 0 is below 1"),
         ({"growth": 0.0}, "growth: 0.0 is not above 0"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         recipe(tmp_path, **changes)
 
 
 @pytest.mark.parametrize(("index", "count"), [(2, 2), (-1, 2), (0, 0)])
-def test_a_part_that_there_is_not_is_refused(index: int, count: int) -> None:
+def test_an_invalid_shard_is_rejected(index: int, count: int) -> None:
     with pytest.raises(RecipeError, match="shard: "):
         Shard(index, count)
 
 
-def test_a_file_without_sentences_is_refused(tmp_path: Path, teacher: Path) -> None:
+def test_a_file_without_sentences_is_rejected(tmp_path: Path, teacher: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n\n")
-    with pytest.raises(CorpusError, match=r"texts\.txt: holds no sentences"):
+    with pytest.raises(CorpusError, match=r"texts\.txt: contains no sentences"):
         run(teacher, DistillationRecipe(texts=(str(tmp_path / "texts.txt"),)), tmp_path / "out.tsv")

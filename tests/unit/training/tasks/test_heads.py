@@ -1,4 +1,4 @@
-"""Fine-tuning heads: from files to examples, and from outputs to metrics."""
+"""Fine-tuning heads: examples, losses, metrics."""
 
 import json
 import math
@@ -18,8 +18,8 @@ from triptych_training.tasks.heads import (
     TextHead,
     TokenHead,
     _entities,
-    _normal,
-    _overlap,
+    _normalise,
+    _word_f1,
     make_head,
 )
 
@@ -29,7 +29,7 @@ CONTEXT = "Here is a cat. The cat eats fish. Here is a dog. The dog eats bones. 
 
 
 def write_squad(path: Path, *questions: tuple[str, str, Sequence[str]]) -> str:
-    """Question, context and answers, which begin where they are found first."""
+    """Write questions with context and answers; an answer's offset is that of its first occurrence."""
     paragraphs = [
         {"context": c, "qas": [{"question": q, "answers": [{"text": a, "answer_start": c.index(a)} for a in answers]}]}
         for q, c, answers in questions
@@ -37,7 +37,7 @@ def write_squad(path: Path, *questions: tuple[str, str, Sequence[str]]) -> str:
     return write(path, json.dumps({"data": [{"paragraphs": paragraphs}]}))
 
 
-def test_a_name_makes_its_head_and_model(tmp_path: Path) -> None:
+def test_make_head_chooses_head_and_model_by_name(tmp_path: Path) -> None:
     texts, words = write_labelled(tmp_path / "a.tsv"), write_words(tmp_path / "a.conll")
     text, token, question = (
         make_head("text-classification", [texts], 8),
@@ -72,14 +72,14 @@ def test_pairs_become_two_segments(tmp_path: Path) -> None:
     assert head.samples()[0] == ("the cat", "eats fish")
 
 
-def test_labels_must_be_those_of_the_training_files(tmp_path: Path) -> None:
+def test_unknown_labels_are_rejected(tmp_path: Path) -> None:
     train = write(tmp_path / "a.tsv", "one\tyes\ntwo\tno\n")
     other = write(tmp_path / "b.tsv", "one\tmaybe\ntwo\tyes\nthree\tnever\n")
     with pytest.raises(CorpusError) as caught:
         TextHead([train]).examples(TOKENIZER, [other], 48)
-    assert str(caught.value) == f"{other}: maybe, never are no labels of the training files"
+    assert str(caught.value) == f"{other}: maybe, never: not among the labels of the training files"
     words, more = write(tmp_path / "a.conll", "a O\n"), write(tmp_path / "b.conll", "a B-X\n")
-    with pytest.raises(CorpusError, match=r"b\.conll: B-X are no labels of the training files"):
+    with pytest.raises(CorpusError, match=r"b\.conll: B-X: not among the labels of the training files"):
         TokenHead([words]).examples(TOKENIZER, [more], 48)
 
 
@@ -94,7 +94,7 @@ def test_training_texts_need_two_labels_and_validation_texts_their_kind(tmp_path
         TextHead([pair]).examples(TOKENIZER, [single], 48)
 
 
-def test_the_first_piece_of_a_word_carries_its_label(tmp_path: Path) -> None:
+def test_the_first_token_of_a_word_gets_its_label(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "the O\ncats B-ANIMAL\neats O\n")
     head = TokenHead([path])
     examples, _ = head.examples(TOKENIZER, [path], 48)
@@ -112,7 +112,7 @@ def test_sentences_that_are_too_long_are_counted_and_targets_padded(tmp_path: Pa
     assert head.targets(examples).tolist() == [[IGNORED, 1, IGNORED, IGNORED], [IGNORED, 1, 0, IGNORED]]
 
 
-def test_the_loss_of_tokens_is_a_sum_over_words_alone() -> None:
+def test_the_loss_of_tokens_is_the_sum_over_words() -> None:
     logits = torch.randn(2, 4, 3)
     head = object.__new__(TokenHead)
     targets = torch.tensor([[IGNORED, 1, IGNORED, IGNORED], [IGNORED, 1, 0, IGNORED]])
@@ -133,7 +133,7 @@ def test_the_loss_of_tokens_is_a_sum_over_words_alone() -> None:
         ("", []),
     ],
 )
-def test_entities_are_runs_of_a_name(labels: str, entities: list[tuple[str, int, int]]) -> None:
+def test_entities_of_labels(labels: str, entities: list[tuple[str, int, int]]) -> None:
     assert list(_entities(labels.split())) == entities
 
 
@@ -147,7 +147,7 @@ def test_token_metrics_count_words_and_whole_entities(tmp_path: Path) -> None:
         return head.metrics([torch.eye(3)[[2, *guesses]]], [example])
 
     assert metrics(0, 1, 2, 0) == {"accuracy": 1, "f1": 1}
-    assert metrics(0, 2, 2, 0) == {"accuracy": 0.75, "f1": 0.5}  # of two found and two that are there one is the same
+    assert metrics(0, 2, 2, 0) == {"accuracy": 0.75, "f1": 0.5}  # two found, two expected, one the same
     assert metrics(2, 2, 2, 2) == {"accuracy": 0.25, "f1": 0}
 
 
@@ -171,7 +171,7 @@ def test_windows_cover_a_long_context_and_find_the_answer(tmp_path: Path) -> Non
     assert len(short) == 2 <= len(examples)
 
 
-def test_a_question_without_an_answer_points_at_cls_in_every_window(tmp_path: Path) -> None:
+def test_the_target_of_a_question_without_an_answer_is_cls(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "a.json", ("the frog eats", CONTEXT, []))
     examples, lost = QuestionHead(stride=6).examples(TOKENIZER, [path], max_length=22)
     assert lost == 0
@@ -179,14 +179,14 @@ def test_a_question_without_an_answer_points_at_cls_in_every_window(tmp_path: Pa
     assert all(example.target == [0, 0] for example in examples)
 
 
-def test_an_answer_that_no_window_holds_is_counted(tmp_path: Path) -> None:
+def test_an_answer_longer_than_a_window_is_counted(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "a.json", ("what", CONTEXT, [CONTEXT]), ("what", CONTEXT, ["fish"]))
     examples, lost = QuestionHead(stride=6).examples(TOKENIZER, [path], max_length=22)
     assert lost == 1
     assert {example.source for example in examples} == {1}
 
 
-def test_a_question_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
+def test_a_question_that_leaves_no_room_is_rejected(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "a.json", ("the cat eats fish", CONTEXT, ["fish"]))
     with pytest.raises(
         CorpusError, match="a question has 6 tokens; with stride 10 that leaves no room for a context in max_length 16"
@@ -198,16 +198,16 @@ def test_a_question_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
     ("text", "normal"),
     [("The  Cat.", "cat"), ("an apple, a pear", "apple pear"), ("theatre", "theatre"), ("U.S.A.", "usa"), ("a", ""), ("", "")],
 )
-def test_answers_are_compared_as_squad_does(text: str, normal: str) -> None:
-    assert _normal(text) == normal
+def test_answers_are_normalised_as_in_squad(text: str, normal: str) -> None:
+    assert _normalise(text) == normal
 
 
 @pytest.mark.parametrize(
     ("answer", "right", "f1"),
     [("the cat", "Cat!", 1), ("black cat", "cat", 2 / 3), ("dog", "cat", 0), ("", "", 1), ("cat", "", 0), ("x x y", "x", 0.5)],
 )
-def test_overlap_is_the_f1_of_words(answer: str, right: str, f1: float) -> None:
-    assert _overlap(answer, right) == pytest.approx(f1)
+def test_word_f1(answer: str, right: str, f1: float) -> None:
+    assert _word_f1(answer, right) == pytest.approx(f1)
 
 
 def logits(size: int, *high: tuple[int, float]) -> Tensor:
@@ -219,7 +219,7 @@ def logits(size: int, *high: tuple[int, float]) -> Tensor:
 
 @pytest.fixture
 def question(tmp_path: Path) -> tuple[QuestionHead, LabelledExample]:
-    """`[CLS] the [SEP] the cat eats fish [SEP]`."""
+    """Encode `[CLS] the [SEP] the cat eats fish [SEP]`."""
     head = QuestionHead(stride=2)
     examples, _ = head.examples(TOKENIZER, [write_squad(tmp_path / "a.json", ("the", "the cat eats fish", ["fish"]))], 48)
     assert len(examples[0].ids) == 8
@@ -230,9 +230,9 @@ def question(tmp_path: Path) -> tuple[QuestionHead, LabelledExample]:
     ("start", "end", "answer"),
     [
         ([(4, 5.0)], [(6, 5.0)], "cat eats fish"),
-        ([(6, 5.0), (4, 4.0)], [(4, 5.0), (5, 4.5)], "cat"),  # 6 to 4 goes backwards
-        ([(1, 9.0), (4, 4.0)], [(4, 4.0), (7, 9.0)], "cat"),  # the question and [SEP] are no answers
-        ([(0, 9.0), (4, 4.0)], [(0, 9.0), (4, 4.0)], ""),  # [CLS]: there is none
+        ([(6, 5.0), (4, 4.0)], [(4, 5.0), (5, 4.5)], "cat"),  # 6 to 4 is backwards
+        ([(1, 9.0), (4, 4.0)], [(4, 4.0), (7, 9.0)], "cat"),  # not in the context: question and [SEP]
+        ([(0, 9.0), (4, 4.0)], [(0, 9.0), (4, 4.0)], ""),  # [CLS]: no answer
         ([(0, 9.0), (4, 4.0)], [(4, 4.0)], ""),
     ],
 )
@@ -247,7 +247,7 @@ def test_the_best_span_of_the_context_is_the_answer(
     assert head._answer(padded[0], padded[1], example)[1] == answer
 
 
-def test_of_a_question_s_windows_the_surest_answers(question: tuple[QuestionHead, LabelledExample]) -> None:
+def test_the_window_with_the_highest_score_gives_the_answer(question: tuple[QuestionHead, LabelledExample]) -> None:
     head, example = question
     wrong = logits(8, (4, 3.0)), logits(8, (4, 3.0))
     surer = logits(8, (6, 4.0)), logits(8, (6, 4.0))
@@ -256,7 +256,7 @@ def test_of_a_question_s_windows_the_surest_answers(question: tuple[QuestionHead
     assert head.metrics([wrong], [example]) == {"exact_match": 0, "f1": 0}
 
 
-def test_question_targets_are_places(tmp_path: Path) -> None:
+def test_question_targets_are_positions(tmp_path: Path) -> None:
     head = QuestionHead(stride=4)
     examples, lost = head.examples(TOKENIZER, [write_questions(tmp_path / "a.json")], 48)
     assert lost == 0

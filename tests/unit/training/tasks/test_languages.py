@@ -1,4 +1,4 @@
-"""One model for several directions."""
+"""Translation models of several directions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ def several(folder: Path, **changes: Any) -> TranslationRecipe:
     return make_recipe(folder, **{**files, "source_language": "", "target_language": "", **changes})
 
 
-def test_a_model_of_two_directions_names_them_and_reads_the_language_wanted(tmp_path: Path) -> None:
+def test_a_model_of_two_directions_depends_on_the_target_s_token(tmp_path: Path) -> None:
     recipe = several(tmp_path, epochs=1, average=1)
     checkpoint = load_checkpoint(train_translation(recipe, SHAPE, tmp_path / "run"))
     tokenizer = checkpoint.tokenizer
@@ -44,7 +44,7 @@ def test_a_model_of_two_directions_names_them_and_reads_the_language_wanted(tmp_
     assert not torch.allclose(one, other, atol=1e-4)
 
 
-def test_text_that_looks_like_a_language_is_ordinary_text(tmp_path: Path) -> None:
+def test_text_that_looks_like_a_language_token_is_ordinary_text(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(["one", "two"], 290, [language_token("xx")])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     loaded = load_tokenizer(tmp_path / "tokenizer.json")
@@ -53,7 +53,7 @@ def test_text_that_looks_like_a_language_is_ordinary_text(tmp_path: Path) -> Non
     assert loaded.decode(loaded.encode("<2xx> one").ids) == "<2xx> one"
 
 
-def test_a_model_of_one_direction_has_no_tokens(tmp_path: Path) -> None:
+def test_a_model_of_one_direction_has_no_language_tokens(tmp_path: Path) -> None:
     there = write_pairs(tmp_path / "there.tsv")
     recipe = several(tmp_path, train=(f"en:xx={there}",), valid=(f"en:xx={there}",), max_steps=1, average=1)
     checkpoint = load_checkpoint(train_translation(recipe, SHAPE, tmp_path / "run"))
@@ -64,29 +64,29 @@ def test_a_model_of_one_direction_has_no_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train": ("a",)}, "source_language, target_language: both are needed for a, or en:de=a"),
-        ({"source_language": "en"}, "source_language, target_language: en:xx="),
+        ({"train": ("a",)}, "source_language, target_language: set both for a, or write en:de=a"),
+        ({"source_language": "en"}, "source_language, target_language: leave them out, en:xx="),
         ({"valid": ("de:xx=a",)}, "valid: there is no training file for de:xx"),
         ({"valid": ("xx:en=a",)}, "valid: a file is needed for the first direction, en:xx"),
     ],
 )
-def test_languages_that_do_not_go_together_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_inconsistent_languages_are_rejected(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         several(tmp_path, **changes)
 
 
-def test_paths_may_hold_what_languages_are_written_with() -> None:
+def test_paths_may_contain_colons_and_equals_signs() -> None:
     assert [file.path for file in directed_files(["en:de=a=b::c"], ("", ""))] == ["a=b::c"]
     assert [file.direction for file in directed_files(["a::b"], ("en", "de"))] == [("en", "de")]
 
 
 def test_an_initial_vocabulary_must_have_the_languages(tmp_path: Path) -> None:
     save_checkpoint(Checkpoint(make_model(), train_tokenizer(["one"], 290), "en", "xx"), tmp_path / "alone")
-    with pytest.raises(CheckpointError, match="vocabulary: it has no <2xx>, <2en>"):
+    with pytest.raises(CheckpointError, match="vocabulary: lacks <2xx>, <2en>"):
         train_translation(several(tmp_path, initial=str(tmp_path / "alone")), SHAPE, tmp_path / "run")
 
 
-def test_a_model_of_several_must_be_told_which() -> None:
+def test_a_model_of_several_targets_needs_a_target_language() -> None:
     languages = ModelLanguages(("en", "xx"), {"xx": 4, "en": 5})
     checkpoint = Checkpoint(make_model(), train_tokenizer(["one"], 290), "en", "xx", languages=languages)
     with pytest.raises(RecipeError, match="target_language: the model has several; set one of xx, en"):
@@ -97,7 +97,7 @@ def test_a_model_of_several_must_be_told_which() -> None:
     assert alone.prefix() == []
 
 
-def test_languages_in_the_order_of_the_directions() -> None:
+def test_languages_keep_the_order_of_the_directions() -> None:
     tokenizer = train_tokenizer(["one"], 290, [language_token(code) for code in ("de", "en")])
     assert find_languages([("en", "de"), ("de", "en")], tokenizer) == ModelLanguages(("en", "de"), {"de": 4, "en": 5})
     assert find_languages([("en", "de"), ("en", "de")], tokenizer) == ModelLanguages()

@@ -1,4 +1,4 @@
-"""The loss counts target tokens, each once."""
+"""Loss of translation models."""
 
 import pytest
 import torch
@@ -19,12 +19,12 @@ def loss_of(examples: list[Example], smoothing: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_batch_costs_what_its_sentences_cost_alone(smoothing: float) -> None:
+def test_the_loss_of_a_batch_is_the_sum_over_its_sentences(smoothing: float) -> None:
     alone = sum(loss_of([example], smoothing).item() for example in EXAMPLES)
     assert loss_of(EXAMPLES, smoothing).item() == pytest.approx(alone, rel=1e-5)
 
 
-def test_smoothing_spreads_a_tenth_over_all_tokens() -> None:
+def test_label_smoothing_mixes_in_the_mean_over_all_tokens() -> None:
     batch = collate(EXAMPLES[:1], SHAPE.pad_id, SHAPE.bos_id)
     logs = functional.log_softmax(make_model()(batch.source, batch.inputs)[0], dim=-1)
     hard = -logs.gather(1, batch.labels[0][:, None]).sum().item()

