@@ -9,10 +9,10 @@ import onnx
 from tokenizers import Tokenizer
 
 from triptych.version import __version__
-from triptych_export.block_quantization import quantize_blocks
-from triptych_export.graph import Graph
-from triptych_export.quantization import quantize
-from triptych_export.weights import WeightsFile
+from triptych_export.graphs.lazy_graph import Graph
+from triptych_export.quantization.blocks import quantize_blocks
+from triptych_export.quantization.dynamic import quantize
+from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import sha256
 from triptych_serving.bundle.manifest import FILE_NAME, FP16
 from triptych_serving.bundle.manifest.base import Graphs

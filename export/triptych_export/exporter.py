@@ -15,9 +15,9 @@ from triptych.version import __version__
 from triptych_export.bundle_files import needed_files, write_manifest
 from triptych_export.card import write_card
 from triptych_export.errors import SourceError
+from triptych_export.graphs.tracing import HALF_OPSET, OPSET
 from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
-from triptych_export.tracing import HALF_OPSET, OPSET
 from triptych_serving.bundle.bundle import open_bundle, sha256
 from triptych_serving.bundle.manifest import FILE_NAME, FP16, read_manifest
 from triptych_serving.runtime.session import RUNTIME_VERSION

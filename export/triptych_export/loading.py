@@ -5,13 +5,13 @@ from pathlib import Path
 
 from triptych_export.bundle_files import STABLE_PRECISION
 from triptych_export.errors import SourceError
-from triptych_export.family import Family
-from triptych_export.huggingface import registry
+from triptych_export.families.family import Family
+from triptych_export.families.image import ImageFamily, open_image_family
+from triptych_export.families.text import TextFamily, open_text_family, read_samples
+from triptych_export.families.translation import TranslationFamily, open_translation_family
+from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.folder import Folder, open_folder
-from triptych_export.image_family import ImageFamily, open_image_family
 from triptych_export.options import ExportOptions
-from triptych_export.text_family import TextFamily, open_text_family, read_samples
-from triptych_export.translation_family import TranslationFamily, open_translation_family
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import BERT, VIT, BertCheckpoint
 from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER

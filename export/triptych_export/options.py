@@ -6,7 +6,7 @@ from pathlib import Path
 
 from triptych_export.bundle_files import EXTRAS, HALF_PRECISION, PRECISIONS
 from triptych_export.errors import SourceError
-from triptych_export.shortlist import SHORT_PRECISION
+from triptych_export.families.shortlist import SHORT_PRECISION
 
 DEFAULT_PRECISIONS = ("int8", "fp32")
 

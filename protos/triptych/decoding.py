@@ -17,7 +17,7 @@ from typing import Any
 
 
 class SplitSentences(StrEnum):
-    """How the server treats the sentences of a text."""
+    """The treatment of the sentences of a text."""
 
     AUTO = "auto"
     """Split the text at the ends of sentences and lines, translate the parts and join them with their original white space."""
@@ -35,7 +35,9 @@ class Bounds:
     """The minimum itself is not allowed."""
 
     def __contains__(self, value: float) -> bool:
-        return math.isfinite(value) and self.minimum <= value <= self.maximum and not (self.exclusive and value == self.minimum)
+        if not self.minimum <= value <= self.maximum:  # so for nan, and for integers beyond the floats
+            return False
+        return value != math.inf and not (self.exclusive and value == self.minimum)
 
     def __str__(self) -> str:
         lower = f"{'above' if self.exclusive else 'at least'} {self.minimum:,}"

@@ -8,7 +8,7 @@ import grpc
 
 from triptych_bench.failure import failed
 from triptych_bench.target import Outcome, Request
-from triptych_client.connection import Connection
+from triptych_client.connection import open_channel
 from triptych_client.settings import Settings
 
 Metadata = tuple[tuple[str, str], ...]
@@ -25,7 +25,7 @@ class UnaryCaller:
     """
 
     def __init__(self, settings: Settings, path: str, metadata: Metadata, read: Callable[[bytes, float], Outcome]) -> None:
-        self._channel = Connection(settings).channel
+        self._channel = open_channel(settings)
         self._call: Any = self._channel.unary_unary(path)
         self._timeout, self._metadata = settings.timeout_seconds, metadata
         self._read = read

@@ -1,4 +1,4 @@
-"""The Triptych client: translations, filled masks, vectors and labels from a Triptych server, in a few lines.
+"""The Triptych client: translations, filled masks, embeddings and labels from a Triptych server, in a few lines.
 
     from triptych_client import Client
 
@@ -10,16 +10,14 @@
         print(client.fill_mask("The capital of France is [MASK].").masks[0].candidates[0].sequence)
         print(client.classify_image("cat.jpg").labels[0].label)
 
-`AsyncClient` is the same for asyncio. What a call can raise is drawn in `triptych_client.errors`; the named arguments that
-the calls share are in `triptych_client.arguments`.
+`AsyncClient` is the same for asyncio. `triptych_client.errors` explains the exceptions, `triptych_client.arguments` the named
+arguments that calls share. Of this distribution the package imports only `triptych`; every other package may import it.
 """
 
 from triptych.version import __version__
 from triptych_client.async_client import AsyncClient
-from triptych_client.async_stream import AsyncTranslationStream
 from triptych_client.client import Client
 from triptych_client.credentials import tls_credentials
-from triptych_client.document_results import DocumentFinding, DocumentProgress, FindingKind, Severity, TranslatedDocument
 from triptych_client.errors import (
     CallCancelledError,
     DeadlineExceededError,
@@ -35,32 +33,36 @@ from triptych_client.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from triptych_client.image_results import ClassifiedImage, ImageOutcome
 from triptych_client.options import Aggregation, DecodingOptions, Pooling, SplitSentences
 from triptych_client.results import (
-    FinishReason,
-    Hypothesis,
-    Model,
-    ModelState,
-    Results,
-    Timing,
-    Translation,
-    Translations,
-    TranslationScore,
-)
-from triptych_client.stream import TranslationStream
-from triptych_client.text_results import (
     Answer,
     AnsweredQuestion,
+    ClassifiedImage,
     ClassifiedText,
+    DocumentFinding,
+    DocumentProgress,
     Embedding,
     Entity,
     FilledMask,
     FilledText,
+    FindingKind,
+    FinishReason,
+    Hypothesis,
+    ImageOutcome,
     LabelledText,
     MaskCandidate,
+    Model,
+    ModelState,
+    Results,
     ScoredLabel,
+    Severity,
+    Timing,
+    TranslatedDocument,
+    Translation,
+    Translations,
+    TranslationScore,
 )
+from triptych_client.translation_stream import AsyncTranslationStream, TranslationStream
 
 __all__ = [
     "Aggregation",

@@ -1,31 +1,56 @@
 """The client for asyncio."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
-from google.protobuf.wrappers_pb2 import StringValue
+import grpc
 
-from triptych.v1 import model_pb2
-from triptych_client import health
-from triptych_client.arguments import CallArguments, DocumentArguments, ScoreArguments, TranslateArguments
-from triptych_client.async_document_stream import send_document
-from triptych_client.async_image_calls import AsyncImageCalls
-from triptych_client.async_sending import send
-from triptych_client.async_stream import AsyncTranslationStream
-from triptych_client.async_text_calls import AsyncTextCalls
-from triptych_client.codec import model_from
-from triptych_client.document_flow import DocumentFlow, OnProgress
-from triptych_client.document_results import TranslatedDocument
-from triptych_client.document_source import DocumentSource, DocumentTarget, write_document
-from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
-from triptych_client.score_job import ScoreJob
-from triptych_client.translate_job import TranslateJob
+from triptych_client import tasks
+from triptych_client.arguments import (
+    AnswerArguments,
+    CallArguments,
+    ClassifyImageArguments,
+    ClassifyTextArguments,
+    ClassifyTokensArguments,
+    DocumentArguments,
+    EmbedArguments,
+    FillMaskArguments,
+    ScoreArguments,
+    TranslateArguments,
+)
+from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
+from triptych_client.connection import open_async_channel
+from triptych_client.documents import OnProgress, send_document_async
+from triptych_client.errors import DeadlineExceededError, UnavailableError
+from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
+from triptych_client.images import Images, stream_images_async
+from triptych_client.results import (
+    AnsweredQuestion,
+    ClassifiedImage,
+    ClassifiedText,
+    Embedding,
+    FilledText,
+    ImageOutcome,
+    LabelledText,
+    Model,
+    Results,
+    TranslatedDocument,
+    Translation,
+    Translations,
+    TranslationScore,
+)
+from triptych_client.tasks import SimpleCall, Task, TextOrPair
+from triptych_client.translation_stream import AsyncTranslationStream
+from triptych_client.unary import send_all_async, send_async
+
+Result = TypeVar("Result")
 
 
-class AsyncClient(AsyncTextCalls, AsyncImageCalls):
-    """Client for asyncio; it belongs to the event loop of its first call.
+class AsyncClient(BaseClient):
+    """Client for asyncio. It belongs to the event loop of its first call.
 
         async with AsyncClient("localhost:8001") as client:
             print((await client.translate("Guten Morgen!", target_language="en")).text)
@@ -33,27 +58,37 @@ class AsyncClient(AsyncTextCalls, AsyncImageCalls):
     The methods are those of Client, with the same arguments, results and errors. Cancelling a task cancels its request.
     """
 
+    @cached_property
+    def _channel(self) -> grpc.aio.Channel:
+        # Made at the first call: a client may be constructed before its event loop runs.
+        return open_async_channel(self._settings)
+
+    async def _send(
+        self, method: SimpleCall[Any, Any, Result], fields: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> Result:
+        return method.result(await send_async(self._channel, method, method.request(**fields), self._call(**arguments)))
+
+    async def _run(self, task: Task[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Results[Result]:
+        batch = self._batch(task, inputs, arguments)
+        return batch.results(await send_all_async(self._channel, task, batch.requests, self._settings.concurrency))
+
     async def translate(self, text: str, **arguments: Unpack[TranslateArguments]) -> Translation:
-        """Translate one text. Arguments and errors are those of `Client.translate`."""
+        """Translate one text. See `Client.translate`."""
         return (await self.translate_many([text], **arguments))[0]
 
     async def translate_many(self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]) -> Translations:
-        """Translate many texts; the result has their order. Arguments and errors are those of `Client.translate_many`."""
-        job = TranslateJob(texts=texts, **self._with_call(arguments))
-        return Translations.of(await self._ask(self._connection.translation.Translate, job))
+        """Translate many texts; the result has their order. See `Client.translate_many`."""
+        return Translations.of(await self._run(tasks.TRANSLATE, texts, arguments))
 
     def translate_stream(self, text: str, **arguments: Unpack[TranslateArguments]) -> AsyncTranslationStream:
-        """Translate one text, and get it piece by piece while it is decoded.
+        """Translate one text and receive it piece by piece while it is decoded. See `Client.translate_stream`.
 
-            async with client.translate_stream("Guten Morgen!", target_language="en") as stream:
-                async for piece in stream:
-                    print(piece, end="", flush=True)
-            print(stream.translation.finish_reason)
-
-        Arguments and errors are those of `Client.translate_stream`.
+        async with client.translate_stream("Guten Morgen!", target_language="en") as stream:
+            async for piece in stream:
+                print(piece, end="", flush=True)
+        print(stream.translation.finish_reason)
         """
-        job = TranslateJob(texts=[text], **self._with_call(arguments))
-        return AsyncTranslationStream(self._connection.translation.TranslateStream, job)
+        return AsyncTranslationStream(self._channel, *self._stream_request(text, arguments))
 
     async def translate_document(
         self,
@@ -63,54 +98,120 @@ class AsyncClient(AsyncTextCalls, AsyncImageCalls):
         progress: OnProgress | None = None,
         **arguments: Unpack[DocumentArguments],
     ) -> TranslatedDocument:
-        """Translate a document; its structure stays as it is. Arguments and errors are those of `Client.translate_document`.
+        """Translate a document and keep its structure. See `Client.translate_document`.
 
         Files are read and written in a thread; `progress` is called in the event loop.
         """
-        job = await asyncio.to_thread(self._document_job, source, arguments)
-        document = await send_document(self._connection.translation.TranslateDocument, DocumentFlow(job, progress))
+        exchange = await asyncio.to_thread(self._document, source, progress, arguments)
+        document = await send_document_async(self._channel, exchange)
         await asyncio.to_thread(write_document, target, document.content)
         return document
 
     async def score_translations(
         self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
     ) -> Results[TranslationScore]:
-        """How likely a model finds given translations. Arguments and errors are those of `Client.score_translations`."""
-        job = ScoreJob(pairs=pairs, **self._with_call(arguments))
-        return await self._ask(self._connection.translation.ScoreTranslations, job)
+        """Score given translations by their likelihood. See `Client.score_translations`."""
+        return await self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments)
+
+    async def fill_mask(self, text: str, **arguments: Unpack[FillMaskArguments]) -> FilledText:
+        """Rank candidates for each mask of a text. See `Client.fill_mask`."""
+        return (await self.fill_mask_many([text], **arguments))[0]
+
+    async def fill_mask_many(self, texts: Sequence[str], **arguments: Unpack[FillMaskArguments]) -> Results[FilledText]:
+        """Apply `fill_mask` to many texts."""
+        return await self._run(tasks.FILL_MASK, texts, arguments)
+
+    async def embed(self, text: str, **arguments: Unpack[EmbedArguments]) -> Embedding:
+        """Convert a text to a vector. See `Client.embed`."""
+        return (await self.embed_many([text], **arguments))[0]
+
+    async def embed_many(self, texts: Sequence[str], **arguments: Unpack[EmbedArguments]) -> Results[Embedding]:
+        """Apply `embed` to many texts."""
+        return await self._run(tasks.EMBED, texts, arguments)
+
+    async def classify_text(self, text: TextOrPair, **arguments: Unpack[ClassifyTextArguments]) -> ClassifiedText:
+        """Rank the model's labels for a text, or for a pair of texts. See `Client.classify_text`."""
+        return (await self.classify_text_many([text], **arguments))[0]
+
+    async def classify_text_many(
+        self, inputs: Sequence[TextOrPair], **arguments: Unpack[ClassifyTextArguments]
+    ) -> Results[ClassifiedText]:
+        """Apply `classify_text` to many texts or pairs."""
+        return await self._run(tasks.CLASSIFY_TEXT, inputs, arguments)
+
+    async def classify_tokens(self, text: str, **arguments: Unpack[ClassifyTokensArguments]) -> LabelledText:
+        """Find the entities of a text, such as names of people and places. See `Client.classify_tokens`."""
+        return (await self.classify_tokens_many([text], **arguments))[0]
+
+    async def classify_tokens_many(
+        self, texts: Sequence[str], **arguments: Unpack[ClassifyTokensArguments]
+    ) -> Results[LabelledText]:
+        """Apply `classify_tokens` to many texts."""
+        return await self._run(tasks.CLASSIFY_TOKENS, texts, arguments)
+
+    async def answer(self, question: str, context: str, **arguments: Unpack[AnswerArguments]) -> AnsweredQuestion:
+        """Find the answer to a question in a text. See `Client.answer`."""
+        return (await self.answer_many([(question, context)], **arguments))[0]
+
+    async def answer_many(
+        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[AnswerArguments]
+    ) -> Results[AnsweredQuestion]:
+        """Apply `answer` to many pairs of question and context."""
+        return await self._run(tasks.ANSWER, pairs, arguments)
+
+    async def classify_image(self, image: ImageSource, **arguments: Unpack[ClassifyImageArguments]) -> ClassifiedImage:
+        """Rank the model's labels for an image. See `Client.classify_image`; the file is read in a thread."""
+        return (await self.classify_image_many([image], **arguments))[0]
+
+    async def classify_image_many(
+        self, images: Sequence[ImageSource], **arguments: Unpack[ClassifyImageArguments]
+    ) -> Results[ClassifiedImage]:
+        """Rank the model's labels for many images; the result has their order. See `Client.classify_image_many`."""
+        check_images(images, "classify_image_many")
+        contents = await asyncio.to_thread(lambda: [read_image(image) for image in images])
+        return await self._run(tasks.CLASSIFY_IMAGE, contents, arguments)
+
+    def classify_images(
+        self, images: Images, *, in_flight: int = 16, **arguments: Unpack[ClassifyImageArguments]
+    ) -> AsyncGenerator[ImageOutcome]:
+        """Rank the model's labels for a stream of images; yield each outcome as soon as it is known, in any order.
+
+            async for outcome in client.classify_images(paths):
+                print(paths[outcome.index], outcome.error or outcome.result.labels[0].label)
+
+        See `Client.classify_images`; the images may come from an asynchronous iterable, too. Use `contextlib.aclosing` around a
+        loop that may end early: otherwise the remaining images are cancelled only when the generator is collected.
+        """
+        return stream_images_async(self._channel, images, self._image_exchange(images, in_flight, arguments))
 
     async def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
-        """Every version of every model of the server, by name, then version. Raises TriptychClientError."""
-        response = await send(self._connection.models.ListModels, model_pb2.ListModelsRequest(), self._call(**arguments))
-        return [model_from(model) for model in response.models]
+        """List every version of every model of the server. See `Client.models`."""
+        return await self._send(tasks.LIST_MODELS, {}, arguments)
 
     async def model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> Model:
-        """One model, as `Client.model` chooses it. Raises NotFoundError, TriptychClientError."""
-        request = model_pb2.GetModelRequest(name=name, version=version)
-        return model_from((await send(self._connection.models.GetModel, request, self._call(**arguments))).model)
+        """Describe one model. See `Client.model`."""
+        return await self._send(tasks.GET_MODEL, {"name": name, "version": version}, arguments)
 
     async def load_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> list[Model]:
-        """Have the server load a version of its repository. Arguments and errors are those of `Client.load_model`."""
-        request = model_pb2.LoadModelRequest(name=name, version=version)
-        response = await send(self._connection.models.LoadModel, request, self._call(**arguments))
-        return [model_from(model) for model in response.models]
+        """Load a version from the server's repository. See `Client.load_model`."""
+        return await self._send(tasks.LOAD_MODEL, {"name": name, "version": version}, arguments)
 
     async def unload_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> None:
-        """Have the server unload a version, or all of a model. Arguments and errors are those of `Client.unload_model`."""
-        request = model_pb2.UnloadModelRequest(name=name, version=version)
-        await send(self._connection.models.UnloadModel, request, self._call(**arguments))
+        """Unload one version, or all versions, of a model. See `Client.unload_model`."""
+        await self._send(tasks.UNLOAD_MODEL, {"name": name, "version": version}, arguments)
 
-    async def is_ready(self, service: str = "", *, timeout_seconds: float = health.TIMEOUT_SECONDS) -> bool:
-        """Whether the server answers and serves. Arguments and errors are those of `Client.is_ready`."""
-        call = health.check_call(timeout_seconds)
+    async def is_ready(self, service: str = "", *, timeout_seconds: float = HEALTH_TIMEOUT_SECONDS) -> bool:
+        """Return whether the server is up and serving. See `Client.is_ready`."""
+        check = tasks.CHECK_HEALTH
+        call = health_call(timeout_seconds)
         try:
-            return health.is_serving(await send(self._connection.check_health, StringValue(value=service), call))
-        except health.NOT_READY:
+            return check.result(await send_async(self._channel, check, check.request(value=service), call))
+        except (UnavailableError, DeadlineExceededError):
             return False
 
     async def close(self) -> None:
-        """Close the connection; what is still under way is cancelled. The client cannot be used any more."""
-        await self._connection.channel.close()
+        """Close the connection and cancel running requests. The client cannot be used afterwards."""
+        await self._channel.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,24 +1,28 @@
-"""What both clients share: how they are made, and how their calls are prepared."""
+"""The common part of both clients: settings, and the preparation of calls."""
 
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import grpc
 
-from triptych_client.arguments import CallArguments
 from triptych_client.call import Call
 from triptych_client.credentials import default_api_key
-from triptych_client.document_job import DocumentJob
-from triptych_client.document_source import DocumentSource, read_document
-from triptych_client.job import Job, Request, Response, Result
+from triptych_client.documents import DocumentExchange, OnProgress
+from triptych_client.files import DocumentSource, check_images, read_document
+from triptych_client.images import ImageExchange
 from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, default_address
+from triptych_client.tasks import TRANSLATE_STREAM, Batch, Task
+
+Result = TypeVar("Result")
+
+HEALTH_TIMEOUT_SECONDS = 5.0
 
 
 class BaseClient:
-    """The settings of a client, and what they make of a call's arguments."""
+    """The settings of a client, and the requests made with them."""
 
-    def __init__(  # noqa: PLR0913 - every one is named where a client is made
+    def __init__(  # noqa: PLR0913 - a public constructor with named arguments
         self,
         address: str | None = None,
         *,
@@ -31,18 +35,18 @@ class BaseClient:
         texts_per_call: int = 64,
         max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
     ) -> None:
-        """Connects at the first call, not now.
+        """Make a client. It connects at the first call.
 
         Args:
             address: Host and port of the server; by default the environment variable TRIPTYCH_SERVER, else localhost:8001.
-            credentials: For TLS, as from `tls_credentials()` of this package; without, the connection is not encrypted.
-            api_key: Sent with every request; by default the environment variable TRIPTYCH_API_KEY, and "" is none.
-            allow_plaintext_keys: Send the key without TLS to other machines too; whoever is on the way can read it.
-            timeout_seconds: How long a request may take, its retries included, where the call does not say.
+            credentials: For TLS, as from `tls_credentials()`; without them, the connection is not encrypted.
+            api_key: Sent with every request; by default the environment variable TRIPTYCH_API_KEY. "" sends none.
+            allow_plaintext_keys: Send the key without TLS to other machines, too. Anyone on the network can read it.
+            timeout_seconds: Default deadline of a request, retries included.
             retries: How often a request is sent again while the server is unavailable or its queue is full; 0 is never.
-            concurrency: How many requests of one call such as `translate_many` are under way at once.
-            texts_per_call: How many texts or images a request has at most; longer lists are sent as several requests.
-            max_message_bytes: The largest message to send or receive. The server has a limit of its own.
+            concurrency: Maximum number of concurrent requests of one call such as `translate_many`.
+            texts_per_call: Maximum number of texts or images per request; longer lists are sent as several requests.
+            max_message_bytes: Largest message to send or receive. The server has its own limit.
 
         Raises:
             ValueError: A number is out of range, or the API key would leave this machine without TLS.
@@ -61,7 +65,7 @@ class BaseClient:
         self._open()
 
     def _open(self) -> None:
-        """Where a client may make its channel."""
+        """Make the channel, if it can be made now."""
 
     @property
     def address(self) -> str:
@@ -73,16 +77,32 @@ class BaseClient:
         check_timeout(seconds)
         return Call(request_id or uuid.uuid4().hex, seconds, self._settings.retries, api_key=self._settings.api_key)
 
-    def _requests(self, job: Job[Request, Response, Result]) -> list[tuple[Request, Call]]:
-        return job.requests(self._settings.texts_per_call, self._settings.max_message_bytes)
-
-    def _document_job(self, source: DocumentSource, arguments: Mapping[str, Any]) -> DocumentJob:
-        content, name = read_document(source)
-        named = {"file_name": name, **self._with_call(arguments)}
-        return DocumentJob(content=content, max_message_bytes=self._settings.max_message_bytes, **named)
-
-    def _with_call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a job: those of the call as one `call`, and the others as they are."""
+    def _split_off_call(self, arguments: Mapping[str, Any]) -> tuple[Call, dict[str, Any]]:
+        """Separate the arguments of the call from those of the request."""
         others = dict(arguments)
-        known = {name: others.pop(name) for name in CallArguments.__annotations__ if name in others}
-        return {"call": self._call(**known), **others}
+        call = {name: others.pop(name) for name in ("timeout_seconds", "request_id") if name in others}
+        return self._call(**call), others
+
+    def _batch(self, task: Task[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Batch[Result]:
+        call, others = self._split_off_call(arguments)
+        return task.batch(inputs, others, call, self._settings.texts_per_call, self._settings.max_message_bytes)
+
+    def _stream_request(self, text: str, arguments: Mapping[str, Any]) -> tuple[Any, Call]:
+        call, others = self._split_off_call(arguments)
+        return TRANSLATE_STREAM.request_with([text], others), call
+
+    def _document(self, source: DocumentSource, progress: OnProgress | None, arguments: Mapping[str, Any]) -> DocumentExchange:
+        call, others = self._split_off_call(arguments)
+        content, name = read_document(source)
+        return DocumentExchange(content, {"file_name": name, **others}, call, self._settings.max_message_bytes, progress)
+
+    def _image_exchange(self, images: object, in_flight: int, arguments: Mapping[str, Any]) -> ImageExchange:
+        check_images(images, "classify_images")
+        call, others = self._split_off_call(arguments)
+        return ImageExchange(others, call, in_flight, self._settings.max_message_bytes)
+
+
+def health_call(timeout_seconds: float) -> Call:
+    """Make a call without retries and API key: an unavailable server is a result."""
+    check_timeout(timeout_seconds)
+    return Call(uuid.uuid4().hex, timeout_seconds, retries=0)

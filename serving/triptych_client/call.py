@@ -1,32 +1,76 @@
-"""What goes with every request: its id, its API key, its time limit, its retries."""
+"""The identity, deadline and retries of one request."""
 
+import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from triptych_client.retry import Attempts
+from triptych_client.errors import ResourceExhaustedError, TriptychClientError, UnavailableError
+from triptych_client.status import is_lasting_tls_failure
 
-REQUEST_ID_KEY = "x-request-id"
-AUTHORIZATION_KEY = "authorization"
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request of a call by the user, which may have several; all share its id, and each may take several attempts."""
+    """One request. A user's call may send several with the same ID; each may take several attempts."""
 
     request_id: str
     timeout_seconds: float
     retries: int
     first_input: int = 0
-    """Which of the user's texts or images is the first of this request."""
+    """Index of the request's first input among the user's inputs."""
     input_count: int = 0
-    """How many of them it has."""
     api_key: str = field(default="", repr=False)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """As it is sent."""
-        key = ((AUTHORIZATION_KEY, f"Bearer {self.api_key}"),) if self.api_key else ()
-        return ((REQUEST_ID_KEY, self.request_id), *key)
+        """The gRPC metadata to send."""
+        key = (("authorization", f"Bearer {self.api_key}"),) if self.api_key else ()
+        return (("x-request-id", self.request_id), *key)
 
-    def attempts(self) -> Attempts:
-        """The attempts of one request; its time starts now."""
+    def attempts(self) -> "Attempts":
+        """Start the deadline of the request."""
         return Attempts(self.retries, self.timeout_seconds)
+
+
+def is_transient(error: TriptychClientError) -> bool:
+    """Return whether the same request may succeed a little later."""
+    # Without a delay, RESOURCE_EXHAUSTED means a size or a quota, which waiting does not change.
+    has_delay = isinstance(error, ResourceExhaustedError) and error.retry_delay_seconds is not None
+    return (isinstance(error, UnavailableError) and not is_lasting_tls_failure(error.message)) or has_delay
+
+
+class Attempts:
+    """The remaining attempts of one request, and its remaining time."""
+
+    def __init__(self, retries: int, timeout_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._retries = retries
+        self._clock = clock
+        self._deadline = clock() + timeout_seconds
+        self._longest = FIRST_PAUSE_SECONDS
+
+    def remaining_seconds(self) -> float:
+        """The timeout of the next attempt."""
+        return max(0.0, self._deadline - self._clock())
+
+    def pause_after(self, error: TriptychClientError) -> float:
+        """Count an attempt and return the seconds to wait before the next one.
+
+        Raises:
+            TriptychClientError: `error` itself, if it is not transient, no retry is left or the deadline would pass.
+        """
+        if self._retries == 0 or not is_transient(error):
+            raise error
+        pause = self._next_pause() + (error.retry_delay_seconds or 0.0)
+        if pause >= self.remaining_seconds():
+            raise error
+        self._retries -= 1
+        return pause
+
+    def _next_pause(self) -> float:
+        # Half of the pause is random, so that clients that failed together do not return together.
+        pause = self._longest * random.uniform(0.5, 1.0)
+        self._longest = min(2 * self._longest, LONGEST_PAUSE_SECONDS)
+        return pause

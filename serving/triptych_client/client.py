@@ -1,50 +1,91 @@
-"""The client for ordinary, blocking code."""
+"""The blocking client."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
-from google.protobuf.wrappers_pb2 import StringValue
+from triptych_client import tasks
+from triptych_client.arguments import (
+    AnswerArguments,
+    CallArguments,
+    ClassifyImageArguments,
+    ClassifyTextArguments,
+    ClassifyTokensArguments,
+    DocumentArguments,
+    EmbedArguments,
+    FillMaskArguments,
+    ScoreArguments,
+    TranslateArguments,
+)
+from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
+from triptych_client.connection import open_channel
+from triptych_client.documents import OnProgress, send_document
+from triptych_client.errors import DeadlineExceededError, UnavailableError
+from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
+from triptych_client.images import stream_images
+from triptych_client.results import (
+    AnsweredQuestion,
+    ClassifiedImage,
+    ClassifiedText,
+    Embedding,
+    FilledText,
+    ImageOutcome,
+    LabelledText,
+    Model,
+    Results,
+    TranslatedDocument,
+    Translation,
+    Translations,
+    TranslationScore,
+)
+from triptych_client.tasks import SimpleCall, Task, TextOrPair
+from triptych_client.translation_stream import TranslationStream
+from triptych_client.unary import send, send_all
 
-from triptych.v1 import model_pb2
-from triptych_client import health
-from triptych_client.arguments import CallArguments, DocumentArguments, ScoreArguments, TranslateArguments
-from triptych_client.codec import model_from
-from triptych_client.document_flow import DocumentFlow, OnProgress
-from triptych_client.document_results import TranslatedDocument
-from triptych_client.document_source import DocumentSource, DocumentTarget, write_document
-from triptych_client.document_stream import send_document
-from triptych_client.image_calls import ImageCalls
-from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
-from triptych_client.score_job import ScoreJob
-from triptych_client.sending import send
-from triptych_client.stream import TranslationStream
-from triptych_client.text_calls import TextCalls
-from triptych_client.translate_job import TranslateJob
+Result = TypeVar("Result")
 
 
-class Client(TextCalls, ImageCalls):
+class Client(BaseClient):
     """A connection to a Triptych server. Threads may share it.
 
         with Client("localhost:8001") as client:
             print(client.translate("Guten Morgen!", target_language="en").text)
 
-    Every call has a deadline. A request that finds the server unavailable, or its queue full, is sent again after a growing
-    pause, as long as the deadline allows. What a call can raise is in `triptych_client.errors`.
+    Every call has a deadline. If the server is unavailable or its queue is full, a request is sent again after a growing pause,
+    as long as the deadline allows. `triptych_client.errors` lists the exceptions, `triptych_client.arguments` the named
+    arguments.
+
+    Encoder tasks have a method for one input and a method, `..._many`, for a list, whose results have its order. As with
+    `translate_many`, a long list is sent as several requests. Each raises
+
+        InvalidArgumentError: The model cannot process an input or an option.
+        NotFoundError: No such model or version.
+        FailedPreconditionError: The model is of another kind.
+        TriptychClientError: Base of these and of all other failures.
     """
+
+    def _open(self) -> None:
+        self._channel = open_channel(self._settings)
+
+    def _send(self, method: SimpleCall[Any, Any, Result], fields: Mapping[str, Any], arguments: Mapping[str, Any]) -> Result:
+        return method.result(send(self._channel, method, method.request(**fields), self._call(**arguments)))
+
+    def _run(self, task: Task[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Results[Result]:
+        batch = self._batch(task, inputs, arguments)
+        return batch.results(send_all(self._channel, task, batch.requests, self._settings.concurrency))
 
     def translate(self, text: str, **arguments: Unpack[TranslateArguments]) -> Translation:
         """Translate one text.
 
         Args:
-            text: What to translate: a sentence, or a text of any number of sentences and paragraphs.
+            text: A sentence, or a text of any number of sentences and paragraphs.
             arguments: `target_language`, `source_language`, `model`, `model_version`, `options` (a DecodingOptions),
                 `timeout_seconds` and `request_id`; all optional, explained in `triptych_client.arguments`.
 
         Raises:
             InvalidArgumentError: The text is empty, a sentence is longer than the model allows, or an option is out of range.
-            NotFoundError: No such model, version or pair of languages.
-            FailedPreconditionError: The model cannot do what an option asks for.
+            NotFoundError: No such model, version or language pair.
+            FailedPreconditionError: The model does not support an option.
             TriptychClientError: Base of these and of all other failures.
         """
         return self.translate_many([text], **arguments)[0]
@@ -52,21 +93,20 @@ class Client(TextCalls, ImageCalls):
     def translate_many(self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]) -> Translations:
         """Translate many texts; the result has their order.
 
-        A long list is sent as several requests, some at once (`texts_per_call` and `concurrency` of the client), each with
-        its own `timeout_seconds`. If one of them fails, the others are cancelled.
+        A long list is sent as several requests, some of them concurrently (`texts_per_call` and `concurrency` of the client),
+        each with its own `timeout_seconds`. If one of them fails, the others are cancelled.
 
         Args:
-            texts: What to translate. For none, no request is sent.
+            texts: The texts. An empty list sends no request.
             arguments: As for `translate`. `options.target_prefix` has a prefix for each text, or none at all.
 
         Raises:
             TriptychClientError: As for `translate`.
         """
-        job = TranslateJob(texts=texts, **self._with_call(arguments))
-        return Translations.of(self._ask(self._connection.translation.Translate, job))
+        return Translations.of(self._run(tasks.TRANSLATE, texts, arguments))
 
     def translate_stream(self, text: str, **arguments: Unpack[TranslateArguments]) -> TranslationStream:
-        """Translate one text, and get it piece by piece while it is decoded.
+        """Translate one text and receive it piece by piece while it is decoded.
 
             with client.translate_stream("Guten Morgen!", target_language="en") as stream:
                 for piece in stream:
@@ -74,14 +114,13 @@ class Client(TextCalls, ImageCalls):
             print(stream.translation.finish_reason)
 
         Args:
-            text: What to translate.
-            arguments: As for `translate`. `timeout_seconds` is for the whole stream.
+            text: The text.
+            arguments: As for `translate`. `timeout_seconds` is the deadline of the whole stream.
 
         Raises:
-            TriptychClientError: As for `translate`, while the pieces are iterated over.
+            TriptychClientError: As for `translate`, while iterating over the pieces.
         """
-        job = TranslateJob(texts=[text], **self._with_call(arguments))
-        return TranslationStream(self._connection.translation.TranslateStream, job)
+        return TranslationStream(self._channel, *self._stream_request(text, arguments))
 
     def translate_document(
         self,
@@ -91,37 +130,36 @@ class Client(TextCalls, ImageCalls):
         progress: OnProgress | None = None,
         **arguments: Unpack[DocumentArguments],
     ) -> TranslatedDocument:
-        """Translate a document; its structure stays as it is.
+        """Translate a document and keep its structure.
 
             document = client.translate_document("report.docx", target="bericht.docx", target_language="de")
             for finding in document.findings:
                 print(finding.where, finding.message)
 
-        A segment that cannot be translated stays in its language, and has a finding. The document is sent again after a failure
-        as long as work on it has not begun.
+        A segment that cannot be translated stays as it is and has a finding. After a failure, the document is sent again unless
+        the server has begun to translate it.
 
         Args:
-            source: The document: its path, its bytes, or the file itself, opened in binary mode. All of it is read first.
-            target: Where the translation is written to as well, if anywhere.
-            progress: Called now and then, in this thread, with a DocumentProgress; what it raises cancels the translation.
+            source: Path or content of the document, or a file opened in binary mode. It is read as a whole.
+            target: Path, or file opened in binary mode, to write the translation to; optional.
+            progress: Called with a DocumentProgress from time to time, in this thread; an exception cancels the translation.
             arguments: As for `translate`, and how the document is read; explained in
                 `triptych_client.arguments.DocumentArguments`.
 
         Raises:
-            OSError: The source cannot be read, or the target not written.
-            InvalidArgumentError: The format is not known, the document damaged or too large, or an option does not go with it.
-            ResourceExhaustedError: The server has as many documents as it takes at a time.
+            OSError: The source cannot be read, or the target cannot be written.
+            InvalidArgumentError: The format is unknown, the document is damaged or too large, or an option does not apply.
+            ResourceExhaustedError: The server is translating its maximum number of documents.
             TriptychClientError: As for `translate`.
         """
-        flow = DocumentFlow(self._document_job(source, arguments), progress)
-        document = send_document(self._connection.translation.TranslateDocument, flow)
+        document = send_document(self._channel, self._document(source, progress, arguments))
         write_document(target, document.content)
         return document
 
     def score_translations(
         self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
     ) -> Results[TranslationScore]:
-        """How likely a model finds given translations; the result has the pairs' order.
+        """Score given translations by their likelihood; the result has the order of the pairs.
 
             scores = client.score_translations([("Guten Morgen!", "Good morning!"), ("Guten Morgen!", "Good night!")])
             print([score.log_probability for score in scores])
@@ -134,14 +172,140 @@ class Client(TextCalls, ImageCalls):
 
         Raises:
             InvalidArgumentError: A text is empty or longer than the model allows.
-            FailedPreconditionError: The model was exported without what this needs.
+            FailedPreconditionError: The model was exported without support for scores.
             TriptychClientError: As for `translate`.
         """
-        job = ScoreJob(pairs=pairs, **self._with_call(arguments))
-        return self._ask(self._connection.translation.ScoreTranslations, job)
+        return self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments)
+
+    def fill_mask(self, text: str, **arguments: Unpack[FillMaskArguments]) -> FilledText:
+        """Rank candidates for each mask of a text.
+
+            filled = client.fill_mask("The capital of France is [MASK].")
+            print(filled.masks[0].candidates[0].sequence)
+
+        Args:
+            text: A text with one or more masks, written as the model's mask token: "[MASK]", or "<mask>" for RoBERTa.
+            arguments: `top_k`, `targets`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+        """
+        return self.fill_mask_many([text], **arguments)[0]
+
+    def fill_mask_many(self, texts: Sequence[str], **arguments: Unpack[FillMaskArguments]) -> Results[FilledText]:
+        """Apply `fill_mask` to many texts."""
+        return self._run(tasks.FILL_MASK, texts, arguments)
+
+    def embed(self, text: str, **arguments: Unpack[EmbedArguments]) -> Embedding:
+        """Convert a text to a vector.
+
+        Args:
+            text: A sentence or a paragraph.
+            arguments: `pooling`, `normalize`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+        """
+        return self.embed_many([text], **arguments)[0]
+
+    def embed_many(self, texts: Sequence[str], **arguments: Unpack[EmbedArguments]) -> Results[Embedding]:
+        """Apply `embed` to many texts."""
+        return self._run(tasks.EMBED, texts, arguments)
+
+    def classify_text(self, text: TextOrPair, **arguments: Unpack[ClassifyTextArguments]) -> ClassifiedText:
+        """Rank the model's labels for a text, or for a pair of texts.
+
+        Args:
+            text: A text, or a tuple of two texts for a model that takes pairs.
+            arguments: `top_k`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+        """
+        return self.classify_text_many([text], **arguments)[0]
+
+    def classify_text_many(
+        self, inputs: Sequence[TextOrPair], **arguments: Unpack[ClassifyTextArguments]
+    ) -> Results[ClassifiedText]:
+        """Apply `classify_text` to many texts or pairs."""
+        return self._run(tasks.CLASSIFY_TEXT, inputs, arguments)
+
+    def classify_tokens(self, text: str, **arguments: Unpack[ClassifyTokensArguments]) -> LabelledText:
+        """Find the entities of a text, such as names of people and places.
+
+        Args:
+            text: A sentence or a paragraph.
+            arguments: `aggregation`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+        """
+        return self.classify_tokens_many([text], **arguments)[0]
+
+    def classify_tokens_many(self, texts: Sequence[str], **arguments: Unpack[ClassifyTokensArguments]) -> Results[LabelledText]:
+        """Apply `classify_tokens` to many texts."""
+        return self._run(tasks.CLASSIFY_TOKENS, texts, arguments)
+
+    def answer(self, question: str, context: str, **arguments: Unpack[AnswerArguments]) -> AnsweredQuestion:
+        """Find the answer to a question in a text.
+
+        Args:
+            question: The question.
+            context: The text that contains the answer.
+            arguments: `top_k`, `max_answer_length`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+        """
+        return self.answer_many([(question, context)], **arguments)[0]
+
+    def answer_many(self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[AnswerArguments]) -> Results[AnsweredQuestion]:
+        """Apply `answer` to many pairs of question and context."""
+        return self._run(tasks.ANSWER, pairs, arguments)
+
+    def classify_image(self, image: ImageSource, **arguments: Unpack[ClassifyImageArguments]) -> ClassifiedImage:
+        """Rank the model's labels for an image.
+
+            print(client.classify_image("cat.jpg").labels[0].label)
+
+        Args:
+            image: A JPEG, PNG or WebP file: its path or content, or a file opened in binary mode.
+            arguments: `top_k`, `model`, `model_version`, `timeout_seconds`, `request_id`; all optional, explained in
+                `triptych_client.arguments`.
+
+        Raises:
+            OSError: The file cannot be read.
+            InvalidArgumentError: The server does not support the image, or an option is out of range.
+            NotFoundError: No such model or version.
+            FailedPreconditionError: The model does not classify images.
+            TriptychClientError: Base of these, and of all other failures but the first.
+        """
+        return self.classify_image_many([image], **arguments)[0]
+
+    def classify_image_many(
+        self, images: Sequence[ImageSource], **arguments: Unpack[ClassifyImageArguments]
+    ) -> Results[ClassifiedImage]:
+        """Rank the model's labels for many images; the result has their order.
+
+        All images are read first; `classify_images` reads only a few at a time. A long list is sent as several requests, as
+        with `translate_many`. One bad image fails the call.
+
+        Raises:
+            OSError, TriptychClientError: As for `classify_image`.
+        """
+        check_images(images, "classify_image_many")
+        return self._run(tasks.CLASSIFY_IMAGE, [read_image(image) for image in images], arguments)
+
+    def classify_images(
+        self, images: Iterable[ImageSource], *, in_flight: int = 16, **arguments: Unpack[ClassifyImageArguments]
+    ) -> Generator[ImageOutcome]:
+        """Rank the model's labels for a stream of images; yield each outcome as soon as it is known, in any order.
+
+            for outcome in client.classify_images(paths):
+                print(paths[outcome.index], outcome.error or outcome.result.labels[0].label)
+
+        A bad image has an outcome with an error; the others continue. A broken connection is replaced, and the images in flight
+        are sent again. Closing or dropping the generator cancels the images in flight.
+
+        Args:
+            images: Read one by one, in the thread that iterates over the outcomes, as far as `in_flight` allows.
+            in_flight: Maximum number of images in flight. With 1, each has its outcome before the next one is read.
+            arguments: As for `classify_image`. `timeout_seconds` is the longest time without progress: the whole stream may
+                take longer.
+
+        Raises:
+            ValueError, TypeError: An argument is wrong; raised at once. All other errors are raised during iteration.
+            TriptychClientError: The stream as a whole failed.
+        """
+        return stream_images(self._channel, images, self._image_exchange(images, in_flight, arguments))
 
     def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
-        """Every version of every model of the server, loaded or not, by name, then version.
+        """List every version of every model of the server, loaded or not, by name, then version.
 
         Args:
             arguments: `timeout_seconds` and `request_id`, as for `translate`.
@@ -149,68 +313,63 @@ class Client(TextCalls, ImageCalls):
         Raises:
             TriptychClientError: The call failed.
         """
-        response = send(self._connection.models.ListModels, model_pb2.ListModelsRequest(), self._call(**arguments))
-        return [model_from(model) for model in response.models]
+        return self._send(tasks.LIST_MODELS, {}, arguments)
 
     def model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> Model:
-        """One model; without `version` the one that requests get which name none.
+        """Describe one model; without `version`, the version that serves requests without one.
 
         Raises:
             NotFoundError: No such model or version.
             TriptychClientError: The call failed.
         """
-        request = model_pb2.GetModelRequest(name=name, version=version)
-        return model_from(send(self._connection.models.GetModel, request, self._call(**arguments)).model)
+        return self._send(tasks.GET_MODEL, {"name": name, "version": version}, arguments)
 
     def load_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> list[Model]:
-        """Have the server load a version of its repository, again where its files have changed; returns once it serves.
+        """Load a version from the server's repository, or load it again if its files have changed; returns once it serves.
 
         Args:
-            name: The model's.
-            version: A number, or a label such as "canary"; other versions stay as they are. Without, the server loads what the
-                model's version policy says, the newest unless the repository says otherwise, and then unloads the others.
-            arguments: `timeout_seconds` and `request_id`; loading goes on where the time is over.
+            name: Name of the model.
+            version: A number, or a label such as "canary"; other versions stay as they are. Without it, the server loads the
+                versions that the model's version policy selects (the newest by default) and then unloads the others.
+            arguments: `timeout_seconds` and `request_id`; loading continues after the deadline.
 
         Raises:
             NotFoundError: The repository has no such model or version.
-            FailedPreconditionError: It cannot be served (what is loaded serves on), or the server loads nothing on request.
+            FailedPreconditionError: The model cannot be served (loaded versions stay), or the server does not load on request.
             TriptychClientError: Base of these and of all other failures.
         """
-        request = model_pb2.LoadModelRequest(name=name, version=version)
-        response = send(self._connection.models.LoadModel, request, self._call(**arguments))
-        return [model_from(model) for model in response.models]
+        return self._send(tasks.LOAD_MODEL, {"name": name, "version": version}, arguments)
 
     def unload_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> None:
-        """Have the server unload a version, or all of a model; returns once the requests that ran on it have ended.
+        """Unload one version, or all versions, of a model; returns once their requests have ended.
 
         Raises:
             NotFoundError: No such version is loaded.
-            FailedPreconditionError: The server's models are not unloaded on request.
+            FailedPreconditionError: The server does not unload models on request.
             TriptychClientError: Base of these and of all other failures.
         """
-        request = model_pb2.UnloadModelRequest(name=name, version=version)
-        send(self._connection.models.UnloadModel, request, self._call(**arguments))
+        self._send(tasks.UNLOAD_MODEL, {"name": name, "version": version}, arguments)
 
-    def is_ready(self, service: str = "", *, timeout_seconds: float = health.TIMEOUT_SECONDS) -> bool:
-        """Whether the server answers and serves; asked once, without retries.
+    def is_ready(self, service: str = "", *, timeout_seconds: float = HEALTH_TIMEOUT_SECONDS) -> bool:
+        """Return whether the server is up and serving, from one request without retries.
 
         Args:
-            service: Such as "triptych.v1.TranslationService"; empty is the server as a whole.
-            timeout_seconds: No answer within this time is False.
+            service: Such as "triptych.v1.TranslationService"; empty for the server as a whole.
+            timeout_seconds: Without a response within this time, the server is not ready.
 
         Raises:
             NotFoundError: The server has no such service.
-            TriptychClientError: Any failure but that the server is unavailable or slow.
+            TriptychClientError: Any other failure, except that the server is unavailable or slow.
         """
-        call = health.check_call(timeout_seconds)
+        check = tasks.CHECK_HEALTH
         try:
-            return health.is_serving(send(self._connection.check_health, StringValue(value=service), call))
-        except health.NOT_READY:
+            return check.result(send(self._channel, check, check.request(value=service), health_call(timeout_seconds)))
+        except (UnavailableError, DeadlineExceededError):
             return False
 
     def close(self) -> None:
-        """Close the connection; what is still under way is cancelled. The client cannot be used any more."""
-        self._connection.channel.close()
+        """Close the connection and cancel running requests. The client cannot be used afterwards."""
+        self._channel.close()
 
     def __enter__(self) -> Self:
         return self

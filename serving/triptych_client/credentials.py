@@ -1,4 +1,4 @@
-"""How a client shows who it is, and makes sure of the server."""
+"""TLS credentials and API keys."""
 
 import ipaddress
 import os
@@ -16,18 +16,18 @@ LOCAL_SCHEMES = ("unix", "unix-abstract")
 def tls_credentials(
     ca: str | Path | None = None, certificate: str | Path | None = None, key: str | Path | None = None
 ) -> ChannelCredentials:
-    """Credentials for TLS, from PEM files.
+    """Read TLS credentials from PEM files.
 
         Client("translate.example.com:8001", credentials=tls_credentials("ca.pem"))
 
     Args:
-        ca: The authorities that may have signed the server's certificate; by default those that are commonly trusted.
-        certificate: The client's own, for servers that ask for one, with the certificates between it and the authority's.
-        key: The key of `certificate`, not encrypted.
+        ca: Certificates of the authorities to trust; by default those that gRPC trusts.
+        certificate: Certificate of the client, for servers that require one, followed by intermediate certificates.
+        key: Unencrypted key of `certificate`.
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: `certificate` without `key`, or the other way about, or a file is not a PEM file of its kind.
+        ValueError: `certificate` without `key` or vice versa, or a file is not a PEM file of its kind.
     """
     if (certificate is None) != (key is None):
         raise ValueError("certificate and key are a pair: give both or neither")
@@ -39,18 +39,18 @@ def tls_credentials(
 
 
 def default_api_key() -> str:
-    """The key in the environment variable TRIPTYCH_API_KEY, if there is one."""
+    """Return the environment variable TRIPTYCH_API_KEY, or an empty string."""
     return os.environ.get(API_KEY_VARIABLE, "").strip()
 
 
 def check_api_key(key: str) -> None:
-    """Raises ValueError unless the key can stand in a header; does not repeat it."""
+    """Reject a key that a header cannot carry. Raises ValueError, without the key in its message."""
     if not all("!" <= letter <= "~" for letter in key):
-        raise ValueError("api_key has white space, or characters beyond ASCII")
+        raise ValueError("api_key has white space or non-ASCII characters")
 
 
 def is_local(address: str) -> bool:
-    """Whether what is sent there stays on this machine."""
+    """Return whether the address is on this machine."""
     scheme, _, rest = address.partition(":")
     if scheme in LOCAL_SCHEMES:
         return True
@@ -63,15 +63,15 @@ def is_local(address: str) -> bool:
 
 
 def _has_port(target: str) -> bool:
-    """An IPv6 address has colons of its own, and then stands in brackets."""
+    # IPv6 addresses contain colons; with a port, they are in brackets.
     return target.count(":") == 1 or "]:" in target
 
 
 def _read(path: str | Path | None, label: str) -> bytes | None:
-    """A PEM file: gRPC itself would fail with every call, and not say why."""
     if path is None:
         return None
     content = Path(path).read_bytes()
+    # gRPC itself would fail at every call, without a reason.
     if f"{label}-----".encode() not in content:
-        raise ValueError(f"{path}: no {label.lower()} in it; it must be a PEM file, with a line -----BEGIN {label}-----")
+        raise ValueError(f"{path}: no {label.lower()} in it; it must be a PEM file with a line -----BEGIN {label}-----")
     return content

@@ -1,20 +1,20 @@
-"""What a call can raise.
+"""The exceptions of the client.
 
 TriptychClientError
-├── InvalidArgumentError     an input cannot be used, or an option is out of range    INVALID_ARGUMENT, OUT_OF_RANGE
+├── InvalidArgumentError     invalid input, or an option is out of range              INVALID_ARGUMENT, OUT_OF_RANGE
 ├── NotFoundError            no such model, version or language pair                  NOT_FOUND
-├── FailedPreconditionError  the model or the server cannot do that                   FAILED_PRECONDITION, ALREADY_EXISTS
+├── FailedPreconditionError  the model or the server does not support the request     FAILED_PRECONDITION, ALREADY_EXISTS
 ├── UnimplementedError       the server is older than the client                      UNIMPLEMENTED
-├── UnauthenticatedError     no credentials, or wrong ones                            UNAUTHENTICATED
-├── PermissionDeniedError    credentials that do not allow it                         PERMISSION_DENIED
-├── ResourceExhaustedError   the server's queue is full, or a message too large       RESOURCE_EXHAUSTED
-├── UnavailableError         no server there, a model still loading, a shutdown       UNAVAILABLE
-├── DeadlineExceededError    no answer within `timeout_seconds`                       DEADLINE_EXCEEDED
+├── UnauthenticatedError     missing or wrong credentials                             UNAUTHENTICATED
+├── PermissionDeniedError    the credentials do not allow this call                   PERMISSION_DENIED
+├── ResourceExhaustedError   the server's queue is full, or a message is too large    RESOURCE_EXHAUSTED
+├── UnavailableError         no server, or it is loading a model or shutting down     UNAVAILABLE
+├── DeadlineExceededError    no response within `timeout_seconds`                     DEADLINE_EXCEEDED
 ├── CallCancelledError       the call was cancelled, here or on the server            CANCELLED
-└── ServerError              the server failed, or broke the contract                 INTERNAL, UNKNOWN, DATA_LOSS, ABORTED
+└── ServerError              the server failed, or violated the contract              INTERNAL, UNKNOWN, DATA_LOSS, ABORTED
 
-UnavailableError, and ResourceExhaustedError where the server says when to come back, are raised only after the client's own
-retries. A wrong setting or argument of the client itself is a ValueError or TypeError, before anything is sent.
+UnavailableError, and ResourceExhaustedError if the server gave a retry delay, are raised only after the client's own retries.
+A wrong setting or argument of the client itself raises ValueError or TypeError before anything is sent.
 """
 
 from dataclasses import dataclass
@@ -22,23 +22,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """One fault of a request."""
+    """A problem with one field of a request."""
 
     field: str
-    """The request's field, such as `contents[2]` or `options.beam_size`."""
+    """Field of the request, such as `contents[2]` or `options.beam_size`."""
     description: str
 
 
 class TriptychClientError(Exception):
-    """Base of all errors that a call raises.
+    """Base of all exceptions that a call raises.
 
     Attributes:
-        code: The gRPC status by name, such as "NOT_FOUND".
-        message: What the server, or gRPC itself, said.
-        request_id: What the call sent as `x-request-id`; the server's log has it too.
-        reason: The server's constant for the cause, in UPPER_SNAKE_CASE; empty where it gave none.
-        violations: Which fields of the request are wrong, and why; may be empty.
-        retry_delay_seconds: When the server asked to be called again; None where it did not.
+        code: Name of the gRPC status, such as "NOT_FOUND".
+        message: Message of the server, or of gRPC itself.
+        request_id: Value of the call's `x-request-id`, which the server logs, too.
+        reason: The server's constant for the cause, in UPPER_SNAKE_CASE; may be empty.
+        violations: Problems with fields of the request; may be empty.
+        retry_delay_seconds: Delay that the server asked for before a retry; None if it did not.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class TriptychClientError(Exception):
         self.retry_delay_seconds = retry_delay_seconds
 
     def __str__(self) -> str:
-        faults = [f"\n  {fault.field}: {fault.description}" for fault in self.violations]
+        violations = [f"\n  {violation.field}: {violation.description}" for violation in self.violations]
         request = f" (request {self.request_id})" if self.request_id else ""
-        return f"{self.code}: {self.message}{request}{''.join(faults)}"
+        return f"{self.code}: {self.message}{request}{''.join(violations)}"
 
 
 class InvalidArgumentError(TriptychClientError):
-    """A text, an image or an option cannot be used; `violations` names the fields."""
+    """A text, an image or an option is invalid; `violations` names the fields."""
 
 
 class NotFoundError(TriptychClientError):
@@ -74,7 +74,7 @@ class NotFoundError(TriptychClientError):
 
 
 class FailedPreconditionError(TriptychClientError):
-    """The request is well-formed, but this model or this server cannot do it."""
+    """The request is well-formed, but this model or this server does not support it."""
 
 
 class UnimplementedError(TriptychClientError):
@@ -94,11 +94,11 @@ class ResourceExhaustedError(TriptychClientError):
 
 
 class UnavailableError(TriptychClientError):
-    """Nothing answers at the address, or what answers is still loading or shutting down."""
+    """No server is reachable at the address, or it is still loading or shutting down."""
 
 
 class DeadlineExceededError(TriptychClientError):
-    """The answer did not come within `timeout_seconds`."""
+    """The response did not arrive within `timeout_seconds`."""
 
 
 class CallCancelledError(TriptychClientError):
@@ -106,4 +106,4 @@ class CallCancelledError(TriptychClientError):
 
 
 class ServerError(TriptychClientError):
-    """The server failed in a way that the request does not explain."""
+    """The server failed for a reason that does not lie in the request."""

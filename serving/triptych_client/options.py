@@ -8,7 +8,7 @@ __all__ = ["Aggregation", "DecodingOptions", "Pooling", "SplitSentences"]
 
 
 class Pooling(StrEnum):
-    """How the vectors of a text's tokens become one vector."""
+    """The method that combines the vectors of a text's tokens."""
 
     MEAN = "mean"
     """The mean over all tokens of the text, [CLS] and [SEP] included."""
@@ -17,7 +17,7 @@ class Pooling(StrEnum):
 
 
 class Aggregation(StrEnum):
-    """How labelled tokens become entities."""
+    """The method that combines labelled tokens to entities."""
 
     NONE = "none"
     """One entity per token, whatever its label."""

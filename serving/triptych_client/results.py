@@ -1,4 +1,7 @@
-"""What calls return. All of it is immutable."""
+"""The immutable results of all calls.
+
+Where a field has the name of a field of the wire's message, `triptych_client.messages` fills it without further code.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,71 +11,107 @@ from typing import Generic, Self, TypeAlias, TypeVar, overload
 Item = TypeVar("Item")
 
 Span: TypeAlias = tuple[int, int]
-"""[start, end) in Unicode code points, without white space around it."""
+"""[start, end) in Unicode code points, without surrounding white space."""
 
 
 class FinishReason(StrEnum):
-    """Why a translation ended."""
+    """Why decoding stopped."""
 
     STOP = "stop"
     """The model ended the sentence."""
     LENGTH = "length"
-    """`max_length` or the model's own limit was reached in a sentence of the text, which is incomplete."""
+    """A sentence reached `max_length` or the model's own limit: the translation is incomplete."""
     UNKNOWN = "unknown"
     """The server gave no reason, or one that this client does not know."""
 
 
 class ModelState(StrEnum):
-    """Whether a model can be used."""
+    """The life cycle of a model on the server."""
 
     LOADING = "loading"
     READY = "ready"
     UNLOADING = "unloading"
     FAILED = "failed"
-    """It did not load; `state_message` says why."""
+    """Loading failed; `state_message` gives the reason."""
     UNLOADED = "unloaded"
-    """It is in the repository, not in memory."""
+    """In the repository, not in memory."""
     UNKNOWN = "unknown"
     """The server gave no state, or one that this client does not know."""
 
 
+class FindingKind(StrEnum):
+    """The kind of a finding in a translated document."""
+
+    PLACEHOLDER = "placeholder"
+    """A placeholder, URL, number or e-mail address was lost."""
+    TAG = "tag"
+    """Inline markup could not be placed by alignment."""
+    GLOSSARY = "glossary"
+    """A term is not translated as the glossary says."""
+    TRUNCATED = "truncated"
+    """The translation reached its length limit."""
+    REFUSED = "refused"
+    """The model rejected the text."""
+    NORMALIZED = "normalized"
+    """The source was not in Unicode normalization form NFC."""
+    LENGTH = "length"
+    """The translation is longer than the document allows at this place."""
+    FORMAT = "format"
+    """The document itself is faulty."""
+    UNKNOWN = "unknown"
+    """A kind that this client does not know."""
+
+
+class Severity(StrEnum):
+    """The severity of a finding."""
+
+    NOTE = "note"
+    """No action needed."""
+    WARNING = "warning"
+    """Needs a review."""
+    ERROR = "error"
+    """The source text was left untranslated."""
+    UNKNOWN = "unknown"
+    """A severity that this client does not know."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Where the time of a call went, measured on the server, in seconds."""
+    """Seconds spent on the server in each stage of a call."""
 
     queue_seconds: float = 0.0
-    """Waiting for a place in the engine."""
+    """Waiting in the queue of the engine."""
     preprocess_seconds: float = 0.0
     """Turning text or images into tensors."""
     inference_seconds: float = 0.0
     """From the first computation to the last."""
     postprocess_seconds: float = 0.0
-    """Turning tensors back into text or labels."""
+    """Turning tensors into text or labels."""
     time_to_first_token_seconds: float = 0.0
     """From the call's arrival to its first decoded token; translation only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What every result tells about the call that it came from."""
+    """The fields that every result has: model, timing and request ID."""
 
     model: str
     model_version: str
     timing: Timing
     """Of the whole call, which may have had other inputs too."""
     request_id: str
-    """What the call sent as `x-request-id`."""
+    """Value of the `x-request-id` that the call sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results(Sequence[Item], Generic[Item]):
-    """The results of many inputs, in the inputs' order; a sequence."""
+    """A sequence of results, in the order of the inputs."""
 
     items: tuple[Item, ...]
     timings: tuple[Timing, ...]
-    """One for each call to the server: a long list of inputs is sent in several."""
+    """One for each request to the server: a long list of inputs is sent as several requests."""
     request_id: str
-    """What every one of these calls sent as `x-request-id`."""
+    """Value of the `x-request-id` that all of these requests sent."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -96,20 +135,20 @@ class Hypothesis:
 
     text: str
     score: float | None
-    """Log-probability / length^length_penalty, plus the coverage penalty; the sum over the text's sentences. None unless
-    `return_scores` asked for it."""
+    """Log-probability / length^length_penalty, plus the coverage penalty, summed over the sentences of the text. None unless
+    requested with `return_scores`."""
     finish_reason: FinishReason
     token_count: int
-    """Tokens of the text, the ends of its sentences not included."""
+    """Tokens of the text, without the end-of-sentence tokens."""
     alignment: tuple[tuple[float, ...], ...] = ()
-    """For each target token its attention over the text's source tokens, 0 outside of its own sentence; empty unless
-    `return_alignment` asked for it."""
+    """[target tokens][source tokens]: attention weights, 0 outside of the token's own sentence. Empty unless requested with
+    `return_alignment`."""
     spans: tuple[Span, ...] = ()
-    """Where each target token stands in `text`; only with an alignment."""
+    """Position of each target token in `text`; only with an alignment."""
 
     @property
     def truncated(self) -> bool:
-        """Whether the text was cut off at a length limit."""
+        """True if a length limit cut the text off."""
         return self.finish_reason is FinishReason.LENGTH
 
 
@@ -118,53 +157,227 @@ class Translation(Served):
     """The translation of one text."""
 
     text: str
-    """The best hypothesis' text."""
+    """Text of the best hypothesis."""
     hypotheses: tuple[Hypothesis, ...]
     """Best first; at least one."""
     source_token_count: int
-    """Tokens of the source, the ends of its sentences included."""
+    """Tokens of the source, end-of-sentence tokens included."""
     source_spans: tuple[Span, ...] = ()
-    """Where each of them stands in the source, the ends of its sentences empty; only with an alignment."""
+    """Position of each source token in the source, empty for end-of-sentence tokens; only with an alignment."""
 
     @property
     def finish_reason(self) -> FinishReason:
-        """Why the best hypothesis ended."""
+        """Why decoding of the best hypothesis stopped."""
         return self.hypotheses[0].finish_reason
 
     @property
     def truncated(self) -> bool:
-        """Whether the best hypothesis was cut off at a length limit."""
+        """True if a length limit cut the best hypothesis off."""
         return self.hypotheses[0].truncated
 
 
 @dataclass(frozen=True, slots=True)
 class TranslationScore(Served):
-    """How likely a model finds a translation. Natural logarithms."""
+    """The likelihood of a given translation under a model. Natural logarithms."""
 
     log_probability: float
-    """Of the whole translation, the end of the sentence included."""
+    """Sum over the tokens of the translation, end-of-sentence included."""
     token_log_probabilities: tuple[float, ...]
-    """One for each token of the translation, the end of the sentence included."""
+    """One for each token of the translation, end-of-sentence included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translations(Results[Translation]):
-    """The translations of many texts, in the texts' order; a sequence of Translation."""
+    """A sequence of translations, in the order of the texts."""
 
     @classmethod
     def of(cls, results: Results[Translation]) -> Self:
-        """The same, with what only translations have."""
+        """Convert from general results."""
         return cls(results.items, results.timings, results.request_id)
 
     @property
     def translations(self) -> tuple[Translation, ...]:
-        """All of them."""
+        """The translations as a tuple."""
         return self.items
 
     @property
     def texts(self) -> list[str]:
-        """The best hypothesis' text of each translation."""
+        """The text of the best hypothesis of each translation."""
         return [translation.text for translation in self.items]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFinding:
+    """A problem at one place of a translated document."""
+
+    kind: FindingKind
+    severity: Severity
+    where: str
+    """Readable position: "line 12", "cue 7", "messages.title"."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentProgress:
+    """The progress of a document's translation."""
+
+    segments_done: int
+    """Translated paragraphs, cells or messages."""
+    segments: int
+    """Total number; 0 while the document is being read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedDocument(Served):
+    """A translated document."""
+
+    content: bytes
+    """The document, in its original format."""
+    findings: tuple[DocumentFinding, ...]
+    """Problems at single places; often none."""
+    format: str
+    """Detected format, such as "docx"."""
+    mime_type: str
+    segments: int
+    """Number of paragraphs, cells or messages."""
+    sentences: int
+    """Number of sentences in all segments; equal ones are translated once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredLabel:
+    """A label with its probability."""
+
+    label: str
+    score: float
+    """Probability, 0 to 1."""
+    index: int
+    """Index of the label in the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskCandidate:
+    """A token that may fill a mask."""
+
+    score: float
+    """Probability over the whole vocabulary."""
+    token: int
+    """Token ID."""
+    token_str: str
+    sequence: str
+    """The text with this mask filled; other masks stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilledMask:
+    """The candidates for one mask."""
+
+    candidates: tuple[MaskCandidate, ...]
+    """Best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilledText(Served):
+    """The candidates for the masks of one text."""
+
+    masks: tuple[FilledMask, ...]
+    """From left to right."""
+    token_count: int
+    """Tokens of the text, [CLS] and [SEP] included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding(Served):
+    """The embedding vector of one text."""
+
+    values: tuple[float, ...]
+    token_count: int
+    """Tokens of the text, [CLS] and [SEP] included."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedText(Served):
+    """The labels of one text, or pair of texts."""
+
+    labels: tuple[ScoredLabel, ...]
+    """Best first."""
+    token_count: int
+    """Tokens of the input, [CLS] and [SEP] included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A labelled span of a text."""
+
+    label: str
+    """Without B- and I- if tokens are aggregated."""
+    score: float
+    """Mean probability of the tokens."""
+    text: str
+    start: int
+    """Position in the text: `whole[entity.start:entity.end] == entity.text`."""
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledText(Served):
+    """The entities of one text."""
+
+    entities: tuple[Entity, ...]
+    """From left to right."""
+    token_count: int
+    """Tokens of the text, [CLS] and [SEP] included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A span of a context that answers a question."""
+
+    text: str
+    score: float
+    """Probability of the first token times that of the last."""
+    start: int
+    """Position in the context: `context[answer.start:answer.end] == answer.text`."""
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredQuestion(Served):
+    """The answers to one question."""
+
+    answers: tuple[Answer, ...]
+    """Best first."""
+    token_count: int
+    """Tokens of question and context, [CLS] and [SEP] included."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedImage(Served):
+    """The labels of one image."""
+
+    labels: tuple[ScoredLabel, ...]
+    """Best first."""
+    width: int
+    """Pixels of the original image, turned upright."""
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOutcome:
+    """The outcome for one image of a stream: either `result` or `error`."""
+
+    index: int
+    """Position of the image in the input, from 0."""
+    result: ClassifiedImage | None = None
+    error: Exception | None = None
+    """TriptychClientError: the server rejected the image. OSError: the file could not be read. TypeError: the source is not
+    bytes, a path or a binary file."""
+
+    def get(self) -> ClassifiedImage:
+        """Return the result. Raises `error` if there is none."""
+        if self.result is None:
+            raise self.error or RuntimeError(f"image {self.index} has neither result nor error")
+        return self.result
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,21 +392,21 @@ class Model:
     state: ModelState
     state_message: str
     precision: str
-    """What runs, such as "int8"."""
+    """Precision in use, such as "int8"."""
     available_precisions: tuple[str, ...]
     source_languages: tuple[str, ...]
     target_languages: tuple[str, ...]
     max_source_tokens: int
-    """Longest input, the end of the sentence (BERT: [CLS] and [SEP]) included; 0 where the model takes no text."""
+    """Longest input, end-of-sentence (BERT: [CLS] and [SEP]) included; 0 if the model takes no text."""
     max_target_tokens: int
-    """Longest output, the end of the sentence included; 0 where the model gives no text."""
+    """Longest output, end-of-sentence included; 0 if the model generates no text."""
     labels: tuple[str, ...] = ()
-    """What it tells apart, where it classifies."""
+    """Class names of a classifier."""
     services: tuple[str, ...] = ()
-    """The services that can be asked for it, such as "triptych.v1.FillMaskService"."""
+    """Services that the model supports, such as "triptych.v1.FillMaskService"."""
     version_labels: tuple[str, ...] = ()
-    """What the version is called: requests may name "stable" instead of its number."""
+    """Labels of the version: requests may name "stable" instead of its number."""
     default_version: bool = False
-    """Whether requests that name no version get this one."""
+    """True if requests without a version get this one."""
     devices: tuple[str, ...] = ()
-    """Where it runs: "cpu", or the GPUs, such as "cuda:0"; empty while it is not loaded, and of servers that do not say."""
+    """Devices in use: "cpu", or GPUs such as "cuda:0"; empty while it is not loaded, and from servers that do not report it."""

@@ -1,4 +1,4 @@
-"""What a client is told when it is made."""
+"""The settings of a client."""
 
 import math
 import os
@@ -14,13 +14,13 @@ DEFAULT_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 def default_address() -> str:
-    """The address in the environment variable TRIPTYCH_SERVER, else localhost:8001."""
+    """Return the environment variable TRIPTYCH_SERVER, else localhost:8001."""
     return os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """A client's settings, checked; ValueError names what is wrong."""
+    """The settings of a client. Raises ValueError, which names the setting, if one is out of range."""
 
     address: str = field(default_factory=default_address)
     credentials: grpc.ChannelCredentials | None = None
@@ -38,7 +38,7 @@ class Settings:
         if self.api_key and self.credentials is None and not (self.allow_plaintext_keys or is_local(self.address)):
             raise ValueError(
                 f"without TLS the API key could be read on its way to {self.address}: use TLS (credentials; "
-                "--tls), or, where the way is private, allow it (allow_plaintext_keys; --allow-plaintext-keys)"
+                "--tls) or, on a private network, allow it (allow_plaintext_keys; --allow-plaintext-keys)"
             )
         if self.retries < 0:
             raise ValueError(f"retries is {self.retries}, must be 0 or more")
@@ -48,6 +48,6 @@ class Settings:
 
 
 def check_timeout(seconds: float) -> None:
-    """Raises ValueError unless the time is finite and above 0: every call has a deadline."""
+    """Reject a timeout that is not positive and finite: every call has a deadline. Raises ValueError."""
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"timeout_seconds is {seconds}, must be above 0 and finite")

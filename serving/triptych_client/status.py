@@ -1,4 +1,4 @@
-"""From a failed gRPC call to the client's exception."""
+"""Conversion of a failed gRPC call to an exception of `triptych_client.errors`."""
 
 import contextlib
 import re
@@ -26,10 +26,9 @@ from triptych_client.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from triptych_client.tls_faults import tls_hint
 
 ERRORS: dict[grpc.StatusCode, type[TriptychClientError]] = {
-    grpc.StatusCode.OK: ServerError,  # a call that failed with OK is a broken server
+    grpc.StatusCode.OK: ServerError,  # a call that failed with OK is a faulty server
     grpc.StatusCode.CANCELLED: CallCancelledError,
     grpc.StatusCode.UNKNOWN: ServerError,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
@@ -47,35 +46,58 @@ ERRORS: dict[grpc.StatusCode, type[TriptychClientError]] = {
     grpc.StatusCode.DATA_LOSS: ServerError,
     grpc.StatusCode.OUT_OF_RANGE: InvalidArgumentError,
 }
-
+CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 DETAILS_KEY = "grpc-status-details-bin"
 
-# gRPC's core refuses large messages before either side's code runs, and its text names no setting.
+# gRPC's core rejects large messages before either side's code runs, and its message names no setting.
 SIZE_LIMIT = re.compile(r"(?P<side>CLIENT|SERVER): (?:Received|Sent) message larger than max")
 SIZE_HINTS = {
     "CLIENT": "raise `max_message_bytes` of the client, lower `texts_per_call`, or send smaller images",
     "SERVER": "raise the server's message size limit, lower `texts_per_call` of the client, or send smaller images",
 }
 
+# gRPC reports TLS problems in its message alone. Part of that message -> remedy:
+UNTRUSTED = "no trusted authority has signed the server's certificate: see `tls_credentials(ca=...)`, or --tls-ca"
+TLS_HINTS = {
+    "unable to get local issuer certificate": UNTRUSTED,
+    "self signed certificate": UNTRUSTED,
+    "Hostname Verification Check failed": "the server's certificate does not have the host name, or IP address, of `address`",
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS",
+}
+CLOSED = ("failed to connect to all addresses", "Socket closed")
+CLOSED_HINT = "if the server is running, it requires TLS or a trusted client certificate: see `tls_credentials`"
+LASTING_TLS_FAILURES = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed", "WRONG_VERSION_NUMBER")
 
-# What the server says of a text or an image, it says of its place in the request.
+# Indices of texts and images in the server's messages count from the start of the request.
 INPUT_INDEX = re.compile(r"\b(?P<field>contents|target_prefix|pairs|inputs|images)\[(?P<index>\d+)\]")
 
-CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+# grpc.aio's message if the server ends a call while something is being sent.
+LOST_STATUS = "Internal error from Core"
 
 
 def error_of(call: grpc.RpcError, request_id: str, first_input: int = 0) -> TriptychClientError:
-    """The exception for a failed call, the call as its cause.
+    """Convert a failed call to an exception with the call as its cause.
 
-    `first_input` is the place, among the texts or images that the user gave, of the request's first one.
+    Args:
+        call: The failed call.
+        request_id: Sent with the call.
+        first_input: Index of the request's first input among the user's inputs.
     """
     error = build_error(call.code(), call.details() or "no details", details_of(call), request_id, first_input)
     error.__cause__ = call
     return error
 
 
+def error_of_async_stream(call: grpc.RpcError, request_id: str) -> TriptychClientError:
+    """Convert a failed stream of grpc.aio, which loses the server's status if the stream ends during sending."""
+    error = error_of(call, request_id)
+    if isinstance(error, ServerError) and error.message == LOST_STATUS:
+        return UnavailableError("the call ended while the client was sending", code="UNAVAILABLE", request_id=request_id)
+    return error
+
+
 def error_of_status(status: status_pb2.Status, request_id: str) -> TriptychClientError:
-    """The exception for one input of a stream that goes on."""
+    """Convert the status of one input of a stream that continues."""
     details = Details()
     with contextlib.suppress(DecodeError):
         for packed in status.details:
@@ -87,43 +109,55 @@ def error_of_status(status: status_pb2.Status, request_id: str) -> TriptychClien
 def build_error(
     code: grpc.StatusCode, message: str, details: "Details", request_id: str, first_input: int = 0
 ) -> TriptychClientError:
+    """Make the exception for a status."""
     message = shift_indices(message, first_input)
     return ERRORS[code](
-        message + size_hint(message) + tls_hint(message),
+        message + _size_hint(message) + _tls_hint(message),
         code=code.name,
         request_id=request_id,
         reason=details.reason,
         violations=tuple(
-            FieldViolation(shift_indices(fault.field, first_input), fault.description) for fault in details.violations
+            FieldViolation(shift_indices(violation.field, first_input), violation.description)
+            for violation in details.violations
         ),
         retry_delay_seconds=details.retry_delay_seconds,
     )
 
 
-def size_hint(message: str) -> str:
-    """What to change, where gRPC itself refused a message for its size; else nothing."""
+def shift_indices(message: str, first_input: int) -> str:
+    """Replace indices of the request by those of the user's list: `contents[2]` by `contents[66]` after 64 other texts."""
+    return INPUT_INDEX.sub(lambda match: f"{match['field']}[{int(match['index']) + first_input}]", message)
+
+
+def is_lasting_tls_failure(message: str) -> bool:
+    """Return whether the message describes a TLS setup that another attempt would find unchanged."""
+    return any(part in message for part in LASTING_TLS_FAILURES)
+
+
+def _size_hint(message: str) -> str:
     limit = SIZE_LIMIT.search(message)
     return f"; {SIZE_HINTS[limit['side']]}" if limit else ""
 
 
-def shift_indices(message: str, first_input: int) -> str:
-    """`contents[2]` of a request is `contents[66]` of the user's where 64 texts came before."""
-    return INPUT_INDEX.sub(lambda match: f"{match['field']}[{int(match['index']) + first_input}]", message)
+def _tls_hint(message: str) -> str:
+    if all(part in message for part in CLOSED):
+        return f"; {CLOSED_HINT}"
+    return "".join(f"; {hint}" for part, hint in TLS_HINTS.items() if part in message)
 
 
 @dataclass(slots=True)
 class Details:
-    """What the client reads of a status' google.rpc details."""
+    """The google.rpc details of a status that the client uses."""
 
     reason: str = ""
     violations: tuple[FieldViolation, ...] = ()
     retry_delay_seconds: float | None = None
 
     def read(self, packed: Packed) -> None:
-        """Take over one detail; kinds that are not known are left alone."""
+        """Take over one detail; unknown types are ignored."""
         if packed.Is(error_details_pb2.BadRequest.DESCRIPTOR):
-            faults = error_details_pb2.BadRequest.FromString(packed.value).field_violations
-            self.violations = tuple(FieldViolation(fault.field, fault.description) for fault in faults)
+            violations = error_details_pb2.BadRequest.FromString(packed.value).field_violations
+            self.violations = tuple(FieldViolation(violation.field, violation.description) for violation in violations)
         elif packed.Is(error_details_pb2.RetryInfo.DESCRIPTOR):
             delay = error_details_pb2.RetryInfo.FromString(packed.value).retry_delay
             self.retry_delay_seconds = delay.seconds + delay.nanos / 1e9
@@ -132,7 +166,7 @@ class Details:
 
 
 def details_of(call: grpc.RpcError) -> Details:
-    """The details of a failed call."""
+    """Read the details in the trailing metadata of a failed call."""
     details = Details()
     trailers = cast(Iterable[tuple[str, bytes]], call.trailing_metadata() or ())
     # Details that cannot be decoded must not hide the error that they belong to.

@@ -49,7 +49,9 @@ class DocumentDriver:
     @property
     def is_finished(self) -> bool:
         """Whether all units have been read, translated and returned."""
-        return self._is_read and not self._pending and not self._translator.waiting
+        finished = self._is_read and not self._pending
+        assert not (finished and self._translator.waiting), "a unit waits, but no request is pending"
+        return finished
 
     @property
     def can_read(self) -> bool:

@@ -26,15 +26,10 @@ _MARKED = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}  
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Character encoding of a document.
+    """Character encoding of a document."""
 
-    Args:
-        name: Python codec that writes no byte order mark.
-        mark: byte order mark at the start of the document; often empty.
-    """
-
-    name: str = "utf-8"
-    mark: bytes = b""
+    name: str = "utf-8"  # Python codec that writes no byte order mark
+    mark: bytes = b""  # byte order mark at the start of the document; often empty
 
     def encode(self, text: str) -> bytes:
         """Encode the text of a document.

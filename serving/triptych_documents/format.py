@@ -5,7 +5,7 @@ leaves every other byte unchanged. Formats never talk to models.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
@@ -76,9 +76,6 @@ class Document(Protocol):
 class Format(Protocol):
     """Reader of one document format."""
 
-    @property
-    def name(self) -> str: ...
-
     def read(self, data: bytes, options: ReadOptions) -> Document:
         """Parse a document.
 
@@ -93,27 +90,27 @@ class FormatInfo:
     """Name, suffixes and media types of a format, and where its reader is."""
 
     name: str
-    reader: str  # "module:attribute" in `formats`, imported on first use
+    reader: str  # "module:function" in `formats`, imported on first use
     suffixes: tuple[str, ...]
     mime_types: tuple[str, ...]  # the preferred one first
 
 
 FORMATS = (
-    FormatInfo("text", "plain:FORMAT", (".txt", ".text"), ("text/plain",)),
-    FormatInfo("markdown", "markdown.reader:FORMAT", (".md", ".markdown"), ("text/markdown",)),
-    FormatInfo("html", "html.reader:FORMAT", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
+    FormatInfo("text", "plain:read", (".txt", ".text"), ("text/plain",)),
+    FormatInfo("markdown", "markdown.reader:read", (".md", ".markdown"), ("text/markdown",)),
+    FormatInfo("html", "html.reader:read", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
     FormatInfo(
-        "docx", "docx.reader:FORMAT", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)
+        "docx", "docx.reader:read", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)
     ),
-    FormatInfo("odt", "odt.reader:FORMAT", (".odt",), ("application/vnd.oasis.opendocument.text",)),
-    FormatInfo("srt", "subtitles:SRT", (".srt",), ("application/x-subrip",)),
-    FormatInfo("vtt", "subtitles:VTT", (".vtt",), ("text/vtt",)),
-    FormatInfo("po", "po.reader:FORMAT", (".po", ".pot"), ("text/x-gettext-translation",)),
-    FormatInfo("xliff", "xliff.reader:FORMAT", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
-    FormatInfo("json", "structured.json:FORMAT", (".json",), ("application/json",)),
-    FormatInfo("yaml", "structured.yaml:FORMAT", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
-    FormatInfo("csv", "tabular:CSV", (".csv",), ("text/csv",)),
-    FormatInfo("tsv", "tabular:TSV", (".tsv", ".tab"), ("text/tab-separated-values",)),
+    FormatInfo("odt", "odt.reader:read", (".odt",), ("application/vnd.oasis.opendocument.text",)),
+    FormatInfo("srt", "subtitles:read_srt", (".srt",), ("application/x-subrip",)),
+    FormatInfo("vtt", "subtitles:read_vtt", (".vtt",), ("text/vtt",)),
+    FormatInfo("po", "po.reader:read", (".po", ".pot"), ("text/x-gettext-translation",)),
+    FormatInfo("xliff", "xliff.reader:read", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
+    FormatInfo("json", "structured.json:read", (".json",), ("application/json",)),
+    FormatInfo("yaml", "structured.yaml:read", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
+    FormatInfo("csv", "tabular:read_csv", (".csv",), ("text/csv",)),
+    FormatInfo("tsv", "tabular:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
 )
 
 
@@ -133,8 +130,12 @@ def find_format(name: str = "", path: str = "", mime_type: str = "") -> FormatIn
     raise UnknownFormatError(f"{asked} is not a supported document; supported formats: {known}")
 
 
+@dataclass(frozen=True)
+class _Reader:
+    read: Callable[[bytes, ReadOptions], Document]
+
+
 def load_format(kind: FormatInfo) -> Format:
     """Import and return the reader of a format."""
-    module, _, attribute = kind.reader.partition(":")
-    reader: Format = getattr(importlib.import_module(f"triptych_documents.formats.{module}"), attribute)
-    return reader
+    module, _, function = kind.reader.partition(":")
+    return _Reader(getattr(importlib.import_module(f"triptych_documents.formats.{module}"), function))

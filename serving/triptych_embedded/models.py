@@ -17,18 +17,18 @@ from triptych_embedded.request import (
     Scored,
     Translated,
 )
-from triptych_serving.bundle.capability import capabilities_of
 from triptych_serving.bundle.manifest import TRANSLATION, read_manifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
-from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Output, OutputHypothesis
+from triptych_serving.models.capabilities import capabilities_of
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
+from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.placement import Hardware
-from triptych_serving.repository.registry import Registry, Wish, load_registry
-from triptych_serving.repository.repository import Entry, newest_versions
+from triptych_serving.repository.registry import ModelSelector, Registry, load_registry
+from triptych_serving.repository.repository import VersionFolder, newest_versions
 
-SPLIT = {None: None, AUTO: True, OFF: False}
+SPLIT = {None: None, AUTO: SplitSentences.AUTO, OFF: SplitSentences.OFF}
 
 
 class EmbeddedBackend:
@@ -47,7 +47,7 @@ class EmbeddedBackend:
 
     def __enter__(self) -> Self:
         request = self._request
-        wish = Wish(request.model, "", request.source_language, request.target_language)
+        wish = ModelSelector(request.model, "", request.source_language, request.target_language)
         with as_backend_errors():
             self._registry: Registry = open_registry(self._repository, request, TRANSLATION)
             self._translator: Translator = self._registry.find(wish)
@@ -64,7 +64,7 @@ class EmbeddedBackend:
     def stream(self, text: str) -> Iterator[str | Translated]:
         with as_backend_errors():
             for event in self._translator.stream(text, self._options(1), *self._languages):
-                yield _translated(event) if isinstance(event, Output) else event
+                yield _translated(event) if isinstance(event, Translation) else event
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Scored]:
         with as_backend_errors():
@@ -80,12 +80,12 @@ class EmbeddedBackend:
         return DecodingOptions(**decoding.values(texts), split_sentences=SPLIT[decoding.split_sentences])
 
 
-def _translated(output: Output) -> Translated:
+def _translated(output: Translation) -> Translated:
     candidates = [_candidate(hypothesis) for hypothesis in output.hypotheses]
     return Translated(candidates, output.source_token_count, output.source_spans)
 
 
-def _candidate(hypothesis: OutputHypothesis) -> Candidate:
+def _candidate(hypothesis: TranslationHypothesis) -> Candidate:
     weights = hypothesis.alignment
     return Candidate(
         hypothesis.text,
@@ -125,7 +125,7 @@ def only_model(repository: Path, capability: str) -> str:
     return names[0] if len(names) == 1 else ""
 
 
-def _capabilities(entry: Entry) -> frozenset[str]:
+def _capabilities(entry: VersionFolder) -> frozenset[str]:
     try:
         return capabilities_of(read_manifest(entry.folder))
     except BundleError:  # loading tells what is wrong

@@ -14,21 +14,21 @@ from triptych_embedded.identity import Identity, digest
 from triptych_embedded.models import as_backend_errors, open_registry
 from triptych_embedded.request import FIELD, BackendError, Request
 from triptych_embedded.translating import Outcome
-from triptych_serving.bundle.languages import UNDETERMINED, choose_language
 from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError, ServingError, UnavailableError
-from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Prepared, PreparedText
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
+from triptych_serving.models.translation.postprocess import PreparedRequest, PreparedText
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.repository.registry import Registry, Wish
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.scheduling.admission import QueueLimits, with_queue
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Call, Finish, Listener, Row
-from triptych_serving.services.documents.alignment import answer_of
-from triptych_serving.text.language_pair import SOURCE, TARGET
+from triptych_serving.services.documents.alignment import sentence_translation_of
+from triptych_serving.text.languages import SOURCE, TARGET, choose_language
+from triptych_text.languages import UNDETERMINED
 
 WAITING_ROWS = 8  # for each that runs: they wait in the engine's queue while this thread reads and writes documents
 TOGETHER = 8  # asks in a call of the engine, whose threads have some work with every call
@@ -54,7 +54,7 @@ class EmbeddedTranslating:
 
     def __enter__(self) -> Self:
         request = self._request
-        wish = Wish(request.model, "", request.source_language, request.target_language)
+        wish = ModelSelector(request.model, "", request.source_language, request.target_language)
         with as_backend_errors():
             self._registry: Registry = open_registry(self._repository, request, TRANSLATION, self._engine)
             self.translator = self._registry.find(wish)
@@ -83,7 +83,7 @@ class EmbeddedTranslating:
         return self._asking.take(patience_seconds)
 
     @property
-    def _entry(self) -> Entry:
+    def _entry(self) -> VersionFolder:
         return self._registry.default(self.translator.name, str(self.translator.version)).entry
 
 
@@ -171,26 +171,30 @@ class EngineAsking:
             texts = [ask.text for ask in asks]
             try:
                 with _as_backend_errors_but_inputs():
-                    return self._translator.prepare(texts, self._options(asks, aligned), *self._languages).texts
+                    prepared = self._translator.prepare(texts, self._options(asks, aligned), *self._languages)
+                    self._translator.load_graphs_for(prepared)
+                    return prepared.texts
             except InvalidInputError as error:
                 index = _index(error)
                 self._refused.append((asks.pop(index), Refusal(error.problem)))
         return ()
 
     def _options(self, asks: Sequence[SentenceRequest], aligned: bool) -> DecodingOptions:
-        return DecodingOptions(**decoding_values(self._decoding, asks, aligned), split_sentences=False)
+        return DecodingOptions(**decoding_values(self._decoding, asks, aligned), split_sentences=SplitSentences.OFF)
 
     def _read(self, asked: "list[_Asked]") -> list[Outcome]:
         both = [pair for one in asked for pair in zip(one.asks, one.texts, strict=True)]
         aligned = [(ask, text) for ask, text in both if ask.aligned]
-        outputs = self._translator.outputs(Prepared(tuple(text for _, text in aligned))) if aligned else ()
-        outcomes: list[Outcome] = [(ask, answer_of(output)) for (ask, _), output in zip(aligned, outputs, strict=True)]
+        outputs = self._translator.outputs(PreparedRequest(tuple(text for _, text in aligned))) if aligned else ()
+        outcomes: list[Outcome] = [
+            (ask, sentence_translation_of(output)) for (ask, _), output in zip(aligned, outputs, strict=True)
+        ]
         return outcomes + self._decode([(ask, text) for ask, text in both if not ask.aligned])
 
     def _decode(self, asked: list[tuple[SentenceRequest, PreparedText]]) -> list[Outcome]:
         """The best translation and nothing more. Each ask is one sentence."""
         rows = [text.rows[0] for _, text in asked]
-        texts = self._translator.codec.decode([row.shown(row.hypotheses[0].tokens) for row in rows])
+        texts = self._translator.tokenizer.decode([row.shown(row.hypotheses[0].tokens) for row in rows])
         return [
             (ask, SentenceTranslation(text, None, row.hypotheses[0].finish is Finish.LENGTH))
             for (ask, _), row, text in zip(asked, rows, texts, strict=True)
@@ -239,7 +243,7 @@ def _index(error: InvalidInputError) -> int:
     return int(match[1])
 
 
-def identity_of(entry: Entry, precision: str, manifest: TranslationManifest, request: Request) -> Identity:
+def identity_of(entry: VersionFolder, precision: str, manifest: TranslationManifest, request: Request) -> Identity:
     """What a model answers when it is asked so.
 
     Args:

@@ -11,11 +11,11 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.observability.options import ObservabilityOptions
-from triptych_serving.repository.manager import Control, RepositoryOptions
+from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
 from triptych_serving.repository.placement import Hardware
-from triptych_serving.response_cache.repeats import RepeatOptions
+from triptych_serving.response_cache.response_cache import ResponseCacheOptions
 from triptych_serving.runtime.device import CPU
-from triptych_serving.runtime.devices import AUTO
+from triptych_serving.runtime.device_selection import AUTO
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
 
@@ -77,7 +77,7 @@ class ReplicaOptions:
         repository = RepositoryOptions(
             root=Path(self.models) if self.models else _embedded(),
             model=self.model,
-            control=Control.POLL if polls else Control.NONE,
+            control=ModelControl.POLL if polls else ModelControl.NONE,
             poll_seconds=self.poll_interval_secs or RepositoryOptions.poll_seconds,
         )
         engine = EngineOptions(self.workers or max(1, int(cpus)), self.slots or EngineOptions.slots)
@@ -89,7 +89,7 @@ class ReplicaOptions:
             translator=TranslatorOptions(self.precision or None, engine),
             encoders=EncoderOptions(),
             hardware=Hardware.parse(device, self.gpu_memory_limit, self.slots or None),
-            repeats=RepeatOptions(cache_bytes=self.response_cache_bytes),
+            repeats=ResponseCacheOptions(cache_bytes=self.response_cache_bytes),
             security=self.security,
             observability=ObservabilityOptions(otlp_endpoint=self.otlp_endpoint),
         )

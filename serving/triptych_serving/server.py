@@ -19,15 +19,15 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import PortError, UnavailableError
 from triptych_serving.lifecycle import LifecycleOptions
 from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.observability.collectors import MetricSources
 from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
-from triptych_serving.observability.sources import Sources
 from triptych_serving.repository.loading import Loader
-from triptych_serving.repository.manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import Repeated
-from triptych_serving.response_cache.repeats import RepeatOptions, Repeats
+from triptych_serving.response_cache.cached_calls import CachedCalls
+from triptych_serving.response_cache.response_cache import ResponseCache, ResponseCacheOptions
 from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.active_calls import ActiveCalls, ModelLeases
 from triptych_serving.rpc.call_context import Observers
@@ -36,12 +36,12 @@ from triptych_serving.rpc.dispatch import CallEnvironment, Router
 from triptych_serving.rpc.limits import ClientLimit, LimitOptions, MessageLimit
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.runtime.niceness import give_way
+from triptych_serving.runtime.process import give_way
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions
-from triptych_serving.security.tls_credentials import server_credentials
-from triptych_serving.services.documents.threads import DocumentThreads
+from triptych_serving.security.tls import server_credentials
+from triptych_serving.services.documents.calls import DocumentThreads
 from triptych_serving.services.health import HEALTH, HealthServicer
 from triptych_serving.services.oip.statistics import Statistics
 from triptych_serving.wiring import Parts, add_reflection, add_services
@@ -67,7 +67,7 @@ class ServerOptions:
     hardware: Hardware = CPU_ALONE  # what models may run on
     limits: LimitOptions = field(default_factory=LimitOptions)  # those of queues go before the engines' own
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
-    repeats: RepeatOptions = field(default_factory=RepeatOptions)
+    repeats: ResponseCacheOptions = field(default_factory=ResponseCacheOptions)
     security: SecurityOptions = field(default_factory=SecurityOptions)
     observability: ObservabilityOptions = field(default_factory=ObservabilityOptions)
 
@@ -101,10 +101,10 @@ class Server:
     """
 
     def __init__(self, options: ServerOptions) -> None:
-        options.security.check_control(options.repository.control is Control.EXPLICIT)
+        options.security.check_control(options.repository.control is ModelControl.EXPLICIT)
         self.options = options
         self.port = options.port
-        self.repeats = Repeats(options.repeats)
+        self.repeats = ResponseCache(options.repeats)
         self._credentials = server_credentials(options.security, options.host)
         begin = give_way if options.gives_way else None
         self._pool = ThreadPoolExecutor(usable_cpus(), "triptych-text", begin)
@@ -130,7 +130,7 @@ class Server:
             ServingError: no model can be served.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
-        repeated = Repeated(self.repeats, self._pool)
+        repeated = CachedCalls(self.repeats, self._pool)
         parts = Parts(
             self._ask,
             self.manager,
@@ -219,9 +219,9 @@ class Server:
         if self.manager.started:
             self._health.show(self.manager.registry)
 
-    def _sources(self) -> Sources:
+    def _sources(self) -> MetricSources:
         methods = methods_of((*services.ALL_SERVICES, HEALTH))
-        return Sources(
+        return MetricSources(
             lambda: self.manager.registry,
             lambda: self._health.ready,
             methods,

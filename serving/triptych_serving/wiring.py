@@ -19,15 +19,14 @@ from triptych.v1 import (
     token_classification_pb2_grpc,
     translation_pb2_grpc,
 )
-from triptych_serving.repository.manager import ModelManager
+from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import Repeated
+from triptych_serving.response_cache.cached_calls import CachedCalls
 from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.descriptors import DESCRIPTORS
 from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
-from triptych_serving.services.documents.calls import DocumentCalls, DocumentParts
-from triptych_serving.services.documents.threads import DocumentThreads
+from triptych_serving.services.documents.calls import DocumentCalls, DocumentThreads
 from triptych_serving.services.health import HEALTH, HealthServicer
 from triptych_serving.services.image_calls import ImageCalls
 from triptych_serving.services.oip.inference import Inference
@@ -54,7 +53,7 @@ class Parts:
     manager: ModelManager
     health: HealthServicer
     statistics: Statistics
-    repeated: Repeated
+    repeated: CachedCalls
     pool: Executor  # threads for long work
     documents: DocumentThreads
     limits: LimitOptions
@@ -65,7 +64,7 @@ def add_services(routes: Router, parts: Parts) -> None:
     server: Any = routes  # the stubs' types know servers of gRPC alone
     texts = TextCalls(parts.registry, parts.pool, parts.repeated)
     translations = TranslationCalls(parts.registry, parts.pool, parts.repeated)
-    documents = DocumentCalls(DocumentParts(translations, parts.limits, parts.documents))
+    documents = DocumentCalls(translations, parts.limits, parts.documents)
     images = ImageCalls(parts.registry, parts.repeated)
     inference = Inference(parts.registry, Calls(translations, texts, images), parts.pool)
     open_inference = OpenInferenceServicer(parts.registry, parts.manager, inference, parts.statistics, parts.health)

@@ -2,11 +2,12 @@
 
 from functools import lru_cache
 
-from langcodes import Language
+from langcodes import Language, standardize_tag
 from langcodes.tag_parser import LanguageTagError
 
 UNDETERMINED = "und"  # unknown language
 LONGEST = 100  # maximum characters of a code
+NO_REGION = "XX"  # placeholder for a region in codes such as en_XX
 
 
 @lru_cache(maxsize=4096)
@@ -18,7 +19,26 @@ def parse_language(code: str) -> Language | None:
         return None
 
 
+def is_language(code: str) -> bool:
+    """Return True if the code is well-formed."""
+    return parse_language(code) is not None
+
+
+def region_of(language: Language) -> str | None:
+    """Return the region, such as "BR" for pt_BR; None if the code names none."""
+    return None if language.territory == NO_REGION else language.territory
+
+
 def primary_language(code: str) -> str:
     """Return the primary language in its shortest form: `en` for en-GB, `de` for deu_Latn; `und` if unknown."""
     found = parse_language(code)
     return (found.language if found else None) or UNDETERMINED
+
+
+@lru_cache(maxsize=4096)
+def standard_tag(code: str) -> str:
+    """Return the code as BCP 47 recommends it: `de` for deu_Latn, `pt-BR` for pt_BR; "" if it names no language."""
+    found = parse_language(code) if code else None
+    if found is None or found.language is None:
+        return ""
+    return standardize_tag(Language.make(found.language, found.extlangs, found.script, region_of(found)).to_tag())

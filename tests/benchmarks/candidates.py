@@ -10,7 +10,7 @@ from ct2_peer import Ct2Peer, splits
 from torch_peer import TorchPeer
 from triptych_peer import ServedPeer, TriptychPeer
 
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.repository import VersionFolder
 from triptych_training.checkpoints.translation import Checkpoint
 
 NAMES = ("ctranslate2", "triptych", "grpc", "pytorch", "concat")
@@ -24,7 +24,7 @@ class Setup:
 
     checkpoint: Checkpoint
     repository: Path
-    entry: Entry
+    entry: VersionFolder
     converted: Path  # CTranslate2's folder
     scratch: Path
     cpus: int

@@ -49,13 +49,13 @@ from triptych_documents.translation.units import UnitTranslator
 from triptych_embedded.repository import embedded_repository
 from triptych_embedded.request import Request
 from triptych_embedded.sentence_translator import EmbeddedTranslating
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 
 Result = TypeVar("Result")
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 WARM_UP = 256
-WHOLE = DecodingOptions(split_sentences=False)
+WHOLE = DecodingOptions(split_sentences=SplitSentences.OFF)
 
 
 def read_segments(files: Sequence[Path], count: int, seed: int) -> list[str]:

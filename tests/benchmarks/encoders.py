@@ -39,6 +39,7 @@ from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.images.decode import decode_image
 from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.repository.repository import newest_versions
 from triptych_serving.runtime.cpu_info import usable_cpus
@@ -77,7 +78,7 @@ class TextTask:
 
     def engine(self, options: EncoderOptions) -> tuple[Run, Callable[[], None]]:
         model = TextModel("bench", 1, self.bundle, options)
-        return lambda texts: model.fill_mask(texts, TOP_K), model.close
+        return lambda texts: model.run(FILL_MASK_TASK, texts, top_k=TOP_K), model.close
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         pieces = [text.split("[MASK]") for text in texts]

@@ -48,9 +48,9 @@ from work import NOTHING, Work, bert, graph_kernels, vit
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import ImageManifest, TextManifest
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.repository.repository import Entry, newest_versions
+from triptych_serving.repository.repository import VersionFolder, newest_versions
 from triptych_serving.runtime.cpu_info import usable_cpus
-from triptych_serving.runtime.devices import parse_devices
+from triptych_serving.runtime.device_selection import parse_devices
 from triptych_training.checkpoints.encoder import BERT
 from triptych_training.checkpoints.folder import read_architecture
 
@@ -162,7 +162,7 @@ def main(  # noqa: PLR0917 - click passes them by name
         json_file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _find(repository: Path, kind: str) -> Entry:
+def _find(repository: Path, kind: str) -> VersionFolder:
     """The first model of the kind."""
     wanted = TextManifest if kind == "text" else ImageManifest
     for entry in newest_versions(repository):

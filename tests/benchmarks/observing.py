@@ -13,9 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from prometheus_client import CollectorRegistry, generate_latest
 
-from triptych_serving.observability.calllog import LogObserver
-from triptych_serving.observability.names import trace_id_of
-from triptych_serving.observability.requestmetrics import MetricsObserver
+from triptych_serving.observability.access_log import LogObserver, trace_id_of
+from triptych_serving.observability.request_metrics import MetricsObserver
 from triptych_serving.observability.spans import TracingObserver
 from triptych_serving.rpc.call_context import Observer
 from triptych_serving.scheduling.step_stats import StepStats

@@ -12,16 +12,16 @@ from triptych_client import Client
 from triptych_client import options as client_options
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
-from triptych_serving.repository.repository import Entry, newest_versions
-from triptych_serving.runtime.devices import parse_devices
+from triptych_serving.repository.repository import VersionFolder, newest_versions
+from triptych_serving.runtime.device_selection import parse_devices
 
 CALL_SECONDS = 3_600.0
 CALL_TEXTS = 1 << 20  # a call is never cut into several
 
 
-def find_model(repository: Path, name: str) -> Entry:
+def find_model(repository: Path, name: str) -> VersionFolder:
     """The newest version of a translation model: of `name`, or of the first that there is."""
     for entry in newest_versions(repository):
         if name in ("", entry.name) and isinstance(open_bundle(entry.folder).manifest, TranslationManifest):
@@ -30,7 +30,7 @@ def find_model(repository: Path, name: str) -> Entry:
 
 
 def open_translator(
-    entry: Entry, precision: str, slots: int | None = None, workers: int | None = None, device: str = "cpu"
+    entry: VersionFolder, precision: str, slots: int | None = None, workers: int | None = None, device: str = "cpu"
 ) -> Translator:
     """A model as `triptych serve` loads it; None takes its own default."""
     options = TranslatorOptions(precision)
@@ -51,7 +51,7 @@ def options_for(decoding: Decoding) -> DecodingOptions:
         length_penalty=1.0,
         min_length=decoding.least,
         max_length=decoding.limit,
-        split_sentences=False,
+        split_sentences=SplitSentences.OFF,
     )
 
 
@@ -73,7 +73,7 @@ class TriptychPeer(Candidate):
     name, family = "Triptych", "Triptych"
 
     def __init__(
-        self, entry: Entry, precision: str, slots: int | None = None, workers: int | None = None, device: str = "cpu"
+        self, entry: VersionFolder, precision: str, slots: int | None = None, workers: int | None = None, device: str = "cpu"
     ) -> None:
         self._translator = open_translator(entry, precision, slots, workers, device)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from triptych_serving.bundle.manifest import FILE_NAME, TextManifest, read_manifest
 from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.images.decode import ImageLimits, ImageSpec, decode_image
-from triptych_serving.text.bert_tokenizer import BertCodec
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.sentences import Splitter
 
 from ..fixtures.toy import BUNDLE
@@ -35,15 +35,15 @@ def image(data: bytes) -> None:
 
 
 @cache
-def _codec() -> TextCodec:
-    return TextCodec(BUNDLE / "tokenizer.json", MAX_TOKENS)
+def _codec() -> TranslationTokenizer:
+    return TranslationTokenizer(BUNDLE / "tokenizer.json", MAX_TOKENS)
 
 
 @cache
-def _bert() -> BertCodec:
+def _bert() -> BertTokenizer:
     manifest = read_manifest(ENCODER)
     assert isinstance(manifest, TextManifest)
-    return BertCodec(ENCODER / "tokenizer.json", manifest.tokens, MAX_TOKENS)
+    return BertTokenizer(ENCODER / "tokenizer.json", manifest.tokens, MAX_TOKENS)
 
 
 def text(data: bytes) -> None:

@@ -15,7 +15,7 @@ import pytest
 from triptych_export.exporter import ExportOptions, export
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.devices import parse_devices, why_no_gpu
+from triptych_serving.runtime.device_selection import parse_devices, why_no_gpu
 from triptych_serving.runtime.memory import Memory, open_memory
 
 from ..fixtures.toy import HERE

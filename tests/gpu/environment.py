@@ -73,15 +73,15 @@ def provider(device: str) -> str:
     try:
         import numpy as np
 
-        from triptych_serving.runtime.devices import parse_devices
+        from triptych_serving.runtime.device_selection import parse_devices
         from triptych_serving.runtime.memory import open_memory
-        from triptych_serving.runtime.session import Place, Session
+        from triptych_serving.runtime.session import Session, SessionPlace
 
         from .graphs import multiplication
 
         memory = open_memory(parse_devices(device)[0])
         with tempfile.TemporaryDirectory() as folder:
-            session = Session(multiplication(Path(folder)), place=Place(memory))
+            session = Session(multiplication(Path(folder)), place=SessionPlace(memory))
         left, right = (np.full(shape, 0.5, np.float16) for shape in ((3, 64), (64, 32)))
         arrays = {"left": memory.zeros(left.shape, left.dtype), "right": memory.zeros(right.shape, right.dtype)}
         memory.upload(left, arrays["left"])

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.runtime.cuda_graph_lock import GATE
-from triptych_serving.runtime.memory import Box, DeviceArray, Memory
-from triptych_serving.runtime.session import UNCAPTURED, Binding, Place, Session
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory
+from triptych_serving.runtime.session import UNCAPTURED, Binding, Session, SessionPlace
 
 FREE = -1  # a row whose token is not forced
 HALF = np.float16
@@ -32,8 +32,8 @@ class Rig:
         graphs, limits, shape = manifest.precisions["fp16"], manifest.limits, manifest.decoder
         self._memory, self._captures, self.count = memory, captures, count
         self._start = manifest.tokens.start
-        self._encoder = Session(bundle.path(graphs.encoder), place=Place(memory))
-        self._step = Session(bundle.path(graphs.step), place=Place(memory, captures=captures))
+        self._encoder = Session(bundle.path(graphs.encoder), place=SessionPlace(memory))
+        self._step = Session(bundle.path(graphs.step), place=SessionPlace(memory, captures=captures))
         _, heads, _, dim = self._step.shape("memory_key_0")
         assert isinstance(heads, int)
         assert isinstance(dim, int)
@@ -64,7 +64,7 @@ class Rig:
         encoded = self._memory.zeros((pairs, len(sources), heads, width, dim), HALF)
         self._encoder.bind({"source": padded, "lengths": sizes}, {"memory": encoded}).run(UNCAPTURED)
         rows, whole = slice(row, row + len(sources)), slice(0, len(sources))
-        self._memory.copy(Box(encoded, whole, slice(0, width)), Box(self.memory, rows, slice(0, width)))
+        self._memory.copy(CacheRegion(encoded, whole, slice(0, width)), CacheRegion(self.memory, rows, slice(0, width)))
         self.put(self.lengths, row, lengths)
         self.put(self.tokens, row, [self._start] * len(sources))
         self.put(self.positions, row, [0] * len(sources))
@@ -97,7 +97,7 @@ class Rig:
     def _capture(self, rows: int, binding: Binding, number: int) -> None:
         """The runs that capture change the rows: they are put back."""
         kept = [(array, self.read(array)) for array in (self.tokens, self.positions, self.cache)]
-        with GATE.capturing():
+        with CUDA_GRAPH_LOCK.capturing():
             binding.run(number)
             self._memory.wait()
         for array, host in kept:

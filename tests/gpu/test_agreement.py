@@ -21,7 +21,7 @@ from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory import Memory
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
 from triptych_training.data.corpus import Pair, read_pairs
 from triptych_training.decoding.greedy import greedy
@@ -65,7 +65,7 @@ def batches(model: Model) -> Iterator[list[list[int]]]:
     """Ids of the sources, so many at a time."""
     manifest = model.bundle.manifest_of(TranslationManifest)
     limits = manifest.limits
-    codec = TextCodec(model.bundle.path(manifest.tokenizers[0]), limits.max_source_tokens, limits.max_target_tokens)
+    codec = TranslationTokenizer(model.bundle.path(manifest.tokenizers[0]), limits.max_source_tokens, limits.max_target_tokens)
     ids = codec.encode([source for source, _ in model.pairs])
     yield from (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
 

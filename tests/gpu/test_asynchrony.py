@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import Memory, open_memory
-from triptych_serving.runtime.session import UNCAPTURED, Place, Session
+from triptych_serving.runtime.session import UNCAPTURED, Session, SessionPlace
 
 from .graphs import save
 
@@ -32,11 +32,11 @@ def test_a_run_returns_before_it_is_done(gpu: Device, tmp_path: Path, graph: int
     path = save(tmp_path, nodes, {"x0": [SIDE, SIDE]}, {f"x{PRODUCTS}": [SIDE, SIDE]}, {"weight": weight})
     memory = open_memory(gpu)
     try:
-        session = Session(path, place=Place(memory, captures=graph > 0))
+        session = Session(path, place=SessionPlace(memory, captures=graph > 0))
         x, y = memory.zeros((SIDE, SIDE), np.float16), memory.zeros((SIDE, SIDE), np.float16)
         binding = session.bind({"x0": x}, {f"x{PRODUCTS}": y})
         if graph > 0:
-            with GATE.capturing():
+            with CUDA_GRAPH_LOCK.capturing():
                 binding.run(graph)
                 memory.wait()
         binding.run(graph)
@@ -56,7 +56,7 @@ def test_copies_and_runs_keep_their_order(memory: Memory, tmp_path: Path) -> Non
     """Uploads, runs and downloads over one buffer, hundreds of them on their way."""
     node = helper.make_node("Add", ["x", "one"], ["y"])
     path = save(tmp_path, [node], {"x": ["n"]}, {"y": ["n"]}, {"one": np.ones(1, np.int64)}, {"x": np.int64, "y": np.int64})
-    binding_of = Session(path, place=Place(memory))
+    binding_of = Session(path, place=SessionPlace(memory))
     value = memory.zeros((1_000,), np.int64)
     binding = binding_of.bind({"x": value}, {"y": value})
     hosts, marks = [], []

@@ -9,7 +9,7 @@ import pytest
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.runtime.memory import Memory
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ..fixtures.toy import SOURCES
 from .rig import Rig
@@ -26,7 +26,7 @@ Ids = Sequence[int]
 def sources(bundle: Bundle) -> list[list[int]]:
     """Ids of the toy's sentences."""
     limits, [path, _] = bundle.manifest_of(TranslationManifest).limits, bundle.manifest_of(TranslationManifest).tokenizers
-    codec = TextCodec(bundle.path(path), limits.max_source_tokens, limits.max_target_tokens)
+    codec = TranslationTokenizer(bundle.path(path), limits.max_source_tokens, limits.max_target_tokens)
     return [list(ids) for ids in codec.encode(SOURCES[::5])]
 
 

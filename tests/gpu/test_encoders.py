@@ -12,6 +12,7 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.device import Device
 
@@ -48,7 +49,7 @@ class Best(NamedTuple):
 
 def filled(model: TextModel, texts: Sequence[str]) -> list[list[Best]]:
     """Of each text each mask's."""
-    return best_tokens(model.fill_mask(texts, top_k=2))
+    return best_tokens(model.run(FILL_MASK_TASK, texts, top_k=2))
 
 
 def best_tokens(texts: Iterable[Any]) -> list[list[Best]]:
@@ -94,7 +95,7 @@ def test_vectors_are_alike(repository: Path, device: Device) -> None:
     bundle = open_bundle(repository / "toy-bert" / "1")
     exact, half = TextModel("a", 1, bundle, EncoderOptions("fp32")), _text(repository, device)
     try:
-        ours, theirs = (np.array([text.values for text in model.embed(SOURCES[:40])]) for model in (half, exact))
+        ours, theirs = (np.array([text.values for text in model.run(EMBEDDING_TASK, SOURCES[:40])]) for model in (half, exact))
     finally:
         exact.close()
         half.close()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from triptych_serving.runtime.memory import Memory
-from triptych_serving.runtime.session import Place, Session
+from triptych_serving.runtime.session import Session, SessionPlace
 
 from .graphs import Shape, save
 
@@ -35,7 +35,7 @@ def run(
         name: places[shared[name]] if name in shared else memory.zeros(array.shape, array.dtype)
         for name, array in outputs.items()
     }
-    Session(path, place=Place(memory)).bind(places, results).run()
+    Session(path, place=SessionPlace(memory)).bind(places, results).run()
     for name, array in outputs.items():
         host = memory.staging(array.shape, array.dtype)
         memory.download(results[name], host)

@@ -13,12 +13,13 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import DeviceMemoryError
 from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets, parse_limit
-from triptych_serving.runtime.memory.gpu import gpu_memory
+from triptych_serving.runtime.memory.cudart import gpu_memory
 
 from ..fixtures.toy import SOURCES
 from .models import picture
@@ -50,8 +51,8 @@ def use(model: AnyModel, rounds: int) -> None:
     rng = random.Random(0)
     for turn in range(rounds):
         if isinstance(model, TextModel):
-            model.fill_mask(rng.choices(TEXTS, k=rng.randint(1, 64)), top_k=rng.choice([1, 5]))
-            model.embed(rng.choices(TEXTS, k=rng.randint(1, 64)))
+            model.run(FILL_MASK_TASK, rng.choices(TEXTS, k=rng.randint(1, 64)), top_k=rng.choice([1, 5]))
+            model.run(EMBEDDING_TASK, rng.choices(TEXTS, k=rng.randint(1, 64)))
         elif isinstance(model, ImageModel):
             model.classify(rng.choices(IMAGES, k=rng.randint(1, 64)), top_k=rng.choice([1, 5]))
         else:

@@ -9,8 +9,8 @@ from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import Memory
-from triptych_serving.runtime.memory.gpu import find_gpus, gpu_memory
-from triptych_serving.runtime.session import Place, Session
+from triptych_serving.runtime.memory.cudart import find_gpus, gpu_memory
+from triptych_serving.runtime.session import Session, SessionPlace
 
 from .graphs import multiplication
 
@@ -25,7 +25,7 @@ def test_the_gpu_is_there(gpu: Device) -> None:
 
 
 def test_the_provider_computes(memory: Memory, tmp_path: Path) -> None:
-    session = Session(multiplication(tmp_path), place=Place(memory))
+    session = Session(multiplication(tmp_path), place=SessionPlace(memory))
     rng = np.random.default_rng(0)
     left, right = (rng.standard_normal(shape).astype(np.float16) for shape in ((5, 64), (64, 32)))
     arrays = {"left": memory.zeros(left.shape, np.float16), "right": memory.zeros(right.shape, np.float16)}
@@ -43,7 +43,7 @@ def test_the_provider_computes(memory: Memory, tmp_path: Path) -> None:
 @pytest.mark.parametrize("graph", ["encoder", "step", "search", "score"])
 def test_every_graph_loads(bundle: Bundle, memory: Memory, graph: str) -> None:
     graphs = bundle.manifest_of(TranslationManifest).precisions["fp16"]
-    session = Session(bundle.path(getattr(graphs, graph)), place=Place(memory))
+    session = Session(bundle.path(getattr(graphs, graph)), place=SessionPlace(memory))
     assert session.inputs
     assert session.outputs
 
@@ -51,4 +51,4 @@ def test_every_graph_loads(bundle: Bundle, memory: Memory, graph: str) -> None:
 def test_a_step_has_nothing_for_the_cpu_to_do(bundle: Bundle, memory: Memory) -> None:
     """A session that captures refuses any node that the GPU cannot run."""
     step = bundle.manifest_of(TranslationManifest).precisions["fp16"].step
-    assert "next" in Session(bundle.path(step), place=Place(memory, captures=True)).outputs
+    assert "next" in Session(bundle.path(step), place=SessionPlace(memory, captures=True)).outputs

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_training.decoding.beam import BeamOptions, Candidate, beam_search
 from triptych_training.models.transformer import Transformer
@@ -21,7 +21,7 @@ def expected(model: Transformer, row: Row) -> list[Candidate]:
     return found
 
 
-def beam_options(search: Search, max_tokens: int) -> BeamOptions:
+def beam_options(search: SearchParams, max_tokens: int) -> BeamOptions:
     """The same options by the reference's names."""
     return BeamOptions(
         search.beam_size,

@@ -84,7 +84,8 @@ def test_texts_answer_in_mixed_batches_as_each_by_itself(text_bundle: Bundle) ->
     model = TextModel("model", 1, text_bundle, OPTIONS)
     try:
         runner = model.engine._runner
-        plain, reference = (TextRunner(session, model.manifest.tokens, model.codec.vocabulary) for session in (half, single))
+        arguments = model.manifest.tokens, model.tokenizer.vocabulary
+        plain, reference = (TextRunner(session, *arguments) for session in (half, single))
         for _ in range(12):
             rows = text_rows(rng, tuple(set(half.outputs) - {"tokens"}), rng.randrange(3, 21), rng.randrange(1, 10))
             for row, mine in zip(rows, answer(runner, rows), strict=True):

@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 from torch import nn
 
-from triptych_export import text_family
-from triptych_export.answers import Answer
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
+from triptych_export.families import text as text_family
+from triptych_export.parity.comparison import Answer
 from triptych_serving.bundle.bundle import Bundle, open_bundle, read_labels
 from triptych_serving.bundle.manifest import ImageManifest, TextManifest
 from triptych_training.checkpoints.encoder import (

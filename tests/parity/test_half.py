@@ -11,17 +11,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from triptych_export import parity
 from triptych_export.bundle_files import write_manifest
-from triptych_export.cuda_kernels import unfit_nodes
 from triptych_export.errors import ParityError, RangeError
 from triptych_export.exporter import ExportOptions, export
-from triptych_export.parity import Sample
-from triptych_export.translation_family import TranslationFamily
+from triptych_export.families.translation import TranslationFamily
+from triptych_export.graphs.cuda_kernels import unfit_nodes
+from triptych_export.parity import translation as parity
+from triptych_export.parity.translation import Sample
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.decoding.greedy import greedy

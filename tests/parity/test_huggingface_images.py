@@ -18,14 +18,14 @@ from PIL import Image
 from torch import Tensor, nn
 
 from triptych_export.errors import SourceError
-from triptych_export.generated_images import generate_images
+from triptych_export.families.image import ImageFamily
+from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
-from triptych_export.huggingface.registry import load
-from triptych_export.image_family import ImageFamily
+from triptych_export.parity.generated_images import generate_images
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.image.image_model import ImageModel
-from triptych_serving.models.results import ClassifiedImage
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 TOLERANCE = 1e-4

@@ -9,8 +9,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
-from triptych_export.huggingface.registry import load
 from triptych_export.translation_source import TranslationSource
 from triptych_training.data.batches import Ids, pad
 from triptych_training.decoding.greedy import greedy

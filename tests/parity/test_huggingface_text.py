@@ -19,11 +19,18 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from triptych_export.errors import SourceError
+from triptych_export.families.text import TextFamily, write_text
+from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
-from triptych_export.huggingface.registry import load
-from triptych_export.text_family import TextFamily, write_text
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.text.tasks import (
+    EMBEDDING_TASK,
+    FILL_MASK_TASK,
+    QUESTION_ANSWERING_TASK,
+    TEXT_CLASSIFICATION_TASK,
+    TOKEN_CLASSIFICATION_TASK,
+)
 from triptych_serving.models.text.text_model import TextModel
 from triptych_training.checkpoints.encoder import BertCheckpoint
 
@@ -153,7 +160,7 @@ def check_masks(model: Imported) -> None:
     texts = [f"{mask} is at home.", f"Nobody left the {mask} open, and the {mask} was late.", f"The{mask}."]
     halves = [(text.split()[: number % 7], text.split()[number % 7 :]) for number, text in enumerate(TEXTS)]
     texts += [" ".join([*before, mask, *after]) for before, after in halves]
-    filled = model.served.fill_mask(texts)
+    filled = model.served.run(FILL_MASK_TASK, texts)
     answered = model.ask([(text,) for text in texts])
     logits = answered.prediction_logits if "prediction_logits" in answered else answered.logits
     encoded = model.encode([(text,) for text in texts])
@@ -177,13 +184,13 @@ def check_masks(model: Imported) -> None:
 def check_sequences(model: Imported, mask: str) -> None:
     """The text with a token in it is what transformers decodes, but for the letters that its tokenizer does not keep."""
     text = f"the old {mask} is here."
-    [filled] = model.served.fill_mask([text], top_k=20)
+    [filled] = model.served.run(FILL_MASK_TASK, [text], top_k=20)
     ids = model.tokenizer(text)["input_ids"]
     for candidate in filled.masks[0].candidates:
         whole = [candidate.token if number == model.tokenizer.mask_token_id else number for number in ids]
         decoded = str(model.tokenizer.decode([number for number in whole if number not in (ids[0], ids[-1])]))
         assert "".join(candidate.sequence.split()) == "".join(decoded.split())
-        if model.served.codec.spaced:
+        if model.served.tokenizer.spaced:
             assert candidate.sequence.replace("  ", " ") == decoded.strip().replace("  ", " ")
 
 
@@ -195,9 +202,9 @@ def check_vectors(model: Imported) -> None:
         states = encoder(**encoded).last_hidden_state
     inside = encoded["attention_mask"][:, :, None]
     mean = ((states * inside).sum(1) / inside.sum(1)).numpy()
-    ours = np.array([each.values for each in model.served.embed(TEXTS, pooling="mean", normalize=False)])
+    ours = np.array([each.values for each in model.served.run(EMBEDDING_TASK, TEXTS, pooling="mean", normalize=False)])
     np.testing.assert_allclose(ours, mean, atol=TOLERANCE)
-    first = np.array([each.values for each in model.served.embed(TEXTS, pooling="cls", normalize=False)])
+    first = np.array([each.values for each in model.served.run(EMBEDDING_TASK, TEXTS, pooling="cls", normalize=False)])
     np.testing.assert_allclose(first, states[:, 0].numpy(), atol=TOLERANCE)
     centred = mean - mean.mean(0)
     assert np.linalg.norm(centred) > 0.2 * np.linalg.norm(mean)  # the input matters
@@ -212,7 +219,7 @@ def check_labels(model: Imported) -> None:
         logits = model.ask(theirs).logits
         several = model.theirs.config.problem_type == "multi_label_classification" or logits.shape[1] == 1
         expected = (torch.sigmoid(logits) if several else torch.softmax(logits, -1)).numpy()
-        got = model.served.classify(ours)
+        got = model.served.run(TEXT_CLASSIFICATION_TASK, ours)
         ranked = [sorted(each.labels, key=lambda label: label.index) for each in got]
         numbers = np.array([[label.score for label in labels] for labels in ranked])
         np.testing.assert_allclose(numbers, expected, atol=TOLERANCE)
@@ -224,7 +231,9 @@ def check_token_labels(model: Imported) -> None:
     """Every token's best label, where it stands; entities have no white space around them."""
     probabilities = torch.softmax(model.ask([(text,) for text in TEXTS]).logits, -1)
     encoded = model.tokenizer(TEXTS, return_offsets_mapping=True, return_special_tokens_mask=True)
-    for row, (text, result) in enumerate(zip(TEXTS, model.served.classify_tokens(TEXTS, "none"), strict=True)):
+    for row, (text, result) in enumerate(
+        zip(TEXTS, model.served.run(TOKEN_CLASSIFICATION_TASK, TEXTS, aggregation="none"), strict=True)
+    ):
         places = [i for i, special in enumerate(encoded["special_tokens_mask"][row]) if not special]
         best = probabilities[row, places].max(-1)
         assert [each.label for each in result.entities] == [LABELS[label] for label in best.indices.tolist()]
@@ -232,7 +241,7 @@ def check_token_labels(model: Imported) -> None:
         for entity, place in zip(result.entities, places, strict=True):
             start, end = encoded["offset_mapping"][row][place]
             assert text[start:end].strip() == entity.text.strip() == text[entity.start : entity.end].strip()
-    groups = [entity for each in model.served.classify_tokens(TEXTS) for entity in each.entities]
+    groups = [entity for each in model.served.run(TOKEN_CLASSIFICATION_TASK, TEXTS) for entity in each.entities]
     assert all(entity.text == entity.text.strip() for entity in groups)
     assert len({entity.label for entity in groups}) == 2
 
@@ -242,7 +251,9 @@ def check_answers(model: Imported) -> None:
     questions = [("Who left the gate open?", text) for text in TEXTS[4:]]
     answer = model.ask(questions)
     encoded = model.tokenizer(*map(list, zip(*questions, strict=True)))
-    for row, (found, (_, context)) in enumerate(zip(model.served.answer(questions), questions, strict=True)):
+    for row, (found, (_, context)) in enumerate(
+        zip(model.served.run(QUESTION_ANSWERING_TASK, questions), questions, strict=True)
+    ):
         places = [i for i, part in enumerate(encoded.sequence_ids(row)) if part == 1]
         start = torch.softmax(answer.start_logits[row, places], 0)
         end = torch.softmax(answer.end_logits[row, places], 0)
@@ -258,7 +269,10 @@ def check_answers(model: Imported) -> None:
 def check_next_sentence(model: Imported) -> None:
     pairs = list(zip(TEXTS[::2], TEXTS[1::2], strict=True))
     expected = torch.softmax(model.ask(pairs).seq_relationship_logits, -1)[:, 0].tolist()
-    got = [{label.label: label.score for label in each.labels}["next"] for each in model.served.classify(pairs)]
+    got = [
+        {label.label: label.score for label in each.labels}["next"]
+        for each in model.served.run(TEXT_CLASSIFICATION_TASK, pairs)
+    ]
     assert got == pytest.approx(expected, abs=TOLERANCE)
 
 
@@ -350,7 +364,10 @@ def test_a_sentence_transformers_folder_brings_its_pooling(tmp_path: Path) -> No
     write_text(checkpoint, tmp_path / "bundle", lambda line: None)
     served = TextModel("model", 1, open_bundle(tmp_path / "bundle"), EncoderOptions("fp32", runs=1))
     try:
-        default, plain = served.embed(["Rain again."]), served.embed(["Rain again."], pooling="cls", normalize=False)
+        default, plain = (
+            served.run(EMBEDDING_TASK, ["Rain again."]),
+            served.run(EMBEDDING_TASK, ["Rain again."], pooling="cls", normalize=False),
+        )
     finally:
         served.close(drain=False)
     assert np.linalg.norm(default[0].values) == pytest.approx(1)

@@ -12,13 +12,13 @@ import pytest
 import torch
 import transformers
 
+from triptych_export.families.translation import TranslationFamily, write_translation
+from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import open_folder
-from triptych_export.huggingface.registry import load
-from triptych_export.translation_family import TranslationFamily, write_translation
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 
 from ..fixtures.huggingface import VARIANTS, small_model
@@ -111,7 +111,7 @@ class Comparison:
 
     def serve(self, texts: Sequence[str], **options: Any) -> list[Tokens]:
         """What the bundle answers."""
-        decoding = replace(DecodingOptions(split_sentences=False), **options)
+        decoding = replace(DecodingOptions(split_sentences=SplitSentences.OFF), **options)
         prepared = self.translator.prepare(texts, decoding, self.case.source, self.case.target)
         self.translator.run(prepared.rows)
         return [row.tokens for text in prepared.texts for row in text.rows]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from triptych_export.answers import check_answers, compare_answers
 from triptych_export.bundle_files import write_encoder
-from triptych_export.cuda_kernels import unfit_nodes
-from triptych_export.generated_images import Pixels
-from triptych_export.image_graphs import half_image_graph, image_graph
-from triptych_export.parity_image import answer_images_in_session, answer_images_in_torch
-from triptych_export.tracing import trace_half_image, trace_image
+from triptych_export.graphs.cuda_kernels import unfit_nodes
+from triptych_export.graphs.image import half_image_graph, image_graph
+from triptych_export.graphs.tracing import trace_half_image, trace_image
+from triptych_export.parity.comparison import check_answers, compare_answers
+from triptych_export.parity.generated_images import Pixels
+from triptych_export.parity.image import answer_images_in_session, answer_images_in_torch
 from triptych_serving.runtime.session import Session
 from triptych_training.models.swin import Swin, SwinConfig
 from triptych_training.models.vit import Vit, VitConfig

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.scheduling.request import Finish, Row
@@ -42,7 +42,7 @@ def sources(translator: Translator) -> list[list[int]]:
     """Sentences with their words in disorder, of which the model is less sure than of what it has learnt."""
     dice = random.Random(4)
     texts = [" ".join(dice.sample(text.split(), len(text.split()))) for text in SOURCES[:: len(SOURCES) // 9]]
-    return [list(ids) for ids in translator.codec.encode(texts)]
+    return [list(ids) for ids in translator.tokenizer.encode(texts)]
 
 
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -81,7 +81,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 def make_row(source: Sequence[int], max_tokens: int = LIMIT, prefix: Sequence[int] = (), **options: Any) -> Row:
-    return Row(source, max_tokens, Search(scores=True, **options), tuple(prefix))
+    return Row(source, max_tokens, SearchParams(scores=True, **options), tuple(prefix))
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_the_limit_ends_all_beams(
 def test_translations_start_with_their_prefixes(
     length: int, options: dict[str, Any], translator: Translator, sources: list[list[int]], model: Transformer
 ) -> None:
-    prefixes = [ids[:length] for ids in translator.codec.encode(TARGETS[7 : 7 + len(sources)])]
+    prefixes = [ids[:length] for ids in translator.tokenizer.encode(TARGETS[7 : 7 + len(sources)])]
     more = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3}
     rows = [
         make_row(source, LIMIT, prefix, **options, **constraints)
@@ -150,7 +150,7 @@ def test_translations_start_with_their_prefixes(
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_prefix_may_be_all_there_is_room_for(beam_size: int, translator: Translator, model: Transformer) -> None:
-    [source, target] = translator.codec.encode([SOURCES[3], TARGETS[3]])
+    [source, target] = translator.tokenizer.encode([SOURCES[3], TARGETS[3]])
     row = make_row(source, 4, target[:4], beam_size=beam_size, num_hypotheses=beam_size)
     translator.run([row])
     assert_found(row, expected(model, row))
@@ -159,7 +159,7 @@ def test_a_prefix_may_be_all_there_is_room_for(beam_size: int, translator: Trans
 
 def test_a_prefix_of_a_greedy_row(translator: Translator, sources: list[list[int]], model: Transformer) -> None:
     """The plain graph follows it as well."""
-    prefixes = [tuple(ids[:3]) for ids in translator.codec.encode(TARGETS[7 : 7 + len(sources)])]
+    prefixes = [tuple(ids[:3]) for ids in translator.tokenizer.encode(TARGETS[7 : 7 + len(sources)])]
     rows = [Row(source, LIMIT, prefix=prefix) for source, prefix in zip(sources, prefixes, strict=True)]
     assert all(row.search.greedy for row in rows)
     free = [Row(source, LIMIT) for source in sources]
@@ -174,7 +174,7 @@ def test_a_prefix_of_a_greedy_row(translator: Translator, sources: list[list[int
 def test_attention_is_the_last_layers(
     options: dict[str, Any], translator: Translator, sources: list[list[int]], model: Transformer
 ) -> None:
-    prefix = translator.codec.encode([TARGETS[0]])[0][:2]
+    prefix = translator.tokenizer.encode([TARGETS[0]])[0][:2]
     rows = [make_row(source, LIMIT, start, alignment=True, **options) for source in sources for start in ([], prefix)]
     translator.run(rows)
     for row in rows:
@@ -186,15 +186,15 @@ def test_attention_is_the_last_layers(
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_suppressed_texts_occur_in_no_hypothesis(beam_size: int, translator: Translator) -> None:
-    sources, texts = translator.codec.encode(SOURCES[::40]), TARGETS[::40]
+    sources, texts = translator.tokenizer.encode(SOURCES[::40]), TARGETS[::40]
     suppressed = tuple({text.split()[1][:4] for text in texts} | {text[-3:] for text in texts})
     rows = [make_row(source, LIMIT, beam_size=beam_size, num_hypotheses=beam_size, suppressed=suppressed) for source in sources]
     free = [make_row(source, LIMIT, beam_size=beam_size) for source in sources]
     translator.run([*rows, *free])
-    before = translator.codec.decode([row.tokens for row in free])
+    before = translator.tokenizer.decode([row.tokens for row in free])
     assert all(any(text in translation for text in suppressed) for translation in before)
     for row in rows:
-        for translation in translator.codec.decode([hypothesis.tokens for hypothesis in row.hypotheses]):
+        for translation in translator.tokenizer.decode([hypothesis.tokens for hypothesis in row.hypotheses]):
             assert not any(text in translation for text in suppressed), translation
 
 
@@ -207,7 +207,7 @@ SAMPLES = [
 ]
 
 
-def tempered(logs: np.ndarray[Any, np.dtype[np.float64]], search: Search) -> np.ndarray[Any, np.dtype[np.float64]]:
+def tempered(logs: np.ndarray[Any, np.dtype[np.float64]], search: SearchParams) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The distribution that tokens are drawn from."""
     weights = np.exp((logs - logs.max()) / search.temperature)
     order = np.argsort(-weights, kind="stable")
@@ -241,7 +241,7 @@ def test_samples_know_their_probability(
     options: dict[str, Any], translator: Translator, sources: list[list[int]], model: Transformer
 ) -> None:
     """That of the model, which temperature and cuts do not change."""
-    prefix = translator.codec.encode([TARGETS[0]])[0][:2]
+    prefix = translator.tokenizer.encode([TARGETS[0]])[0][:2]
     rows = [make_row(source, LIMIT, start, num_hypotheses=3, seed=5, **options) for source in sources for start in ([], prefix)]
     translator.run(rows)
     for row in rows:
@@ -276,7 +276,7 @@ def test_scores_of_given_translations(translator: Translator, model: Transformer
     pairs = [*zip(SOURCES[:12], TARGETS[:12], strict=True), *zip(SOURCES[:12], TARGETS[5:17], strict=True)]
     scores = translator.score(pairs)
     for (source, target), score in zip(pairs, scores, strict=True):
-        ids = translator.codec.encode([source, target])
+        ids = translator.tokenizer.encode([source, target])
         each = token_log_probabilities(model, ids[0], ids[1])
         assert score.token_log_probabilities == pytest.approx(each, abs=TOLERANCE)
         assert score.log_probability == pytest.approx(sum(each), abs=TOLERANCE * len(each))
@@ -285,8 +285,8 @@ def test_scores_of_given_translations(translator: Translator, model: Transformer
 def test_a_translations_own_score(translator: Translator, sources: list[list[int]]) -> None:
     """What a search says of a translation is what scoring says of it."""
     texts = [SOURCES[3], SOURCES[20]]
-    [*rows] = [make_row(ids, 60, beam_size=4, length_penalty=0.0) for ids in translator.codec.encode(texts)]
+    [*rows] = [make_row(ids, 60, beam_size=4, length_penalty=0.0) for ids in translator.tokenizer.encode(texts)]
     translator.run(rows)
-    translations = translator.codec.decode([row.tokens for row in rows])
+    translations = translator.tokenizer.decode([row.tokens for row in rows])
     for row, score in zip(rows, translator.score(list(zip(texts, translations, strict=True))), strict=True):
         assert row.hypotheses[0].log_probability == pytest.approx(score.log_probability, abs=TOLERANCE * len(row.tokens))

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from triptych_export import parity
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
+from triptych_export.parity import translation as parity
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.scheduling.request import Row
@@ -27,8 +27,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 def test_neighbours_change_no_token_and_no_score(bundle: Bundle) -> None:
     translator = Translator("toy", 1, bundle, TranslatorOptions("int8-stable", EngineOptions(workers=1, slots=24)))
     try:
-        sources = translator.codec.encode(SOURCES[::16])
-        searches = [Search(), Search(beam_size=3, scores=True), Search(sampling_topk=9, seed=3)]
+        sources = translator.tokenizer.encode(SOURCES[::16])
+        searches = [SearchParams(), SearchParams(beam_size=3, scores=True), SearchParams(sampling_topk=9, seed=3)]
         rows = [Row(source, 40, searches[index % 3]) for index, source in enumerate(sources)]
         for row in rows:
             translator.run([row])

@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from triptych_export.answers import check_answers, compare_answers
 from triptych_export.bundle_files import write_encoder
-from triptych_export.cuda_kernels import unfit_nodes
 from triptych_export.errors import ParityError
-from triptych_export.parity_text import TextRow, answer_in_session, answer_in_torch
-from triptych_export.text_graphs import half_text_graph, text_graph
-from triptych_export.tracing import trace_half_text, trace_text
-from triptych_serving.runtime.padding import stack_rows
+from triptych_export.graphs.cuda_kernels import unfit_nodes
+from triptych_export.graphs.text import half_text_graph, text_graph
+from triptych_export.graphs.tracing import trace_half_text, trace_text
+from triptych_export.parity.comparison import check_answers, compare_answers
+from triptych_export.parity.text import TextRow, answer_in_session, answer_in_torch
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 from triptych_training.models.bert import (
     BertConfig,

@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from triptych_export.huggingface.folder import Folder
-from triptych_export.huggingface.tokenizer import text_tokenizer, translation_tokenizers
+from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer, translation_tokenizers
 
 from ..fixtures.piece_folders import T5_IDS, PieceFolder, train, write_folder, write_m2m100, write_marian
 

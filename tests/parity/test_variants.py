@@ -8,16 +8,16 @@ import onnx
 import pytest
 import torch
 
-from triptych_export.cuda_kernels import unfit_nodes
-from triptych_export.forcing import ForcedDecoder, forced_agreement
-from triptych_export.parity import Sample
-from triptych_export.translation_family import write_translation
+from triptych_export.families.translation import write_translation
+from triptych_export.graphs.cuda_kernels import unfit_nodes
+from triptych_export.parity.teacher_forcing import ForcedDecoder, forced_agreement
+from triptych_export.parity.translation import Sample
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
-from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.request import Row
 from triptych_training.checkpoints.translation import load_checkpoint

@@ -16,7 +16,7 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.model import Model
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.repository.loading import Loader
-from triptych_serving.repository.manager import Control, ModelManager, RepositoryOptions
+from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.warmup import WarmUp
 
 
@@ -40,7 +40,7 @@ async def main(repository: Path, rounds: int) -> None:
         """Nobody uses one."""
 
     loader = Loader(TranslatorOptions(engine=EngineOptions(workers=2, slots=4)), EncoderOptions(runs=2), WarmUp.ALL)
-    manager = ModelManager(RepositoryOptions(repository, control=Control.EXPLICIT), loader, idle)
+    manager = ModelManager(RepositoryOptions(repository, control=ModelControl.EXPLICIT), loader, idle)
     await manager.start()
     names = sorted({each.name for each in await manager.index()})
     for _ in range(rounds):

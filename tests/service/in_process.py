@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
-from triptych_serving.repository.manager import RepositoryOptions
+from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.server import Server, ServerOptions
 
 from ..fixtures.toy import MODELS

@@ -35,8 +35,8 @@ from triptych.v1 import (
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.errors import EngineError, OverloadedError
-from triptych_serving.repository.manager import RepositoryOptions
-from triptych_serving.repository.registry import Wish
+from triptych_serving.repository.model_manager import RepositoryOptions
+from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc import descriptors as services
 from triptych_serving.server import Server, ServerOptions
 
@@ -284,9 +284,9 @@ def test_a_full_queue_refuses_with_a_delay(server: Server, channel: grpc.Channel
         raise OverloadedError("the queue is full: 9 rows wait, 2 more exceed 10", 0.25)
 
     with monkeypatch.context() as patch:
-        patch.setattr(server.registry.find_text(Wish(), "fill-mask").engine, "submit", full)
-        patch.setattr(server.registry.find_image(Wish()).gate, "limit", 64)
-        patch.setattr(server.registry.find_image(Wish()).gate, "held", 63)
+        patch.setattr(server.registry.find_text(ModelSelector(), "fill-mask").engine, "submit", full)
+        patch.setattr(server.registry.find_image(ModelSelector()).gate, "limit", 64)
+        patch.setattr(server.registry.find_image(ModelSelector()).gate, "held", 63)
         for call in (lambda: fill(channel, "one [MASK]"), lambda: classify(channel, RED, RED)):
             error = failure(call)
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -322,7 +322,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_a_caller_that_goes_away_leaves_nothing_behind(server: Server, channel: grpc.Channel, held: threading.Event) -> None:
-    engine = server.registry.find_text(Wish(), "fill-mask").engine
+    engine = server.registry.find_text(ModelSelector(), "fill-mask").engine
     request = fill_mask_pb2.FillMaskRequest(contents=["one [MASK]"] * 5_000)
     call = fill_mask_pb2_grpc.FillMaskServiceStub(channel).FillMask.future(request)
     eventually(lambda: sum(engine.load()) == 5_000)
@@ -338,7 +338,7 @@ def test_a_deadline_ends_the_wait(server: Server, channel: grpc.Channel, held: t
     error = failure(lambda: stub.FillMask(request, timeout=0.3))
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     held.set()
-    eventually(lambda: server.registry.find_text(Wish(), "fill-mask").engine.load() == (0, 0))
+    eventually(lambda: server.registry.find_text(ModelSelector(), "fill-mask").engine.load() == (0, 0))
 
 
 def test_a_server_without_translation_starts_and_drains(tmp_path: Path, held: threading.Event) -> None:
@@ -351,7 +351,7 @@ def test_a_server_without_translation_starts_and_drains(tmp_path: Path, held: th
     ):
         held.clear()
         answer = pool.submit(fill, channel, "one [MASK]")
-        eventually(lambda: sum(server.registry.find_text(Wish(), "fill-mask").engine.load()) == 1)
+        eventually(lambda: sum(server.registry.find_text(ModelSelector(), "fill-mask").engine.load()) == 1)
         threading.Timer(0.2, held.set).start()
         stub = translation_pb2_grpc.TranslationServiceStub(channel)
         error = failure(lambda: stub.Translate(translation_pb2.TranslateRequest(contents=["one"])))

@@ -146,8 +146,8 @@ def test_calls_that_are_not_allowed_say_so(
         error = failure(call)
         assert error.code() is DENIED
         assert error.details() == (
-            f"{name} is off: start the server with --model-control explicit, "
-            "and with --allow-admin or an API key of the role admin"
+            f"{name} is disabled: start the server with --model-control explicit, "
+            "and with --allow-admin or an API key with the role admin"
         )
     unknown = channel.unary_unary("/triptych.v1.TranslationService/Sing")
     assert failure(lambda: unknown(b"")).code() is grpc.StatusCode.UNIMPLEMENTED

@@ -13,9 +13,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from triptych.v1 import image_classification_pb2
 from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
-from triptych_serving.models.image import image_request as module
+from triptych_serving.models.image import image_job as module
 from triptych_serving.models.image.image_model import IN_FLIGHT
-from triptych_serving.repository.registry import Wish
+from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc.call_context import current_call
 from triptych_serving.server import Server
 
@@ -139,7 +139,7 @@ def test_an_error_that_nobody_foresaw_is_internal_and_the_stream_goes_on(
 def test_a_full_model_refuses_an_image_with_a_delay(
     server: Server, stub: ImageClassificationServiceStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = server.registry.find_image(Wish()).gate
+    gate = server.registry.find_image(ModelSelector()).gate
     with monkeypatch.context() as patch:
         patch.setattr(gate, "held", gate.limit)
         [response] = stub.ClassifyImageStream(iter([Request(image=GREEN)]))
@@ -149,7 +149,7 @@ def test_a_full_model_refuses_an_image_with_a_delay(
 
 
 def test_so_many_are_in_flight_and_no_more(server: Server, stub: ImageClassificationServiceStub, held: threading.Event) -> None:
-    gate = server.registry.find_image(Wish()).gate
+    gate = server.registry.find_image(ModelSelector()).gate
     feed = Feed(*(Request(image_id=index, image=RED) for index in range(2 * IN_FLIGHT)))
     responses = stub.ClassifyImageStream(iter(feed))
     eventually(lambda: gate.held == IN_FLIGHT)
@@ -162,7 +162,7 @@ def test_so_many_are_in_flight_and_no_more(server: Server, stub: ImageClassifica
 def test_a_stream_that_is_cancelled_leaves_nothing_behind(
     server: Server, stub: ImageClassificationServiceStub, held: threading.Event
 ) -> None:
-    model = server.registry.find_image(Wish())
+    model = server.registry.find_image(ModelSelector())
     responses = stub.ClassifyImageStream(iter(Feed(*(Request(image=RED) for _ in range(10)))))
     eventually(lambda: model.gate.held == 10)
     responses.cancel()
@@ -177,7 +177,7 @@ def test_a_deadline_ends_the_stream(server: Server, stub: ImageClassificationSer
         list(responses)
     assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     held.set()
-    eventually(lambda: server.registry.find_image(Wish()).gate.held == 0)
+    eventually(lambda: server.registry.find_image(ModelSelector()).gate.held == 0)
 
 
 def test_bytes_that_are_no_message_end_the_stream_after_what_came_before(server: Server) -> None:
@@ -202,7 +202,7 @@ def test_a_server_that_stops_answers_what_it_has_and_ends_its_streams(tmp_path: 
         channel = grpc.insecure_channel(f"127.0.0.1:{server.port}")
         idle = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter(Feed()))
         images = ImageClassificationServiceStub(channel).ClassifyImageStream(iter(Feed(Request(image_id=5, image=RED))))
-        model = server.registry.find_image(Wish())
+        model = server.registry.find_image(ModelSelector())
         eventually(lambda: model.gate.held == 1)
         threading.Timer(0.2, held.set).start()
     with channel:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.repository import newest_versions
@@ -26,11 +26,11 @@ from ..fixtures.toy import MODELS, SOURCES
 
 SENTENCES = 500
 SEARCHES = (
-    Search(),
-    Search(beam_size=4, num_hypotheses=2),
-    Search(beam_size=2, repetition_penalty=1.2, no_repeat_ngram_size=3),
-    Search(sampling_topk=8, temperature=1.3, seed=5),
-    Search(scores=True),
+    SearchParams(),
+    SearchParams(beam_size=4, num_hypotheses=2),
+    SearchParams(beam_size=2, repetition_penalty=1.2, no_repeat_ngram_size=3),
+    SearchParams(sampling_topk=8, temperature=1.3, seed=5),
+    SearchParams(scores=True),
 )
 Answer = list[tuple[int, ...]]
 
@@ -62,7 +62,7 @@ def texts() -> list[str]:
     return [" ".join(dice.sample(words, len(words))) for words in (dice.choice(SOURCES).split() for _ in range(SENTENCES))]
 
 
-def run_alone(translator: Translator, source: Sequence[int], search: Search) -> Answer:
+def run_alone(translator: Translator, source: Sequence[int], search: SearchParams) -> Answer:
     row = Row(source, 60, search)
     translator.run([row])
     return answer(row.hypotheses)
@@ -105,7 +105,7 @@ def load(translator: Translator, sources: Sequence[Sequence[int]]) -> Iterator[N
 
 @pytest.mark.full
 def test_sentences_have_the_same_tokens_alone_and_under_mixed_load(translator: Translator) -> None:
-    sources = translator.codec.encode(texts())
+    sources = translator.tokenizer.encode(texts())
     searches = [SEARCHES[index % len(SEARCHES)] for index in range(len(sources))]
     alone = [run_alone(translator, source, search) for source, search in zip(sources, searches, strict=True)]
     with load(translator, sources):

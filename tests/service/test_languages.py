@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from triptych_client import Client, DecodingOptions, InvalidArgumentError, NotFoundError
-from triptych_serving.repository.manager import RepositoryOptions
+from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.server import ServerOptions
 
 from ..fixtures.framed import BEGINNING, SOURCE_LANGUAGES, TARGET_LANGUAGES, copy_framed

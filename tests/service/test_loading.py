@@ -10,7 +10,8 @@ import pytest
 
 from triptych_client import AsyncClient, UnavailableError
 from triptych_serving.errors import RepositoryError
-from triptych_serving.repository import loading, manager
+from triptych_serving.repository import loading
+from triptych_serving.repository import model_manager as manager
 from triptych_serving.server import Server
 
 from ..fixtures.toy import SOURCE, TARGET

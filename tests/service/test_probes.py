@@ -18,7 +18,7 @@ from triptych_client import Client
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.observability.options import ObservabilityOptions
-from triptych_serving.repository.manager import ModelManager
+from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.server import Server
 

@@ -30,8 +30,8 @@ from triptych.v1.question_answering_pb2_grpc import QuestionAnsweringServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.repository.manager import Control, RepositoryOptions
-from triptych_serving.response_cache.repeats import RepeatOptions
+from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
+from triptych_serving.response_cache.response_cache import ResponseCacheOptions
 from triptych_serving.scheduling.request import Call
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import Server
@@ -43,7 +43,7 @@ from .processes import PATIENCE_SECONDS
 from .test_cancel import eventually
 
 FOLLOWERS = 4
-BOTH = RepeatOptions(cache_bytes=1 << 20, deduplicate=True)
+BOTH = ResponseCacheOptions(cache_bytes=1 << 20, deduplicate=True)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_many_callers_of_few_requests_get_right_answers(server: Server, translat
 
 def test_answers_go_with_their_model(tmp_path: Path) -> None:
     copy_bundle(tmp_path)
-    repository = RepositoryOptions(tmp_path, control=Control.EXPLICIT, load_models=("toy",))
+    repository = RepositoryOptions(tmp_path, control=ModelControl.EXPLICIT, load_models=("toy",))
     options = replace(OPTIONS, repository=repository, security=SecurityOptions(allow_admin=True), repeats=BOTH)
     with serving(options) as server, grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         request, counters = translation_pb2.TranslateRequest(contents=[SOURCE]), server.repeats.counters

@@ -22,6 +22,7 @@ from PIL import Image
 
 from triptych_client import AsyncClient, ResourceExhaustedError
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 
 from ..fixtures.toy import MODELS, PAIRS, SOURCES
@@ -115,7 +116,7 @@ def masked_texts(folder: Path) -> list[Case]:
     texts = [masked(rng, " ".join(rng.sample(SOURCES, rng.choice([1, 1, 2])))) for _ in range(200)]
     model = TextModel("alone", 1, open_bundle(folder))
     try:
-        filled = [[mask.candidates for mask in model.fill_mask([text], top_k=2)[0].masks] for text in texts]
+        filled = [[mask.candidates for mask in model.run(FILL_MASK_TASK, [text], top_k=2)[0].masks] for text in texts]
     finally:
         model.close()
     return [

@@ -1,187 +1,76 @@
-"""Triptych's calls: how requests are made, and what of the answers is read."""
+"""The tasks of the client as the load generator uses them: serialized requests, and what it reads of responses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triptych.v1 import (
-    embedding_pb2,
-    fill_mask_pb2,
-    image_classification_pb2,
-    question_answering_pb2,
-    text_classification_pb2,
-    token_classification_pb2,
-    translation_pb2,
-)
 from triptych_bench.target import Sample, Wanted
-from triptych_client.call import Call
-from triptych_client.image_job import ClassifyImageJob
+from triptych_client import tasks
 from triptych_client.options import DecodingOptions
-from triptych_client.score_job import ScoreJob
-from triptych_client.text_jobs import AnswerJob, ClassifyTextJob, ClassifyTokensJob, EmbedJob, FillMaskJob
-from triptych_client.translate_job import TranslateJob
 
-ALL = slice(None)
 LANGUAGES = ("source_language", "target_language")
+
+
+def best_tokens(translation: Any) -> int:
+    """Count the tokens of the first hypothesis, which is the one that is streamed."""
+    return sum(each.token_count for each in translation.hypotheses[:1])
 
 
 @dataclass(frozen=True)
 class Method:
-    """One call of one service."""
+    """A task of the client."""
 
-    path: str
-    request: Callable[[Sequence[Sample], Wanted], bytes]  # serialized
-    parse: Callable[[bytes], Any]  # an answer's message
-    tokens: Callable[[Any], int]  # that the message's texts have
-    read: Callable[[Any], list[str]]  # what came back for each input
+    task: tasks.Task[Any]
+    read: Callable[[Any], str]
+    """Converts the message of one result to text, as references are written."""
+    tokens: Callable[[Any], int] | None = None
+    """Counts the generated tokens of one result."""
 
+    def request(self, samples: Sequence[Sample], wanted: Wanted) -> bytes:
+        """Serialize one request. Raises TypeError and ValueError if the samples or options do not fit the task."""
+        return _serialized(self.task, samples, wanted)
 
-def _job(wanted: Wanted) -> dict[str, Any]:
-    """The members of every job of the client."""
-    return {"call": Call("", 0.0, 0), "model": wanted.model or None, "model_version": wanted.version or None}
+    def outputs(self, message: Any) -> list[str]:
+        """Return the output for each input of a response."""
+        return [self.read(result) for result in getattr(message, self.task.results)]
 
-
-def _options(wanted: Wanted, *left_out: str) -> dict[str, Any]:
-    return {name: value for name, value in wanted.options.items() if name not in left_out}
-
-
-def _languages(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: options.get(name) or None for name in LANGUAGES}
-
-
-def _translation(samples: Sequence[Sample], wanted: Wanted) -> TranslateJob:
-    prefix = wanted.options.get("target_prefix") or ""
-    options = _options(wanted, *LANGUAGES, "target_prefix")
-    if prefix:
-        options["target_prefix"] = (prefix,) * len(samples)
-    texts = [sample.data for sample in samples]
-    return TranslateJob(texts=texts, options=DecodingOptions(**options), **_languages(wanted.options), **_job(wanted))
+    def count_tokens(self, message: Any) -> int:
+        """Count the generated tokens of a response."""
+        return sum(map(self.tokens, getattr(message, self.task.results))) if self.tokens else 0
 
 
-def _translate(samples: Sequence[Sample], wanted: Wanted) -> bytes:
-    return _translation(samples, wanted).request(ALL).SerializeToString()
+def stream_request(samples: Sequence[Sample], wanted: Wanted) -> bytes:
+    """Serialize one request for TranslateStream. Raises as `Method.request`."""
+    return _serialized(tasks.TRANSLATE_STREAM, samples, wanted)
 
 
-def _translate_stream(samples: Sequence[Sample], wanted: Wanted) -> bytes:
-    return _translation(samples, wanted).stream_request().SerializeToString()
-
-
-def _score(samples: Sequence[Sample], wanted: Wanted) -> bytes:
-    job = ScoreJob(pairs=[sample.data for sample in samples], **_languages(wanted.options), **_job(wanted))
-    return job.request(ALL).SerializeToString()
-
-
-def _of(job: Callable[..., Any], inputs: str) -> Callable[[Sequence[Sample], Wanted], bytes]:
-    """For jobs whose options are all of the task's."""
-
-    def request(samples: Sequence[Sample], wanted: Wanted) -> bytes:
-        values = {inputs: [sample.data for sample in samples], **wanted.options, **_job(wanted)}
-        serialized: bytes = job(**values).request(ALL).SerializeToString()
-        return serialized
-
+def _serialized(task: tasks.Task[Any], samples: Sequence[Sample], wanted: Wanted) -> bytes:
+    arguments = {"model": wanted.model or None, "model_version": wanted.version or None, **wanted.options}
+    if "source_language" in task.arguments.__optional_keys__:
+        arguments |= {name: arguments.get(name) or None for name in LANGUAGES}
+    if "options" in task.arguments.__optional_keys__:
+        decoding = {name: arguments.pop(name) for name in wanted.options if name not in LANGUAGES}
+        if "target_prefix" in decoding:
+            prefix = decoding.pop("target_prefix")
+            decoding["target_prefix"] = (prefix,) * len(samples) if prefix else ()
+        arguments["options"] = DecodingOptions(**decoding)
+    request: bytes = task.request_with([sample.data for sample in samples], arguments).SerializeToString()
     return request
 
 
-def _translation_tokens(message: Any) -> int:
-    return sum(map(best_tokens, message.translations))
-
-
-def best_tokens(translation: Any) -> int:
-    """Of the first hypothesis: it is the one that is streamed."""
-    return sum(each.token_count for each in translation.hypotheses[:1])
-
-
-def _no_tokens(_: Any) -> int:
-    return 0
-
-
-def _translations(message: Any) -> list[str]:
-    return [translation.translated_text for translation in message.translations]
-
-
-def _scores(message: Any) -> list[str]:
-    return [f"{score.log_probability:.4f}" for score in message.scores]
-
-
-def _first_fills(message: Any) -> list[str]:
-    """The best token of the first mask."""
-    return [result.masks[0].candidates[0].token_str if result.masks else "" for result in message.results]
-
-
-def _first_labels(message: Any) -> list[str]:
-    return [result.labels[0].label if result.labels else "" for result in message.results]
-
-
-def _entities(message: Any) -> list[str]:
-    return [" ".join(f"{entity.label}:{entity.text}" for entity in result.entities) for result in message.results]
-
-
-def _answers(message: Any) -> list[str]:
-    return [result.answers[0].text if result.answers else "" for result in message.results]
-
-
-def _sizes(message: Any) -> list[str]:
-    return [str(len(embedding.values)) for embedding in message.embeddings]
+def _label(result: Any) -> str:
+    return result.labels[0].label if result.labels else ""
 
 
 METHODS: Mapping[str, Method] = {
-    "translate": Method(
-        "TranslationService/Translate",
-        _translate,
-        translation_pb2.TranslateResponse.FromString,
-        _translation_tokens,
-        _translations,
-    ),
-    "score": Method(
-        "TranslationService/ScoreTranslations",
-        _score,
-        translation_pb2.ScoreTranslationsResponse.FromString,
-        _no_tokens,
-        _scores,
-    ),
-    "fill": Method(
-        "FillMaskService/FillMask",
-        _of(FillMaskJob, "texts"),
-        fill_mask_pb2.FillMaskResponse.FromString,
-        _no_tokens,
-        _first_fills,
-    ),
-    "embed": Method(
-        "EmbeddingService/EmbedText",
-        _of(EmbedJob, "texts"),
-        embedding_pb2.EmbedTextResponse.FromString,
-        _no_tokens,
-        _sizes,
-    ),
-    "classify-text": Method(
-        "TextClassificationService/ClassifyText",
-        _of(ClassifyTextJob, "inputs"),
-        text_classification_pb2.ClassifyTextResponse.FromString,
-        _no_tokens,
-        _first_labels,
-    ),
+    "translate": Method(tasks.TRANSLATE, lambda result: result.translated_text, best_tokens),
+    "score": Method(tasks.SCORE_TRANSLATIONS, lambda result: f"{result.log_probability:.4f}"),
+    "fill": Method(tasks.FILL_MASK, lambda result: result.masks[0].candidates[0].token_str if result.masks else ""),
+    "embed": Method(tasks.EMBED, lambda result: str(len(result.values))),
+    "classify-text": Method(tasks.CLASSIFY_TEXT, _label),
     "classify-tokens": Method(
-        "TokenClassificationService/ClassifyTokens",
-        _of(ClassifyTokensJob, "texts"),
-        token_classification_pb2.ClassifyTokensResponse.FromString,
-        _no_tokens,
-        _entities,
+        tasks.CLASSIFY_TOKENS, lambda result: " ".join(f"{entity.label}:{entity.text}" for entity in result.entities)
     ),
-    "answer": Method(
-        "QuestionAnsweringService/AnswerQuestion",
-        _of(AnswerJob, "pairs"),
-        question_answering_pb2.AnswerQuestionResponse.FromString,
-        _no_tokens,
-        _answers,
-    ),
-    "classify": Method(
-        "ImageClassificationService/ClassifyImage",
-        _of(ClassifyImageJob, "images"),
-        image_classification_pb2.ClassifyImageResponse.FromString,
-        _no_tokens,
-        _first_labels,
-    ),
+    "answer": Method(tasks.ANSWER, lambda result: result.answers[0].text if result.answers else ""),
+    "classify": Method(tasks.CLASSIFY_IMAGE, _label),
 }
-STREAM_PATH = "TranslationService/TranslateStream"
-stream_request = _translate_stream
-stream_event = translation_pb2.TranslateStreamResponse.FromString

@@ -15,15 +15,15 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import model_pb2
 from triptych_bench.caller import UnaryCaller
 from triptych_bench.failure import failed, reason
-from triptych_bench.native.methods import METHODS, STREAM_PATH, best_tokens, stream_event, stream_request
+from triptych_bench.native.methods import METHODS, best_tokens, stream_request
 from triptych_bench.oip.counters import counters
 from triptych_bench.target import OK, Answer, Caller, Counters, Outcome, Request, Sample, ServerTimes, TargetError, Wanted
 from triptych_bench.tasks import TASKS
 from triptych_client.call import Call
-from triptych_client.connection import AsyncConnection
+from triptych_client.connection import open_async_channel
 from triptych_client.settings import Settings
+from triptych_client.tasks import LIST_MODELS, TRANSLATE_STREAM
 
-PREFIX = "/triptych.v1."
 STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
 PAIR_LABELS = {"next", "not_next"}  # of models that take pairs
 
@@ -34,31 +34,31 @@ class NativeTarget:
     def __init__(self, settings: Settings, wanted: Wanted) -> None:
         self._settings, self._wanted = settings, wanted
         self._method = METHODS[wanted.task]
-        self._parse, self._tokens = self._method.parse, self._method.tokens
+        self._parse = self._method.task.response.FromString
         self._metadata = Call("", 0.0, 0, api_key=settings.api_key).metadata[1:]
         self._served = ("", "")  # model and version, as the last answer says
         self._models: list[model_pb2.Model] = []
 
     async def open(self) -> None:
-        self._connection = AsyncConnection(self._settings)
-        channel = self._connection.channel
+        self._channel = channel = open_async_channel(self._settings)
         # No serializers: bytes go out and come in as they are.
-        self._call: Any = channel.unary_unary(PREFIX + self._method.path)
-        self._stream: Any = channel.unary_stream(PREFIX + STREAM_PATH)
+        self._call: Any = channel.unary_unary(self._method.task.path)
+        self._stream: Any = channel.unary_stream(TRANSLATE_STREAM.path)
         self._statistics: Any = channel.unary_unary(STATISTICS)
         service = f"triptych.v1.{TASKS[self._wanted.task].service}"
         found = await self._list_models()
         self._models = [model for model in found if service in model.services and self._wanted.model in ("", model.name)]
 
     async def close(self) -> None:
-        await self._connection.channel.close()
+        await self._channel.close()
 
     async def _list_models(self) -> Sequence[model_pb2.Model]:
         """None where the server does not tell; requests will."""
         timeout = self._settings.timeout_seconds
         try:
-            request = model_pb2.ListModelsRequest()
-            return (await self._connection.models.ListModels(request, timeout=timeout, metadata=self._metadata)).models
+            call = self._channel.unary_unary(LIST_MODELS.path, **LIST_MODELS.codec)
+            response = await call(model_pb2.ListModelsRequest(), timeout=timeout, metadata=self._metadata)
+            return list(response.models)
         except aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
                 return ()
@@ -104,13 +104,13 @@ class NativeTarget:
     def caller(self) -> Caller | None:
         if self._wanted.stream:
             return None
-        return UnaryCaller(self._settings, PREFIX + self._method.path, self._metadata, self._read)
+        return UnaryCaller(self._settings, self._method.task.path, self._metadata, self._read)
 
     def _read(self, answer: bytes, sent: float, client_send: float | None = None) -> Outcome:
         came = time.perf_counter()
         message = self._parse(answer)
         self._served = (message.model, message.model_version)
-        tokens, server = self._tokens(message), _times(message.timing)
+        tokens, server = self._method.count_tokens(message), _times(message.timing)
         now = time.perf_counter()
         return Outcome(OK, sent, now, client_send, now - came, server, tokens, (), answer)
 
@@ -125,7 +125,7 @@ class NativeTarget:
             began = clock()
             async for part in call:
                 came = clock()
-                event = stream_event(part)
+                event = TRANSLATE_STREAM.response.FromString(part)
                 if event.HasField("piece"):
                     times.append(came)
                 elif event.HasField("result"):
@@ -141,7 +141,7 @@ class NativeTarget:
         return Outcome(OK, sent, clock(), began - sent, reading, server, tokens, tuple(times), answer)
 
     def read(self, answer: Answer) -> list[str]:
-        return list(answer) if self._wanted.stream else self._method.read(self._parse(answer))
+        return list(answer) if self._wanted.stream else self._method.outputs(self._parse(answer))
 
     async def stats(self) -> Counters | None:
         """From the server's Open Inference Protocol, which counts all of its services."""

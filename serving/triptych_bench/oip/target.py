@@ -19,7 +19,7 @@ from triptych_bench.oip.model import ModelFacts, facts_of, sizes
 from triptych_bench.oip.requests import Requests
 from triptych_bench.target import OK, Answer, Caller, Counters, Outcome, Request, Sample, TargetError, Wanted
 from triptych_client.call import Call
-from triptych_client.connection import AsyncConnection
+from triptych_client.connection import open_async_channel
 from triptych_client.settings import Settings
 
 SERVICE = "/inference.GRPCInferenceService/"
@@ -38,18 +38,17 @@ class OipTarget:
         self._version = ""  # as the last answer says
 
     async def open(self) -> None:
-        self._connection = AsyncConnection(self._settings)
+        self._channel: Any = open_async_channel(self._settings)
         # No serializers: bytes go out and come in as they are.
-        channel: Any = self._connection.channel
-        self._infer = channel.unary_unary(f"{SERVICE}ModelInfer")
-        self._stream = channel.stream_stream(f"{SERVICE}ModelStreamInfer")
+        self._infer: Any = self._channel.unary_unary(f"{SERVICE}ModelInfer")
+        self._stream: Any = self._channel.stream_stream(f"{SERVICE}ModelStreamInfer")
         self._facts = await self._model(self._wanted.model or await self._only_model())
         self._streams = self._wanted.stream or self._facts.decoupled
         self._requests = Requests(self._facts, self._wanted)
         self._own = own.own_tensors(self._facts, self._wanted)
 
     async def close(self) -> None:
-        await self._connection.channel.close()
+        await self._channel.close()
 
     async def describe(self) -> dict[str, str]:
         server = await self._optional("ServerMetadata", pb.ServerMetadataRequest(), pb.ServerMetadataResponse)
@@ -209,8 +208,7 @@ class OipTarget:
             raise TargetError(f"{self._settings.address}: {method}: {reason(error)}") from error
 
     async def _call(self, method: str, request: Any, response: Any) -> Any:
-        channel: Any = self._connection.channel
-        call = channel.unary_unary(f"{SERVICE}{method}")
+        call = self._channel.unary_unary(f"{SERVICE}{method}")
         answer = await call(request.SerializeToString(), timeout=self._settings.timeout_seconds, metadata=self._metadata)
         return response.FromString(answer)
 

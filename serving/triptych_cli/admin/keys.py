@@ -41,8 +41,7 @@ def create(name: str, api_keys: Path, role: str, expires: str) -> None:
     It is shown this once, and kept nowhere.
     """
     from triptych_serving.errors import SecurityError
-    from triptych_serving.security.api_keys import Role
-    from triptych_serving.security.key_file import add_key
+    from triptych_serving.security.api_keys import Role, add_key
 
     with one_line(SecurityError, ValueError):
         click.echo(add_key(api_keys, name, Role(role), expires))
@@ -80,7 +79,7 @@ def revoke(name: str, api_keys: Path) -> None:
     Servers that run refuse it within seconds.
     """
     from triptych_serving.errors import SecurityError
-    from triptych_serving.security.key_file import remove_key
+    from triptych_serving.security.api_keys import remove_key
 
     with one_line(SecurityError, ValueError):
         remove_key(api_keys, name)

@@ -60,9 +60,9 @@ def _of_repository(root: Path) -> list[Row]:
     from triptych_serving.bundle.bundle import open_bundle
     from triptych_serving.errors import BundleError
     from triptych_serving.repository.registry import chosen_models
-    from triptych_serving.repository.repository import Entry, Folder
+    from triptych_serving.repository.repository import ModelFolder, VersionFolder
 
-    def row(model: Folder, entry: Entry) -> Row:
+    def row(model: ModelFolder, entry: VersionFolder) -> Row:
         called, default = ", ".join(model.policy.labels_of(entry.version)), entry == model.default
         head = (entry.name, str(entry.version), called, default)
         if model.fault:

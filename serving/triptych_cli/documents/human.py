@@ -6,7 +6,7 @@ from pathlib import Path
 
 from triptych_cli.documents.database import Database, is_unicode
 from triptych_cli.documents.tmx import Entry, read_tmx
-from triptych_documents.formats.bilingual import Translation
+from triptych_documents.formats.bilingual import MemoryEntry
 from triptych_text.languages import parse_language
 
 
@@ -82,7 +82,7 @@ def add_entries(database: Database, entries: Iterable[Entry]) -> int:
     return count
 
 
-def translations(database: Database, people_only: bool) -> Iterator[Translation]:
+def translations(database: Database, people_only: bool) -> Iterator[MemoryEntry]:
     """What a memory knows: people's entries, then models' answers, which are to texts as the models were asked them.
 
     Raises:
@@ -94,7 +94,7 @@ def translations(database: Database, people_only: bool) -> Iterator[Translation]
         queries.append(f"SELECT DISTINCT {columns} FROM answers JOIN origins ON origin = id")
     with database.errors():
         for query in queries:
-            yield from (Translation(*row) for row in database.connection.execute(query))
+            yield from (MemoryEntry(*row) for row in database.connection.execute(query))
 
 
 def _fits(own: tuple[str, str], wanted: tuple[str, str]) -> bool:

@@ -23,7 +23,7 @@ from triptych_client import (
     TriptychClientError,
 )
 from triptych_client.arguments import ScoreArguments
-from triptych_client.retry import is_transient
+from triptych_client.call import is_transient
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
 from triptych_embedded.decoding import decoding_values, given
 from triptych_embedded.identity import Identity

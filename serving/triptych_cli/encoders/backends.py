@@ -10,16 +10,18 @@ from triptych_embedded.request import Place
 
 if TYPE_CHECKING:
     import triptych_client as client
-    from triptych_serving.models import results as serving
+    from triptych_serving.models.image.image_job import ClassifiedImage as ServedImage
+    from triptych_serving.models.labels import ScoredLabel
+    from triptych_serving.models.text import embedding, fill_mask, question_answering, text_classification, token_classification
 
 # Both have the members of the wire's messages.
-FilledText: TypeAlias = "client.FilledText | serving.FilledText"
-Embedding: TypeAlias = "client.Embedding | serving.TextEmbedding"
-ClassifiedImage: TypeAlias = "client.ClassifiedImage | serving.ClassifiedImage"
-ClassifiedText: TypeAlias = "client.ClassifiedText | serving.ClassifiedText"
-LabelledText: TypeAlias = "client.LabelledText | serving.LabelledText"
-AnsweredQuestion: TypeAlias = "client.AnsweredQuestion | serving.AnsweredQuestion"
-Labels: TypeAlias = "Sequence[client.ScoredLabel] | Sequence[serving.ScoredLabel]"
+FilledText: TypeAlias = "client.FilledText | fill_mask.FilledText"
+Embedding: TypeAlias = "client.Embedding | embedding.TextEmbedding"
+ClassifiedImage: TypeAlias = "client.ClassifiedImage | ServedImage"
+ClassifiedText: TypeAlias = "client.ClassifiedText | text_classification.ClassifiedText"
+LabelledText: TypeAlias = "client.LabelledText | token_classification.LabelledText"
+AnsweredQuestion: TypeAlias = "client.AnsweredQuestion | question_answering.AnsweredQuestion"
+Labels: TypeAlias = "Sequence[client.ScoredLabel] | Sequence[ScoredLabel]"
 TextOrPair: TypeAlias = str | tuple[str, str]
 
 
@@ -63,7 +65,7 @@ def open_encoders(place: Place, capability: str) -> Encoders:
 
     Args:
         place: which model, and where.
-        capability: one of `triptych_serving.bundle.capability`, such as "fill-mask".
+        capability: one of `triptych_serving.models.capabilities`, such as "fill-mask".
 
     Raises:
         click.ClickException: options contradict each other, or an extra is missing.

@@ -11,7 +11,7 @@ from triptych_cli.common import options
 from triptych_embedded.repository import embedded_repository
 
 if TYPE_CHECKING:
-    from triptych_serving.repository.manager import RepositoryOptions
+    from triptych_serving.repository.model_manager import RepositoryOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -56,17 +56,17 @@ def read(values: dict[str, Any]) -> RepositoryOptions:
     Raises:
         click.UsageError: a flag is given that has no effect beside another.
     """
-    from triptych_serving.repository.manager import Control, RepositoryOptions
+    from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
     from triptych_serving.repository.warmup import WarmUp
 
-    control = Control(values.pop("model_control"))
+    control = ModelControl(values.pop("model_control"))
     root, model = values.pop("models") or embedded_repository(), values.pop("model")
     warm_up = WarmUp(values.pop("warm_up"))
     seconds, load = values.pop("poll_interval_secs"), tuple(values.pop("load_model"))
-    if seconds is not None and control is not Control.POLL:
+    if seconds is not None and control is not ModelControl.POLL:
         raise click.UsageError("--poll-interval-secs has no effect without --model-control poll")
-    if load and control is not Control.EXPLICIT:
+    if load and control is not ModelControl.EXPLICIT:
         raise click.UsageError("--load-model has no effect without --model-control explicit")
-    if model and control is Control.EXPLICIT:
+    if model and control is ModelControl.EXPLICIT:
         raise click.UsageError("--model is not for --model-control explicit; name models with --load-model")
     return RepositoryOptions(root, model, control, POLL_SECONDS if seconds is None else seconds, warm_up, load)

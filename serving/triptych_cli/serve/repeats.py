@@ -10,7 +10,7 @@ import click
 from triptych_cli.common import options
 
 if TYPE_CHECKING:
-    from triptych_serving.response_cache.repeats import RepeatOptions
+    from triptych_serving.response_cache.response_cache import ResponseCacheOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -28,8 +28,8 @@ flags = options.several(
 )
 
 
-def read(values: dict[str, Any]) -> RepeatOptions:
+def read(values: dict[str, Any]) -> ResponseCacheOptions:
     """The options, taken out of a command's values."""
-    from triptych_serving.response_cache.repeats import RepeatOptions
+    from triptych_serving.response_cache.response_cache import ResponseCacheOptions
 
-    return RepeatOptions(values.pop("response_cache_bytes"), values.pop("deduplicate"))
+    return ResponseCacheOptions(values.pop("response_cache_bytes"), values.pop("deduplicate"))

@@ -12,7 +12,7 @@ from triptych_embedded.request import BackendError, Place
 from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.repository.registry import Registry, Wish
+from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_training.data.documents import encode_documents, read_documents
@@ -36,7 +36,7 @@ def masked_accuracy(paths: Sequence[str], place: Place, sequence_length: int) ->
     registry = _open(place, FILL_MASK)
     try:
         with as_backend_errors():
-            model = registry.find_text(Wish(place.model), FILL_MASK)
+            model = registry.find_text(ModelSelector(place.model), FILL_MASK)
         limit = model.manifest.limits.max_tokens
         if not SPECIAL_PAIR < sequence_length <= limit:
             raise BackendError(
@@ -59,15 +59,15 @@ def masked_accuracy(paths: Sequence[str], place: Place, sequence_length: int) ->
             "top5": round(fifth / masks, 4),
             "perplexity": round(math.exp(surprise / masks), 2),
             "masked_tokens": masks,
-            "vocabulary": model.codec.vocabulary,
+            "vocabulary": model.tokenizer.vocabulary,
         }
     finally:
         registry.close(drain=False)
 
 
 def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -> list[TextRow]:
-    tokens, vocabulary = model.manifest.tokens, model.codec.vocabulary
-    documents = encode_documents(load_tokenizer(model.codec.path), read_documents(paths))
+    tokens, vocabulary = model.manifest.tokens, model.tokenizer.vocabulary
+    documents = encode_documents(load_tokenizer(model.tokenizer.path), read_documents(paths))
     masker = Masker(VALID_SHARE, tokens.mask, len(SPECIAL_TOKENS), vocabulary)
     special = SpecialIds(tokens.cls, tokens.sep)
     rows = []
@@ -91,7 +91,7 @@ def image_accuracy(folders: Sequence[str], place: Place, held_out: int) -> dict[
     registry = _open(place, IMAGE_CLASSIFICATION)
     try:
         with as_backend_errors():
-            model = registry.find_image(Wish(place.model))
+            model = registry.find_image(ModelSelector(place.model))
         pictures, names = read_folders(folders)
         if unknown := sorted(set(names) - set(model.labels)):
             raise BackendError(f"{', '.join(unknown)} are no labels of {model.name}; it has {', '.join(model.labels)}")

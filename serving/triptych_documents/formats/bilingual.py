@@ -1,4 +1,7 @@
-"""Writing TMX 1.4b (Translation Memory eXchange, LISA OSCAR): sentences beside their translations, for translators' tools."""
+"""Bilingual outputs for translation tools: TMX 1.4b (Translation Memory eXchange, LISA OSCAR) and XLIFF 1.2 (OASIS).
+
+Characters that XML cannot represent are left out.
+"""
 
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -8,13 +11,13 @@ from typing import NamedTuple
 from triptych_documents.formats.shared.xml import writable, written_attribute, written_text
 from triptych_documents.sentences import SentencePair
 
-UNKNOWN = "und"  # a language that nobody said
+UNKNOWN = "und"  # unknown language
 TOOL = "Triptych"
 _XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
-class Translation(NamedTuple):
-    """A text and what it became. Languages in BCP 47, empty where nobody knows them."""
+class MemoryEntry(NamedTuple):
+    """A text and its translation. Languages in BCP 47, "" if unknown."""
 
     source_language: str
     target_language: str
@@ -22,13 +25,8 @@ class Translation(NamedTuple):
     target: str
 
 
-def tmx(translations: Iterable[Translation], source_language: str = "*all*") -> Iterator[bytes]:
-    """A TMX file, piece by piece: a memory may be larger than this machine's.
-
-    Args:
-        translations: in any order; equal ones are all written. Characters that XML lacks are left out.
-        source_language: of all of them; `*all*`: the first of a unit's two languages is its source.
-    """
+def tmx(translations: Iterable[MemoryEntry], source_language: str = "*all*") -> Iterator[bytes]:
+    """Yield a TMX file in pieces, because a memory may exceed this machine's; `*all*` stands for any source language."""
     attributes = {
         "creationtool": TOOL,
         "creationtoolversion": _version(),
@@ -44,12 +42,12 @@ def tmx(translations: Iterable[Translation], source_language: str = "*all*") -> 
 
 
 def write_tmx(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> bytes:
-    """The pairs of one job as TMX."""
+    """Return the sentence pairs of one job as TMX."""
     languages = source_language or UNKNOWN, target_language or UNKNOWN
-    return b"".join(tmx((Translation(*languages, pair.source, pair.target) for pair in pairs), languages[0]))
+    return b"".join(tmx((MemoryEntry(*languages, pair.source, pair.target) for pair in pairs), languages[0]))
 
 
-def _tmx_unit(translation: Translation) -> str:
+def _tmx_unit(translation: MemoryEntry) -> str:
     source = _variant(translation.source_language, translation.source)
     return f"    <tu>\n{source}{_variant(translation.target_language, translation.target)}    </tu>\n"
 
@@ -69,12 +67,12 @@ def _attribute(language: str) -> str:
 def _version() -> str:
     try:
         return version("triptych")
-    except PackageNotFoundError:  # run from a folder without being installed
+    except PackageNotFoundError:  # not installed
         return "0"
 
 
 def write_xliff(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> bytes:
-    """The pairs of one job: a unit for each. Characters that XML lacks are left out."""
+    """Return the sentence pairs of one job as XLIFF, a unit for each."""
     return b"".join(xliff(pairs, source_language, target_language))
 
 

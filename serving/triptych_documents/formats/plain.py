@@ -1,7 +1,7 @@
 """Plain text: paragraphs, list items and lines.
 
-A paragraph whose lines were broken at a width is one unit, and is broken at this width again; other lines are units of their
-own. Indentation, bullets, numbers, quote marks, rules and the gaps of aligned columns belong to no unit.
+A paragraph of lines wrapped at a width is one unit and is wrapped at that width again; other lines are separate units.
+Indentation, bullets, numbers, quote marks, rules and column gaps belong to no unit.
 """
 
 import re
@@ -12,8 +12,8 @@ from itertools import pairwise
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, soft, spaced
-from triptych_documents.formats.shared.spans import Lines, Span
-from triptych_documents.formats.shared.text_document import Bound, TextDocument
+from triptych_documents.formats.shared.spans import LineIndex, Span
+from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
 from triptych_documents.formats.shared.wrapping import words_of, wrapped
 from triptych_documents.unit import Piece, Unit
 
@@ -22,9 +22,9 @@ _BARE_MARKER = re.compile(r"(?:[-*+•‣◦▪·–—>]|\(?[0-9]{1,3}[.)]|\(?[
 _QUOTE = re.compile(r"[ \t\f]*(?:>[ \t]?)*[ \t]*")
 _GAP = re.compile(r"[ ]*\t\s*| {3,}")
 _SENTENCE_END = re.compile(r"[.!?:;…。！？؟।][\"'”’»)\]]*$")
-_NARROWEST = 50  # narrower paragraphs are addresses, verses, lists: their lines are meant
-_TRIES = 100  # widths, for a translation that has to look wrapped
-_MOST = 0.8  # of a wrapped paragraph's lines are full; somebody may have edited the others
+_NARROWEST = 50  # narrower paragraphs are addresses, verses or lists, whose line ends are intended
+_TRIES = 100  # widths to try until a translation looks wrapped
+_MOST = 0.8  # share of full lines in a wrapped paragraph; others may have been edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class _Line:
     quote: str  # indentation and quote marks
     marker: str  # with the white space after it
     body: str
-    start: int  # of the body
-    end: int  # of the line, without its line end
+    start: int  # start of the body
+    end: int  # end of the line, without its line end
 
     @property
     def width(self) -> int:
@@ -41,18 +41,18 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Slot:
     span: Span
-    width: int = 0  # 0: one line
+    width: int = 0  # 0: a single line
     used: int = 0
-    rest: str = ""  # what each further line begins with, its line end first
+    rest: str = ""  # line end, and the prefix of each further line
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         words = words_of(soft(pieces), str)
         if not self.width:
             return " ".join(words)
         narrowest = max(_NARROWEST // 2, self.width - _TRIES)
-        for width in range(self.width, narrowest, -1):  # so that a reader sees again that it is one paragraph
+        for width in range(self.width, narrowest, -1):  # the result must be recognized as one paragraph again
             lines = wrapped(words, width - len(self.rest.lstrip("\r\n")), self._more, _may_begin)
             if _looks_wrapped(lines, self.used, len(self.rest.lstrip("\r\n"))):
                 return self.rest.join(lines)
@@ -67,31 +67,23 @@ def _may_begin(word: str) -> bool:
     return not _BARE_MARKER.fullmatch(word) and word[0] != ">" and any(map(str.isalnum, word))
 
 
-class PlainText:
-    """Reads .txt."""
-
-    name = "text"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """As Format says."""
-        bound = Bound(options)
-        bound.check_marks(data)
-        text, encoding = decode(data, options.encoding)
-        lines = Lines(text)
-        units: list[Unit] = []
-        places: list[_Place] = []
-        for block in _blocks(_lines(text, lines)):
-            for body, place in _places(text, block, options.wrapped):
-                units.append(Unit((spaced(body),), lines.where(place.span[0])))
-                places.append(place)
-                bound.check(units)
-        return TextDocument(text, encoding, units, places)
+def read(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    bound = UnitLimit(options)
+    bound.check_marks(data)
+    text, encoding = decode(data, options.encoding)
+    lines = LineIndex(text)
+    units: list[Unit] = []
+    places: list[_Slot] = []
+    for block in _blocks(_lines(text, lines)):
+        for body, place in _places(text, block, options.wrapped):
+            units.append(Unit((spaced(body),), lines.where(place.span[0])))
+            places.append(place)
+            bound.check(units)
+    return TextDocument(text, encoding, units, places)
 
 
-FORMAT = PlainText()
-
-
-def _lines(text: str, lines: Lines) -> Iterator[_Line]:
+def _lines(text: str, lines: LineIndex) -> Iterator[_Line]:
     for start, after in pairwise([*lines.starts, len(text)]):
         line = text[start:after].rstrip("\r\n")
         quote = _QUOTE.match(line)
@@ -103,7 +95,7 @@ def _lines(text: str, lines: Lines) -> Iterator[_Line]:
 
 
 def _blocks(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
-    """Lines that could be one paragraph."""
+    """Yield groups of lines that may form a paragraph."""
     block: list[_Line] = []
     for line in lines:
         if block and not _continues(block, line):
@@ -116,7 +108,7 @@ def _blocks(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
 
 
 def _has_gap(body: str) -> bool:
-    return "\t" in body or "   " in body  # which is quicker than to search
+    return "\t" in body or "   " in body  # faster than the regular expression
 
 
 def _continues(block: list[_Line], line: _Line) -> bool:
@@ -127,20 +119,20 @@ def _continues(block: list[_Line], line: _Line) -> bool:
     return block[0].quote.count(">") == line.quote.count(">")
 
 
-def _places(text: str, block: list[_Line], as_told: bool | None) -> Iterator[tuple[str, _Place]]:
+def _places(text: str, block: list[_Line], as_told: bool | None) -> Iterator[tuple[str, _Slot]]:
     if len(block) > 1 and (_is_wrapped(block) if as_told is None else as_told):
         span = block[0].start, block[-1].end
         line_end = text[block[0].end : block[1].start - len(block[1].quote)].lstrip(" \t\f")
         width = max(line.width for line in block)
         used = len(block[0].quote) + len(block[0].marker)
-        yield " ".join(line.body for line in block), _Place(span, width, used, line_end + block[1].quote)
+        yield " ".join(line.body for line in block), _Slot(span, width, used, line_end + block[1].quote)
         return
     for line in block:
         at = 0
         for gap in [*(_GAP.finditer(line.body) if _has_gap(line.body) else ()), None]:
             end = gap.start() if gap else len(line.body)
             if line.body[at:end].strip(SPACE):
-                yield line.body[at:end], _Place((line.start + at, line.start + end))
+                yield line.body[at:end], _Slot((line.start + at, line.start + end))
             at = gap.end() if gap else end
 
 
@@ -150,7 +142,7 @@ def _is_wrapped(block: Sequence[_Line]) -> bool:
 
 
 def _looks_wrapped(bodies: Sequence[str], used: int, rest: int) -> bool:
-    """Each line is so full that the next one's first word would not have fitted, and not all of them end with a sentence."""
+    """Return whether the first word of each next line would not have fitted, and not all lines end a sentence."""
     if len(bodies) == 1:
         return True
     widths = [used + len(bodies[0]), *(rest + len(body) for body in bodies[1:])]

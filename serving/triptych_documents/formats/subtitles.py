@@ -1,7 +1,9 @@
-"""Subtitles: the text of a cue as units, and written into lines again.
+r"""SubRip (.srt) and WebVTT (.vtt) subtitles: the text of cues. Numbers, times, settings and comments stay.
 
-What SRT and WebVTT have in common. A cue is one unit; where lines begin with dashes each speaker's part is one. Line ends are
-soft: a changed text is broken into two lines of the usual width, or the cue's own where that is more.
+A cue is one unit; where lines start with dashes, each speaker is one. Line ends are soft: a changed text is broken into two
+lines of the usual width, or of the cue's own width if that is larger. Tags are codes, and in SubRip also overrides in braces
+(`{\an8}`) and `\N`. SubRip has no escapes: text that would be read as one of these, or as a speaker's dash, is written with a
+WORD JOINER in it, which reading removes.
 """
 
 import html
@@ -12,14 +14,14 @@ from dataclasses import dataclass
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.inline_codes import SPACE, Part, Tag, core, pieces_of, soft
-from triptych_documents.formats.shared.spans import Lines, Span
-from triptych_documents.formats.shared.text_document import Bound, TextDocument
+from triptych_documents.formats.shared.inline_codes import SPACE, ScannedPart, ScannedTag, core, pieces_of, soft
+from triptych_documents.formats.shared.spans import LineIndex, Span
+from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
 from triptych_documents.formats.shared.wrapping import balanced, words_of
 from triptych_documents.unit import Piece, Role, Unit
 
-WIDTH = 42  # characters of a line: what broadcasters and streaming services ask for
-JOINER = "\u2060"  # WORD JOINER: nobody sees it
+WIDTH = 42  # characters per line: usual limit of broadcasters and streaming services
+JOINER = "\u2060"  # WORD JOINER: invisible
 _DASH = re.compile(r"(?:[ \t]|<[^<>]*>|\{\\[^{}]*\})*[-‐‑–—]+[ \t]*")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
@@ -28,34 +30,23 @@ _ELEMENT = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)[^<>]*>")
 
 @dataclass(frozen=True)
 class Markup:
-    """How a format writes text within cues.
+    """Markup inside the cues of a format."""
 
-    Args:
-        tags: finds tags.
-        read: what a text that it has is to readers.
-        write: the other way round.
-    """
-
-    tags: re.Pattern[str]
-    read: Callable[[str], str]
-    write: Callable[[str], str]
+    tags: re.Pattern[str]  # matches tags
+    read: Callable[[str], str]  # converts text as written to text as shown
+    write: Callable[[str], str]  # the reverse
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """What is shown at a time.
+    """Text that is shown at one time."""
 
-    Args:
-        name: its number or identifier.
-        spans: of its text: mostly one; lines without text lie between more.
-    """
-
-    name: str
-    spans: Sequence[Span]
+    name: str  # its number or identifier
+    spans: Sequence[Span]  # of its text; several if blank lines interrupt it
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Slot:
     span: Span
     width: int
     line_end: str
@@ -69,30 +60,30 @@ class _Place:
 
 
 def document(text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup) -> TextDocument:
-    """Of these cues."""
+    """Return the document of these cues."""
     units: list[Unit] = []
-    places: list[_Place] = []
+    places: list[_Slot] = []
     line_end = _LINE_END.search(text)
     for cue in cues:
         for span in (part for whole in cue.spans for part in _parts(text, whole)):
             found = core(_scanned(text, span, markup))
             if found:
-                place = _Place((found[0].start, found[-1].end), _width(text, span), line_end[0] if line_end else "\n", markup)
+                place = _Slot((found[0].start, found[-1].end), _width(text, span), line_end[0] if line_end else "\n", markup)
                 units.append(Unit(pieces_of(_unjoined(found)), f"cue {cue.name}"))
                 places.append(place)
     return TextDocument(text, encoding, units, places)
 
 
-def _unjoined(parts: Sequence[Part]) -> Sequence[Part]:
-    """Without the mark that says that what follows is no speaker's dash."""
+def _unjoined(parts: Sequence[ScannedPart]) -> Sequence[ScannedPart]:
+    """Remove the mark which says that the text does not start with a speaker's dash."""
     first = parts[0]
     if isinstance(first.content, str) and first.content.startswith(JOINER):
-        return [Part(first.content[1:], first.start, first.end), *parts[1:]]
+        return [ScannedPart(first.content[1:], first.start, first.end), *parts[1:]]
     return parts
 
 
 def _parts(text: str, span: Span) -> Iterator[Span]:
-    """What one speaker says: lines from a dash to the next; the dash itself is of no unit."""
+    """Yield what each speaker says: lines from one dash to the next, without the dash."""
     lines = [found.span() for found in _LINE.finditer(text, *span) if found.end() > found.start()]
     start = 0
     dashes = [_DASH.match(text, *line) for line in lines]
@@ -103,33 +94,33 @@ def _parts(text: str, span: Span) -> Iterator[Span]:
             start = number
 
 
-def _scanned(text: str, span: Span, markup: Markup) -> list[Part]:
-    parts: list[Part] = []
+def _scanned(text: str, span: Span, markup: Markup) -> list[ScannedPart]:
+    parts: list[ScannedPart] = []
     at, end = span
     for found in markup.tags.finditer(text, at, end):
         parts += _texts(text, at, found.start(), markup)
-        parts.append(Part(_tag(found[0]), found.start(), found.end()))
+        parts.append(ScannedPart(_tag(found[0]), found.start(), found.end()))
         at = found.end()
     return [*parts, *_texts(text, at, end, markup)]
 
 
-def _texts(text: str, start: int, end: int, markup: Markup) -> Iterator[Part]:
-    """White space by itself at both ends, so that its place is known where entities have another length than what they mean."""
+def _texts(text: str, start: int, end: int, markup: Markup) -> Iterator[ScannedPart]:
+    """Yield white space at both ends separately, because entities have another length than their meaning."""
     raw = text[start:end]
     left, right = len(raw) - len(raw.lstrip(SPACE)), len(raw.rstrip(SPACE))
     for first, after in ((0, left), (left, max(left, right)), (max(left, right), len(raw))):
         if first < after:
-            yield Part(markup.read(raw[first:after]), start + first, start + after)
+            yield ScannedPart(markup.read(raw[first:after]), start + first, start + after)
 
 
-def _tag(raw: str) -> Tag:
+def _tag(raw: str) -> ScannedTag:
     element = _ELEMENT.fullmatch(raw)
     name = element[1].lower() if element else ""
     if name == "br" or raw.startswith("\\"):
-        return Tag(raw, Role.ALONE, shown="\n", fixed=True)
+        return ScannedTag(raw, Role.ALONE, shown="\n", fixed=True)
     if element is None or raw.endswith("/>"):
-        return Tag(raw, Role.ALONE)
-    return Tag(raw, Role.CLOSE if raw.startswith("</") else Role.OPEN, name)
+        return ScannedTag(raw, Role.ALONE)
+    return ScannedTag(raw, Role.CLOSE if raw.startswith("</") else Role.OPEN, name)
 
 
 def _width(text: str, span: Span) -> int:
@@ -146,26 +137,18 @@ _TO_JOIN = re.compile(rf"(<(?=/?[A-Za-z][^<>]*>)|\{{(?=\\)|\\(?=[Nh])|-(?=->)|[<
 _SRT_MARKUP = Markup(_TAGS, lambda raw: _JOINED.sub(r"\1", raw), lambda text: _TO_JOIN.sub(rf"\1{JOINER}", text))
 
 
-class SubRip:
-    """Reads .srt."""
-
-    name = "srt"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """As Format says."""
-        Bound(options).check_marks(data, b"<", b"{", b"\\")
-        text, encoding = decode(data, options.encoding)
-        cues = list(_srt_cues(text))
-        if not cues and text.strip():
-            raise DamagedDocumentError("it is not SubRip: no line has times as 00:00:01,000 --> 00:00:02,000 has", "line 1")
-        return document(text, encoding, cues, _SRT_MARKUP)
-
-
-SRT = SubRip()
+def read_srt(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data, b"<", b"{", b"\\")
+    text, encoding = decode(data, options.encoding)
+    cues = list(_srt_cues(text))
+    if not cues and text.strip():
+        raise DamagedDocumentError("not SubRip: no line with times like 00:00:01,000 --> 00:00:02,000", "line 1")
+    return document(text, encoding, cues, _SRT_MARKUP)
 
 
 def _srt_cues(text: str) -> Iterator[Cue]:
-    lines = Lines(text)
+    lines = LineIndex(text)
     bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
     times = [line for line, body in enumerate(bodies) if _TIMES.match(body)]
     numbered = [time > 0 and _NUMBER.fullmatch(bodies[time - 1]) is not None for time in times]
@@ -175,8 +158,8 @@ def _srt_cues(text: str) -> Iterator[Cue]:
         yield Cue(name, list(_spans(lines, bodies, time + 1, end)))
 
 
-def _spans(lines: Lines, bodies: list[str], first: int, after: int) -> Iterator[Span]:
-    """Of lines with text that follow each other."""
+def _spans(lines: LineIndex, bodies: list[str], first: int, after: int) -> Iterator[Span]:
+    """Yield spans of consecutive lines with text."""
     start = first
     for line in range(first, after + 1):
         if line == after or not bodies[line].strip():
@@ -189,25 +172,17 @@ _HEADER = re.compile(r"WEBVTT(?![^ \t\r\n])")
 _VTT_MARKUP = Markup(re.compile(r"<[^<>]*>"), html.unescape, lambda text: html.escape(text, quote=False))
 
 
-class WebVtt:
-    """Reads .vtt."""
-
-    name = "vtt"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """As Format says."""
-        Bound(options).check_marks(data, b"<")
-        text, encoding = decode(data, options.encoding)
-        if not _HEADER.match(text):
-            raise DamagedDocumentError("it is not WebVTT: it does not begin with the word WEBVTT", "line 1")
-        return document(text, encoding, list(_vtt_cues(text)), _VTT_MARKUP)
-
-
-VTT = WebVtt()
+def read_vtt(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data, b"<")
+    text, encoding = decode(data, options.encoding)
+    if not _HEADER.match(text):
+        raise DamagedDocumentError("not WebVTT: the file does not start with the word WEBVTT", "line 1")
+    return document(text, encoding, list(_vtt_cues(text)), _VTT_MARKUP)
 
 
 def _vtt_cues(text: str) -> Iterator[Cue]:
-    lines = Lines(text)
+    lines = LineIndex(text)
     bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
     times = [line for line, body in enumerate(bodies) if "-->" in body]
     for count, time in enumerate(times):

@@ -1,6 +1,8 @@
-"""CSV (RFC 4180): cells. Quotes, line ends, ragged records, delimiters and the cells of other columns stay.
+"""CSV (RFC 4180) and TSV: cells. Quotes, line ends, ragged records, delimiters and cells of other columns stay.
 
-The standard library's reader says what the fields are; where they stand is found beside it and checked against it.
+The standard library's reader parses the fields; their spans are found separately and checked against it. TSV with quotation
+marks is CSV with tabs, as spreadsheets write it; otherwise quotation marks are ordinary characters
+(text/tab-separated-values of IANA), and a cell holds neither tabs nor line ends.
 """
 
 import csv
@@ -14,33 +16,28 @@ from typing import Literal
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.spans import Lines, Span
-from triptych_documents.formats.shared.text_document import Bound, TextDocument
+from triptych_documents.formats.shared.spans import LineIndex, Span
+from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
 from triptych_documents.unit import Piece, Unit
 
 _DELIMITERS = ",;\t"
-_UNWRITABLE = re.compile(r"[\t\r\n]+")  # without quotation marks
-_SNIFFED = 100  # records
-MAX_CELLS = 100_000  # of a record
-_HINT = re.compile(r"sep=([^\r\n])(?:\r\n|\n|\r)", re.IGNORECASE)  # Excel's
+_UNWRITABLE = re.compile(r"[\t\r\n]+")  # in unquoted cells
+_SNIFFED = 100  # records that are used to detect the delimiter
+MAX_CELLS = 100_000  # per record
+_HINT = re.compile(r"sep=([^\r\n])(?:\r\n|\n|\r)", re.IGNORECASE)  # written by Excel
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How cells are told apart.
+    """Delimiter and quoting of a table."""
 
-    Args:
-        delimiter: one character.
-        quoted: cells can be in quotation marks; otherwise these are characters like others.
-    """
-
-    delimiter: str
-    quoted: bool = True
+    delimiter: str  # one character
+    quoted: bool = True  # cells may be quoted; otherwise quotation marks are ordinary characters
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A field of a record; its place is with the quotes around it."""
+    """A field of a record; its span includes the quotes."""
 
     text: str
     span: Span
@@ -48,7 +45,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Slot:
     span: Span
     dialect: Dialect
     quotes: bool
@@ -62,57 +59,42 @@ class _Place:
         return text
 
 
-class Csv:
-    """Reads .csv, of commas, semicolons or tabs."""
-
-    name = "csv"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """As Format says."""
-        Bound(options).check_marks(data)
-        text, encoding = decode(data, options.encoding)
-        hint = _HINT.match(text)
-        dialect = Dialect(hint[1] if hint else sniffed(text))
-        return table(text, encoding, options, dialect, hint.end() if hint else 0)
-
-
-CSV = Csv()
+def read_csv(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data)
+    text, encoding = decode(data, options.encoding)
+    hint = _HINT.match(text)
+    dialect = Dialect(hint[1] if hint else sniffed(text))
+    return table(text, encoding, options, dialect, hint.end() if hint else 0)
 
 
 def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect, start: int = 0) -> TextDocument:
-    """The document of these records.
-
-    Args:
-        text: of the document.
-        encoding: of its bytes.
-        options: which columns.
-        dialect: of the records.
-        start: of the first one.
+    """Parse a table.
 
     Raises:
-        DamagedDocumentError: quotes do not fit together.
-        OptionError: there is no such column.
+        DamagedDocumentError: unbalanced quotes.
+        OptionError: a selected column does not exist.
     """
-    lines, bound = Lines(text), Bound(options)
+    lines, bound = LineIndex(text), UnitLimit(options)
     records = _records(text, dialect, lines, start)
     first = next(records, None)
-    columns = Columns(options, [cell.text for cell in first or ()])
+    columns = ColumnSelection(options, [cell.text for cell in first or ()])
     units: list[Unit] = []
-    places: list[_Place] = []
+    places: list[_Slot] = []
     for record in records if first is None or columns.header else chain((first,), records):
         columns.count(len(record))
         for number, cell in enumerate(record, 1):
             if columns.takes(number) and cell.text.strip():
                 where = f"{lines.where(cell.span[0])}, column {columns.name(number)}"
                 units.append(Unit((cell.text,), where, keeps_space=True))
-                places.append(_Place(cell.span, dialect, cell.quotes))
+                places.append(_Slot(cell.span, dialect, cell.quotes))
                 bound.check(units)
     columns.check()
     return TextDocument(text, encoding, units, places)
 
 
 def sniffed(text: str) -> str:
-    """The delimiter that makes records of an equal number of fields, most of them; the comma where none does."""
+    """Return the delimiter that gives most records the same number of fields; a comma if none does."""
 
     def share(delimiter: str) -> float:
         counts = Counter(map(len, _fields(text, delimiter)))
@@ -131,10 +113,10 @@ def _fields(text: str, delimiter: str) -> list[list[str]]:
 
 
 def is_quoted(text: str, delimiter: str) -> bool:
-    """Whether fields are in quotation marks: some begin with one, and each of these has one at its end."""
+    """Return whether fields are quoted: some start with a quotation mark, and each of these also ends with one."""
     if not re.search(rf'(?:^|[\r\n{delimiter}])"', text):
         return False
-    lines = Lines(text)
+    lines = LineIndex(text)
     try:
         rows = _Rows(text, pairwise(chain(lines.starts, (len(text),))), delimiter)
         for _ in csv.reader(rows, delimiter=delimiter, strict=True):
@@ -145,15 +127,15 @@ def is_quoted(text: str, delimiter: str) -> bool:
 
 
 class _Rows:
-    """Lines for a reader that says when it has a record of them. It would make cells of them, however many there are.
+    """Lines for the CSV reader, which would create any number of cells.
 
     Raises:
-        DamagedDocumentError: there are too many in a record.
+        DamagedDocumentError: a record has too many cells.
     """
 
     def __init__(self, text: str, spans: Iterable[Span], delimiter: str) -> None:
         self._text, self._spans, self._delimiter = text, iter(spans), delimiter
-        self.cells = 0  # of the record, at most
+        self.cells = 0  # upper bound for the current record
         self._line = 0
 
     def __iter__(self) -> "_Rows":
@@ -168,7 +150,7 @@ class _Rows:
         return row
 
 
-def _records(text: str, dialect: Dialect, lines: Lines, start: int) -> Iterator[list[Cell]]:
+def _records(text: str, dialect: Dialect, lines: LineIndex, start: int) -> Iterator[list[Cell]]:
     spans = [(at, end) for at, end in pairwise([*lines.starts, len(text)]) if at >= start and end > at]
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quoted else csv.QUOTE_NONE
     rows = _Rows(text, spans, dialect.delimiter)
@@ -178,12 +160,12 @@ def _records(text: str, dialect: Dialect, lines: Lines, start: int) -> Iterator[
         for fields in reader:
             cells = list(_cells(text, spans[done][0], spans[reader.line_num - 1][1], dialect))
             if fields and [cell.text for cell in cells] != fields:
-                raise DamagedDocumentError("its quotation marks do not fit together", lines.where(spans[done][0]))
+                raise DamagedDocumentError("unbalanced quotation marks", lines.where(spans[done][0]))
             done = reader.line_num
             rows.cells = 0
             yield cells
     except csv.Error as error:
-        raise DamagedDocumentError(f"it is not CSV: {error}", lines.where(spans[min(done, len(spans) - 1)][0])) from None
+        raise DamagedDocumentError(f"not CSV: {error}", lines.where(spans[min(done, len(spans) - 1)][0])) from None
 
 
 def _cells(text: str, start: int, end: int, dialect: Dialect) -> Iterator[Cell]:
@@ -203,40 +185,28 @@ def _cells(text: str, start: int, end: int, dialect: Dialect) -> Iterator[Cell]:
 
 
 def _closing(text: str, start: int, end: int) -> int:
-    """After the quotation mark that closes: the first that is not doubled."""
+    """Return the offset after the closing quotation mark: the first that is not doubled."""
     at = text.find('"', start, end)
     while at >= 0 and text.startswith('"', at + 1, end):
         at = text.find('"', at + 2, end)
     return at + 1 if at >= 0 else end
 
 
-class Tsv:
-    """Reads .tsv."""
-
-    name = "tsv"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """As Format says."""
-        Bound(options).check_marks(data)
-        text, encoding = decode(data, options.encoding)
-        return table(text, encoding, options, Dialect("\t", is_quoted(text, "\t")))
+def read_tsv(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data)
+    text, encoding = decode(data, options.encoding)
+    return table(text, encoding, options, Dialect("\t", is_quoted(text, "\t")))
 
 
-TSV = Tsv()
+MAX_SHOWN = 100  # characters of a column name, which is repeated for each of its cells
 
 
-MAX_SHOWN = 100  # characters of a name, which every cell of its column would have
-
-
-class Columns:
-    """What `columns` and `header` say of a table.
-
-    Args:
-        options: with both. Numbers count from 1; without any columns all are translated.
-        first: record of the table.
+class ColumnSelection:
+    """Columns selected by `columns` and `header`; all if there are no `columns`.
 
     Raises:
-        OptionError: the table has no column of such a name, or no header to look for one in.
+        OptionError: no column has such a name, or there is no header.
     """
 
     def __init__(self, options: ReadOptions, first: Sequence[str]) -> None:
@@ -244,38 +214,38 @@ class Columns:
         self.header = bool(names) if options.header is None else options.header
         self._names = [name.strip() for name in first] if self.header else []
         if names and not self.header:
-            raise OptionError("columns", f"{names[0]!r} is a name, and the table is said to have no header")
+            raise OptionError("columns", f"{names[0]!r} is a name, but `header` says that the table has no header")
         self._all = not options.columns
-        self._count = len(first)  # of columns, as far as the table is known
+        self._count = len(first)  # columns seen so far
         self._chosen = {number: column for column in options.columns for number in self._numbers(column)}
 
     def count(self, cells: int) -> None:
-        """A record has so many."""
+        """Note the number of cells of a record."""
         self._count = max(self._count, cells)
 
     def check(self) -> None:
-        """At the table's end.
+        """Check the column numbers at the end of the table.
 
         Raises:
-            OptionError: it has no column of such a number.
+            OptionError: a selected column does not exist.
         """
         for number, column in self._chosen.items():
             if not 1 <= number <= self._count:
-                raise OptionError("columns", f"there is no column {column[:MAX_SHOWN]}; the table has {self._count}")
+                raise OptionError("columns", f"no column {column[:MAX_SHOWN]}; the table has {self._count}")
 
     def _numbers(self, column: str) -> list[int]:
         if column.isdecimal():
-            return [int(column[:MAX_SHOWN])]  # Python refuses to read numbers of thousands of digits
+            return [int(column[:MAX_SHOWN])]  # Python rejects numbers with thousands of digits
         found = [number for number, name in enumerate(self._names, 1) if name == column.strip()]
         if not found:
-            raise OptionError("columns", f"there is no column {column!r}; the header has {', '.join(self._names) or 'none'}")
+            raise OptionError("columns", f"no column {column!r}; the header has {', '.join(self._names) or 'none'}")
         return found
 
     def takes(self, number: int) -> bool:
-        """Whether this column, from 1, is translated."""
+        """Return whether this column, from 1, is translated."""
         return self._all or number in self._chosen
 
     def name(self, number: int) -> str:
-        """For people: as the header has it, or its number."""
+        """Return the name of a column from the header, or its number."""
         name = self._names[number - 1] if number <= len(self._names) else ""
         return name[:MAX_SHOWN] or str(number)

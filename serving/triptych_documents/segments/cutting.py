@@ -27,13 +27,7 @@ _AFTER = re.compile(r"(?:[:=|]|\s[–—>])\s+$")  # before a trailing item
 
 
 def split_sentences(segment: Segment, splitter: Splitter, *, keeps_space: bool) -> list[Segment]:
-    """Split a unit into sentences; white space stays with the sentence before it.
-
-    Args:
-        segment: content of the unit.
-        splitter: sentence splitter of the source language.
-        keeps_space: also split at line ends and columns.
-    """
+    """Split a unit into sentences; white space stays with the sentence before it."""
     parts = segment.cut(_fixed(segment)) if segment.tags else [segment]
     if keeps_space:
         parts = [line for part in parts for line in part.cut(_columns(part))]

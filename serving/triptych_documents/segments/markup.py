@@ -17,12 +17,7 @@ _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "
 
 
 def read_segment(pieces: Sequence[Piece], finder: ProtectedFinder) -> Segment:
-    """Return the whole unit as one segment.
-
-    Args:
-        pieces: content of the unit.
-        finder: finds protected text.
-    """
+    """Return the whole unit as one segment."""
     if len(pieces) == 1 and isinstance(text := pieces[0], str) and not finder.may_have(text):
         return Segment(text)
     tokens = list(_tokens(pieces))

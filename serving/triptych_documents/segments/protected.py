@@ -70,9 +70,6 @@ _NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"
 class ProtectedFinder:
     """Find protected text. Thread-safe.
 
-    Args:
-        rules: patterns, words and terms of the user.
-
     Raises:
         OptionError: a pattern is not a valid regular expression.
     """
@@ -160,10 +157,6 @@ class PhraseMatcher(Generic[Entry]):
     """Find the phrases of a long list in a text, in time linear in the text.
 
     Matches whole words. Of several phrases that start at one place the longest wins; of equal phrases the first.
-
-    Args:
-        entries: phrases and their values.
-        any_case: ignore case.
     """
 
     def __init__(self, entries: Iterable[tuple[str, Entry]], *, any_case: bool) -> None:

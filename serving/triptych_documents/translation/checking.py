@@ -37,12 +37,7 @@ def numbers_of(text: str) -> list[str]:
 def missing_numbers(source: str, target: str, languages: tuple[str, str]) -> tuple[list[str], list[str]]:
     """Return the numbers that a translation lacks, and those that its source does not have.
 
-    A number may keep the source's separators or use those of the target language.
-
-    Args:
-        source: a sentence.
-        target: its translation.
-        languages: source and target language, BCP 47; "" if unknown.
+    A number may keep the source's separators or use those of the target language (BCP 47, "" if unknown).
     """
     wanted, found = Counter(numbers_of(source)), Counter(numbers_of(target))
     wanted, found = wanted - found, found - wanted
@@ -90,28 +85,16 @@ _MORE_WORDS = 2  # words that the translation of a term may have more than its s
 
 @dataclass
 class CheckResult:
-    """Result of checking one translation.
+    """Result of checking one translation."""
 
-    Args:
-        failed: indices of the masked spans that did not come through.
-        anchors: spans of the translation and the masked spans that they come from.
-        replaced: pieces to put in place of spans of the translation.
-        invented: numbers and placeholders that the source does not have.
-    """
-
-    failed: set[int] = field(default_factory=set)
-    anchors: dict[Span, Span] = field(default_factory=dict)
-    replaced: dict[Span, tuple[Piece, ...]] = field(default_factory=dict)
-    invented: list[str] = field(default_factory=list)
+    failed: set[int] = field(default_factory=set)  # indices of the masked spans that did not come through
+    anchors: dict[Span, Span] = field(default_factory=dict)  # spans of the translation and the masked spans that they come from
+    replaced: dict[Span, tuple[Piece, ...]] = field(default_factory=dict)  # pieces to put in place of spans of the translation
+    invented: list[str] = field(default_factory=list)  # numbers and placeholders that the source does not have
 
 
 class TranslationChecker:
-    """Check translations of masked sentences.
-
-    Args:
-        finder: recognizes placeholders.
-        languages: source and target.
-    """
+    """Check translations of masked sentences."""
 
     def __init__(self, finder: ProtectedFinder, languages: tuple[str, str]) -> None:
         self._finder = finder
@@ -122,13 +105,7 @@ class TranslationChecker:
         return not self._finder.hints_at(text)
 
     def check(self, sentence: MaskedSentence, text: str, alignment: Alignment | None) -> CheckResult:
-        """Check a translation.
-
-        Args:
-            sentence: masked sentence of the request.
-            text: its translation.
-            alignment: between the two, if known.
-        """
+        """Check a translation."""
         checked = CheckResult()
         for index, masked in enumerate(sentence.spans):
             if masked.substitution in (Substitution.NAME, Substitution.NUMBER):

@@ -18,44 +18,25 @@ _CLOSING = ".,;:!?)]}»”’…/"
 
 @dataclass(frozen=True, slots=True)
 class ComposedTranslation:
-    """Pieces of a translated sentence.
+    """Pieces of a translated sentence."""
 
-    Args:
-        pieces: with all codes of the source.
-        sure: all tags were placed by alignment.
-        protected_sure: so were left-out items.
-    """
-
-    pieces: tuple[Piece, ...]
-    sure: bool
-    protected_sure: bool
+    pieces: tuple[Piece, ...]  # with all codes of the source
+    sure: bool  # all tags were placed by alignment
+    protected_sure: bool  # so were left-out items
 
 
 @dataclass(frozen=True)
 class CheckedTranslation:
-    """Translation of a masked sentence with the results of its check.
+    """Translation of a masked sentence with the results of its check."""
 
-    Args:
-        text: in the target language.
-        alignment: if known.
-        anchors: spans of the text and the masked spans that they come from.
-        replaced: pieces to put in place of spans of the text.
-    """
-
-    text: str
-    alignment: Alignment | None
-    anchors: Mapping[Span, Span]
-    replaced: Mapping[Span, tuple[Piece, ...]]
+    text: str  # in the target language
+    alignment: Alignment | None  # if known
+    anchors: Mapping[Span, Span]  # spans of the text and the masked spans that they come from
+    replaced: Mapping[Span, tuple[Piece, ...]]  # pieces to put in place of spans of the text
 
 
 def compose(segment: Segment, sentence: MaskedSentence, translation: CheckedTranslation) -> ComposedTranslation:
-    """Put back everything that the model did not see.
-
-    Args:
-        segment: the sentence.
-        sentence: its masked form.
-        translation: translation of the masked form.
-    """
+    """Put back everything that the model did not see."""
     replaced, rest = _spaces(segment, translation)
     points = _points(segment, sentence)
     if not points:
@@ -156,13 +137,7 @@ def _in_order(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> tuple[Pl
 
 
 class _Writer:
-    """Writes a translation with its tags.
-
-    Args:
-        text: the translation.
-        words: spans of its words.
-        replaced: pieces to put in place of spans of it.
-    """
+    """Writes a translation with its tags."""
 
     def __init__(self, text: str, words: Sequence[Span], replaced: Mapping[Span, tuple[Piece, ...]]) -> None:
         self._text, self._words = text, words

@@ -49,26 +49,15 @@ class MaskedSpan:
 
 @dataclass(frozen=True, slots=True)
 class MaskedSentence:
-    """Text that the model reads.
+    """Text that the model reads."""
 
-    Args:
-        text: text of the request.
-        tag_offsets: for each tag of the segment, its offset in the text.
-        spans: protected items in order.
-    """
-
-    text: str
-    tag_offsets: Sequence[int]
-    spans: Sequence[MaskedSpan]
+    text: str  # text of the request
+    tag_offsets: Sequence[int]  # for each tag of the segment, its offset in the text
+    spans: Sequence[MaskedSpan]  # protected items in order
 
 
 def mask(segment: Segment, substitutions: Sequence[Substitution]) -> MaskedSentence:
-    """Mask a segment.
-
-    Args:
-        segment: a sentence.
-        substitutions: one for each protected item.
-    """
+    """Mask a segment."""
     if not (segment.protected or segment.tags):
         return MaskedSentence(_SPACES.sub(" ", segment.text).strip(" "), (), ())
     writer = _Writer(segment)

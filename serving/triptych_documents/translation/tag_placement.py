@@ -45,12 +45,7 @@ class TagNode:
 
 
 def build_tag_tree(points: Sequence[TagPoint], text: str) -> list[TagNode] | None:
-    """Return the outermost nodes; None if pairs cross.
-
-    Args:
-        points: in order.
-        text: text that they stand in.
-    """
+    """Return the outermost nodes; None if pairs cross."""
     closed = {point.pair for point in points if point.role is Role.CLOSE}
     opened = {point.pair for point in points if point.role is Role.OPEN}
     root: list[TagNode] = []
@@ -111,13 +106,7 @@ class PlacedTag:
 
 
 class TagPlacer:
-    """Place the nodes of one sentence.
-
-    Args:
-        source: text of the request.
-        target: its translation.
-        links: between their words.
-    """
+    """Place the nodes of one sentence."""
 
     def __init__(self, source: str, target: str, links: WordLinks) -> None:
         self._links = links

@@ -72,27 +72,15 @@ class SegmentFinding:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedSegment:
-    """Translation of a segment.
+    """Translation of a segment."""
 
-    Args:
-        pieces: with all codes of the source.
-        notes: findings.
-        kept: nothing was translated.
-    """
-
-    pieces: tuple[Piece, ...]
-    notes: tuple[SegmentFinding, ...] = ()
-    kept: bool = False
+    pieces: tuple[Piece, ...]  # with all codes of the source
+    notes: tuple[SegmentFinding, ...] = ()  # findings
+    kept: bool = False  # nothing was translated
 
 
 class SegmentTranslator:
-    """Translate segments by yielding requests.
-
-    Args:
-        finder: finds protected text.
-        languages: source and target.
-        longest: maximum characters of a request.
-    """
+    """Translate segments by yielding requests."""
 
     def __init__(self, finder: ProtectedFinder, languages: tuple[str, str], longest: int) -> None:
         self._checker = TranslationChecker(finder, languages)

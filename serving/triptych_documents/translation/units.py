@@ -27,11 +27,7 @@ _WEIGHT = 32  # bytes of a number in a list
 
 
 class ResultCache:
-    """Least-recently-used cache of results, bounded by size. Not thread-safe.
-
-    Args:
-        room: approximate size limit in bytes.
-    """
+    """Least-recently-used cache of results of about `room` bytes. Not thread-safe."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -66,12 +62,7 @@ _END = re.compile(END)
 
 
 class PlainTextShortcut:
-    """Requests and translations of units that need no segments. Returns None where the general way may do something else.
-
-    Args:
-        finder: finds protected text.
-        longest: maximum characters of a request.
-    """
+    """Requests and translations of units that need no segments. Returns None where the general way may do something else."""
 
     def __init__(self, finder: ProtectedFinder, longest: int) -> None:
         self._finder = finder
@@ -134,9 +125,6 @@ class UnitTranslator:
 
     `add` a unit, translate the requests that come of it in any order, and pass each result to `answer`, which may return
     further requests. `done` returns the finished units. Equal requests are issued once; results are cached.
-
-    Args:
-        rules: rules for all units.
 
     Raises:
         OptionError: a pattern of the rules is not a valid regular expression.

@@ -17,19 +17,12 @@ Row = Sequence[float]
 
 @dataclass(frozen=True)
 class WordLinks:
-    """Weights between the words of a translation and those of its source.
+    """Weights between the words of a translation and those of its source."""
 
-    Args:
-        source: spans of the source words.
-        target: spans of the target words.
-        weights: one row per target word with one weight per source word; a row sums to 1, or 0 if nothing is known.
-        known: the weights come from an alignment.
-    """
-
-    source: Sequence[Span]
-    target: Sequence[Span]
-    weights: Sequence[Row]
-    known: bool
+    source: Sequence[Span]  # spans of the source words
+    target: Sequence[Span]  # spans of the target words
+    weights: Sequence[Row]  # one row per target word with one weight per source word; a row sums to 1, or 0 if nothing is known
+    known: bool  # the weights come from an alignment
 
 
 def link(source: str, target: str, alignment: Alignment | None, anchors: Mapping[Span, Span]) -> WordLinks:
@@ -50,12 +43,7 @@ def link(source: str, target: str, alignment: Alignment | None, anchors: Mapping
 
 
 def words_of(text: str, units: Sequence[Span] = ()) -> list[Span]:
-    """Return the spans of all words.
-
-    Args:
-        text: any text.
-        units: spans in order that count as one word each.
-    """
+    """Return the spans of all words; each of `units` counts as one word."""
     spans: list[Span] = []
     at = 0
     for start, end in (*units, (len(text), len(text))):

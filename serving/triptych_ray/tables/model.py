@@ -15,12 +15,12 @@ from triptych_serving.bundle.manifest import TranslationManifest, read_manifest
 from triptych_serving.errors import BundleError
 from triptych_serving.repository.placement import CPU_ALONE, Hardware, place
 from triptych_serving.repository.registry import chosen_models
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.devices import AUTO
-from triptych_serving.text.language_pair import has_pair, takes_any
+from triptych_serving.runtime.device_selection import AUTO
+from triptych_serving.text.languages import has_pair, takes_any
 
-Model = tuple[Entry, TranslationManifest]
+Model = tuple[VersionFolder, TranslationManifest]
 GPU = Hardware((Device("cuda"),), needed=True)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from triptych_documents.driver import DocumentDriver
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, Format, ReadOptions
 from triptych_documents.rules import TranslationRules
@@ -62,23 +63,26 @@ def _read(text: str | None, format: Format, rules: TranslationRules) -> Document
 def _work(
     documents: Sequence[Document | Finding | None], rules: TranslationRules, translating: Translating
 ) -> dict[int, dict[int, TranslatedUnit]]:
-    work = UnitTranslator(rules)
-    asks: list[SentenceRequest] = []
-    for index, document in enumerate(documents):
-        if document is not None and not isinstance(document, Finding):
-            for number, unit in enumerate(document.units):
-                asks += work.add((index, number), unit)
+    units = (
+        ((index, number), unit)
+        for index, document in enumerate(documents)
+        if document is not None and not isinstance(document, Finding)
+        for number, unit in enumerate(document.units)
+    )
+    driver = DocumentDriver(UnitTranslator(rules), units, window=translating.window, refill=0.25)
     line = _Line(translating)
+    results: Sequence[Outcome] = ()
+    found: dict[int, dict[int, TranslatedUnit]] = {}
     try:
-        while asks or line.under_way:
-            asks = [more for ask, outcome in line.ask(asks) for more in work.answer(ask, outcome)]
+        while not driver.is_finished:
+            for done in driver.advance(results):
+                index, number = cast(tuple[int, int], done.key)
+                found.setdefault(index, {})[number] = done
+            requests = driver.take()
+            results = line.ask(requests) if requests or line.under_way else ()
     except Exception:
         line.drain()
         raise
-    found: dict[int, dict[int, TranslatedUnit]] = {}
-    for done in work.done():
-        index, number = cast(tuple[int, int], done.key)
-        found.setdefault(index, {})[number] = done
     return found
 
 

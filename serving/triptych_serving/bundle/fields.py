@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 Value = TypeVar("Value", int, float, str, bool)
 
 
-class Fields:
+class JsonFields:
     """One JSON object. A missing or mistyped member is noted in `faults` and read as an empty value of its type."""
 
     def __init__(self, values: object, path: str, faults: list[str]) -> None:
@@ -84,15 +84,15 @@ class Fields:
             return ()
         return tuple(value)
 
-    def object(self, name: str, optional: bool = False) -> "Fields":
+    def object(self, name: str, optional: bool = False) -> "JsonFields":
         """A member that is itself an object; an empty one where it is absent and may be."""
         absent: object = {} if optional else None
-        return Fields(self.values.get(name, absent), self._at(name), self.faults)
+        return JsonFields(self.values.get(name, absent), self._at(name), self.faults)
 
-    def objects(self, name: str, optional: bool = False) -> dict[str, "Fields"]:
+    def objects(self, name: str, optional: bool = False) -> dict[str, "JsonFields"]:
         """A member that maps names to objects."""
         members = self.object(name, optional).values
-        return {key: Fields(value, f"{self._at(name)}.{key}", self.faults) for key, value in members.items()}
+        return {key: JsonFields(value, f"{self._at(name)}.{key}", self.faults) for key, value in members.items()}
 
     def _at(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name

@@ -1,15 +1,27 @@
-"""How a row is searched, resolved to plain numbers: what the engine knows of a request's options."""
+"""Search parameters of one row, as plain numbers: all that the decode engine knows of a request's options."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
 
+from triptych.decoding import Bounds, DecodingOptions
 
-class Rules(StrEnum):
-    """Whose searches they are: when a beam search ends, and what penalties and bans work on.
+BOUNDS: Mapping[str, Bounds] = {
+    field.name: field.metadata["bounds"] for field in fields(DecodingOptions) if field.metadata["bounds"] is not None
+}
 
-    In CTranslate2 they change logits, whose softmax follows. In `generate()` of transformers they change log-probabilities in a
-    beam search, which are not normalised again, and logits else.
+
+def range_fault(name: str, value: float) -> str:
+    """Describe what is wrong with an option's value in a request or a manifest; empty if it is in range."""
+    return "" if value in BOUNDS[name] else f"{value} is out of range, it must be {BOUNDS[name]}"
+
+
+class SearchRules(StrEnum):
+    """The library whose search is reproduced: when a beam search ends, and what penalties and bans change.
+
+    In CTranslate2 they change logits, before the softmax. In `generate()` of transformers they change log-probabilities in a
+    beam search, which are not normalised again, and logits otherwise.
     """
 
     CTRANSLATE2 = "ctranslate2"
@@ -17,16 +29,16 @@ class Rules(StrEnum):
 
 
 class EarlyStopping(StrEnum):
-    """When a beam search by the rules of transformers ends, once `beam_size` hypotheses are finished."""
+    """End of a beam search by the rules of transformers, once `beam_size` hypotheses are finished."""
 
-    HEURISTIC = "heuristic"  # nothing that runs would be better than the worst of these if it ended now
+    HEURISTIC = "heuristic"  # when no running hypothesis would be better than the worst finished one if it ended now
     FULL = "full"  # at once
-    NEVER = "never"  # nothing that runs could become better, however long it grew
+    NEVER = "never"  # when no running hypothesis could become better, however long it grew
 
 
 @dataclass(frozen=True)
-class Search:
-    """Options of one row; the defaults are greedy search."""
+class SearchParams:
+    """Parameters of one row; the defaults are greedy search."""
 
     beam_size: int = 1
     patience: float = 1.0
@@ -43,33 +55,33 @@ class Search:
     seed: int = 0
     scores: bool = False
     alignment: bool = False
-    rules: Rules = Rules.CTRANSLATE2
+    rules: SearchRules = SearchRules.CTRANSLATE2
     early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
-    forced_end: bool = False  # what reaches the length limit is ended there, which counts in its length
+    forced_end: bool = False  # a hypothesis at the length limit gets an end of sentence, which counts in its length
     suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur
 
     @property
     def samples(self) -> bool:
-        """Tokens are drawn."""
+        """True if tokens are drawn at random."""
         return self.sampling_topk != 1 or self.sampling_topp < 1
 
     @property
     def constrained(self) -> bool:
-        """Some tokens' logits change from step to step."""
+        """True if some tokens' logits change from step to step."""
         if self.repetition_penalty != 1 or self.no_repeat_ngram_size > 0 or self.suppressed or self.min_length > 0:
             return True
         return any(len(run) > 1 for run in self.suppressed_tokens)  # single ones are banned once and for all
 
-    @cached_property  # all rows of a request have one search, and each of them asks for this again and again
+    @cached_property  # all rows of a request share these parameters, and each of them asks again and again
     def greedy(self) -> bool:
-        """The arg-max alone is enough."""
+        """True if the arg-max alone is enough."""
         several = self.beam_size > 1 or self.num_hypotheses > 1
         return not (several or self.samples or self.constrained or self.scores or self.alignment)
 
     @property
     def slots(self) -> int:
-        """Rows of a batch that it takes."""
+        """Number of batch rows that it takes."""
         return self.num_hypotheses if self.samples else self.beam_size
 
 
-GREEDY = Search()
+GREEDY = SearchParams()

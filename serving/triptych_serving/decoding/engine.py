@@ -15,9 +15,8 @@ from typing import Any
 from triptych_serving.decoding.greedy_lane import Lane
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.frames import forget_frames
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.runtime.niceness import give_way
+from triptych_serving.runtime.process import forget_frames, give_way
 from triptych_serving.scheduling.admission import Counters
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits, DecodeScheduler, Job, LaneKind, LanePlan
 from triptych_serving.scheduling.request import Call, Row

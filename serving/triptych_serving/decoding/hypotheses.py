@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.bundle.search_params import EarlyStopping, Rules
+from triptych_serving.bundle.search_params import EarlyStopping, SearchRules
 from triptych_serving.decoding.logits_processor import LogitsProcessor
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.scheduling.decode_scheduler import Job
@@ -88,7 +88,7 @@ class HypothesisGroup:
 
     def _is_over(self, length: int) -> bool:
         """Whether a beam search ends when its hypotheses have `length` tokens."""
-        if self.search.rules is Rules.TRANSFORMERS:
+        if self.search.rules is SearchRules.TRANSFORMERS:
             return self._cannot_improve(length)
         search = self.search
         if search.length_penalty == 0 and search.coverage_penalty == 0:  # nothing can overtake a finished leader
@@ -159,7 +159,7 @@ class HypothesisGroup:
                 attention[: len(tokens)] if search.alignment else None,
             )
         )
-        if search.rules is Rules.TRANSFORMERS and len(self.finished) > self.width:
+        if search.rules is SearchRules.TRANSFORMERS and len(self.finished) > self.width:
             del self.finished[min(range(len(self.finished)), key=lambda index: _score(self.finished[index]))]
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
 from triptych_serving.decoding.vocab_subset import Projection, VocabSubset
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.runtime.memory import Memory
-from triptych_serving.runtime.session import Place, Session
+from triptych_serving.runtime.session import Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
 from triptych_serving.text.tokenizers import read_tokenizer
@@ -45,12 +45,12 @@ class LaneFactory:
         DeviceError: a device has no room, or cannot be used.
     """
 
-    def __init__(self, bundle: Bundle, precision: str, slots: int, places: Sequence[Place] = ()) -> None:
+    def __init__(self, bundle: Bundle, precision: str, slots: int, places: Sequence[SessionPlace] = ()) -> None:
         self._bundle = bundle
         self._manifest = bundle.manifest_of(TranslationManifest)
         self._graphs = self._manifest.precisions[precision]
         self._slots = slots
-        self._places: tuple[Place | None, ...] = tuple(places) or (None,)
+        self._places: tuple[SessionPlace | None, ...] = tuple(places) or (None,)
         self._lock = threading.RLock()
         self._sessions: dict[tuple[str, int], Session] = {}  # by file name, and number of the place
         self._prefills: dict[int, Prefill] = {}  # by worker

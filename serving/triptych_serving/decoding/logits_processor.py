@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import SpecialTokens
-from triptych_serving.bundle.search_params import Rules, Search
+from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.text.vocabulary import Pattern, Vocabulary
 
 __all__ = ["BAN", "LogitEdits", "LogitsProcessor", "Vocabulary", "ban", "merge", "single_tokens"]
@@ -44,8 +44,8 @@ class LogitsProcessor:
         forced: how many tokens of every translation are the model's frame, and no part of its text.
     """
 
-    def __init__(self, search: Search, tokens: SpecialTokens, vocabulary: Vocabulary, forced: int = 0) -> None:
-        transformers = search.rules is Rules.TRANSFORMERS
+    def __init__(self, search: SearchParams, tokens: SpecialTokens, vocabulary: Vocabulary, forced: int = 0) -> None:
+        transformers = search.rules is SearchRules.TRANSFORMERS
         self._start = np.array([tokens.start] if transformers else [], np.int64)
         self._sign = -1 if transformers and search.beam_size == 1 else 1
         self._penalty = search.repetition_penalty

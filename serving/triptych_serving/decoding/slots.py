@@ -6,7 +6,7 @@ import numpy as np
 
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.kv_cache import BoundStep, KVCache, StepArrays
-from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array
 
 FREE = -1  # in `forced`: nothing is

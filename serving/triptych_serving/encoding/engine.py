@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
-from triptych_serving.runtime.niceness import give_way
+from triptych_serving.runtime.process import give_way
 from triptych_serving.scheduling.admission import Counters
 from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler, Ticket
 from triptych_serving.scheduling.request import Call, Item

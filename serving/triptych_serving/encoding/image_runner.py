@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.bundle.image_spec import ImageSpec
+from triptych_serving.bundle.manifest.image import ImageSpec
 from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Item
 

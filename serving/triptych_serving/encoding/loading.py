@@ -15,7 +15,7 @@ from triptych_serving.encoding.options import EncoderOptions, describe_devices, 
 from triptych_serving.errors import BundleError
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.frames import forget_frames
+from triptych_serving.runtime.process import forget_frames
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 

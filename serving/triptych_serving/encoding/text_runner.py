@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import TextTokens
-from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Item
 

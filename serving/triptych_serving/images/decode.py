@@ -5,8 +5,7 @@
 The result equals Pillow's own `resize` of the whole image bit by bit, which is what Hugging Face's image processors call. One
 exception: a JPEG at least four times as large as the resize asks for is decoded by libjpeg at a fraction of its size, for a
 fraction of the time and memory, which changes a value by 0.6 of 255 on average. Pillow does not hold the interpreter's lock
-while it decodes and resizes: call this from a pool of threads.
-"""
+while it decodes and resizes: call this from a pool of threads."""
 
 from dataclasses import dataclass
 
@@ -17,9 +16,8 @@ from PIL.ExifTags import Base as Exif
 from PIL.Image import Resampling, Transpose
 from PIL.ImageFile import ImageFile
 
-from triptych_serving.bundle.image_spec import STRETCH, ImageLimits, ImageSpec
+from triptych_serving.bundle.manifest.image import STRETCH, ImageLimits, ImageSpec
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.images.colour import to_rgb
 from triptych_serving.images.image_file import damage_refused, open_image
 
 __all__ = ["Decoded", "ImageLimits", "ImageSpec", "decode_image"]
@@ -128,3 +126,19 @@ def _centre(image: Image.Image, spec: ImageSpec) -> Image.Image:
     """The middle height x width; an odd pixel is left over at the right and bottom, as with Hugging Face."""
     left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
     return image.crop((left, top, left + spec.width, top + spec.height))
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The loaded `image` in mode RGB, as `Image.convert("RGB")` gives it, but for 16-bit greyscale.
+
+    - Alpha and transparent colours are dropped, not laid over a background: Hugging Face's image processors, torchvision's
+      ImageFolder and timm all call `convert("RGB")`, so that is what models have seen in training.
+    - CMYK, which Pillow reads as Adobe writes it (inverted), is converted without the colour profile.
+    - 16-bit greyscale keeps its high byte, which is what Pillow keeps of 16-bit colour; `convert` would make white of all
+      that is above 255.
+    """
+    # Converting would warn of a transparent colour that it drops.
+    image.info.pop("transparency", None)
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image if image.mode == "RGB" else image.convert("RGB")

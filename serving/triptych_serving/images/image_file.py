@@ -14,7 +14,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from triptych_serving.bundle.image_spec import ImageLimits
+from triptych_serving.bundle.manifest.image import ImageLimits
 from triptych_serving.errors import InvalidInputError
 
 _ACCEPTED = "send a JPEG, PNG or WebP file"

@@ -9,7 +9,7 @@ from triptych_serving.scheduling.admission import Counters
 from triptych_serving.scheduling.step_stats import StepStats
 
 
-class Watched(Protocol):
+class EngineStatus(Protocol):
     """An engine as those see it who only look on. Thread-safe."""
 
     @property
@@ -60,14 +60,14 @@ class Model(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What it can be asked for: see triptych_serving.bundle.capability."""
+        """What it can be asked for: see triptych_serving.models.capabilities."""
 
     @property
     def weight_bytes(self) -> int:
         """Of its graphs."""
 
     @property
-    def engines(self) -> Sequence[Watched]:
+    def engines(self) -> Sequence[EngineStatus]:
         """Those that work so far."""
 
     def load(self) -> tuple[int, int]:

@@ -1,1 +1,4 @@
-"""What operators see of a server: metrics and probes over HTTP, traces over OTLP, logs."""
+"""Metrics and probes over HTTP, traces over OTLP, and logs.
+
+Imports `rpc`, `repository` and lower layers; imported by the server and the command line.
+"""

@@ -1,4 +1,4 @@
-"""Metrics that are made when somebody asks for them."""
+"""Prometheus metric families, built from plain numbers when metrics are scraped."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 
 def gauge(name: str, text: str, values: Mapping[Labels, float], labels: Labels = LABELS) -> GaugeMetricFamily:
-    """`triptych_<name>`; values by the values of labels."""
+    """Build `triptych_<name>`; `values` by the values of the labels."""
     family = GaugeMetricFamily(f"triptych_{name}", text, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
@@ -20,25 +20,25 @@ def gauge(name: str, text: str, values: Mapping[Labels, float], labels: Labels =
 
 
 def counter(name: str, text: str, values: Mapping[Labels, float], labels: Labels = LABELS) -> CounterMetricFamily:
-    """`triptych_<name>_total`."""
+    """Build `triptych_<name>_total`."""
     family = CounterMetricFamily(f"triptych_{name}", text, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
     return family
 
 
-def histogram(name: str, text: str, tallies: Mapping[Labels, Histogram], labels: Labels = LABELS) -> HistogramMetricFamily:
-    """`triptych_<name>`."""
+def histogram(name: str, text: str, histograms: Mapping[Labels, Histogram], labels: Labels = LABELS) -> HistogramMetricFamily:
+    """Build `triptych_<name>`."""
     family = HistogramMetricFamily(f"triptych_{name}", text, labels=labels)
-    for key, tally in tallies.items():
-        family.add_metric(key, _buckets(tally), tally.sum)
+    for key, one in histograms.items():
+        family.add_metric(key, _buckets(one), one.sum)
     return family
 
 
-def _buckets(tally: Histogram) -> list[tuple[str, float]]:
-    """Upper ends, each with the number of values up to there."""
+def _buckets(one: Histogram) -> list[tuple[str, float]]:
+    """Return upper bounds, each with the cumulative count."""
     total, buckets = 0, []
-    for bound, count in zip((*map(str, tally.bounds), "+Inf"), tally.counts, strict=True):
+    for bound, count in zip((*map(str, one.bounds), "+Inf"), one.counts, strict=True):
         total += count
         buckets.append((bound, float(total)))
     return buckets

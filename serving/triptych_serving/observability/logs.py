@@ -1,4 +1,4 @@
-"""How log lines look: text for people, JSON for machines; every line of a request has its id."""
+"""Format of log lines: text or JSON, with the ids of the call that a line belongs to."""
 
 import json
 import logging
@@ -6,25 +6,42 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
-from triptych_serving.observability.current import call_now
 from triptych_serving.observability.options import JSON, ObservabilityOptions
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-NOISY = "opentelemetry"  # its exporter says the same again and again while the collector is away
+REPEATING_LOGGER = "opentelemetry"  # its exporter repeats a line over and over while the collector is down
 REPEAT_SECONDS = 60.0
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class CallIds:
+    """The ids of a call in the logs."""
+
+    request_id: str
+    trace_id: str = ""  # 32 hexadecimal digits; empty without tracing
+
+    def fields(self) -> dict[str, str]:
+        """Return the ids that are set, by name."""
+        trace = {"trace_id": self.trace_id} if self.trace_id else {}
+        return {"request_id": self.request_id, **trace}
+
+
+current_ids: ContextVar[CallIds | None] = ContextVar("current_ids", default=None)
+
+
 def configure_logs(options: ObservabilityOptions) -> None:
-    """Let this process log to standard error, as the options say. For the command that starts it."""
+    """Set up logging of this process to standard error. For the command that starts a server."""
     handler = logging.StreamHandler()
-    handler.addFilter(RepeatFilter(NOISY, REPEAT_SECONDS))
+    handler.addFilter(RepeatFilter(REPEATING_LOGGER, REPEAT_SECONDS))
     handler.setFormatter(JsonFormatter() if options.log_format == JSON else TextFormatter(TEXT_FORMAT))
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     if options.log_format == JSON:
@@ -34,20 +51,20 @@ def configure_logs(options: ObservabilityOptions) -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31 12:00:00,000 INFO name.of.logger: message field=value [request_id=...]`: one line, a traceback aside."""
+    """Format `2026-01-31 12:00:00,000 INFO logger: message field=value [request_id=...]`, one line except for tracebacks."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        fields, ids = getattr(record, "fields", {}), call_now.get()
+        fields, ids = getattr(record, "fields", {}), current_ids.get()
         line = " ".join([super().formatMessage(record), *_pairs(fields)])
         line += f" [{' '.join(_pairs(ids.fields()))}]" if ids else ""
-        return line.translate(CONTROLS)  # what callers send shall not look like lines of its own
+        return line.translate(CONTROLS)  # values from callers must not forge lines of the log
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, the ids of the call, a record's own `fields`, exception."""
+    """Format one object per line: time, level, logger, message, ids of the call, `fields` of the record, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        ids = call_now.get()
+        ids = current_ids.get()
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -62,11 +79,11 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Lets each message of a library pass once in a while.
+    """Limit how often each message of a library is logged.
 
     Args:
-        name: of its loggers, the first part.
-        seconds: between two of the same, whatever their arguments.
+        name: first part of the names of its loggers.
+        seconds: least time between two records of the same source line.
         clock: monotonic seconds.
     """
 
@@ -75,15 +92,15 @@ class RepeatFilter(logging.Filter):
         self._prefix = f"{name}."
         self._seconds = seconds
         self._clock = clock
-        self._next: dict[tuple[str, int], float] = {}  # by file and line: few
+        self._next: dict[tuple[str, int], float] = {}  # by file and line
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith(self._prefix):
             return True
-        place, now = (record.pathname, record.lineno), self._clock()
-        if now < self._next.get(place, now):
+        source, now = (record.pathname, record.lineno), self._clock()
+        if now < self._next.get(source, now):
             return False
-        self._next[place] = now + self._seconds
+        self._next[source] = now + self._seconds
         return True
 
 

@@ -1,52 +1,41 @@
-"""Everything that shows what a server does, put together."""
-
-from __future__ import annotations
+"""Metrics, traces and logs of one server."""
 
 import logging
-from typing import TYPE_CHECKING
 
 from triptych_serving.address import format_address
-from triptych_serving.observability.calllog import LogObserver
-from triptych_serving.observability.metrics import Metrics
-from triptych_serving.observability.names import trace_id_of
+from triptych_serving.observability.access_log import LogObserver, trace_id_of
+from triptych_serving.observability.collectors import MetricSources
+from triptych_serving.observability.metrics import MetricsServer
 from triptych_serving.observability.options import ObservabilityOptions
-from triptych_serving.observability.sources import Sources
 from triptych_serving.observability.tracing import Tracing, wants_traces
-
-if TYPE_CHECKING:
-    from triptych_serving.rpc.call_context import Observer
+from triptych_serving.rpc.call_context import Observer
 
 logger = logging.getLogger(__name__)
 
 
 class Observability:
-    """Of one server.
-
-        shown = Observability(options, sources)
-        Observers(*shown.observers)
-        await shown.start()         # before models load: probes answer from here on
-        await shown.stop()
+    """The observers of one server's calls, and its metrics port.
 
     Args:
-        options: what is shown, and where.
-        sources: what metrics and probes look at.
+        options: see ObservabilityOptions.
+        sources: read by metrics and probes.
 
     Raises:
         UnsupportedError: traces are wanted, and the extra `otel` is not installed.
     """
 
-    def __init__(self, options: ObservabilityOptions, sources: Sources) -> None:
-        self.port = options.metrics_port  # the one that it listens on, once it has started
+    def __init__(self, options: ObservabilityOptions, sources: MetricSources) -> None:
+        self.port = options.metrics_port  # the actual port after `start`
         self._host = options.metrics_host
-        self._metrics = None if options.metrics_port is None else Metrics(sources)
+        self._metrics = None if options.metrics_port is None else MetricsServer(sources)
         self._tracing = Tracing(options.otlp_endpoint) if wants_traces(options.otlp_endpoint) else None
-        self.observers = self._observers(options.access_log)
+        self.observers = self._make_observers(options.access_log)
 
     async def start(self) -> None:
-        """Listen. To be called before models load, so that probes are answered meanwhile.
+        """Listen. Call it before models are loaded, so that probes are answered meanwhile.
 
         Raises:
-            PortError: the address is taken or not allowed.
+            PortError: the address is in use or not allowed.
         """
         if self._metrics is not None and self.port is not None:
             self.port = await self._metrics.start(self._host, self.port)
@@ -59,10 +48,9 @@ class Observability:
         if self._tracing is not None:
             await self._tracing.stop()
 
-    def _observers(self, access_log: bool) -> tuple[Observer, ...]:
-        """Spans begin first: the logs name their ids."""
-        measuring = () if self._metrics is None else (self._metrics.observer,)
+    def _make_observers(self, access_log: bool) -> tuple[Observer, ...]:
+        metrics = () if self._metrics is None else (self._metrics.observer,)
         if self._tracing is None:
-            return (LogObserver(trace_id_of, access_log), *measuring)
-        spans = self._tracing.observer
-        return (spans, LogObserver(spans.trace_id, access_log), *measuring)
+            return (LogObserver(trace_id_of, access_log), *metrics)
+        spans = self._tracing.observer  # first: the logs need the ids of its spans
+        return (spans, LogObserver(spans.trace_id, access_log), *metrics)

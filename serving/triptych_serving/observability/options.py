@@ -1,4 +1,4 @@
-"""What is shown of a server, and where."""
+"""Options of metrics, traces and logs."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ TEXT, JSON = "text", "json"
 
 @dataclass(frozen=True)
 class ObservabilityOptions:
-    """By itself a server shows nothing; `triptych serve` has metrics and probes on port 8002."""
+    """Metrics, traces and logs of a server. By default nothing is exposed; `triptych serve` sets the metrics port to 8002."""
 
-    metrics_port: int | None = None  # /metrics, /healthz, /readyz; 0: any free one; None: none of them
+    metrics_port: int | None = None  # of /metrics, /healthz and /readyz; 0: any free one; None: no port
     metrics_host: str = "0.0.0.0"
-    otlp_endpoint: str = ""  # of an OpenTelemetry collector; empty: as the OTEL_* variables say, without them no traces
+    otlp_endpoint: str = ""  # of an OpenTelemetry collector; empty: from the OTEL_* variables, without them no traces
     access_log: bool = False  # one line for each call
     log_format: str = TEXT  # or JSON
     log_level: str = "info"

@@ -12,10 +12,10 @@ from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware, Placement, place
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.repository.warmup import WarmUp, warm
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.runtime.niceness import give_way
+from triptych_serving.runtime.process import give_way
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Loader:
     budgets: Budgets = field(default_factory=Budgets)  # memory of the GPUs, which all models share
     gives_way: bool = False  # the thread that loads does, to the process's main one, and so do the threads of what it loads
 
-    def attempt(self, entry: Entry) -> tuple[Model | None, str]:
+    def attempt(self, entry: VersionFolder) -> tuple[Model | None, str]:
         """The model, or why it cannot be loaded: whatever goes wrong, the other models must be served."""
         if self.gives_way:
             give_way()
@@ -47,7 +47,7 @@ class Loader:
             logger.error("model %s version %d cannot be served: %s", entry.name, entry.version, fault)
             return None, fault
 
-    def _load(self, entry: Entry) -> Model:
+    def _load(self, entry: VersionFolder) -> Model:
         translator = replace(self.translator, eager=self.translator.eager or self.warm_up is WarmUp.ALL)
         model = load_model(entry, translator, self.encoders, self.hardware, self.budgets)
         try:
@@ -59,7 +59,7 @@ class Loader:
 
 
 def load_model(
-    entry: Entry,
+    entry: VersionFolder,
     options: TranslatorOptions,
     encoders: EncoderOptions,
     hardware: Hardware = CPU_ALONE,
@@ -94,7 +94,7 @@ def load_model(
     return Translator(*about, options)
 
 
-def _place(entry: Entry, bundle: Bundle, precision: str | None, hardware: Hardware) -> Placement:
+def _place(entry: VersionFolder, bundle: Bundle, precision: str | None, hardware: Hardware) -> Placement:
     placement = place(bundle, precision, hardware)
     if placement.remark:
         logger.info("model %s version %d runs on the CPU: %s", entry.name, entry.version, placement.remark)

@@ -6,21 +6,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from triptych_serving.bundle.capability import VERBS, unsupported
-from triptych_serving.bundle.languages import describe_side
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, TRANSLATION
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, ServingError, UnavailableError
+from triptych_serving.models.capabilities import VERBS, unsupported
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
-from triptych_serving.repository.repository import EMPTY, Entry, Folder, list_models
+from triptych_serving.repository.repository import EMPTY, ModelFolder, VersionFolder, list_models
 from triptych_serving.repository.version_policy import STABLE
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.text.language_pair import has_pair, resolve_pair, takes_any
+from triptych_serving.text.languages import describe_side, has_pair, resolve_pair, takes_any
 
 Found = TypeVar("Found", bound=Model)
 
@@ -38,10 +37,10 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class ModelVersion:
     """One version of a model of the repository, loaded or not."""
 
-    entry: Entry
+    entry: VersionFolder
     state: State
     model: Model | None = None  # where it is ready
     fault: str = ""  # why it is not; of a model that is ready, why the files that replaced its own are not served
@@ -63,7 +62,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ModelSelector:
     """What a request says about the model that it wants; empty members leave it open. Languages are for translation alone."""
 
     model: str = ""
@@ -85,9 +84,9 @@ class Wish:
 class Registry:
     """All versions of all models of one repository, as they are at one moment: by name, then version."""
 
-    def __init__(self, models: Sequence[Loaded]) -> None:
+    def __init__(self, models: Sequence[ModelVersion]) -> None:
         self.models = tuple(sorted(models, key=lambda loaded: loaded.entry))
-        self._found: dict[Wish, Translator] = {}  # what wishes mean: most callers always have the same
+        self._found: dict[ModelSelector, Translator] = {}  # what wishes mean: most callers always have the same
         self._serving = {loaded.name: loaded.model for loaded in sorted(self.models, key=_prefers) if loaded.model is not None}
 
     @property
@@ -104,7 +103,7 @@ class Registry:
         """Those that can translate."""
         return [model for model in self.ready if isinstance(model, Translator)]
 
-    def find(self, wish: Wish) -> Translator:
+    def find(self, wish: ModelSelector) -> Translator:
         """The one translation model that a request means.
 
         Raises:
@@ -122,7 +121,7 @@ class Registry:
                 self._found[wish] = found
         return found
 
-    def _find(self, wish: Wish) -> Translator:
+    def _find(self, wish: ModelSelector) -> Translator:
         named = self._able(wish, TRANSLATION)
         candidates = [model for model in named if isinstance(model, Translator) and has_pair(model.manifest, *wish.languages)]
         if not candidates:
@@ -134,8 +133,8 @@ class Registry:
         resolve_pair(translator.manifest, *wish.languages)
         return translator
 
-    def find_text(self, wish: Wish, capability: str) -> TextModel:
-        """The one model of the text family that a request means; `capability` is one of triptych_serving.bundle.capability.
+    def find_text(self, wish: ModelSelector, capability: str) -> TextModel:
+        """The one model of the text family that a request means; `capability` is one of triptych_serving.models.capabilities.
 
         Raises:
             NotFoundError: no model has this name or version, or none can do it.
@@ -145,7 +144,7 @@ class Registry:
         """
         return _only([model for model in self._some_able(wish, capability) if isinstance(model, TextModel)])
 
-    def find_image(self, wish: Wish) -> ImageModel:
+    def find_image(self, wish: ModelSelector) -> ImageModel:
         """The one model that a request to classify images means.
 
         Raises:
@@ -153,7 +152,7 @@ class Registry:
         """
         return _only([model for model in self._some_able(wish, IMAGE_CLASSIFICATION) if isinstance(model, ImageModel)])
 
-    def named(self, wish: Wish) -> Model:
+    def named(self, wish: ModelSelector) -> Model:
         """The one model that a wish names, whatever it can do.
 
         Raises:
@@ -162,7 +161,7 @@ class Registry:
         """
         return self._meant(wish)[0]
 
-    def select(self, name: str, version: str = "") -> list[Loaded]:
+    def select(self, name: str, version: str = "") -> list[ModelVersion]:
         """The models of this name and version (a number or a label), where empty is any; at least one.
 
         Raises:
@@ -178,7 +177,7 @@ class Registry:
             raise NotFoundError(f"version {version!r} of {name or 'any model'} is not here; there are: {there}")
         return found
 
-    def default(self, name: str, version: str = "") -> Loaded:
+    def default(self, name: str, version: str = "") -> ModelVersion:
         """The one version that requests with this name and version get; where none serves, the newest.
 
         Raises:
@@ -193,7 +192,7 @@ class Registry:
         for model in self.ready:
             model.close(drain)
 
-    def _some_able(self, wish: Wish, capability: str) -> list[Model]:
+    def _some_able(self, wish: ModelSelector, capability: str) -> list[Model]:
         """At least one."""
         able = self._able(wish, capability)
         if not able:
@@ -201,7 +200,7 @@ class Registry:
             raise NotFoundError(f"no model {VERBS[capability]}; there are: {there}")
         return able
 
-    def _able(self, wish: Wish, capability: str) -> list[Model]:
+    def _able(self, wish: ModelSelector, capability: str) -> list[Model]:
         """The models that a wish may mean, languages aside: of each name one version at most."""
         ready = self._meant(wish)
         able = [model for model in ready if capability in model.capabilities]
@@ -209,7 +208,7 @@ class Registry:
             raise unsupported(wish.model, capability, ready[0].capabilities)
         return able
 
-    def _meant(self, wish: Wish) -> list[Model]:
+    def _meant(self, wish: ModelSelector) -> list[Model]:
         """The models that are ready; where the wish names one, it is that one."""
         found = self.select(wish.model, wish.version)
         ready = [loaded.model for loaded in found if loaded.model is not None]
@@ -254,7 +253,7 @@ def load_registry(
     return Registry([_load(folder, loader) for folder in folders.values()])
 
 
-def chosen_models(root: Path, only: str = "") -> dict[str, Folder]:
+def chosen_models(root: Path, only: str = "") -> dict[str, ModelFolder]:
     """The models of a repository, or the one named `only`; at least one.
 
     Raises:
@@ -270,24 +269,24 @@ def chosen_models(root: Path, only: str = "") -> dict[str, Folder]:
     return chosen
 
 
-def _load(folder: Folder, loader: Loader) -> Loaded:
+def _load(folder: ModelFolder, loader: Loader) -> ModelVersion:
     entry = folder.default
     model, fault = (None, folder.fault) if folder.fault else loader.attempt(entry)
     labels = folder.policy.labels_of(entry.version)
-    return Loaded(entry, State.FAILED if model is None else State.READY, model, fault, labels)
+    return ModelVersion(entry, State.FAILED if model is None else State.READY, model, fault, labels)
 
 
-def _prefers(loaded: Loaded) -> tuple[bool, int]:
+def _prefers(loaded: ModelVersion) -> tuple[bool, int]:
     """The later, the rather it answers for its model."""
     return STABLE in loaded.labels, loaded.entry.version
 
 
-def _called(loaded: Loaded) -> str:
+def _called(loaded: ModelVersion) -> str:
     """Such as "3 (stable)"."""
     return f"{loaded.version} ({', '.join(loaded.labels)})" if loaded.labels else loaded.version
 
 
-def _not_ready(found: Sequence[Loaded]) -> ServingError:
+def _not_ready(found: Sequence[ModelVersion]) -> ServingError:
     """Why none of the versions of one model can be asked."""
     name = found[0].name
     states = {loaded.state: loaded for loaded in found}

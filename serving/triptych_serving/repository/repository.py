@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triptych_serving.bundle.manifest import FILE_NAME
 from triptych_serving.errors import BundleError, RepositoryError
-from triptych_serving.repository.version_policy import DEFAULT, STABLE, Policy, read_policy
+from triptych_serving.repository.version_policy import DEFAULT, STABLE, VersionPolicy, read_policy
 from triptych_serving.repository.version_policy import FILE_NAME as POLICY_FILE
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ EMPTY = "no models here; expected <model>/<version>/bundle.json, the version a p
 
 
 @dataclass(frozen=True, order=True)
-class Entry:
+class VersionFolder:
     """One version of one model on disk."""
 
     name: str
@@ -28,7 +28,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Stamp:
+class FolderStamp:
     """What a version's folder holds, as far as can be seen without reading it all."""
 
     manifest: str = ""  # its SHA-256, which stands for all files that it lists; empty where there is none
@@ -36,12 +36,12 @@ class Stamp:
 
 
 @dataclass(frozen=True)
-class Folder:
+class ModelFolder:
     """One model on disk: at least one version, or none where it is gone."""
 
     name: str
-    versions: tuple[Entry, ...] = ()  # ascending
-    policy: Policy = DEFAULT
+    versions: tuple[VersionFolder, ...] = ()  # ascending
+    policy: VersionPolicy = DEFAULT
     fault: str = ""  # why its `model.json` is of no use
 
     @property
@@ -50,18 +50,18 @@ class Folder:
         return [entry.version for entry in self.versions]
 
     @property
-    def default(self) -> Entry:
+    def default(self) -> VersionFolder:
         """The one version to serve where there shall be no more: the stable one, else the newest that the policy allows."""
         allowed = self.policy.candidates(self.numbers) or self.numbers[::-1]
         stable = self.policy.labels.get(STABLE)
         return self.entry(stable if stable in allowed else allowed[0])
 
-    def entry(self, version: int) -> Entry:
+    def entry(self, version: int) -> VersionFolder:
         """That of a version which is there."""
         return next(entry for entry in self.versions if entry.version == version)
 
 
-def newest_versions(root: Path) -> list[Entry]:
+def newest_versions(root: Path) -> list[VersionFolder]:
     """The newest version of every model, by name.
 
     Raises:
@@ -71,7 +71,7 @@ def newest_versions(root: Path) -> list[Entry]:
     return list(newest.values())
 
 
-def list_versions(root: Path) -> list[Entry]:
+def list_versions(root: Path) -> list[VersionFolder]:
     """Every version of every model, by name, then version.
 
     Raises:
@@ -83,27 +83,27 @@ def list_versions(root: Path) -> list[Entry]:
     return found
 
 
-def list_models(root: Path) -> dict[str, Folder]:
+def list_models(root: Path) -> dict[str, ModelFolder]:
     """Every model with its versions and its policy; none where the repository is empty.
 
     Raises:
         RepositoryError: the folder does not exist or cannot be read.
     """
-    versions: dict[str, list[Entry]] = defaultdict(list)
+    versions: dict[str, list[VersionFolder]] = defaultdict(list)
     for entry in _list(root):
         versions[entry.name].append(entry)
     return {name: _folder(root / name, tuple(entries)) for name, entries in versions.items()}
 
 
-def stamp_of(folder: Path) -> Stamp:
+def stamp_of(folder: Path) -> FolderStamp:
     """The stamp of a version's folder; an empty one where it cannot be read."""
     try:
         with os.scandir(folder) as items:
             stats = [(item.name, item.stat(follow_symlinks=False)) for item in items]
         files = frozenset((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
-        return Stamp(_digest(folder / FILE_NAME), files)
+        return FolderStamp(_digest(folder / FILE_NAME), files)
     except OSError:
-        return Stamp()
+        return FolderStamp()
 
 
 def _digest(path: Path) -> str:
@@ -112,22 +112,22 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _folder(path: Path, versions: tuple[Entry, ...]) -> Folder:
+def _folder(path: Path, versions: tuple[VersionFolder, ...]) -> ModelFolder:
     try:
         policy = read_policy(path)
     except BundleError as error:
-        return Folder(path.name, versions, fault=str(error))
+        return ModelFolder(path.name, versions, fault=str(error))
     numbers = [entry.version for entry in versions]
     fault = "" if policy.candidates(numbers) else f"{path / POLICY_FILE}: allows none of the versions that are there: {numbers}"
-    return Folder(path.name, versions, policy, fault)
+    return ModelFolder(path.name, versions, policy, fault)
 
 
-def _list(root: Path) -> list[Entry]:
+def _list(root: Path) -> list[VersionFolder]:
     try:
         if not root.is_dir():
             raise RepositoryError(root, ["no such model repository"])
         return sorted(
-            Entry(model.name, int(version.name), version)
+            VersionFolder(model.name, int(version.name), version)
             for model in root.iterdir()
             for version in _folders_in(model)
             if version.name.isascii() and version.name.isdigit() and int(version.name) > 0

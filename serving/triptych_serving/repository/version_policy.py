@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from triptych_serving.bundle.fields import Fields
+from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.errors import BundleError
 
 FILE_NAME = "model.json"
@@ -23,7 +23,7 @@ EXPECTED = 'expected "latest", {"latest": N}, "all" or a list of versions'
 
 
 @dataclass(frozen=True)
-class Policy:
+class VersionPolicy:
     """What `model.json` says."""
 
     latest: int = 1  # so many of the newest; 0: `versions` says which
@@ -41,10 +41,10 @@ class Policy:
         return tuple(sorted(label for label, labelled in self.labels.items() if labelled == version))
 
 
-DEFAULT = Policy()
+DEFAULT = VersionPolicy()
 
 
-def read_policy(folder: Path) -> Policy:
+def read_policy(folder: Path) -> VersionPolicy:
     """That of the model in `folder`; the default where it has no `model.json`.
 
     Raises:
@@ -58,7 +58,7 @@ def read_policy(folder: Path) -> Policy:
     except (OSError, ValueError, RecursionError) as error:
         raise BundleError(path, [f"cannot be read: {error}"]) from error
     faults: list[str] = []
-    fields = Fields(raw, "", faults)
+    fields = JsonFields(raw, "", faults)
     faults.extend(
         f"{name!r:.40} is unknown, expected versions or labels" for name in fields.values.keys() - {"versions", "labels"}
     )
@@ -66,7 +66,7 @@ def read_policy(folder: Path) -> Policy:
     labels = _labels(fields.object("labels", optional=True))
     if faults:
         raise BundleError(path, faults)
-    return Policy(latest, versions, labels)
+    return VersionPolicy(latest, versions, labels)
 
 
 def _content(path: Path) -> str:
@@ -93,7 +93,7 @@ def _versions(value: Any, faults: list[str]) -> tuple[int, frozenset[int] | None
     return 1, None
 
 
-def _labels(fields: Fields) -> dict[str, int]:
+def _labels(fields: JsonFields) -> dict[str, int]:
     bad = [name for name in fields.values if not LABEL.fullmatch(name)]
     fields.faults.extend(
         f"labels: {name!r:.80} is no name: a letter, then up to 62 letters, digits, '.', '_' or '-'" for name in bad

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from triptych_serving.models.model import Model
-from triptych_serving.repository.registry import Loaded, Registry, State
-from triptych_serving.repository.repository import Entry, Stamp, stamp_of
-from triptych_serving.repository.version_policy import Policy
-from triptych_serving.runtime.heap import trim_heap
+from triptych_serving.repository.registry import ModelVersion, Registry, State
+from triptych_serving.repository.repository import FolderStamp, VersionFolder, stamp_of
+from triptych_serving.repository.version_policy import VersionPolicy
+from triptych_serving.runtime.process import trim_heap
 
 logger = logging.getLogger(__name__)
 
@@ -27,34 +27,34 @@ Result = TypeVar("Result")
 NO_MANIFEST = "bundle.json is missing: not a bundle, or one that is still being copied"
 
 
-class Loads(Protocol):
+class ModelLoader(Protocol):
     """Makes models of bundles."""
 
-    def attempt(self, entry: Entry) -> tuple[Model | None, str]:
+    def attempt(self, entry: VersionFolder) -> tuple[Model | None, str]:
         """The model, or why it cannot be loaded; called in a thread."""
 
 
 @dataclass(eq=False)
-class Version:
+class VersionRecord:
     """What is known of one."""
 
-    entry: Entry
+    entry: VersionFolder
     state: State = State.UNLOADED
     model: Model | None = None
     leaving: Model | None = None  # out of the registry, finishing what it has begun
     loading: bool = False  # a model is being made for it
     fault: str = ""
     labels: tuple[str, ...] = ()
-    loaded: Stamp = field(default_factory=Stamp)  # of the folder that `model` came from
-    failed: Stamp | None = None  # of a folder that could not be loaded
-    seen: Stamp | None = None  # the last one
+    loaded: FolderStamp = field(default_factory=FolderStamp)  # of the folder that `model` came from
+    failed: FolderStamp | None = None  # of a folder that could not be loaded
+    seen: FolderStamp | None = None  # the last one
 
-    def look(self) -> Loaded:
+    def look(self) -> ModelVersion:
         """As it is now."""
-        return Loaded(self.entry, self.state, self.model, self.fault, self.labels)
+        return ModelVersion(self.entry, self.state, self.model, self.fault, self.labels)
 
 
-class Versions:
+class VersionTable:
     """Those of one repository.
 
     Args:
@@ -63,10 +63,10 @@ class Versions:
         changed: called after each change of the registry.
     """
 
-    def __init__(self, loader: Loads, idle: Callable[[Model], Awaitable[None]], changed: Callable[[], None]) -> None:
+    def __init__(self, loader: ModelLoader, idle: Callable[[Model], Awaitable[None]], changed: Callable[[], None]) -> None:
         self.registry = Registry([])
         self._loader, self._idle, self._changed = loader, idle, changed
-        self._known: dict[tuple[str, int], Version] = {}
+        self._known: dict[tuple[str, int], VersionRecord] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="triptych-load")
         self._retiring: dict[Model, asyncio.Task[None]] = {}
         self._closed = False
@@ -81,14 +81,14 @@ class Versions:
         """Of all models."""
         return {name for name, _ in self._known}
 
-    def of(self, name: str) -> list[Version]:
+    def of(self, name: str) -> list[VersionRecord]:
         """Those of one model, ascending."""
         return [version for key, version in sorted(self._known.items()) if key[0] == name]
 
-    def note(self, entries: Iterable[Entry], policy: Policy | None) -> None:
+    def note(self, entries: Iterable[VersionFolder], policy: VersionPolicy | None) -> None:
         """These versions of a model are in the repository; without a policy they keep their labels."""
         for entry in entries:
-            version = self._known.setdefault((entry.name, entry.version), Version(entry))
+            version = self._known.setdefault((entry.name, entry.version), VersionRecord(entry))
             if policy is not None:
                 version.labels = policy.labels_of(entry.version)
 
@@ -105,7 +105,7 @@ class Versions:
             self.registry = registry
             self._changed()
 
-    def refuse(self, entry: Entry, fault: str) -> None:
+    def refuse(self, entry: VersionFolder, fault: str) -> None:
         """A version cannot be served for a reason outside of its folder; what is loaded of it stays."""
         version = self._known[entry.name, entry.version]
         if version.fault != fault:
@@ -114,7 +114,7 @@ class Versions:
         if version.model is None:
             version.state = State.FAILED
 
-    async def serve(self, entry: Entry, patient: bool = False) -> bool:
+    async def serve(self, entry: VersionFolder, patient: bool = False) -> bool:
         """Have a version loaded as its folder is now; what is loaded of it serves meanwhile, and after a failure.
 
         Args:
@@ -135,7 +135,7 @@ class Versions:
             await self._load(version, stamp)
         return version.model is not None
 
-    def retire(self, version: Version) -> None:
+    def retire(self, version: VersionRecord) -> None:
         """Take a version out, which is to be shown at once; its model is closed when the requests that use it have ended."""
         version.failed = version.seen = None
         version.fault = ""
@@ -144,7 +144,7 @@ class Versions:
             version.state = State.UNLOADING
             self._let_go(version)
 
-    async def retired(self, versions: Iterable[Version]) -> None:
+    async def retired(self, versions: Iterable[VersionRecord]) -> None:
         """Wait until the models that leave these versions are closed."""
         leaving = {version.leaving for version in versions}
         if tasks := [task for model, task in self._retiring.items() if model in leaving]:
@@ -159,7 +159,7 @@ class Versions:
         await asyncio.gather(*(asyncio.to_thread(model.close, drain) for model in models))
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _load(self, version: Version, stamp: Stamp) -> None:
+    async def _load(self, version: VersionRecord, stamp: FolderStamp) -> None:
         if version.model is None:
             version.state = State.LOADING
             self.show()
@@ -178,20 +178,20 @@ class Versions:
             self._swap(version, model, stamp)
         self.show()
 
-    def _swap(self, version: Version, model: Model, stamp: Stamp) -> None:
+    def _swap(self, version: VersionRecord, model: Model, stamp: FolderStamp) -> None:
         if version.model is not None:
             self._let_go(version)
         version.model, version.loaded, version.state = model, stamp, State.READY
         version.fault, version.failed = "", None
         logger.info("model %s version %d is loaded: %s", version.entry.name, version.entry.version, model.describe())
 
-    def _let_go(self, version: Version) -> None:
+    def _let_go(self, version: VersionRecord) -> None:
         model, version.model = version.model, None
         assert model is not None
         version.leaving = model
         self._retiring[model] = asyncio.create_task(self._retire(version, model))
 
-    async def _retire(self, version: Version, model: Model) -> None:
+    async def _retire(self, version: VersionRecord, model: Model) -> None:
         try:
             await self._wait(model)
             await asyncio.to_thread(model.close, True)
@@ -219,7 +219,7 @@ class Versions:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
 
-def _is_worth_a_try(version: Version, settled: bool) -> bool:
+def _is_worth_a_try(version: VersionRecord, settled: bool) -> bool:
     """A new folder at once; one that failed, or replaces what serves, when it has changed and does so no longer."""
     if version.failed is None:
         return version.model is None or settled

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from triptych_serving.models.model import Model
-from triptych_serving.response_cache.repeats import Repeats, Source
+from triptych_serving.response_cache.response_cache import ResponseCache, ResponseSource
 from triptych_serving.rpc.call_context import ModelUse, current_call
 from triptych_serving.rpc.event_loop import Offload
 
@@ -21,7 +21,7 @@ Results = TypeVar("Results")
 
 
 @dataclass(frozen=True)
-class Content:
+class RequestContent:
     """What a request asks for, beside the model: two that are equal have equal results.
 
     Args:
@@ -33,7 +33,7 @@ class Content:
     size: int
 
 
-class Repeated:
+class CachedCalls:
     """Shared by all calls.
 
     Args:
@@ -41,7 +41,7 @@ class Repeated:
         pool: threads for large requests and results.
     """
 
-    def __init__(self, repeats: Repeats, pool: Executor) -> None:
+    def __init__(self, repeats: ResponseCache, pool: Executor) -> None:
         self._repeats = repeats
         self._offload = Offload(pool)
 
@@ -49,11 +49,11 @@ class Repeated:
         self,
         model: Model,
         use: ModelUse,
-        content_of: Callable[[], Content | None],
+        content_of: Callable[[], RequestContent | None],
         deadline: float | None,
         compute: Callable[[], Awaitable[Results]],
     ) -> Results:
-        """What `compute()` gives, or has given for an equal request of the same RPC to the same model; see Repeats.answer.
+        """What `compute()` gives, or has given for an equal request of the same RPC to the same model.
 
         Args:
             model: the one that is to answer.
@@ -81,7 +81,7 @@ class Repeated:
         key = self._repeats.key(model, current_call.get().full_method, digest)
         asked = monotonic()
         answer = await self._repeats.answer(key, deadline, pack)
-        if answer.source is Source.COMPUTED:
+        if answer.source is ResponseSource.COMPUTED:
             return results[0]  # the time that it took is noted already
         use.cached = True
         use.stages["preprocess"] = began, asked

@@ -18,7 +18,6 @@ from triptych.v1 import (
     token_classification_pb2,
     translation_pb2,
 )
-from triptych_serving.bundle.capability import EMBEDDING
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
     IMAGE_CLASSIFICATION,
@@ -27,6 +26,7 @@ from triptych_serving.bundle.manifest import (
     TOKEN_CLASSIFICATION,
     TRANSLATION,
 )
+from triptych_serving.models.text.embedding import EMBEDDING
 
 Found = TypeVar("Found")
 

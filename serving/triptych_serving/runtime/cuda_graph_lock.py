@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 
-class CaptureGate:
+class CudaGraphLock:
     """Any number of threads run, or one captures. Thread-safe.
 
     Who waits to capture goes before those who come to run after it. Inside either block a thread may enter `running` again.
@@ -92,7 +92,7 @@ class CaptureGate:
 class _Inside(threading.local):
     """The block of the threads that run; it is made once, and counts for each thread how deep it is inside."""
 
-    def __init__(self, gate: CaptureGate) -> None:
+    def __init__(self, gate: CudaGraphLock) -> None:
         self._gate = gate
         self.depth = 0
 
@@ -107,4 +107,4 @@ class _Inside(threading.local):
             self._gate.leave()
 
 
-GATE = CaptureGate()  # the process's
+CUDA_GRAPH_LOCK = CudaGraphLock()  # the process's

@@ -7,10 +7,10 @@ from threading import Lock
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import Memory, open_memory
 from triptych_serving.runtime.memory.budget import Budgets, Reservation
-from triptych_serving.runtime.session import Place
+from triptych_serving.runtime.session import SessionPlace
 
 
-class Places:
+class ModelDevices:
     """One for each device, and streams and reservations that end with it. Of the CPU nothing is reserved. Thread-safe.
 
     Args:
@@ -25,7 +25,7 @@ class Places:
     """
 
     def __init__(self, devices: Sequence[Device], budgets: Budgets | None, what: str, parts: Mapping[str, int]) -> None:
-        self.all: tuple[Place, ...] = ()
+        self.all: tuple[SessionPlace, ...] = ()
         self._reservations: dict[Device, Reservation] = {}
         self._memories: list[Memory] = []
         self._lock = Lock()
@@ -37,7 +37,7 @@ class Places:
                     self._reservations[device] = budget.reserve(what, parts)
                     limit = budget.limit_bytes
                 self._memories.append(open_memory(device))
-                self.all = (*self.all, Place(self._memories[-1], limit))
+                self.all = (*self.all, SessionPlace(self._memories[-1], limit))
         except BaseException:
             self.close()
             raise
@@ -47,12 +47,12 @@ class Places:
         """Bytes, of each device that counts them."""
         return {device: reservation.bytes for device, reservation in self._reservations.items()}
 
-    def open(self, device: Device) -> Place:
+    def open(self, device: Device) -> SessionPlace:
         """One more of a device, with a stream of its own: for another thread."""
         limit = next((place.limit_bytes for place in self.all if place.memory.device == device), None)
         with self._lock:
             self._memories.append(memory := open_memory(device))
-        return Place(memory, limit)
+        return SessionPlace(memory, limit)
 
     def close(self) -> None:
         """Free everything, and return when it is; the sessions must be gone. Idempotent."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.errors import BundleError, DeviceError, DeviceMemoryError, EngineError, ServingError
 from triptych_serving.runtime.cpu_info import int8_saturates
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.external_data import GRAPH_SUFFIX
 from triptych_serving.runtime.memory import INSTALL, DeviceArray, Memory
 from triptych_serving.runtime.session_options import cpu_entries, cuda_options, gpu_entries
@@ -67,7 +67,7 @@ def has_cuda() -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class SessionPlace:
     """Where a session computes.
 
     Args:
@@ -141,14 +141,14 @@ class Binding:
             if self._options is None:
                 self._run(self._binding, None)
             else:
-                with GATE.running():
+                with CUDA_GRAPH_LOCK.running():
                     self._run(self._binding, self._options.of(graph))
         except RUN_ERRORS as error:
             raise EngineError.of(error) from error
 
     def __del__(self) -> None:
         if self.__dict__.get("_options") is not None:
-            GATE.part_with([self.__dict__.pop(name, None) for name in ("_run", "_binding", "_owner")])
+            CUDA_GRAPH_LOCK.part_with([self.__dict__.pop(name, None) for name in ("_run", "_binding", "_owner")])
 
 
 class Session:
@@ -166,7 +166,7 @@ class Session:
         DeviceMemoryError: the GPU has no room for it.
     """
 
-    def __init__(self, path: Path, threads: int = 1, saturation_free: bool = False, place: Place | None = None) -> None:
+    def __init__(self, path: Path, threads: int = 1, saturation_free: bool = False, place: SessionPlace | None = None) -> None:
         if path.suffix != GRAPH_SUFFIX:  # the runtime would take it for another format, which is not checked
             raise BundleError(path, [f"names of graphs end in {GRAPH_SUFFIX}"])
         self._run_options: RunOptions | None = None
@@ -240,11 +240,11 @@ class Session:
 
     def __del__(self) -> None:
         if self.__dict__.get("_run_options") is not None:  # to free memory of a GPU would spoil what others capture
-            GATE.part_with([self.__dict__.pop("_session", None)])
+            CUDA_GRAPH_LOCK.part_with([self.__dict__.pop("_session", None)])
 
     def _guard(self) -> AbstractContextManager[None]:
         """Keeps a GPU clear of graphs that other threads capture."""
-        return nullcontext() if self._run_options is None else GATE.running()
+        return nullcontext() if self._run_options is None else CUDA_GRAPH_LOCK.running()
 
 
 def _place_of(array: Bindable) -> tuple[str, int, type, Sequence[int], int]:
@@ -261,14 +261,14 @@ def _open_on_cpu(path: Path, threads: int, exact_products: bool) -> ort.Inferenc
         raise BundleError(path, [f"the runtime cannot load it: {error}"]) from error
 
 
-def _open_on_gpu(path: Path, place: Place) -> ort.InferenceSession:
+def _open_on_gpu(path: Path, place: SessionPlace) -> ort.InferenceSession:
     device = place.memory.device
     if not has_cuda():
         raise DeviceError(f"the installed onnxruntime has no CUDA provider: {INSTALL}")
     options = _session_options(1, gpu_entries(place.captures))
     options.enable_mem_pattern = False  # it keeps a plan of memory for each shape that was ever run
     provider = cuda_options(device.index, place.memory.stream, place.limit_bytes, place.captures)
-    with GATE.running():
+    with CUDA_GRAPH_LOCK.running():
         try:
             _prepare_for_gpus()
             session = ort.InferenceSession(str(path), options, providers=[(CUDA_PROVIDER, provider)], enable_fallback=0)
@@ -280,7 +280,7 @@ def _open_on_gpu(path: Path, place: Place) -> ort.InferenceSession:
     return session
 
 
-def _refusal(path: Path, place: Place, error: Exception) -> ServingError:
+def _refusal(path: Path, place: SessionPlace, error: Exception) -> ServingError:
     """Why a graph was not loaded on a GPU; inside the gate."""
     device = place.memory.device
     if any(words in str(error) for words in NO_ROOM):

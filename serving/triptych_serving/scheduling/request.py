@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.bundle.search_params import GREEDY, Search
+from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.errors import ServingError
 
 
@@ -48,7 +48,7 @@ class Row:
 
     source: Sequence[int]  # ids, end of sentence and frame included
     max_tokens: int  # the most tokens to produce, prefix included, end of sentence not
-    search: Search = GREEDY
+    search: SearchParams = GREEDY
     prefix: tuple[int, ...] = ()  # the translation starts with these ids, first of them those that the frame forces
     frame: FrameTokens = UNFRAMED
     shortlist: NDArray[np.int64] | None = None  # the only tokens that it may need, each once; None: any

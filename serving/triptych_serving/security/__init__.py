@@ -1,4 +1,4 @@
-"""API keys, certificates, TLS, and access control.
+"""Authentication and encryption: API keys, certificates, TLS, and the guard that checks every call.
 
-Imports `rpc` and `errors`; imported by the server.
+Imports `rpc` and `errors`; imported by the server and the command line.
 """

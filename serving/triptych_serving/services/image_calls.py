@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.image.image_job import ClassifiedImage, ImageJob
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
-from triptych_serving.models.image.image_request import ImageJob
-from triptych_serving.models.results import ClassifiedImage
-from triptych_serving.repository.registry import Registry, Wish
-from triptych_serving.response_cache.cached_calls import Content, Repeated
+from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
 from triptych_serving.rpc.call_context import ModelUse, UseModel
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageQuery:
     """What is to be classified, and by which model."""
 
-    wish: Wish
+    selector: ModelSelector
     files: Sequence[bytes]
     top_k: int | None = None
     field: str = "images[{index}]"  # of the request, for errors
@@ -33,17 +32,17 @@ class ImageCalls:
         repeated: knows what was asked before.
     """
 
-    def __init__(self, registry: Callable[[], Registry], repeated: Repeated) -> None:
+    def __init__(self, registry: Callable[[], Registry], repeated: CachedCalls) -> None:
         self._registry = registry
         self._repeated = repeated
 
-    async def classify(self, images: Images, deadline: float | None) -> tuple[list[ClassifiedImage], ModelUse]:
+    async def classify(self, images: ImageQuery, deadline: float | None) -> tuple[list[ClassifiedImage], ModelUse]:
         """Every image's labels, in order.
 
         Raises:
             ServingError: whatever kept the images from being classified.
         """
-        model = self._registry().find_image(images.wish)
+        model = self._registry().find_image(images.selector)
         if not images.files:
             raise InvalidInputError("images", "there are no images")
         with UseModel(model) as use:
@@ -51,11 +50,11 @@ class ImageCalls:
             return await self._repeated.results(model, use, content, deadline, compute), use
 
 
-def _content_of(images: Images) -> Content:
-    return Content((list(images.files), images.top_k, images.field), sum(map(len, images.files)))
+def _content_of(images: ImageQuery) -> RequestContent:
+    return RequestContent((list(images.files), images.top_k, images.field), sum(map(len, images.files)))
 
 
-async def _classify(model: ImageModel, images: Images, deadline: float | None, use: ModelUse) -> list[ClassifiedImage]:
+async def _classify(model: ImageModel, images: ImageQuery, deadline: float | None, use: ModelUse) -> list[ClassifiedImage]:
     with model.gate.admit(len(images.files), deadline):
         use.rows = len(images.files)
         jobs = (

@@ -1,15 +1,16 @@
-"""How every service of the text family answers: find the model, tokenize, wait for the engine, make messages of the results."""
+"""The path of every text-task request: find the model, tokenize, wait for the engine, convert the results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from triptych_serving.encoding.options import Work
+from triptych_serving.models.text.task import TextInput, TextTask
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.repository.registry import Registry, Wish
-from triptych_serving.response_cache.cached_calls import Content, Repeated
+from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
 from triptych_serving.rpc.event_loop import Offload
@@ -21,15 +22,27 @@ Message = TypeVar("Message")
 
 
 @dataclass(frozen=True)
-class Asked(Generic[Result, Message]):
-    """A service's part in the answer."""
+class TextQuery(Generic[Result, Message]):
+    """A request for a text task."""
 
-    capability: str
-    characters: int  # of all texts
-    prepare: Callable[[TextModel], Work[Result]]
+    task: TextTask[Result]
+    inputs: Sequence[TextInput]
+    options: Mapping[str, Any]  # of the task; texts in tuples
     convert: Callable[[Result], Message]
-    texts: int = 1
-    content: tuple[Any, ...] | None = None  # all that the results depend on, beside the model; None: look for no equal request
+
+    @property
+    def characters(self) -> int:
+        """Length of all texts."""
+        options = sum(len(text) for value in self.options.values() if isinstance(value, tuple) for text in value)
+        return options + sum(len(given) if isinstance(given, str) else sum(map(len, given)) for given in self.inputs)
+
+    def prepare(self, model: TextModel) -> Work[Result]:
+        """Check and tokenize."""
+        return model.prepare(self.task, self.inputs, **self.options)
+
+    def content(self) -> RequestContent:
+        """Return all that the results depend on, except the model."""
+        return RequestContent((self.task.name, list(self.inputs), sorted(self.options.items())), self.characters)
 
 
 @dataclass(frozen=True)
@@ -54,40 +67,39 @@ class TextCalls:
         repeated: knows what was asked before.
     """
 
-    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: Repeated) -> None:
+    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: CachedCalls) -> None:
         self._registry = registry
         self._offload = Offload(pool)
         self._repeated = repeated
 
-    async def answer(self, wish: Wish, context: GrpcContext, asked: Asked[Result, Message]) -> Answered[Message]:
+    async def answer(self, wish: ModelSelector, context: GrpcContext, query: TextQuery[Result, Message]) -> Answered[Message]:
         """Do all of it.
 
         Raises:
-            ServingError: whatever kept the request from being answered.
+            ServingError: the request cannot be served.
         """
         arrival = Arrival.now(context)
-        model = self._registry().find_text(wish, asked.capability)
+        model = self._registry().find_text(wish, query.task.name)
         with UseModel(model) as use:
-            content, compute = partial(_content_of, asked), partial(self._compute, model, asked, arrival, use)
-            return Answered(await self._repeated.results(model, use, content, arrival.deadline, compute), use)
+            compute = partial(self._compute, model, query, arrival, use)
+            return Answered(await self._repeated.results(model, use, query.content, arrival.deadline, compute), use)
 
-    async def _compute(self, model: TextModel, asked: Asked[Result, Message], arrival: Arrival, use: ModelUse) -> list[Message]:
-        expected = model.coming.expect(asked.texts, asked.characters)
-        model.engine.check(expected, arrival.deadline)  # to refuse is cheap, to tokenize is not
+    async def _compute(
+        self, model: TextModel, query: TextQuery[Result, Message], arrival: Arrival, use: ModelUse
+    ) -> list[Message]:
+        characters = query.characters
+        expected = model.coming.expect(len(query.inputs), characters)
+        model.engine.check(expected, arrival.deadline)  # rejecting is cheap, tokenizing is not
         with model.coming.hold(expected):
-            work = await self._offload.run(asked.characters, asked.prepare, model)
-        model.coming.learn(sum(item.size for item in work.items), asked.characters)
+            work = await self._offload.run(characters, query.prepare, model)
+        model.coming.learn(sum(item.size for item in work.items), characters)
         listener = EndListener()
         call = Call(work.items, listener, arrival.deadline, field=work.field)
         job: EngineCall[Item] = EngineCall(model.engine, call, arrival, use)
         with job:
             await listener.end()
             job.raise_error()
-        return await job.postprocessed(self._offload.run(work.size, _convert, work, asked.convert))
-
-
-def _content_of(asked: Asked[Any, Any]) -> Content | None:
-    return None if asked.content is None else Content((asked.capability, *asked.content), asked.characters)
+        return await job.postprocessed(self._offload.run(work.size, _convert, work, query.convert))
 
 
 def _convert(work: Work[Result], convert: Callable[[Result], Message]) -> list[Message]:

@@ -9,13 +9,13 @@ from typing import Any
 from triptych_serving.bundle.manifest import TextTokens
 from triptych_serving.errors import BundleError
 from triptych_serving.text.tokenizers import Encoding, Tokenizer, make_tokenizer, read_tokenizer
-from triptych_serving.text.validation import CONTENTS, Names, TextLimits, encode_inputs
+from triptych_serving.text.validation import CONTENTS, InputNames, TextLimits, encode_inputs
 
 CHARACTERS_PER_TOKEN = 100  # WordPiece makes one token of up to so many
 ANY_TEXT = "a"
 
 
-class BertCodec:
+class BertTokenizer:
     """One bundle's tokenizer. Safe to use from several threads.
 
     A user's "[CLS]" is text like any other. So is "[MASK]", whatever this tokenizer calls it, except where masks are to be
@@ -57,7 +57,7 @@ class BertCodec:
         """The id that stands for what no other token covers."""
         return self._marks[1]
 
-    def encode(self, inputs: Sequence[tuple[str, ...]], names: Names = CONTENTS, offsets: bool = False) -> list[Encoding]:
+    def encode(self, inputs: Sequence[tuple[str, ...]], names: InputNames = CONTENTS, offsets: bool = False) -> list[Encoding]:
         """Tokenize texts (1-tuples) or pairs. Releases the GIL.
 
         Args:

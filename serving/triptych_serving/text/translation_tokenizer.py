@@ -9,14 +9,14 @@ from pathlib import Path
 from triptych_serving.bundle.manifest import BARE, Framing
 from triptych_serving.text.spans import Span, source_spans
 from triptych_serving.text.tokenizers import Encoding, Tokenizer, read_tokenizer
-from triptych_serving.text.validation import CONTENTS, Names, PartNames, PrefixNames, TextLimits, encode_inputs
+from triptych_serving.text.validation import CONTENTS, InputNames, PartNames, PrefixNames, TextLimits, encode_inputs
 
 REPLACEMENT = "\ufffd"  # what an unfinished UTF-8 sequence decodes to
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token that is one byte of a character that the vocabulary lacks
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EncodedSource:
     """A source text as the model reads it."""
 
     ids: list[int]  # end of sentence and frame included
@@ -29,7 +29,7 @@ class Source:
         return len(self.ids) - self.before - self.after
 
 
-class TextCodec:
+class TranslationTokenizer:
     """One bundle's tokenizers. Safe to use from several threads.
 
     Args:
@@ -57,7 +57,7 @@ class TextCodec:
         """Number of target tokens."""
         return int(self._target_tokenizer.get_vocab_size())
 
-    def encode(self, texts: Sequence[str], names: Names = CONTENTS) -> list[list[int]]:
+    def encode(self, texts: Sequence[str], names: InputNames = CONTENTS) -> list[list[int]]:
         """Ids of each text without a frame, end of sentence last. Releases the GIL.
 
         Raises:
@@ -66,8 +66,8 @@ class TextCodec:
         return [source.ids for source in self.encode_sources(texts, BARE, names)]
 
     def encode_sources(
-        self, texts: Sequence[str], framing: Framing, names: Names = CONTENTS, spans: bool = False
-    ) -> list[Source]:
+        self, texts: Sequence[str], framing: Framing, names: InputNames = CONTENTS, spans: bool = False
+    ) -> list[EncodedSource]:
         """Texts in their frames, with the places of their tokens where these are wanted. Releases the GIL.
 
         Raises:
@@ -76,7 +76,7 @@ class TextCodec:
         lead = self._lead(framing.text)
         limits = TextLimits(self._source.tokens - framing.size - lead, self._source.characters)
 
-        def frame(batch: list[str]) -> list[Source]:
+        def frame(batch: list[str]) -> list[EncodedSource]:
             framed = [framing.text + text for text in batch] if framing.text else batch
             # Twice as fast, but it says nothing of where tokens stand.
             encodings = self._tokenizer.encode_batch(framed) if spans else self._tokenizer.encode_batch_fast(framed)
@@ -160,14 +160,14 @@ def _limits(tokenizer: Tokenizer, tokens: int) -> TextLimits:
     return TextLimits(tokens, tokens * max(map(len, tokenizer.get_vocab())))
 
 
-def _frame(ids: list[int], framing: Framing, lead: int) -> Source:
+def _frame(ids: list[int], framing: Framing, lead: int) -> EncodedSource:
     if framing is BARE:
-        return Source(ids)
+        return EncodedSource(ids)
     before = len(framing.before) + min(lead, len(ids) - 1)
-    return Source([*framing.before, *ids, *framing.after], before, len(framing.after))
+    return EncodedSource([*framing.before, *ids, *framing.after], before, len(framing.after))
 
 
-def _with_spans(source: Source, encoding: Encoding, text: str, framing: Framing) -> Source:
+def _with_spans(source: EncodedSource, encoding: Encoding, text: str, framing: Framing) -> EncodedSource:
     offsets = encoding.offsets[-len(source) :]  # the text's own are the last that the tokenizer gives
     return replace(source, spans=source_spans(text, offsets, len(framing.text)))
 
@@ -178,7 +178,7 @@ def _expands(tokenizer: Tokenizer) -> bool:
     return any(kind in normalizer for kind in (b"Precompiled", b"NFKC", b"NFKD"))
 
 
-class Pieces:
+class TextPieces:
     """Cuts a growing text into pieces to be appended: joined, they are the text."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ Encoded = TypeVar("Encoded", bound=Sized)
 
 
 @dataclass(frozen=True)
-class Names:
+class InputNames:
     """How the wire calls the inputs: `contents[3]`, or `inputs[3].text_pair`."""
 
     list: str = "contents"
@@ -32,7 +32,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class PartNames(Names):
+class PartNames(InputNames):
     """Of inputs that are one part of something: `pairs[3].source`."""
 
     def whole(self, index: int) -> str:
@@ -43,7 +43,7 @@ class PartNames(Names):
 
 
 @dataclass(frozen=True)
-class OwnedNames(Names):
+class OwnedNames(InputNames):
     """Of inputs that belong to some elements of the list."""
 
     owners: Sequence[int] = ()  # index of each input's element
@@ -77,7 +77,7 @@ class PrefixNames(OwnedNames):
         )
 
 
-CONTENTS = Names()
+CONTENTS = InputNames()
 EMPTY = "the text is empty"
 NOT_UNICODE = "the text is not Unicode, it has a lone surrogate"
 SHOWN_CHARACTERS = 40
@@ -92,7 +92,7 @@ class TextLimits:
 
 
 def encode_inputs(
-    encode: Callable[[list[Any]], list[Encoded]], inputs: Sequence[tuple[str, ...]], names: Names, limits: TextLimits
+    encode: Callable[[list[Any]], list[Encoded]], inputs: Sequence[tuple[str, ...]], names: InputNames, limits: TextLimits
 ) -> list[Encoded]:
     """Tokenize texts (1-tuples) or pairs.
 
@@ -117,7 +117,7 @@ def encode_inputs(
     return encodings
 
 
-def _check(index: int, parts: tuple[str, ...], names: Names, limits: TextLimits) -> None:
+def _check(index: int, parts: tuple[str, ...], names: InputNames, limits: TextLimits) -> None:
     for part, text in enumerate(parts):
         if not text.strip():
             raise InvalidInputError(names.part(index, part), EMPTY)
@@ -126,7 +126,7 @@ def _check(index: int, parts: tuple[str, ...], names: Names, limits: TextLimits)
         raise names.too_long(index, f"{characters:,} characters", limits, parts[0])
 
 
-def _not_unicode(inputs: Sequence[tuple[str, ...]], names: Names) -> InvalidInputError:
+def _not_unicode(inputs: Sequence[tuple[str, ...]], names: InputNames) -> InvalidInputError:
     texts = ((names.part(index, part), text) for index, parts in enumerate(inputs) for part, text in enumerate(parts))
     field = next(field for field, text in texts if not is_unicode(text))
     return InvalidInputError(field, NOT_UNICODE)

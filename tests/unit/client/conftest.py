@@ -1,4 +1,4 @@
-"""A scripted server, and one way to ask it for both clients."""
+"""A scripted server, and a way to call it with both clients."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from triptych_client import AsyncClient, Client, retry
+from triptych_client import AsyncClient, Client, call
 
 from .fake_server import FakeServer
 
@@ -28,7 +28,7 @@ def ask_async(address: str, question: Callable[[Any], Any], **settings: Any) -> 
 
 @pytest.fixture(params=[ask_sync, ask_async], ids=["sync", "async"])
 def ask(request: pytest.FixtureRequest) -> Ask:
-    """Makes a client, gives it to a question such as `lambda client: client.models()`, and returns the answer."""
+    """Makes a client, passes it to a function such as `lambda client: client.models()` and returns the result."""
     asked: Ask = request.param
     return asked
 
@@ -41,4 +41,4 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(call, "FIRST_PAUSE_SECONDS", 0.001)

@@ -1,12 +1,11 @@
-"""A Triptych server without models: it answers from a script, on a real port, and keeps what it was asked."""
-
-# ruff: noqa: N802 - a servicer's methods have the names of its RPCs.
+"""A scripted Triptych server without models, on a real port. It records the requests."""
 
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from operator import methodcaller
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,19 +16,32 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
-from triptych.v1 import common_pb2, model_pb2, model_pb2_grpc, translation_pb2, translation_pb2_grpc
+from triptych.v1 import (
+    common_pb2,
+    embedding_pb2,
+    fill_mask_pb2,
+    image_classification_pb2,
+    model_pb2,
+    question_answering_pb2,
+    text_classification_pb2,
+    token_classification_pb2,
+    translation_pb2,
+)
 
-from .fake_encoders import FakeEncoders
+Step = Callable[[grpc.ServicerContext], object]
 
-Script = Callable[[grpc.ServicerContext], object]
+serialize = methodcaller("SerializeToString")
+
+SERVED = {"model": "fake", "model_version": "2", "timing": common_pb2.Timing(inference_seconds=0.25)}
+YES = common_pb2.ScoredLabel(label="yes", score=0.75, index=1)
 
 
 def succeed(context: grpc.ServicerContext) -> None:
-    """A step of a script: go on."""
+    """Script step: continue."""
 
 
-def fail(code: grpc.StatusCode, message: str = "no", *details: Message) -> Script:
-    """A step of a script: answer with this status."""
+def fail(code: grpc.StatusCode, message: str = "no", *details: Message) -> Step:
+    """Script step: end the call with this status."""
 
     def step(context: grpc.ServicerContext) -> None:
         status = status_pb2.Status(code=code.value[0], message=message)
@@ -46,8 +58,13 @@ def retry_after(seconds: float) -> error_details_pb2.RetryInfo:
     return error_details_pb2.RetryInfo(retry_delay=delay)
 
 
+def bad_field(name: str, description: str = "is empty") -> error_details_pb2.BadRequest:
+    violation = error_details_pb2.BadRequest.FieldViolation(field=name, description=description)
+    return error_details_pb2.BadRequest(field_violations=[violation])
+
+
 def translation(text: str) -> translation_pb2.Translation:
-    """What this server makes of a text: it shouts."""
+    """Translate a text into capitals, with a token per letter."""
     hypothesis = translation_pb2.Hypothesis(
         text=text.upper(), finish_reason=translation_pb2.FINISH_REASON_STOP, token_count=len(text)
     )
@@ -55,28 +72,129 @@ def translation(text: str) -> translation_pb2.Translation:
 
 
 def score(pair: translation_pb2.TranslationPair) -> translation_pb2.TranslationScore:
-    """What this server thinks of a pair: a translation is to be as loud as the source."""
+    """Count -1 for each letter that is not the capital of the source's."""
     tokens = [-float(a.upper() != b) for a, b in zip(pair.source, pair.target, strict=True)]
     return translation_pb2.TranslationScore(log_probability=sum(tokens), token_log_probabilities=tokens)
 
 
-@dataclass
-class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, model_pb2_grpc.ModelServiceServicer):
-    """Each call takes the next step of `script`, a stream one more before its result; without a script calls succeed."""
+def filled(text: str) -> fill_mask_pb2.FilledText:
+    """Fill each mask with x."""
+    sequence = text.replace("[MASK]", "x", 1)
+    candidate = fill_mask_pb2.MaskCandidate(score=0.5, token=7, token_str="x", sequence=sequence)
+    masks = [fill_mask_pb2.FilledMask(candidates=[candidate])] * text.count("[MASK]")
+    return fill_mask_pb2.FilledText(masks=masks, token_count=len(text))
 
-    script: list[Script] = field(default_factory=list)
+
+def labelled(text: str) -> token_classification_pb2.LabelledText:
+    """Label the whole text as a name."""
+    entity = token_classification_pb2.Entity(label="PER", score=0.75, text=text, start=0, end=len(text))
+    return token_classification_pb2.LabelledText(entities=[entity], token_count=len(text))
+
+
+def answered(each: question_answering_pb2.QuestionInput) -> question_answering_pb2.AnsweredQuestion:
+    """Answer with the context from its third letter on."""
+    end = len(each.context)
+    answer = question_answering_pb2.Answer(text=each.context[2:], score=0.75, start=2, end=end)
+    return question_answering_pb2.AnsweredQuestion(answers=[answer], token_count=end)
+
+
+def classified_image(image: bytes) -> image_classification_pb2.ClassifiedImage:
+    """Report the length of the file as width."""
+    return image_classification_pb2.ClassifiedImage(labels=[YES], width=len(image), height=2)
+
+
+def tasks() -> dict[str, tuple[type[Message], Callable[[Any], Message]]]:
+    """Map the unary methods to their request type and the function that makes the response."""
+    classified = text_classification_pb2.ClassifiedText
+    vector = embedding_pb2.Embedding
+    return {
+        "TranslationService/Translate": (
+            translation_pb2.TranslateRequest,
+            lambda r: translation_pb2.TranslateResponse(translations=map(translation, r.contents), **SERVED),
+        ),
+        "TranslationService/ScoreTranslations": (
+            translation_pb2.ScoreTranslationsRequest,
+            lambda r: translation_pb2.ScoreTranslationsResponse(scores=map(score, r.pairs), **SERVED),
+        ),
+        "FillMaskService/FillMask": (
+            fill_mask_pb2.FillMaskRequest,
+            lambda r: fill_mask_pb2.FillMaskResponse(results=map(filled, r.contents), **SERVED),
+        ),
+        "EmbeddingService/EmbedText": (
+            embedding_pb2.EmbedTextRequest,
+            lambda r: embedding_pb2.EmbedTextResponse(
+                embeddings=[vector(values=[0.5, len(text)], token_count=len(text)) for text in r.contents], **SERVED
+            ),
+        ),
+        "TextClassificationService/ClassifyText": (
+            text_classification_pb2.ClassifyTextRequest,
+            lambda r: text_classification_pb2.ClassifyTextResponse(
+                results=[classified(labels=[YES], token_count=len(each.text)) for each in r.inputs], **SERVED
+            ),
+        ),
+        "TokenClassificationService/ClassifyTokens": (
+            token_classification_pb2.ClassifyTokensRequest,
+            lambda r: token_classification_pb2.ClassifyTokensResponse(results=map(labelled, r.contents), **SERVED),
+        ),
+        "QuestionAnsweringService/AnswerQuestion": (
+            question_answering_pb2.AnswerQuestionRequest,
+            lambda r: question_answering_pb2.AnswerQuestionResponse(results=map(answered, r.inputs), **SERVED),
+        ),
+        "ImageClassificationService/ClassifyImage": (
+            image_classification_pb2.ClassifyImageRequest,
+            lambda r: image_classification_pb2.ClassifyImageResponse(results=map(classified_image, r.images), **SERVED),
+        ),
+        "ModelService/ListModels": (
+            model_pb2.ListModelsRequest,
+            lambda r: model_pb2.ListModelsResponse(models=[model_pb2.Model(name="fake", version="2")]),
+        ),
+        "ModelService/GetModel": (
+            model_pb2.GetModelRequest,
+            lambda r: model_pb2.GetModelResponse(model=model_pb2.Model(name=r.name, version=r.version or "2")),
+        ),
+        "ModelService/LoadModel": (model_pb2.LoadModelRequest, loaded),
+        "ModelService/UnloadModel": (model_pb2.UnloadModelRequest, lambda r: model_pb2.UnloadModelResponse()),
+    }
+
+
+def loaded(request: model_pb2.LoadModelRequest) -> model_pb2.LoadModelResponse:
+    ready = model_pb2.MODEL_STATE_READY
+    model = model_pb2.Model(name=request.name, version="3", state=ready, version_labels=["canary"], default_version=True)
+    return model_pb2.LoadModelResponse(model=model, models=[model_pb2.Model(name=request.name, version="2"), model])
+
+
+@dataclass
+class FakeServer:
+    """Each call, and each image of a stream, executes the next step of `script`; without one, calls succeed."""
+
+    script: list[Step] = field(default_factory=list)
     receive_bytes: int = 4 * 1024 * 1024
     requests: list[Any] = field(default_factory=list)
-    request_ids: list[str] = field(default_factory=list)
+    metadata: list[dict[str, Any]] = field(default_factory=list)
     stream_ended: threading.Event = field(default_factory=threading.Event)
     hang: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", self.receive_bytes)])
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self, self._server)
-        self.add_encoders(self._server)
-        model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
+        handlers = {path: self._unary(request, respond) for path, (request, respond) in tasks().items()} | {
+            "TranslationService/TranslateStream": grpc.unary_stream_rpc_method_handler(
+                self._translate_stream, translation_pb2.TranslateStreamRequest.FromString, serialize
+            ),
+            "TranslationService/TranslateDocument": grpc.stream_stream_rpc_method_handler(
+                self._translate_document, translation_pb2.TranslateDocumentRequest.FromString, serialize
+            ),
+            "ImageClassificationService/ClassifyImageStream": grpc.stream_stream_rpc_method_handler(
+                self._classify_images,
+                image_classification_pb2.ClassifyImageStreamRequest.FromString,
+                serialize,
+            ),
+        }
+        for path, handler in handlers.items():
+            service, method = path.split("/")
+            self._server.add_generic_rpc_handlers(
+                [grpc.method_handlers_generic_handler(f"triptych.v1.{service}", {method: handler})]
+            )
         self.health = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -87,14 +205,25 @@ class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, 
         self.hang.set()
         self._server.stop(None).wait()
 
+    @property
+    def request_ids(self) -> list[str]:
+        return [metadata["x-request-id"] for metadata in self.metadata]
+
     def set_ready(self, ready: bool) -> None:
         statuses = health_pb2.HealthCheckResponse
         self.health.set("", statuses.SERVING if ready else statuses.NOT_SERVING)
 
+    def _unary(self, request_type: type[Message], respond: Callable[[Any], Message]) -> grpc.RpcMethodHandler:
+        def handle(request: Any, context: grpc.ServicerContext) -> Message:
+            self._take(request, context)
+            return respond(request)
+
+        return grpc.unary_unary_rpc_method_handler(handle, request_type.FromString, serialize)
+
     def _take(self, request: Message, context: grpc.ServicerContext) -> None:
         with self._lock:
             self.requests.append(request)
-            self.request_ids.append(dict(context.invocation_metadata())["x-request-id"])
+            self.metadata.append(dict(context.invocation_metadata()))
         self._step(context)
 
     def _step(self, context: grpc.ServicerContext) -> None:
@@ -102,21 +231,10 @@ class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, 
             step = self.script.pop(0) if self.script else succeed
         step(context)
 
-    def Translate(
-        self, request: translation_pb2.TranslateRequest, context: grpc.ServicerContext
-    ) -> translation_pb2.TranslateResponse:
-        self._take(request, context)
-        return translation_pb2.TranslateResponse(
-            translations=[translation(text) for text in request.contents],
-            model="shout",
-            model_version="2",
-            timing=common_pb2.Timing(inference_seconds=0.25),
-        )
-
-    def TranslateStream(
+    def _translate_stream(
         self, request: translation_pb2.TranslateStreamRequest, context: grpc.ServicerContext
     ) -> Iterator[translation_pb2.TranslateStreamResponse]:
-        """All but the last letter in pieces, then the result, which does not come before `hang` is set for the text "hang"."""
+        """Send all letters but the last as pieces, take another step (the text "hang": wait for `hang`), then the result."""
         context.add_callback(self.stream_ended.set)
         self._take(request, context)
         whole = translation(request.contents[0])
@@ -126,29 +244,17 @@ class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, 
             self.hang.wait()
         self._step(context)
         yield translation_pb2.TranslateStreamResponse(result=translation_pb2.TranslationResult(translation=whole))
-        yield translation_pb2.TranslateStreamResponse(summary=translation_pb2.StreamSummary(model="shout", model_version="2"))
+        yield translation_pb2.TranslateStreamResponse(summary=translation_pb2.StreamSummary(model="fake", model_version="2"))
 
-    def ScoreTranslations(
-        self, request: translation_pb2.ScoreTranslationsRequest, context: grpc.ServicerContext
-    ) -> translation_pb2.ScoreTranslationsResponse:
-        """Every letter that differs costs 1."""
-        self._take(request, context)
-        return translation_pb2.ScoreTranslationsResponse(
-            scores=[score(pair) for pair in request.pairs],
-            model="shout",
-            model_version="2",
-            timing=common_pb2.Timing(inference_seconds=0.25),
-        )
-
-    def TranslateDocument(
-        self, request_iterator: Iterator[translation_pb2.TranslateDocumentRequest], context: grpc.ServicerContext
+    def _translate_document(
+        self, requests: Iterator[translation_pb2.TranslateDocumentRequest], context: grpc.ServicerContext
     ) -> Iterator[translation_pb2.TranslateDocumentResponse]:
-        """Every line is a segment. Takes a step of the script with the config, behind the document, and at the end."""
+        """Translate a document with one segment per line; take steps after the config, after the document, and at the end."""
         context.add_callback(self.stream_ended.set)
         response = translation_pb2.TranslateDocumentResponse
-        self._take(next(request_iterator), context)
+        self._take(next(requests), context)
         yield response(accepted=translation_pb2.DocumentAccepted(format="text", mime_type="text/plain"))
-        chunks = [request.chunk for request in request_iterator]
+        chunks = [request.chunk for request in requests]
         self.requests += chunks
         self._step(context)
         content = b"".join(chunks)
@@ -157,40 +263,27 @@ class FakeServer(FakeEncoders, translation_pb2_grpc.TranslationServiceServicer, 
             yield response(progress=translation_pb2.DocumentProgress(segments_done=done, segments=lines))
         if b"hang" in content:
             self.hang.wait()
-        yield response(
-            finding=translation_pb2.DocumentFinding(
-                kind=translation_pb2.FINDING_KIND_TAG, severity=99, where="line 1", message="odd"
-            )
+        finding = translation_pb2.DocumentFinding(
+            kind=translation_pb2.FINDING_KIND_TAG, severity=99, where="line 1", message="odd"
         )
+        yield response(finding=finding)
         for start in range(0, len(content), 1000):
             yield response(chunk=content[start : start + 1000].upper())
         self._step(context)
-        summary = translation_pb2.DocumentSummary(
-            model="shout",
-            model_version="2",
-            timing=common_pb2.Timing(inference_seconds=0.25),
-            segments=lines,
-            sentences=2 * lines,
-            total_bytes=len(content),
-        )
+        summary = translation_pb2.DocumentSummary(segments=lines, sentences=2 * lines, total_bytes=len(content), **SERVED)
         yield response(summary=summary)
 
-    def ListModels(self, request: model_pb2.ListModelsRequest, context: grpc.ServicerContext) -> model_pb2.ListModelsResponse:
-        self._take(request, context)
-        return model_pb2.ListModelsResponse(models=[model_pb2.Model(name="shout", version="2")])
-
-    def GetModel(self, request: model_pb2.GetModelRequest, context: grpc.ServicerContext) -> model_pb2.GetModelResponse:
-        self._take(request, context)
-        return model_pb2.GetModelResponse(model=model_pb2.Model(name=request.name, version=request.version or "2"))
-
-    def LoadModel(self, request: model_pb2.LoadModelRequest, context: grpc.ServicerContext) -> model_pb2.LoadModelResponse:
-        self._take(request, context)
-        state = model_pb2.MODEL_STATE_READY
-        model = model_pb2.Model(name=request.name, version="3", state=state, version_labels=["canary"], default_version=True)
-        return model_pb2.LoadModelResponse(model=model, models=[model_pb2.Model(name=request.name, version="2"), model])
-
-    def UnloadModel(
-        self, request: model_pb2.UnloadModelRequest, context: grpc.ServicerContext
-    ) -> model_pb2.UnloadModelResponse:
-        self._take(request, context)
-        return model_pb2.UnloadModelResponse()
+    def _classify_images(
+        self, requests: Iterator[image_classification_pb2.ClassifyImageStreamRequest], context: grpc.ServicerContext
+    ) -> Iterator[image_classification_pb2.ClassifyImageStreamResponse]:
+        """Reject images that begin with "bad"."""
+        context.add_callback(self.stream_ended.set)
+        for request in requests:
+            self._take(request, context)
+            response = image_classification_pb2.ClassifyImageStreamResponse(image_id=request.image_id, **SERVED)
+            if request.image.startswith(b"bad"):
+                response.error.code = grpc.StatusCode.INVALID_ARGUMENT.value[0]
+                response.error.message = "no image"
+            else:
+                response.result.CopyFrom(classified_image(request.image))
+            yield response

@@ -1,4 +1,4 @@
-"""How the client shows who it is."""
+"""API keys and TLS."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +7,8 @@ import grpc
 import pytest
 
 from triptych_client import Client, UnavailableError, tls_credentials
+from triptych_client.call import is_transient
 from triptych_client.credentials import is_local
-from triptych_client.retry import is_transient
 from triptych_client.status import Details, build_error
 
 from ...fixtures.certificates import Authority
@@ -24,28 +24,24 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sent(server: FakeServer, ask: Ask, question: Any, **settings: Any) -> Any:
-    """What came with a call, as `authorization`."""
-    found: list[Any] = []
-    server.script = [lambda context: found.append(dict(context.invocation_metadata()).get("authorization"))]
+    """Return the `authorization` metadata of a call."""
     ask(server.address, question, **settings)
-    return found[0]
+    return server.metadata[-1].get("authorization")
 
 
 @pytest.mark.parametrize("question", [lambda client: client.translate("a"), lambda client: client.models()])
-def test_the_key_goes_with_every_call(server: FakeServer, ask: Ask, question: Any) -> None:
+def test_every_call_sends_the_key(server: FakeServer, ask: Ask, question: Any) -> None:
     assert sent(server, ask, question, api_key=KEY) == f"Bearer {KEY}"
     assert sent(server, ask, question) is None
 
 
-def test_the_key_goes_with_streams(server: FakeServer) -> None:
-    found: list[Any] = []
-    server.script = [lambda context: found.append(dict(context.invocation_metadata()).get("authorization"))]
+def test_streams_send_the_key(server: FakeServer) -> None:
     with Client(server.address, api_key=KEY) as client, client.translate_stream("ab") as stream:
         assert "".join(stream) == "AB"
-    assert found == [f"Bearer {KEY}"]
+    assert server.metadata[0]["authorization"] == f"Bearer {KEY}"
 
 
-def test_the_key_may_be_in_the_environment(server: FakeServer, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_may_come_from_the_environment(server: FakeServer, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIPTYCH_API_KEY", f"{KEY}\n")
     assert sent(server, ask, lambda client: client.models()) == f"Bearer {KEY}"
     assert sent(server, ask, lambda client: client.models(), api_key="other") == "Bearer other"
@@ -53,13 +49,13 @@ def test_the_key_may_be_in_the_environment(server: FakeServer, ask: Ask, monkeyp
 
 
 @pytest.mark.parametrize("key", ["two words", "ends\n", "schlüssel"])
-def test_a_key_that_no_header_can_hold(key: str) -> None:
+def test_a_key_that_no_header_can_carry_is_rejected(key: str) -> None:
     with pytest.raises(ValueError, match="api_key has white space") as caught:
         Client("localhost:1", api_key=key)
     assert key.strip() not in str(caught.value)
 
 
-def test_a_key_is_not_sent_in_the_clear_to_other_machines() -> None:
+def test_a_key_is_not_sent_to_other_machines_without_tls() -> None:
     with pytest.raises(ValueError, match=r"without TLS the API key could be read on its way to example.com:1") as caught:
         Client("example.com:1", api_key=KEY)
     assert KEY not in str(caught.value)
@@ -87,7 +83,7 @@ def test_local_addresses(address: str, local: bool) -> None:
     assert is_local(address) is local
 
 
-def test_files_of_tls(tmp_path: Path) -> None:
+def test_tls_files(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.sign("client")
     assert isinstance(tls_credentials(authority.file, pair.certificate, pair.key), grpc.ChannelCredentials)
@@ -112,12 +108,16 @@ def test_files_of_tls(tmp_path: Path) -> None:
         ("CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", "expired: OK", False),
         ("UNAUTHENTICATED: Hostname Verification Check failed.", "does not have the host name", False),
         ("SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER: Invalid", "does not speak TLS", False),
-        ("failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed", "it wants TLS", True),
+        (
+            "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
+            "it requires TLS",
+            True,
+        ),
         ("failed to connect to all addresses; Connection refused", "Connection refused", True),
         ("Socket closed", "Socket closed", True),
     ],
 )
-def test_what_does_not_fit_is_explained_and_not_tried_again(message: str, hint: str, again: bool) -> None:
+def test_tls_failures_have_a_hint_and_are_not_retried(message: str, hint: str, again: bool) -> None:
     error = build_error(grpc.StatusCode.UNAVAILABLE, message, Details(), "")
     assert isinstance(error, UnavailableError)
     assert hint in error.message

@@ -1,4 +1,4 @@
-"""Documents as the client sends and receives them."""
+"""Documents: requests, results, retries and files."""
 
 import io
 import threading
@@ -21,7 +21,7 @@ from triptych_client import (
     Severity,
     UnavailableError,
 )
-from triptych_client.document_source import read_document, write_document
+from triptych_client.files import read_document, write_document
 
 from .conftest import Ask
 from .fake_server import FakeServer, fail, retry_after, succeed
@@ -30,7 +30,7 @@ DOCUMENT = b"one\ntwo\n"
 UNAVAILABLE = fail(grpc.StatusCode.UNAVAILABLE)
 
 
-def test_a_document_comes_back_with_all_that_is_known_of_it(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
+def test_a_document_is_returned_with_its_findings(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
     path, target = tmp_path / "a.txt", tmp_path / "b.txt"
     path.write_bytes(DOCUMENT)
     progress: list[DocumentProgress] = []
@@ -40,25 +40,25 @@ def test_a_document_comes_back_with_all_that_is_known_of_it(server: FakeServer, 
     )
     assert document.content == target.read_bytes() == DOCUMENT.upper()
     assert (document.format, document.mime_type, document.segments, document.sentences) == ("text", "text/plain", 2, 4)
-    assert (document.model, document.model_version, document.request_id) == ("shout", "2", "mine")
+    assert (document.model, document.model_version, document.request_id) == ("fake", "2", "mine")
     assert document.timing.inference_seconds == 0.25
     assert progress == [DocumentProgress(0, 2), DocumentProgress(2, 2)]
     assert document.findings == (DocumentFinding(FindingKind.TAG, Severity.UNKNOWN, "line 1", "odd"),)
 
 
-def test_everything_that_can_be_asked_for_is_sent(server: FakeServer, ask: Ask) -> None:
+def test_all_arguments_are_sent(server: FakeServer, ask: Ask) -> None:
     arguments: dict[str, Any] = {
         **{"format": "csv", "mime_type": "text/csv", "file_name": "a.csv", "encoding": "latin-1", "columns": ("a", 2)},
         **{"header": False, "keys": ["b"], "skip_keys": ["c"], "wrapped": True, "retranslate": True, "mark_fuzzy": True},
         **{"glossary": {"Haus": "house"}, "keep": ["Triptych"], "options": DecodingOptions(beam_size=4)},
-        **{"source_language": "de", "target_language": "en", "model": "shout", "model_version": "2"},
+        **{"source_language": "de", "target_language": "en", "model": "fake", "model_version": "2"},
     }
     ask(server.address, lambda client: client.translate_document(DOCUMENT, **arguments))
     config = server.requests[0].config
     reading = config.read_options
     assert (config.format, config.mime_type, config.file_name) == ("csv", "text/csv", "a.csv")
     assert (config.source_language_code, config.target_language_code) == ("de", "en")
-    assert (config.model, config.model_version, config.options.beam_size) == ("shout", "2", 4)
+    assert (config.model, config.model_version, config.options.beam_size) == ("fake", "2", 4)
     assert (reading.encoding, reading.header, reading.wrapped) == ("latin-1", False, True)
     assert (reading.columns, reading.keys, reading.skip_keys) == (["a", "2"], ["b"], ["c"])
     assert (reading.retranslate, reading.mark_fuzzy) == (True, True)
@@ -66,7 +66,7 @@ def test_everything_that_can_be_asked_for_is_sent(server: FakeServer, ask: Ask) 
     assert (config.keep, config.total_bytes) == (["Triptych"], len(DOCUMENT))
 
 
-def test_what_is_left_out_is_left_to_the_server(server: FakeServer, ask: Ask) -> None:
+def test_absent_arguments_are_absent_on_the_wire(server: FakeServer, ask: Ask) -> None:
     ask(server.address, lambda client: client.translate_document(DOCUMENT, glossary=[("a", "b")]))
     config = server.requests[0].config
     assert not config.HasField("options")
@@ -75,7 +75,7 @@ def test_what_is_left_out_is_left_to_the_server(server: FakeServer, ask: Ask) ->
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_message_bytes": 20_000}])
-def test_a_large_document_travels_in_chunks(server: FakeServer, ask: Ask, settings: dict[str, int]) -> None:
+def test_a_large_document_is_sent_in_chunks(server: FakeServer, ask: Ask, settings: dict[str, int]) -> None:
     content = b"a line\n" * 50_000
     document = ask(server.address, lambda client: client.translate_document(content), **settings)
     assert document.content == content.upper()
@@ -89,14 +89,14 @@ def test_an_empty_document(server: FakeServer, ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("script", [[UNAVAILABLE, UNAVAILABLE], [succeed, UNAVAILABLE]], ids=["config", "document"])
-def test_it_is_sent_again_until_work_has_begun(server: FakeServer, ask: Ask, script: list[Any]) -> None:
+def test_a_document_is_sent_again_until_work_has_begun(server: FakeServer, ask: Ask, script: list[Any]) -> None:
     server.script += script
     document = ask(server.address, lambda client: client.translate_document(DOCUMENT))
     assert document.content == DOCUMENT.upper()
     assert document.findings == (DocumentFinding(FindingKind.TAG, Severity.UNKNOWN, "line 1", "odd"),)
 
 
-def test_a_full_server_is_asked_again(server: FakeServer, ask: Ask) -> None:
+def test_a_full_server_is_retried(server: FakeServer, ask: Ask) -> None:
     server.script.append(fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_after(0.01)))
     assert ask(server.address, lambda client: client.translate_document(DOCUMENT)).content == DOCUMENT.upper()
     server.script.append(fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_after(0.01)))
@@ -104,7 +104,7 @@ def test_a_full_server_is_asked_again(server: FakeServer, ask: Ask) -> None:
         ask(server.address, lambda client: client.translate_document(DOCUMENT), retries=0)
 
 
-def test_it_is_not_sent_again_once_work_has_begun(server: FakeServer, ask: Ask) -> None:
+def test_a_document_is_not_sent_again_once_work_has_begun(server: FakeServer, ask: Ask) -> None:
     server.script += [succeed, succeed, UNAVAILABLE]
     with pytest.raises(UnavailableError):
         ask(server.address, lambda client: client.translate_document(DOCUMENT))
@@ -112,22 +112,22 @@ def test_it_is_not_sent_again_once_work_has_begun(server: FakeServer, ask: Ask) 
 
 
 @pytest.mark.parametrize("script", [[], [succeed]], ids=["config", "document"])
-def test_what_is_refused_is_refused_once(server: FakeServer, ask: Ask, script: list[Any]) -> None:
+def test_a_rejected_document_is_not_sent_again(server: FakeServer, ask: Ask, script: list[Any]) -> None:
     server.script += [*script, fail(grpc.StatusCode.INVALID_ARGUMENT, "damaged")]
     with pytest.raises(InvalidArgumentError, match="damaged"):
         ask(server.address, lambda client: client.translate_document(b"a line\n" * 100_000))
     assert len(server.request_ids) == 1
 
 
-def test_a_document_that_is_refused_is_not_sent(server: FakeServer, ask: Ask) -> None:
+def test_a_document_with_a_rejected_config_is_not_sent(server: FakeServer, ask: Ask) -> None:
     server.script.append(fail(grpc.StatusCode.INVALID_ARGUMENT, "too large"))
     with pytest.raises(InvalidArgumentError):
         ask(server.address, lambda client: client.translate_document(DOCUMENT))
     assert len(server.requests) == 1
 
 
-def test_a_document_that_stands_still_is_given_up(server: FakeServer, ask: Ask) -> None:
-    with pytest.raises(DeadlineExceededError, match=r"has not got on for 0\.2 s"):
+def test_a_document_without_progress_times_out(server: FakeServer, ask: Ask) -> None:
+    with pytest.raises(DeadlineExceededError, match=r"no progress for 0\.2 s"):
         ask(server.address, lambda client: client.translate_document(b"hang\n", timeout_seconds=0.2))
     assert server.stream_ended.wait(30)
 
@@ -141,7 +141,7 @@ def test_a_stream_that_ends_early_is_an_error(server: FakeServer, ask: Ask) -> N
         ask(server.address, lambda client: client.translate_document(DOCUMENT))
 
 
-def test_what_progress_raises_cancels_the_call(server: FakeServer, ask: Ask) -> None:
+def test_an_exception_of_progress_cancels_the_call(server: FakeServer, ask: Ask) -> None:
     def stop(progress: DocumentProgress) -> None:
         raise ZeroDivisionError
 
@@ -150,35 +150,35 @@ def test_what_progress_raises_cancels_the_call(server: FakeServer, ask: Ask) -> 
     assert server.stream_ended.wait(30)
 
 
-def test_no_thread_is_left(server: FakeServer, ask: Ask) -> None:
+def test_no_thread_remains(server: FakeServer, ask: Ask) -> None:
     ask(server.address, lambda client: client.translate_document(DOCUMENT))
     assert not [thread for thread in threading.enumerate() if thread.name == "triptych-watch"]
 
 
 @pytest.mark.parametrize("name", ["glossary", "keep", "columns", "keys", "skip_keys"])
-def test_one_text_is_not_several(server: FakeServer, ask: Ask, name: str) -> None:
+def test_a_single_text_is_rejected_where_several_belong(server: FakeServer, ask: Ask, name: str) -> None:
     with pytest.raises(TypeError, match=f"{name} takes several"):
         ask(server.address, lambda client: client.translate_document(DOCUMENT, **{name: "abc"}))
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, io.BytesIO])
-def test_a_document_is_bytes_or_a_file(kind: Callable[[bytes], Any]) -> None:
+def test_read_document_from_bytes_or_a_file(kind: Callable[[bytes], Any]) -> None:
     assert read_document(kind(b"abc")) == (b"abc", "")
 
 
 @pytest.mark.parametrize("kind", [str, Path, lambda path: path.open("rb")])
-def test_a_document_has_the_name_of_its_file(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
+def test_read_document_returns_the_file_name(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
     (tmp_path / "a.md").write_bytes(b"abc")
     assert read_document(kind(tmp_path / "a.md")) == (b"abc", "a.md")
 
 
 @pytest.mark.parametrize(("source", "message"), [(7, "not int"), (io.StringIO("a"), "must be opened in binary mode")])
-def test_what_is_no_document_is_refused(source: Any, message: str) -> None:
+def test_read_document_rejects_other_types(source: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         read_document(source)
 
 
-def test_a_translation_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_translation_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     target.write_bytes(b"before")
     target.chmod(0o640)

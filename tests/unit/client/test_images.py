@@ -1,4 +1,4 @@
-"""Images as the client takes them, in one call and in a stream."""
+"""Images, in one call and in a stream."""
 
 import asyncio
 import contextlib
@@ -24,8 +24,8 @@ from triptych_client import (
     UnavailableError,
 )
 from triptych_client.call import Call
-from triptych_client.image_flow import ImageFlow, ImageOptions
-from triptych_client.image_source import read_image
+from triptych_client.files import read_image
+from triptych_client.images import ImageExchange
 from triptych_client.status import error_of_status
 
 from .conftest import Ask
@@ -52,29 +52,29 @@ both = pytest.mark.parametrize("stream", [stream_sync, stream_async], ids=["sync
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, io.BytesIO])
-def test_an_image_is_bytes_or_a_file(kind: Callable[[bytes], Any]) -> None:
+def test_read_image_from_bytes_or_a_file(kind: Callable[[bytes], Any]) -> None:
     assert read_image(kind(b"abc")) == b"abc"
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_an_image_is_a_path(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
+def test_read_image_from_a_path(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
     (tmp_path / "a.png").write_bytes(b"abc")
     assert read_image(kind(tmp_path / "a.png")) == b"abc"
 
 
 @pytest.mark.parametrize(("source", "message"), [(7, "not int"), (io.StringIO("a"), "must be opened in binary mode")])
-def test_what_is_no_image_is_refused(source: Any, message: str) -> None:
+def test_read_image_rejects_other_types(source: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         read_image(source)
 
 
-def test_images_of_every_kind_in_one_call(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
+def test_images_from_bytes_path_and_file_in_one_call(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"abc")
     results = ask(server.address, lambda client: client.classify_image_many([b"a", tmp_path / "a.png", io.BytesIO(b"ab")]))
     assert [result.width for result in results] == [1, 3, 2]
 
 
-def test_requests_with_large_images_have_few(server: FakeServer, ask: Ask) -> None:
+def test_large_images_make_small_requests(server: FakeServer, ask: Ask) -> None:
     ask(server.address, lambda client: client.classify_image_many([bytes(400_000)] * 5), concurrency=1)
     assert [len(request.images) for request in server.requests] == [2, 2, 1]
 
@@ -89,13 +89,13 @@ def test_requests_with_large_images_have_few(server: FakeServer, ask: Ask) -> No
         lambda client: client.classify_images("a.png"),
     ],
 )
-def test_one_image_is_not_several(server: FakeServer, ask: Ask, wrong: Callable[[Any], Any]) -> None:
+def test_a_single_image_is_rejected_where_several_belong(server: FakeServer, ask: Ask, wrong: Callable[[Any], Any]) -> None:
     with pytest.raises(TypeError, match="takes several images; classify_image takes one image"):
         ask(server.address, wrong)
 
 
 @pytest.mark.parametrize(("argument", "value"), [("top_k", -1), ("in_flight", 0)])
-def test_wrong_arguments_of_a_stream_are_told_at_once(argument: str, value: int) -> None:
+def test_wrong_arguments_of_a_stream_raise_at_once(argument: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{argument} is {value}, must be"):
         Client().classify_images([], **{argument: value})
 
@@ -106,16 +106,16 @@ def test_a_missing_file_is_an_os_error(server: FakeServer, ask: Ask, tmp_path: P
 
 
 @both
-def test_every_image_has_its_outcome(server: FakeServer, stream: Outcomes) -> None:
+def test_every_image_has_an_outcome(server: FakeServer, stream: Outcomes) -> None:
     images = [bytes(length) for length in range(1, 41)]
     outcomes = stream(server.address, images, in_flight=3, top_k=2, model="m", request_id="mine")
     assert sorted((outcome.index, outcome.get().width) for outcome in outcomes) == [(i, i + 1) for i in range(40)]
-    assert (outcomes[0].get().model, outcomes[0].get().request_id) == ("guess", "mine")
+    assert (outcomes[0].get().model, outcomes[0].get().request_id) == ("fake", "mine")
     assert {(request.model, request.top_k) for request in server.requests} == {("m", 2)}
 
 
 @both
-def test_no_images_need_no_call(server: FakeServer, stream: Outcomes) -> None:
+def test_no_images_send_no_request(server: FakeServer, stream: Outcomes) -> None:
     assert stream(server.address, []) == []
     assert server.requests == []
 
@@ -142,12 +142,12 @@ def test_bad_images_do_not_stop_the_others(server: FakeServer, stream: Outcomes,
 
 
 @both
-def test_no_more_are_under_way_than_was_said(server: FakeServer, stream: Outcomes) -> None:
+def test_in_flight_limits_the_images_read_ahead(server: FakeServer, stream: Outcomes) -> None:
     answered_before: list[int] = []
 
     def images() -> Iterator[bytes]:
         for index in range(12):
-            # The server has got all but those that it must have answered before this one was taken.
+            # With one image in flight, the server has received all previous ones.
             answered_before.append(len(server.requests))
             yield bytes(index + 1)
 
@@ -156,7 +156,7 @@ def test_no_more_are_under_way_than_was_said(server: FakeServer, stream: Outcome
 
 
 @both
-def test_what_was_under_way_is_sent_again(server: FakeServer, stream: Outcomes) -> None:
+def test_images_in_flight_are_sent_again(server: FakeServer, stream: Outcomes) -> None:
     server.script = [succeed, UNAVAILABLE, UNAVAILABLE, succeed, succeed, UNAVAILABLE]
     outcomes = stream(server.address, [bytes(length) for length in range(1, 11)], in_flight=4)
     assert sorted(outcome.get().width for outcome in outcomes) == list(range(1, 11))
@@ -173,14 +173,14 @@ def test_retries_end(server: FakeServer, stream: Outcomes) -> None:
 
 @both
 def test_a_failure_of_the_whole_stream_is_raised(server: FakeServer, stream: Outcomes) -> None:
-    # grpc.aio may lose a status that comes while something is sent; the client then asks again.
+    # grpc.aio may lose a status that arrives during sending; the client then retries.
     server.script = [succeed, *[fail(grpc.StatusCode.NOT_FOUND, "gone")] * 10]
     with pytest.raises(NotFoundError, match="gone"):
         stream(server.address, [b"a", b"b", b"c"])
 
 
 @both
-def test_a_server_that_stands_still_is_not_waited_for(server: FakeServer, stream: Outcomes) -> None:
+def test_a_stream_without_progress_times_out(server: FakeServer, stream: Outcomes) -> None:
     server.script = [lambda context: server.hang.wait()] * 3
     with pytest.raises(DeadlineExceededError):
         stream(server.address, [b"a"], timeout_seconds=0.2)
@@ -188,14 +188,14 @@ def test_a_server_that_stands_still_is_not_waited_for(server: FakeServer, stream
 
 
 @both
-def test_a_stream_may_last_longer_than_its_connection(server: FakeServer, stream: Outcomes) -> None:
+def test_a_stream_may_outlast_its_connection(server: FakeServer, stream: Outcomes) -> None:
     server.script = [succeed, fail(grpc.StatusCode.DEADLINE_EXCEEDED)] * 4
     outcomes = stream(server.address, [bytes(length) for length in range(1, 6)], {"retries": 0}, in_flight=2)
     assert sorted(outcome.get().width for outcome in outcomes) == [1, 2, 3, 4, 5]
 
 
 @both
-def test_an_error_of_the_iterator_is_the_callers(server: FakeServer, stream: Outcomes) -> None:
+def test_an_error_of_the_iterator_propagates(server: FakeServer, stream: Outcomes) -> None:
     def images() -> Iterator[bytes]:
         yield b"a"
         raise LookupError("no more")
@@ -225,31 +225,30 @@ def test_closing_cancels_the_call_on_the_server_async(server: FakeServer) -> Non
     asyncio.run(main())
 
 
-def flow_with_one_image() -> ImageFlow:
-    options = ImageOptions(call=Call("mine", 60.0, 1), images=[], in_flight=2, max_message_bytes=1000)
-    flow = ImageFlow(options)
-    flow.add(lambda: b"a")
-    return flow
+def exchange_with_one_image() -> ImageExchange:
+    exchange = ImageExchange({}, Call("mine", 60.0, 1), in_flight=2, max_message_bytes=1000)
+    exchange.add(lambda: b"a")
+    return exchange
 
 
 @pytest.mark.parametrize("message", [ClassifyImageStreamResponse(), ClassifyImageStreamResponse(image_id=7)])
-def test_an_answer_to_no_question_is_an_error(message: ClassifyImageStreamResponse) -> None:
+def test_an_unexpected_response_is_an_error(message: ClassifyImageStreamResponse) -> None:
     with pytest.raises(ServerError) as caught:
-        flow_with_one_image().take(message)
+        exchange_with_one_image().take(message)
     assert caught.value.request_id == "mine"
 
 
-def test_an_image_that_found_the_queue_full_is_sent_again_as_often_as_calls_are() -> None:
-    flow = flow_with_one_image()
+def test_an_image_is_retried_as_often_as_a_call() -> None:
+    exchange = exchange_with_one_image()
     busy = ClassifyImageStreamResponse()
     busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
-    again = flow.take(busy)
+    again = exchange.take(busy)
     assert not isinstance(again, ImageOutcome)
     assert again.request.image == b"a"
-    outcome = flow.take(busy)
+    outcome = exchange.take(busy)
     assert isinstance(outcome, ImageOutcome)
     assert isinstance(outcome.error, UnavailableError)
-    assert flow.pending == {}
+    assert exchange.pending == {}
 
 
 def test_an_error_of_one_image_has_its_details() -> None:

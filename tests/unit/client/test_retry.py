@@ -1,3 +1,5 @@
+"""Retries, deadlines and cancellation of unary calls."""
+
 import contextlib
 from collections.abc import Iterator
 
@@ -12,7 +14,7 @@ from triptych_client import (
     TriptychClientError,
     UnavailableError,
 )
-from triptych_client.retry import Attempts
+from triptych_client.call import Attempts
 
 from .conftest import Ask
 from .fake_server import FakeServer, fail, retry_after
@@ -20,7 +22,7 @@ from .fake_server import FakeServer, fail, retry_after
 UNAVAILABLE = fail(grpc.StatusCode.UNAVAILABLE)
 
 
-def test_unavailable_is_tried_again(server: FakeServer, ask: Ask) -> None:
+def test_unavailable_is_retried(server: FakeServer, ask: Ask) -> None:
     server.script = [UNAVAILABLE, UNAVAILABLE]
     result = ask(server.address, lambda client: client.translate("a"))
     assert result.text == "A"
@@ -34,13 +36,13 @@ def test_retries_end(server: FakeServer, ask: Ask) -> None:
     assert len(server.requests) == 3
 
 
-def test_full_queue_is_tried_again_when_the_server_says_when(server: FakeServer, ask: Ask) -> None:
+def test_a_full_queue_is_retried_after_the_servers_delay(server: FakeServer, ask: Ask) -> None:
     server.script = [fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full", retry_after(seconds=0.001))]
     assert ask(server.address, lambda client: client.translate("a")).text == "A"
     assert len(server.requests) == 2
 
 
-def test_a_delay_beyond_the_deadline_is_not_waited_for(server: FakeServer, ask: Ask) -> None:
+def test_a_delay_beyond_the_deadline_is_an_error(server: FakeServer, ask: Ask) -> None:
     server.script = [fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full", retry_after(seconds=900))]
     with pytest.raises(ResourceExhaustedError, match="queue full") as caught:
         ask(server.address, lambda client: client.translate("a"))
@@ -56,7 +58,7 @@ def test_a_delay_beyond_the_deadline_is_not_waited_for(server: FakeServer, ask: 
         (grpc.StatusCode.INTERNAL, ServerError),
     ],
 )
-def test_what_waiting_does_not_change_is_not_tried_again(
+def test_lasting_failures_are_not_retried(
     server: FakeServer, ask: Ask, code: grpc.StatusCode, error: type[TriptychClientError]
 ) -> None:
     server.script = [fail(code)]
@@ -72,7 +74,7 @@ def test_deadline(server: FakeServer, ask: Ask) -> None:
 
 
 def test_one_failure_cancels_the_other_requests(server: FakeServer, ask: Ask) -> None:
-    # All but the one that fails would hang for longer than any test. Its place may be taken before the others hear of it.
+    # All requests but one would never end. A fourth may start before the failure cancels the others.
     hang = [lambda context: server.hang.wait()] * 6
     server.script = [*hang[:2], fail(grpc.StatusCode.NOT_FOUND, "gone"), *hang]
     with pytest.raises(NotFoundError, match="gone"):
@@ -81,7 +83,7 @@ def test_one_failure_cancels_the_other_requests(server: FakeServer, ask: Ask) ->
 
 
 class Clock:
-    """Time that passes only where a test says so."""
+    """A clock that a test sets."""
 
     now = 0.0
 

@@ -88,7 +88,7 @@ def text(body: Sequence[Paragraph]) -> str:
 
 
 WRITERS = {
-    **{"html": html, "markdown": markdown, "xliff": xliff, "po": po, "json": as_json, "csv": csv, "srt": srt, "text": text},
+    **{"html": html, "markdown": markdown, "xliff": xliff, "po": po, "json": as_json, "csv": csv, "srt": srt, "text": text}
 }
 OPTIONS = ReadOptions(source_language="en", target_language="de", retranslate=True)
 

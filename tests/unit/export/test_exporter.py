@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from triptych_export import exporter, parity, translation_family
+from triptych_export import exporter
 from triptych_export.bundle_files import write_manifest
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
+from triptych_export.families import translation as translation_family
+from triptych_export.families.translation import translation_manifest
+from triptych_export.parity import translation as parity
 from triptych_export.samples import spread
-from triptych_export.translation_family import translation_manifest
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_training.checkpoints.encoder import VIT

@@ -9,14 +9,14 @@ import triptych_models
 from triptych_ray.options import ReplicaOptions
 from triptych_serving.errors import DeviceError, SecurityError
 from triptych_serving.repository import placement
-from triptych_serving.repository.manager import Control
+from triptych_serving.repository.model_manager import ModelControl
 from triptych_serving.runtime.device import CPU, Device
 
 
 def test_without_arguments_a_replica_is_a_server_with_its_defaults() -> None:
     options = ReplicaOptions.of({}).server_options(cpus=2.0)
     assert options.repository.root == triptych_models.REPOSITORY
-    assert options.repository.control is Control.NONE
+    assert options.repository.control is ModelControl.NONE
     assert options.translator.precision is None
     assert not options.reflection
     assert options.observability.metrics_port is None
@@ -32,7 +32,7 @@ def test_arguments_arrive() -> None:
     arguments = {"models": "/models", "model": "en-de", "precision": "int8", "poll_interval_secs": 5, "response_cache_bytes": 7}
     options = ReplicaOptions.of(arguments).server_options(1.0)
     assert (options.repository.root, options.repository.model) == (Path("/models"), "en-de")
-    assert (options.repository.control, options.repository.poll_seconds) == (Control.POLL, 5)
+    assert (options.repository.control, options.repository.poll_seconds) == (ModelControl.POLL, 5)
     assert options.translator.precision == "int8"
     assert options.repeats.cache_bytes == 7
 

@@ -8,7 +8,7 @@ import pytest
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.decoding.greedy_lane import GreedyLane
 from triptych_serving.runtime.session import Session
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ...fixtures.toy import BUNDLE
 
@@ -21,8 +21,8 @@ def bundle() -> Bundle:
 
 
 @pytest.fixture(scope="session")
-def codec(bundle: Bundle) -> TextCodec:
-    return TextCodec(bundle.path("tokenizer.json"), bundle.manifest.limits.max_source_tokens)
+def codec(bundle: Bundle) -> TranslationTokenizer:
+    return TranslationTokenizer(bundle.path("tokenizer.json"), bundle.manifest.limits.max_source_tokens)
 
 
 @pytest.fixture(scope="session")

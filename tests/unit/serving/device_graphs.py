@@ -17,7 +17,7 @@ from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, memory_shape
 from triptych_serving.decoding.cuda.prefill import Prefill
 from triptych_serving.decoding.cuda.slots import DeviceSlots
 from triptych_serving.decoding.kv_cache import cache_lengths, cache_names
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.memory import DeviceArray, host_view
 from triptych_serving.runtime.session import UNCAPTURED
 
@@ -163,7 +163,7 @@ class FormulaRun:
     def _replay(self, captured: "dict[int, tuple[FormulaRun, int]]", graph: int) -> int:
         """How often the graph runs."""
         if graph not in captured:
-            assert GATE._capturing, "a graph is captured beside other threads"
+            assert CUDA_GRAPH_LOCK._capturing, "a graph is captured beside other threads"
             captured[graph] = self, threading.get_ident()
             return CAPTURE_RUNS
         assert captured[graph] == (self, threading.get_ident())

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory import Box, DeviceArray, HostMemory
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, HostMemory
 
 Work = Callable[[], object]
 
@@ -48,7 +48,7 @@ class LaggingMemory:
     def ask(self, work: Work) -> None:
         """Later, in order."""
         assert not self.closed
-        with GATE.running() if self.device.kind == "cuda" else nullcontext():
+        with CUDA_GRAPH_LOCK.running() if self.device.kind == "cuda" else nullcontext():
             self.asked.append(work)
         self.most_waiting = max(self.most_waiting, len(self.asked) - self.worked)
 
@@ -75,7 +75,7 @@ class LaggingMemory:
         if not self._is_staging(host):  # the runtime waits for it
             self.wait()
 
-    def copy(self, source: Box, target: Box) -> None:
+    def copy(self, source: CacheRegion, target: CacheRegion) -> None:
         self.ask(lambda: self._host.copy(source, target))
 
     def fill(self, target: DeviceArray, value: int) -> None:

@@ -10,8 +10,8 @@ from triptych_serving.encoding.cuda.buckets import Bucket, ImageBuckets
 from triptych_serving.encoding.cuda.graph import GraphPlan
 from triptych_serving.encoding.cuda.shapes import Shapes
 from triptych_serving.errors import EngineError
-from triptych_serving.runtime.layout import Array, Layout, Part
-from triptych_serving.runtime.memory import Box, DeviceArray, HostMemory, host_view
+from triptych_serving.runtime.arrays import Array, ArrayLayout, ArraySpec
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, HostMemory, host_view
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 
 from .calls import PATIENCE_SECONDS
@@ -78,7 +78,7 @@ class StubMemory(HostMemory):
         self.uploads.append(host.nbytes)
         super().upload(host, target)
 
-    def copy(self, source: Box, target: Box) -> None:
+    def copy(self, source: CacheRegion, target: CacheRegion) -> None:
         self.copies += 1
         super().copy(source, target)
 
@@ -97,7 +97,7 @@ class StubMemory(HostMemory):
 
 def stub_shapes(bucket: Bucket) -> Shapes:
     """Rows of three numbers."""
-    inputs, outputs = (Layout({name: Part.of((bucket.rows, 3), np.uint8)}) for name in ("values", "doubled"))
+    inputs, outputs = (ArrayLayout({name: ArraySpec.of((bucket.rows, 3), np.uint8)}) for name in ("values", "doubled"))
     return Shapes(inputs, outputs, outputs, {})
 
 

@@ -1,13 +1,13 @@
-"""The paragraphs of DrawingML as atoms: diagrams, and the titles of charts (ECMA-376, part 1, 21.1.2)."""
+"""Paragraphs of DrawingML as atoms: diagrams and chart titles (ECMA-376, part 1, 21.1.2)."""
 
 from collections.abc import Iterator, Mapping
 
 from triptych_documents.formats.docx.styles import prefix, short
 from triptych_documents.formats.office.atoms import Atom, Style
 from triptych_documents.formats.office.inline import Escape
+from triptych_documents.formats.office.languages import OfficeLanguage
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.office.tongues import Tongue
-from triptych_documents.formats.shared.xml import Kind, with_attribute, written_text
+from triptych_documents.formats.shared.xml import XmlTokenKind, with_attribute, written_text
 from triptych_documents.unit import Role
 
 _PROPERTIES = {"a:pPr", "a:endParaRPr"}
@@ -15,23 +15,18 @@ _UNSEEN = {"lang", "altLang", "dirty", "err", "smtClean", "noProof", "bmk", "ker
 
 
 class Drawings:
-    """Reads the paragraphs of a part.
+    """Reads the paragraphs of a part."""
 
-    Args:
-        tree: the part.
-        target: the language of translations; None leaves what is said.
-    """
-
-    def __init__(self, tree: Tree, target: Tongue | None) -> None:
+    def __init__(self, tree: Tree, target: OfficeLanguage | None) -> None:
         self._tree, self._target = tree, target
 
     def found(self) -> Iterator[int]:
-        """All paragraphs."""
+        """Yield all paragraphs."""
         tokens = enumerate(self._tree.tokens)
-        return (index for index, token in tokens if token.kind is Kind.START and short(token.name) == "a:p")
+        return (index for index, token in tokens if token.kind is XmlTokenKind.START and short(token.name) == "a:p")
 
     def content(self, paragraph: int) -> tuple[int, int]:
-        """The span between its properties and those of its end."""
+        """Return the span between the paragraph properties and the end properties."""
         start, end = self._tree.inside(paragraph)
         for child in self._tree.children(paragraph):
             name = self._name(child)
@@ -40,7 +35,7 @@ class Drawings:
         return start, end
 
     def atoms(self, paragraph: int) -> Iterator[Atom]:
-        """What is in it."""
+        """Yield the content of a paragraph."""
         for child in self._tree.children(paragraph):
             name = self._name(child)
             if name == "a:r":
@@ -76,5 +71,5 @@ def _seen(attributes: Mapping[str, str]) -> str:
 
 
 def escape_for(start: str) -> Escape:
-    """Writes text into runs whose elements have this prefix, such as "a:"."""
+    """Return a function that writes text into runs whose elements have this prefix, such as "a:"."""
     return lambda text, _: f"<{start}t>{written_text(text)}</{start}t>"

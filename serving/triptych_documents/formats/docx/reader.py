@@ -1,7 +1,7 @@
-"""Word documents (ECMA-376, Office Open XML: packages, part 2; WordprocessingML, part 1, 11 and 17).
+"""DOCX reader (ECMA-376, Office Open XML: packages, part 2; WordprocessingML, part 1, 11 and 17).
 
-Translated are the paragraphs of the main document, of headers, footers, footnotes, endnotes and comments, with those in tables
-and text boxes; diagrams and the titles of charts; and the document's title and subject.
+Translates the paragraphs of the main document, headers, footers, footnotes, endnotes and comments, including tables and text
+boxes; diagrams and chart titles; and the document's title and subject.
 """
 
 import posixpath
@@ -13,46 +13,41 @@ from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.docx import drawings as docx_drawings
 from triptych_documents.formats.docx.drawings import Drawings
-from triptych_documents.formats.docx.runs import Fields, Paragraphs, escape_for
-from triptych_documents.formats.docx.styles import Styles, prefix
+from triptych_documents.formats.docx.runs import DocxParagraphs, Fields, escape_for
+from triptych_documents.formats.docx.styles import DocxStyles, prefix
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.atoms import Style
-from triptych_documents.formats.office.parts import Part, ZippedDocument, described, opened
-from triptych_documents.formats.office.tongues import Tongue, tongue
+from triptych_documents.formats.office.languages import OfficeLanguage, office_language
+from triptych_documents.formats.office.parts import XmlPart, ZippedDocument, described, opened
 from triptych_documents.formats.shared.xml import written_text
 
 _TYPES = "[Content_Types].xml"
 _ROOT = "_rels/.rels"
-_DRAWN = ("chart", "diagramData", "diagramDrawing")  # the last parts of relationships' types
+_DRAWN = ("chart", "diagramData", "diagramDrawing")  # last parts of relationship types
 _STORIES = ("footnotes", "endnotes", "comments", "header", "footer", *_DRAWN)
 _CORE = {"{http://purl.org/dc/elements/1.1/}title", "{http://purl.org/dc/elements/1.1/}subject"}
 _MAIN = "wordprocessingml.document.main+xml"
 _PLAIN = Style("", "", "")
 
 
-class Docx:
-    """Reads DOCX."""
-
-    name = "docx"
-
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        """See format.Format."""
-        archive = Archive(data)
-        relations = list(_relations(archive, ""))
-        main = next((target for kind, target in relations if kind == "officeDocument"), "word/document.xml")
-        _check_type(archive, main)
-        target = tongue(options.target_language)
-        stories = {name: kind for kind, name in _relations(archive, main) if kind in _STORIES and name in archive.names}
-        names = [main, *sorted(stories, key=lambda name: _STORIES.index(stories[name]))]
-        parts = [(_drawn if stories.get(name) in _DRAWN else _story)(archive, name, target) for name in dict.fromkeys(names)]
-        core = next((name for kind, name in relations if kind == "core-properties"), "")
-        parts += described(archive, core)
-        _properties(parts[-1])
-        return ZippedDocument(archive, parts, _signed(archive))
+def read(data: bytes, options: ReadOptions) -> Document:
+    """See Format.read."""
+    archive = Archive(data)
+    relations = list(_relations(archive, ""))
+    main = next((target for kind, target in relations if kind == "officeDocument"), "word/document.xml")
+    _check_type(archive, main)
+    target = office_language(options.target_language)
+    stories = {name: kind for kind, name in _relations(archive, main) if kind in _STORIES and name in archive.names}
+    names = [main, *sorted(stories, key=lambda name: _STORIES.index(stories[name]))]
+    parts = [(_drawn if stories.get(name) in _DRAWN else _story)(archive, name, target) for name in dict.fromkeys(names)]
+    core = next((name for kind, name in relations if kind == "core-properties"), "")
+    parts += described(archive, core)
+    _properties(parts[-1])
+    return ZippedDocument(archive, parts, _signed(archive))
 
 
 def _relations(archive: Archive, part: str) -> Iterator[tuple[str, str]]:
-    """What a part refers to inside of the package: the last part of the relationship's type, and a member."""
+    """Yield a part's relationships inside of the package: last part of the type, and the member."""
     folder, name = posixpath.split(part)
     member = posixpath.join(folder, "_rels", f"{name}.rels") if part else _ROOT
     if member not in archive.names:
@@ -72,13 +67,13 @@ def _check_type(archive: Archive, main: str) -> None:
     kinds = [tree.tokens[element].attributes for element in tree.children(tree.root())]
     found = next((said.get("ContentType", "") for said in kinds if said.get("PartName", "").lower() == f"/{main}".lower()), "")
     if found and not found.endswith(_MAIN):
-        raise UnknownFormatError(f"a document of the type {found!r}; only Word documents without macros (.docx) are read")
+        raise UnknownFormatError(f"document type {found!r} is not supported, only Word documents without macros (.docx)")
 
 
-def _story(archive: Archive, name: str, target: Tongue | None) -> Part:
-    """A part of paragraphs."""
+def _story(archive: Archive, name: str, target: OfficeLanguage | None) -> XmlPart:
+    """Read a part of paragraphs."""
     part = opened(archive, name)
-    paragraphs = Paragraphs(part.tree, Styles(part.tree, target))
+    paragraphs = DocxParagraphs(part.tree, DocxStyles(part.tree, target))
     stories: list[tuple[int, Fields]] = [(len(part.tree.tokens), Fields())]
     for element in paragraphs.found():
         while element >= stories[-1][0]:
@@ -91,8 +86,8 @@ def _story(archive: Archive, name: str, target: Tongue | None) -> Part:
     return part
 
 
-def _drawn(archive: Archive, name: str, target: Tongue | None) -> Part:
-    """A part of drawings."""
+def _drawn(archive: Archive, name: str, target: OfficeLanguage | None) -> XmlPart:
+    """Read a part of drawings."""
     part = opened(archive, name)
     drawings = Drawings(part.tree, target)
     for element in drawings.found():
@@ -101,8 +96,8 @@ def _drawn(archive: Archive, name: str, target: Tongue | None) -> Part:
     return part
 
 
-def _properties(part: Part) -> None:
-    """The document's title and subject, where this part has them."""
+def _properties(part: XmlPart) -> None:
+    """Add the document's title and subject."""
     for element in part.tree.children(part.tree.root()):
         if part.tree.tokens[element].name in _CORE:
             part.add_text(element, _PLAIN, lambda text, _: written_text(text))
@@ -111,7 +106,4 @@ def _properties(part: Part) -> None:
 def _signed(archive: Archive) -> list[Finding]:
     if not any(name.startswith("_xmlsignatures/") for name in archive.names):
         return []
-    return [Finding(FindingKind.FORMAT, Severity.WARNING, "document", "it is signed; signatures do not hold for a translation")]
-
-
-FORMAT = Docx()
+    return [Finding(FindingKind.FORMAT, Severity.WARNING, "document", "signed; the signatures are not valid for a translation")]

@@ -1,7 +1,7 @@
-"""Fields of WordprocessingML (ECMA-376, part 1, 17.16): instructions that are not text, and results that may be.
+"""Paragraphs and fields of WordprocessingML as atoms (ECMA-376, part 1, 17.3 and 17.16).
 
-A complex field is a row of marks in runs: begin, instruction, separate, result, end. Fields stand inside of fields, and reach
-over paragraphs: a table of contents does.
+A complex field is a sequence of marks in runs: begin, instruction, separate, result, end. Fields nest, and can span several
+paragraphs, as a table of contents does.
 """
 
 import re
@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.formats.docx.styles import Styles, short
+from triptych_documents.formats.docx.styles import DocxStyles, short
 from triptych_documents.formats.office.atoms import SOFT_HYPHEN, Atom, Style, balanced, codes_only
 from triptych_documents.formats.office.inline import Escape
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.shared.xml import XML, Kind, written_text
+from triptych_documents.formats.shared.xml import XML, XmlTokenKind, written_text
 from triptych_documents.unit import Role
 
-MAX_DEPTH = 64  # fields inside each other
+MAX_DEPTH = 64  # nested fields
 
-# Results of these are text of the document; others are made anew from elsewhere, such as page numbers.
+# Fields whose results are document text; others, such as page numbers, are generated.
 _TEXTS = {"HYPERLINK", "TOC", "INDEX", "TOA", "QUOTE", "FORMTEXT", "INCLUDETEXT"}
 
 
-class Mark(Enum):
-    """A part of a field."""
+class FieldMark(Enum):
+    """Part of a field."""
 
     BEGIN = "begin"
     INSTRUCTION = "instruction"
@@ -33,27 +33,27 @@ class Mark(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """An atom, and what it is in a field."""
+class FieldStep:
+    """An atom and its role in a field."""
 
     atom: Atom
-    mark: Mark | None = None
+    mark: FieldMark | None = None
     instruction: str = ""
 
 
 @dataclass
 class _Open:
-    """A field whose end has not come."""
+    """A field whose end has not been read."""
 
     number: int
     atoms: list[Atom] = field(default_factory=list)
     instruction: str = ""
-    separated: int | None = None  # atoms up to the result
-    inherited: bool = False  # begins in an earlier paragraph
+    separated: int | None = None  # number of atoms before the result
+    inherited: bool = False  # started in an earlier paragraph
 
 
 class Fields:
-    """Those of a story: paragraphs that follow each other."""
+    """Fields of a story: consecutive paragraphs."""
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
@@ -61,11 +61,11 @@ class Fields:
 
     @staticmethod
     def is_text(instruction: str) -> bool:
-        """The result of such a field is for translators."""
+        """Return whether the result of such a field is translated."""
         return (instruction.split(None, 1) or [""])[0].upper() in _TEXTS
 
-    def folded(self, steps: Iterable[Step]) -> list[Atom]:
-        """A paragraph's atoms, with whole fields as one code each."""
+    def folded(self, steps: Iterable[FieldStep]) -> list[Atom]:
+        """Return a paragraph's atoms with each complete field as one code."""
         out: list[Atom] = []
         for step in steps:
             self._take(step, out)
@@ -75,8 +75,8 @@ class Fields:
             one.separated = None if one.separated is None else 0
         return out
 
-    def _take(self, step: Step, out: list[Atom]) -> None:
-        if step.mark is Mark.BEGIN:
+    def _take(self, step: FieldStep, out: list[Atom]) -> None:
+        if step.mark is FieldMark.BEGIN:
             if len(self._open) >= MAX_DEPTH:
                 raise DamagedDocumentError(f"fields nest deeper than {MAX_DEPTH}")
             self._number += 1
@@ -85,17 +85,17 @@ class Fields:
         (out if here is None else here.atoms).append(step.atom)
         if here is None:
             return
-        if step.mark is Mark.INSTRUCTION:
+        if step.mark is FieldMark.INSTRUCTION:
             here.instruction += step.instruction
-        elif step.mark is Mark.SEPARATE and here.separated is None:
+        elif step.mark is FieldMark.SEPARATE and here.separated is None:
             here.separated = len(here.atoms)
-        elif step.mark is Mark.END:
+        elif step.mark is FieldMark.END:
             self._open.pop()
             (self._open[-1].atoms if self._open else out).extend(_closed(here))
 
 
 def _closed(one: _Open) -> Sequence[Atom]:
-    """A field whose end is the last of its atoms."""
+    """Return the atoms of a complete field."""
     if one.inherited or not balanced(one.atoms):
         return _flat(one)
     if one.separated is None:
@@ -110,7 +110,7 @@ def _closed(one: _Open) -> Sequence[Atom]:
 
 
 def _flat(one: _Open) -> list[Atom]:
-    """A part of a field that is not whole here: what is before its result is no text."""
+    """Return the atoms of an incomplete field: everything before its result is code."""
     separated = len(one.atoms) if one.separated is None else one.separated
     return [_untouched(atom) for atom in one.atoms[:separated]] + one.atoms[separated:]
 
@@ -120,40 +120,35 @@ def _untouched(atom: Atom) -> Atom:
 
 
 _DROPPED = {"w:proofErr", "w:lastRenderedPageBreak", "w:softHyphen"}
-_UNTOUCHED = {"w:del", "w:moveFrom"}  # what is deleted, but may come back
+_UNTOUCHED = {"w:del", "w:moveFrom"}  # tracked deletions
 _AROUND = {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:sdtContent", "w:dir", "w:bdo"}
 _RANGES = {"w:bookmark", "w:commentRange", "w:perm", "w:moveFromRange", "w:moveToRange"}
 _SHOWN = {"w:tab": "\t", "w:ptab": "\t", "w:br": "\n", "w:cr": "\n"}
-_HYPHEN = "\u2011"  # that does not break; Word has an element for it, as fonts may lack it
+_HYPHEN = "\u2011"  # non-breaking hyphen; Word has an element for it, as fonts may lack it
 _PROPERTIES = {"w:pPr", "w:rPr", "w:smartTagPr", "w:customXmlPr", "w:sdtPr", "w:sdtEndPr", "w:rubyPr"}
 _SPACE = " \t\r\n"
-_LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n]\s*")  # begins once in a run of spaces
+_LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n]\s*")  # matches once per run of white space
 
 
-class Paragraphs:
-    """Reads the paragraphs of a part, one behind the other: fields reach over several.
+class DocxParagraphs:
+    """Reads the paragraphs of a part in order, because fields span several."""
 
-    Args:
-        tree: the part.
-        styles: of its runs.
-    """
-
-    def __init__(self, tree: Tree, styles: Styles) -> None:
+    def __init__(self, tree: Tree, styles: DocxStyles) -> None:
         self._tree, self._styles = tree, styles
-        self._cursor: str | None = None  # the identifier of the bookmark that says where it was
+        self._cursor: str | None = None  # identifier of the bookmark of the last cursor position
         self._kept = tree.tokens[tree.root()].attributes.get(f"{XML}space") == "preserve"
 
     def found(self) -> Iterator[int]:
-        """All paragraphs, those inside of others behind these; not what is deleted."""
+        """Yield all paragraphs that are not deleted, nested ones after their enclosing paragraph."""
         index, tokens = 0, self._tree.tokens
         while index < len(tokens):
             name = short(tokens[index].name) if tokens[index].opens else ""
-            if tokens[index].kind is Kind.START and name == "w:p":
+            if tokens[index].kind is XmlTokenKind.START and name == "w:p":
                 yield index
             index = self._tree.end(index) + 1 if name in _UNTOUCHED else index + 1
 
     def content(self, paragraph: int) -> tuple[int, int]:
-        """The span behind its properties."""
+        """Return the span after the paragraph properties."""
         start, end = self._tree.inside(paragraph)
         first = next(self._tree.children(paragraph), None)
         if first is not None and self._name(first) == "w:pPr":
@@ -161,16 +156,11 @@ class Paragraphs:
         return start, end
 
     def atoms(self, paragraph: int, fields: Fields) -> list[Atom]:
-        """What is in it, with its fields as codes.
-
-        Args:
-            paragraph: its element.
-            fields: those that are open before it; knows afterwards which are open behind it.
-        """
+        """Return the content of a paragraph, with fields as codes."""
         return fields.folded(self._steps(paragraph))
 
     def nested(self, paragraph: int) -> bool:
-        """There are paragraphs inside of it."""
+        """Return whether there are paragraphs inside of it."""
         return any(self._name(element) == "w:p" for element in self._tree.within(paragraph))
 
     def _name(self, element: int) -> str:
@@ -180,13 +170,13 @@ class Paragraphs:
         return next((value for key, value in self._tree.tokens[element].attributes.items() if short(key) == name), "")
 
     def _dropped(self, element: int, name: str) -> bool:
-        """Word makes it anew."""
-        if self._attribute(element, "w:name") == "_GoBack":  # where the cursor was
+        """Return whether Word recreates the element."""
+        if self._attribute(element, "w:name") == "_GoBack":  # last cursor position
             self._cursor = self._attribute(element, "w:id")
             return True
         return name in _DROPPED or (name == "w:bookmarkEnd" and self._attribute(element, "w:id") == self._cursor)
 
-    def _steps(self, element: int) -> Iterator[Step]:
+    def _steps(self, element: int) -> Iterator[FieldStep]:
         for child in self._tree.children(element):
             name = self._name(child)
             if name == "w:r":
@@ -198,45 +188,45 @@ class Paragraphs:
             elif name in _AROUND and self._tree.end(child) != child:
                 yield from self._element(child, child)
             elif name not in _PROPERTIES and not self._dropped(child, name):
-                yield self._range(child, name) or Step(self._code(child))
+                yield self._range(child, name) or FieldStep(self._code(child))
 
     def _code(self, element: int, shown: str = "", style: Style | None = None, fixed: bool = False) -> Atom:
         return Atom(((style, *self._tree.span(element)),), Role.ALONE, shown, fixed)
 
-    def _element(self, outer: int, content: int) -> Iterator[Step]:
-        """A pair, from an element's start to the start of its content, and from its end on."""
+    def _element(self, outer: int, content: int) -> Iterator[FieldStep]:
+        """Yield a pair, from an element's start to the start of its content, and from the end of its content."""
         (start, end), (inner, behind) = self._tree.span(outer), self._tree.inside(content)
         properties = [child for child in self._tree.children(content) if self._name(child) in _PROPERTIES]
         inner = max([inner, *(self._tree.span(child)[1] for child in properties)])
-        yield Step(Atom(((None, start, inner),), Role.OPEN, pair=outer))
+        yield FieldStep(Atom(((None, start, inner),), Role.OPEN, pair=outer))
         yield from self._steps(content)
-        yield Step(Atom(((None, behind, end),), Role.CLOSE, pair=outer))
+        yield FieldStep(Atom(((None, behind, end),), Role.CLOSE, pair=outer))
 
-    def _control(self, element: int) -> Iterator[Step]:
+    def _control(self, element: int) -> Iterator[FieldStep]:
         for child in self._tree.children(element):
             if self._name(child) == "w:sdtContent" and self._tree.end(child) != child:
                 yield from self._element(element, child)
                 return
-        yield Step(self._code(element))
+        yield FieldStep(self._code(element))
 
-    def _simple(self, element: int) -> Iterator[Step]:
-        """A field in one element."""
+    def _simple(self, element: int) -> Iterator[FieldStep]:
+        """Yield a field that is one element."""
         instruction = self._attribute(element, "w:instr")
         if Fields.is_text(instruction) and self._tree.end(element) != element:
             yield from self._element(element, element)
             return
         shown = "".join(step.atom.text for step in self._steps(element))
-        yield Step(self._code(element, shown))
+        yield FieldStep(self._code(element, shown))
 
-    def _range(self, element: int, name: str) -> Step | None:
+    def _range(self, element: int, name: str) -> FieldStep | None:
         for ending, role in (("Start", Role.OPEN), ("End", Role.CLOSE)):
             family = name.removesuffix(ending)
             if family != name and family in _RANGES:
                 ident = self._attribute(element, "w:id")
-                return Step(Atom(((None, *self._tree.span(element)),), role, pair=(family, ident), soft=True))
+                return FieldStep(Atom(((None, *self._tree.span(element)),), role, pair=(family, ident), soft=True))
         return None
 
-    def _run(self, run: int) -> Iterator[Step]:
+    def _run(self, run: int) -> Iterator[FieldStep]:
         children = list(self._tree.children(run))
         properties = next((child for child in children if self._name(child) == "w:rPr"), None)
         style, hidden = self._styles.of(run, properties), self._styles.hidden(properties)
@@ -247,19 +237,19 @@ class Paragraphs:
             elif name not in _DROPPED and name not in _PROPERTIES:
                 yield self._in_run(child, name, style, hidden)
 
-    def _in_run(self, element: int, name: str, style: Style, hidden: bool) -> Step:
+    def _in_run(self, element: int, name: str, style: Style, hidden: bool) -> FieldStep:
         if name == "w:fldChar":
-            return Step(self._code(element, style=style), self._mark(element))
+            return FieldStep(self._code(element, style=style), self._mark(element))
         if name in ("w:instrText", "w:delInstrText"):
-            return Step(self._code(element, style=style), Mark.INSTRUCTION, self._tree.characters(element))
+            return FieldStep(self._code(element, style=style), FieldMark.INSTRUCTION, self._tree.characters(element))
         text = self._text(element) if name == "w:t" else _HYPHEN if name == "w:noBreakHyphen" else ""
         if hidden or not (text or name == "w:t"):
             shown = "" if hidden else _SHOWN.get(name, "")
-            return Step(self._code(element, shown, style, fixed=bool(shown)))
-        return Step(Atom(((style, *self._tree.span(element)),), None, text))
+            return FieldStep(self._code(element, shown, style, fixed=bool(shown)))
+        return FieldStep(Atom(((style, *self._tree.span(element)),), None, text))
 
-    def _mark(self, element: int) -> Mark | None:
-        marks = {"begin": Mark.BEGIN, "separate": Mark.SEPARATE, "end": Mark.END}
+    def _mark(self, element: int) -> FieldMark | None:
+        marks = {"begin": FieldMark.BEGIN, "separate": FieldMark.SEPARATE, "end": FieldMark.END}
         return marks.get(self._attribute(element, "w:fldCharType"))
 
     def _text(self, element: int) -> str:
@@ -267,15 +257,15 @@ class Paragraphs:
         kept = self._tree.tokens[element].attributes.get(f"{XML}space")
         return text if kept == "preserve" or (kept is None and self._kept) else text.strip(_SPACE)
 
-    def _ruby(self, element: int) -> Iterator[Step]:
-        """The text that has readings written above it; the readings are of this language and go when the text does."""
+    def _ruby(self, element: int) -> Iterator[FieldStep]:
+        """Yield the base text; the readings above it belong to the source language and are dropped."""
         for child in self._tree.children(element):
             if self._name(child) == "w:rubyBase":
                 yield from self._steps(child)
 
 
 def escape_for(start: str) -> Escape:
-    """Writes text into runs whose elements have this prefix, such as "w:"."""
+    """Return a function that writes text into runs whose elements have this prefix, such as "w:"."""
 
     def escape(text: str, _: bool) -> str:
         return f"<{start}noBreakHyphen/>".join(map(whole, _LINE_END.sub(" ", text).split(_HYPHEN)))

@@ -1,16 +1,13 @@
-"""Names of WordprocessingML and its neighbours (ECMA-376, Office Open XML: transitional and strict)."""
+"""Names and run styles of WordprocessingML (ECMA-376, Office Open XML, transitional and strict)."""
 
 from collections.abc import Iterator, Mapping
 
 from triptych_documents.formats.office.atoms import Style
+from triptych_documents.formats.office.languages import OfficeLanguage
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.office.tongues import Tongue
 from triptych_documents.formats.shared.xml import with_attribute
 
-_WORD = (
-    "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}",
-    "{http://purl.oclc.org/ooxml/wordprocessingml/main}",
-)
+_WORD = ("{http://schemas.openxmlformats.org/wordprocessingml/2006/main}", "{http://purl.oclc.org/ooxml/wordprocessingml/main}")
 _MATH = ("{http://schemas.openxmlformats.org/officeDocument/2006/math}", "{http://purl.oclc.org/ooxml/officeDocument/math}")
 _DRAWING = ("{http://schemas.openxmlformats.org/drawingml/2006/main}", "{http://purl.oclc.org/ooxml/drawingml/main}")
 
@@ -19,19 +16,19 @@ _SHORT = {namespace: prefix for prefix, namespaces in _PREFIXES for namespace in
 
 
 def short(name: str) -> str:
-    """`w:p` for an element or attribute of WordprocessingML, `m:` for mathematics, `a:` for drawings; others as they are."""
+    """Return `w:p` for names of WordprocessingML, `m:` for mathematics, `a:` for drawings; other names unchanged."""
     namespace, closed, local = name.rpartition("}")
     prefix = _SHORT.get(namespace + closed)
     return f"{prefix}:{local}" if prefix else name
 
 
 def prefix(tag: str) -> str:
-    """What a tag has before its local name: "w:" of "<w:p ...>", "" where it has none."""
+    """Return the prefix of a tag with its colon: "w:" for "<w:p ...>"; "" if none."""
     name = tag[1:].split(None, 1)[0].rstrip("/>")
     return name[: name.find(":") + 1]
 
 
-# Languages, what is only for scripts beside the text's own, and records of changes: runs with other ones look alike.
+# Languages, properties of other scripts, and change records do not affect the appearance of a run.
 _UNSEEN = {
     "w:lang",
     "w:noProof",
@@ -46,26 +43,21 @@ _UNSEEN = {
     "w:moveTo",
 }
 _INKED = {"w:u", "w:strike", "w:dstrike", "w:highlight", "w:shd", "w:bdr", "w:effect", "w:em"}
-_BEHIND_LANGUAGE = {"w:eastAsianLayout", "w:specVanish", "w:oMath", "w:rPrChange"}  # the schema has an order
+_BEHIND_LANGUAGE = {"w:eastAsianLayout", "w:specVanish", "w:oMath", "w:rPrChange"}  # follow it in the schema's order
 _TRUE = {"", "1", "true", "on"}
 _ATTRIBUTES = {"western": "val", "asian": "eastAsia", "complex": "bidi"}
-_FINE = 10  # twentieths of a point between letters: from justified lines of converted documents
+_FINE = 10  # twentieths of a point: smaller letter spacing comes from justified lines of converted documents
 
 
-class Styles:
-    """Of the runs of a part.
+class DocxStyles:
+    """Styles of the runs of a part, with the language of the translation; None keeps their languages."""
 
-    Args:
-        tree: the part.
-        target: the language of translations; None leaves what is said.
-    """
-
-    def __init__(self, tree: Tree, target: Tongue | None) -> None:
+    def __init__(self, tree: Tree, target: OfficeLanguage | None) -> None:
         self._tree, self._target = tree, target
         self._known: dict[tuple[str, str], Style] = {}
 
     def of(self, run: int, properties: int | None) -> Style:
-        """Of a run with these properties."""
+        """Return the style of a run with these properties."""
         start = prefix(self._tree.tag(run))
         raw = "" if properties is None else self._tree.raw(properties)
         known = self._known.get((start, raw))
@@ -74,7 +66,7 @@ class Styles:
         return known
 
     def hidden(self, properties: int | None) -> bool:
-        """Text of the run is not shown."""
+        """Return whether the text of a run is hidden."""
         return any(name == "w:vanish" and on for name, on in self._switches(properties))
 
     def _switches(self, properties: int | None) -> Iterator[tuple[str, bool]]:

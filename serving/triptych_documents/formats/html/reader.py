@@ -1,4 +1,8 @@
-"""What of an HTML document is translated: the text of blocks with inline elements as codes, and attributes that people read."""
+"""HTML (Living Standard): pages and fragments, including unclosed and mis-nested elements and templating.
+
+Blocks are units, inline elements codes in them; visible attributes are units of their own. Scripts, code, comments and content
+with translate="no" stay as they are.
+"""
 
 import re
 from bisect import bisect_left
@@ -15,53 +19,38 @@ from triptych_documents.formats.html.tokens import (
     KEPT,
     OPAQUE,
     UNSEEN,
-    Kind,
-    Token,
+    HtmlToken,
+    HtmlTokenKind,
     is_text,
     masked,
     templates,
     tokens,
     values,
 )
-from triptych_documents.formats.shared.inline_codes import Part, Tag, coded, core, pieces_of, soft, spaced
-from triptych_documents.formats.shared.spans import Lines, Span, replaced
-from triptych_documents.formats.shared.text_document import Bound
+from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded, core, pieces_of, soft, spaced
+from triptych_documents.formats.shared.spans import LineIndex, Span, replaced
+from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.unit import Code, Piece, Role, Unit, joined
 
 Changes = Sequence[tuple[Span, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a unit stands, and how it is written there.
+class HtmlSlot:
+    """Place of a unit."""
 
-    Args:
-        text: the document's.
-        span: what of it is replaced.
-        lead: what stands before the unit in the span.
-        tail: and behind it.
-        codes: where the unit's codes stand.
-        texts: how its texts are written; they stay so where they do not change.
-        quote: of an attribute's value.
-    """
-
-    text: str
-    span: Span
-    codes: Mapping[tuple[int, Role], Span]
-    texts: Mapping[str, str]
-    keeps_space: bool = False
-    lead: str = ""
-    tail: str = ""
-    quote: str = ""
-    named_space: bool = False
+    text: str  # text of the document
+    span: Span  # span to replace
+    codes: Mapping[tuple[int, Role], Span]  # spans of the unit's codes
+    texts: Mapping[str, str]  # spelling of unchanged texts, which is kept
+    keeps_space: bool = False  # white space is significant
+    lead: str = ""  # text before the unit in the span
+    tail: str = ""  # text after the unit in the span
+    quote: str = ""  # quote of an attribute's value
+    named_space: bool = False  # no-break spaces are written as &nbsp;
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding, inner: Changes, braces: re.Pattern[str]) -> str:
-        """The span with these pieces.
-
-        Args:
-            inner: changes of attributes inside of the codes, in order.
-            braces: that must not be written as they are.
-        """
+        """Return the new content of the span."""
         kept = joined(pieces) if self.keeps_space else soft(pieces)
         starts = [start for (start, _), _ in inner]
         return self.lead + "".join(self._one(piece, encoding, (inner, starts), braces) for piece in kept) + self.tail
@@ -83,7 +72,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """An element that is open."""
+    """An open element."""
 
     closing: int | None
     translate: bool = True
@@ -91,30 +80,25 @@ class _Frame:
 
 
 @dataclass
-class Reading:
-    """A document that is being read: `units` and `places` after `read`.
+class HtmlReader:
+    """Reads a document: `units` and `places` are filled by `read`."""
 
-    Args:
-        text: the document's.
-        bound: of its units.
-    """
-
-    text: str
-    bound: Bound
+    text: str  # text of the document
+    bound: UnitLimit  # limit on its units
     units: list[Unit] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
-    languages: list[tuple[Span, str]] = field(default_factory=list)  # values of <html lang>, with what is in them
+    places: list[HtmlSlot] = field(default_factory=list)
+    languages: list[tuple[Span, str]] = field(default_factory=list)  # spans and values of <html lang>
 
-    def read(self) -> "Reading":
+    def read(self) -> "HtmlReader":
         hidden = templates(self.text)
         self._masked = masked(self.text, hidden)
         self._texts = Texts(self.text, hidden)
         self._tokens = tokens(self._masked)
-        self._lines = Lines(self.text)
+        self._lines = LineIndex(self.text)
         self._loud = list(accumulate((_is_loud(token) for token in self._tokens), initial=0))
-        self._parts: list[Part] = []
+        self._parts: list[ScannedPart] = []
         self._frames = [_Frame(None)]
-        self._keeps_space = False  # as the text does that came last
+        self._keeps_space = False  # setting of the last text
         self._named_space = "&nbsp;" in self.text
         at = 0
         while at < len(self._tokens):
@@ -124,21 +108,21 @@ class Reading:
         return self
 
     def _take(self, at: int) -> int:
-        """One token, or an element of which nothing is translated; what is next."""
+        """Handle one token, or an untranslated element; return the next index."""
         token = self._tokens[at]
         while (closing := self._frames[-1].closing) is not None and closing <= at:
             self._frames.pop()
-        if token.kind is Kind.TEXT:
+        if token.kind is HtmlTokenKind.TEXT:
             self._text(token)
-        elif token.kind is Kind.OTHER:
+        elif token.kind is HtmlTokenKind.OTHER:
             self._code(token.start, token.end)
-        elif token.kind is Kind.END:
+        elif token.kind is HtmlTokenKind.END:
             self._end(token)
         else:
             return self._element(at, token)
         return at + 1
 
-    def _text(self, token: Token) -> None:
+    def _text(self, token: HtmlToken) -> None:
         self._keeps_space = self._frames[-1].keeps_space
         if self._frames[-1].translate:
             self._parts.extend(self._texts.parts(token.start, token.end))
@@ -146,55 +130,63 @@ class Reading:
             self._code(token.start, token.end, self._texts.shown(token.start, token.end))
 
     def _code(self, start: int, end: int, shown: str = "", fixed: bool = False) -> None:
-        self._parts.append(Part(Tag(self.text[start:end], Role.ALONE, shown=shown, fixed=fixed), start, end))
+        self._parts.append(ScannedPart(ScannedTag(self.text[start:end], Role.ALONE, shown=shown, fixed=fixed), start, end))
 
-    def _end(self, token: Token) -> None:
+    def _end(self, token: HtmlToken) -> None:
         if token.name in BLOCKS:
             self._flush()
         else:
-            self._parts.append(Part(Tag(self.text[token.start : token.end], Role.CLOSE, token.name), token.start, token.end))
+            self._parts.append(
+                ScannedPart(ScannedTag(self.text[token.start : token.end], Role.CLOSE, token.name), token.start, token.end)
+            )
 
-    def _element(self, at: int, token: Token) -> int:
+    def _element(self, at: int, token: HtmlToken) -> int:
         frame = self._framed(token)
-        if frame.translate or token.kind is Kind.ALONE:
+        if frame.translate or token.kind is HtmlTokenKind.ALONE:
             self._attributes(token, frame.translate)
-        if token.kind is Kind.START and self._is_whole(at, token, frame):
+        if token.kind is HtmlTokenKind.START and self._is_whole(at, token, frame):
             return self._whole(at, token)
         if token.name in BLOCKS:
             self._flush()
-        elif token.kind is Kind.ALONE:
+        elif token.kind is HtmlTokenKind.ALONE:
             is_break = token.name == "br"
             self._code(token.start, token.end, "\n" if is_break else "", is_break)
         else:
-            self._parts.append(Part(Tag(self.text[token.start : token.end], Role.OPEN, token.name), token.start, token.end))
-        if token.kind is Kind.START:
+            self._parts.append(
+                ScannedPart(ScannedTag(self.text[token.start : token.end], Role.OPEN, token.name), token.start, token.end)
+            )
+        if token.kind is HtmlTokenKind.START:
             self._frames.append(frame)
         return at + 1
 
-    def _framed(self, token: Token) -> _Frame:
+    def _framed(self, token: HtmlToken) -> _Frame:
         around = self._frames[-1]
         translate = around.translate and token.name not in KEPT
         said = _said(token)
         keeps_space = around.keeps_space or token.name in ("pre", "textarea")
         return _Frame(token.closing, translate if said is None else said, keeps_space)
 
-    def _is_whole(self, at: int, token: Token, frame: _Frame) -> bool:
-        """Nothing inside is translated, and no block is inside."""
+    def _is_whole(self, at: int, token: HtmlToken, frame: _Frame) -> bool:
+        """Return whether nothing inside is translated and no block is inside."""
         if token.name in OPAQUE:
             return True
         quiet = token.closing is not None and self._loud[at + 1] == self._loud[token.closing]
         return quiet and not frame.translate and token.name not in BLOCKS
 
-    def _whole(self, at: int, token: Token) -> int:
+    def _whole(self, at: int, token: HtmlToken) -> int:
         after = len(self._tokens) if token.closing is None else token.closing
-        if after < len(self._tokens) and self._tokens[after].kind is Kind.END and self._tokens[after].name == token.name:
+        if (
+            after < len(self._tokens)
+            and self._tokens[after].kind is HtmlTokenKind.END
+            and self._tokens[after].name == token.name
+        ):
             after += 1
-        texts = (other for other in self._tokens[at:after] if other.kind is Kind.TEXT)
+        texts = (other for other in self._tokens[at:after] if other.kind is HtmlTokenKind.TEXT)
         shown = "" if token.name in UNSEEN else "".join(self._texts.shown(text.start, text.end) for text in texts)
         self._code(token.start, self._tokens[after - 1].end, spaced(shown))
         return after
 
-    def _attributes(self, token: Token, translate: bool) -> None:
+    def _attributes(self, token: HtmlToken, translate: bool) -> None:
         tag = self._masked[token.start : token.end]
         chosen = [name for name in token.attributes if translate and is_text(token.name, name, token.attributes)]
         if not chosen and token.name != "html":
@@ -214,11 +206,11 @@ class Reading:
             return
         mark = quote or '"'
         lead, tail = mark + self.text[start : kept[0].start], self.text[kept[-1].end : end] + mark
-        place = Place(self.text, span, _codes(kept), {}, False, lead, tail, mark, self._named_space)
+        place = HtmlSlot(self.text, span, _codes(kept), {}, False, lead, tail, mark, self._named_space)
         self._add(pieces_of(kept), place, keeps_space=False)
 
     def _flush(self) -> None:
-        """The unit that ends here."""
+        """Finish the current unit."""
         kept = core(self._parts)
         self._parts = []
         if not kept:
@@ -227,10 +219,12 @@ class Reading:
         pieces = joined(coded(kept)) if keeps_space else pieces_of(kept)
         span = (kept[0].start, kept[-1].end)
         texts = dict(self._raw(kept, keeps_space))
-        self._add(pieces, Place(self.text, span, _codes(kept), texts, keeps_space, named_space=self._named_space), keeps_space)
+        self._add(
+            pieces, HtmlSlot(self.text, span, _codes(kept), texts, keeps_space, named_space=self._named_space), keeps_space
+        )
 
-    def _raw(self, parts: Sequence[Part], keeps_space: bool) -> Iterator[tuple[str, str]]:
-        """Texts between codes, and how the document writes them."""
+    def _raw(self, parts: Sequence[ScannedPart], keeps_space: bool) -> Iterator[tuple[str, str]]:
+        """Yield the texts between codes with their spelling in the document."""
         text, start = "", parts[0].start
         for part in parts:
             if isinstance(part.content, str):
@@ -240,19 +234,19 @@ class Reading:
             text, start = "", part.end
         yield (text if keeps_space else spaced(text)), self.text[start : parts[-1].end]
 
-    def _add(self, pieces: tuple[Piece, ...], place: Place, keeps_space: bool) -> None:
+    def _add(self, pieces: tuple[Piece, ...], place: HtmlSlot, keeps_space: bool) -> None:
         self.units.append(Unit(pieces, self._lines.where(place.span[0]), keeps_space))
         self.places.append(place)
         self.bound.check(self.units)
 
     def _order(self) -> None:
-        """A block's unit is known at its end, those of attributes in it before."""
+        """Sort units: a block's unit is found at its end, after those of attributes inside of it."""
         order = sorted(range(len(self.units)), key=lambda index: self.places[index].span)
         self.units = [self.units[index] for index in order]
         self.places = [self.places[index] for index in order]
 
 
-def _codes(parts: Sequence[Part]) -> dict[tuple[int, Role], Span]:
+def _codes(parts: Sequence[ScannedPart]) -> dict[tuple[int, Role], Span]:
     return {
         (piece.pair, piece.role): (part.start, part.end)
         for piece, part in zip(coded(parts), parts, strict=True)
@@ -260,25 +254,25 @@ def _codes(parts: Sequence[Part]) -> dict[tuple[int, Role], Span]:
     }
 
 
-def _said(token: Token) -> bool | None:
-    """What an element itself says of being translated."""
+def _said(token: HtmlToken) -> bool | None:
+    """Return an element's own translate setting, if any."""
     said = token.attributes.get("translate", "no-such-value").strip().lower()
     if said == "no" or "notranslate" in token.attributes.get("class", "").split():
         return False
     return True if said in ("yes", "") else None
 
 
-def _is_loud(token: Token) -> bool:
-    return token.kind in (Kind.START, Kind.ALONE) and (token.name in BLOCKS or bool(_said(token)))
+def _is_loud(token: HtmlToken) -> bool:
+    return token.kind in (HtmlTokenKind.START, HtmlTokenKind.ALONE) and (token.name in BLOCKS or bool(_said(token)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Html:
-    """An HTML document that has been read."""
+    """An HTML document after reading."""
 
-    reading: Reading
+    reading: HtmlReader
     encoding: Encoding
-    language: str  # of its translation; nothing where nobody said
+    language: str  # language of the translation, "" if unknown
     findings: Sequence[Finding] = ()
 
     @property
@@ -289,13 +283,13 @@ class _Html:
         changed = [at for at, pieces in translations.items() if joined(pieces) != self.units[at].pieces]
         known = _templates(self.reading.text)
         text = self._written(translations, changed, braces=_braces(known))
-        if _templates(text) != known:  # a text would be taken for templating
+        if _templates(text) != known:  # a text would be read as templating
             text = self._written(translations, changed, braces=TEMPLATE_BRACE)
         return self.encoding.encode(text)
 
     def _written(self, translations: Mapping[int, Sequence[Piece]], changed: Sequence[int], braces: re.Pattern[str]) -> str:
         changes: list[tuple[Span, str]] = []
-        for at in sorted(changed, key=lambda at: self.reading.places[at].span, reverse=True):  # what is inside comes first
+        for at in sorted(changed, key=lambda at: self.reading.places[at].span, reverse=True):  # inner spans first
             place = self.reading.places[at]
             inner: list[tuple[Span, str]] = []
             while changes and changes[-1][0][1] <= place.span[1]:
@@ -307,32 +301,26 @@ class _Html:
 
 
 def _templates(text: str) -> list[str]:
-    """All of the text's, sorted: codes may be in another order."""
+    """Return all templating of a text, sorted because codes may change their order."""
     return sorted(text[start:end] for start, end in templates(text))
 
 
 def _braces(known: Sequence[str]) -> re.Pattern[str]:
-    """Which must not be written, for the page's templating would stumble over them even where they begin nothing."""
+    """Return the braces that must be escaped because the page's template engine would read them."""
     if any(template.startswith(("{%", "{#")) for template in known):
         return TEMPLATE_BRACE
     return DOUBLE_BRACE if any(template.startswith("{{") for template in known) else NO_BRACE
 
 
 def _differ(said: str, other: str) -> bool:
-    """A page says a language, not a template for one, and it is another, whatever the regions are."""
+    """Return whether a page declares another language, regardless of region; not if it is a template."""
     first, second = (re.split("[-_]", language.strip().lower())[0] for language in (said, other))
     return first.isalpha() and first != second
 
 
-@dataclass(frozen=True)
-class _Format:
-    name: str = "html"
-
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        bound = Bound(options)
-        bound.check_marks(data, b"<", b"{")
-        text, encoding = decoded(data, options.encoding)
-        return _Html(Reading(text, bound).read(), encoding, options.target_language)
-
-
-FORMAT = _Format()
+def read(data: bytes, options: ReadOptions) -> Document:
+    """See Format.read."""
+    bound = UnitLimit(options)
+    bound.check_marks(data, b"<", b"{")
+    text, encoding = decoded(data, options.encoding)
+    return _Html(HtmlReader(text, bound).read(), encoding, options.target_language)

@@ -1,4 +1,4 @@
-"""Text in HTML: character references and templating in it, and how it is written (HTML Living Standard, 13.1.4 and 13.2.3)."""
+"""Text in HTML: character references, templating, encodings and escaping (HTML Living Standard, 13.1.4 and 13.2.3)."""
 
 import re
 from bisect import bisect_left
@@ -7,14 +7,14 @@ from html import unescape
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError, DocumentError
-from triptych_documents.formats.shared.inline_codes import Part, Tag
+from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag
 from triptych_documents.formats.shared.spans import Span
 from triptych_documents.unit import Role
 
 _META = re.compile(rb"""<meta\s[^>]*?charset\s*=\s*["']?\s*([A-Za-z0-9._:-]+)""", re.IGNORECASE)
 _XML = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)""")
-_LOOKED_AT = 1_024  # bytes in which a document must say its encoding
-# What browsers take these names for (Encoding Standard, section 4.2).
+_LOOKED_AT = 1_024  # bytes at the start that may declare the encoding
+# Encodings that browsers use for these labels (Encoding Standard, section 4.2).
 _MEANT = {
     "ascii": "cp1252",
     "us-ascii": "cp1252",
@@ -27,27 +27,23 @@ _MEANT = {
     "gb2312": "gbk",
     "euc-kr": "cp949",
     "ks_c_5601-1987": "cp949",
-    "utf-16": "utf-8",  # a document whose bytes can be read so far is not
+    "utf-16": "utf-8",  # a declaration that is readable as ASCII is not in UTF-16
 }
 _SPACE = re.compile(
     r"[ \t\n\r\f]+|&(?:Tab;|NewLine;|(?:#0*(?:9|10|12|13|32)(?![0-9])|#[xX]0*(?:9|[aAcCdD]|20)(?![0-9A-Fa-f]));?)"
 )
-# Braces that are written in references, and so begin no templating: of any kind, of {{ }} alone, none.
+# Braces to write as references because they would start templating: of any kind, {{ }} only, none.
 TEMPLATE_BRACE = re.compile(r"\{(?=[{%#]|$)")
 DOUBLE_BRACE = re.compile(r"\{(?=\{|$)")
 NO_BRACE = re.compile(r"(?!)")
 
 
 def decoded(data: bytes, encoding: str) -> tuple[str, Encoding]:
-    """A document's text, and how to write it again.
-
-    Args:
-        data: the document.
-        encoding: what the user says, or nothing: a byte order mark, what it says of itself, else UTF-8.
+    """Decode a document.
 
     Raises:
-        OptionError: there is no such encoding.
-        DamagedDocumentError: the bytes are not in it.
+        OptionError: unknown encoding.
+        DamagedDocumentError: the bytes are not in the encoding.
     """
     found = _META.search(data[:_LOOKED_AT]) or _XML.match(data[:_LOOKED_AT])
     declared = found[1].decode().lower() if found else ""
@@ -60,42 +56,37 @@ def decoded(data: bytes, encoding: str) -> tuple[str, Encoding]:
 
 
 class Texts:
-    """Stretches of a document's text as parts.
-
-    Args:
-        text: of the document.
-        hidden: its templating, in order.
-    """
+    """Converts stretches of text to parts."""
 
     def __init__(self, text: str, hidden: Sequence[Span]) -> None:
         self._text, self._hidden = text, hidden
         self._ends = [end for _, end in hidden]
 
-    def parts(self, start: int, end: int) -> Iterator[Part]:
-        """Text without references in it, and codes for templating."""
+    def parts(self, start: int, end: int) -> Iterator[ScannedPart]:
+        """Yield text with references resolved, and templating as tags."""
         for at in range(bisect_left(self._ends, start + 1), len(self._hidden)):
             begin, after = self._hidden[at]
             if begin >= end:
                 break
             yield from self._plain(start, begin)
             start = min(after, end)
-            yield Part(template(self._text[begin:start]), begin, start)
+            yield ScannedPart(template(self._text[begin:start]), begin, start)
         yield from self._plain(start, end)
 
     def shown(self, start: int, end: int) -> str:
-        """What a reader sees of it."""
+        """Return what a reader sees."""
         return unescape(self._text[start:end])
 
-    def _plain(self, start: int, end: int) -> Iterator[Part]:
-        """White space at both ends is a part of its own, as it may be written in references, which are longer than it."""
+    def _plain(self, start: int, end: int) -> Iterator[ScannedPart]:
+        """Yield white space at both ends separately: written as references it has another length."""
         first = _spaces(self._text, start, end)
         if first == end:
-            yield from (Part(" ", start, end),) if start < end else ()
+            yield from (ScannedPart(" ", start, end),) if start < end else ()
             return
         last = _spaces_before(self._text, first, end)
-        yield from (Part(" ", start, first),) if start < first else ()
-        yield Part(unescape(self._text[first:last]), first, last)
-        yield from (Part(" ", last, end),) if last < end else ()
+        yield from (ScannedPart(" ", start, first),) if start < first else ()
+        yield ScannedPart(unescape(self._text[first:last]), first, last)
+        yield from (ScannedPart(" ", last, end),) if last < end else ()
 
 
 def _spaces(text: str, start: int, end: int) -> int:
@@ -105,7 +96,7 @@ def _spaces(text: str, start: int, end: int) -> int:
 
 
 def _spaces_before(text: str, start: int, end: int) -> int:
-    """Where the white space at the end begins."""
+    """Return the start of the white space at the end."""
     last = start
     at = end
     while at > start:
@@ -120,26 +111,26 @@ def _spaces_before(text: str, start: int, end: int) -> int:
     return last
 
 
-def template(raw: str) -> Tag:
-    """A code for templating; what prints something shows itself."""
-    prints = raw.startswith(("{{", "<%=", "<?=")) and raw[2:3] not in "#/!>^"  # of Mustache: sections, comments, parts
-    return Tag(raw, Role.ALONE, shown=raw if prints else "")
+def template(raw: str) -> ScannedTag:
+    """Return a tag for templating; what prints something shows itself."""
+    prints = raw.startswith(("{{", "<%=", "<?=")) and raw[2:3] not in "#/!>^"  # Mustache: sections, comments, partials
+    return ScannedTag(raw, Role.ALONE, shown=raw if prints else "")
 
 
 def written(
     text: str, encoding: Encoding, *, quote: str = "", named_space: bool = False, braces: re.Pattern[str] = TEMPLATE_BRACE
 ) -> str:
-    """Text as HTML: only what would be read as something else is written in references.
+    """Escape text for HTML as little as necessary.
 
     Args:
         text: as readers see it.
-        encoding: of the document; what it lacks becomes a reference.
-        quote: around an attribute's value; nothing for text.
-        named_space: no-break spaces as &nbsp;, as the document does it.
-        braces: that are written in references.
+        encoding: of the document; characters that it lacks become references.
+        quote: quote around an attribute's value; "" for text.
+        named_space: write no-break spaces as &nbsp;, as the document does.
+        braces: braces to write as references.
 
     Raises:
-        DocumentError: HTML cannot have one of the characters.
+        DocumentError: HTML cannot represent a character.
     """
     out = text.replace("&", "&amp;").replace("<", "&lt;").replace("]]>", "]]&gt;").replace("\r", "&#13;")
     if quote:

@@ -1,4 +1,8 @@
-"""What HTML's elements and attributes are to a translator (HTML Living Standard, sections 3.2.6.3, 4 and 15.3)."""
+"""HTML as tokens with their spans, and what its elements mean for translation (HTML Living Standard, 3.2.6.3, 4, 13 and 15.3).
+
+html.parser parses. Templating ({{ }}, {% %}, {# #}, <% %>, <?php ?>) is hidden from it, so that no character in it looks like
+a tag.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,20 +17,20 @@ def _names(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-VOID = _names("area base br col embed frame hr img input link meta param source track wbr")  # have no end
+VOID = _names("area base br col embed frame hr img input link meta param source track wbr")  # without end tag
 
-# Elements that text does not run across: blocks, cells, items, and controls with a text of their own.
+# Elements that separate text: blocks, cells, items, and controls with their own text.
 BLOCKS = _names(
     "address article aside blockquote body button caption center col colgroup dd details dialog dir div dl dt fieldset"
     " figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html label legend li main"
     " menu menuitem nav noframes noscript ol optgroup option p pre search section select summary table tbody td"
     " template textarea tfoot th thead title tr track ul"
 )
-KEPT = _names("code kbd samp tt var pre textarea")  # content that is not language, unless translate="yes"
-OPAQUE = _names("iframe math noembed object plaintext script style svg xmp")  # nothing inside is looked at
-UNSEEN = _names("iframe noembed script style svg")  # of these: what shows no text
+KEPT = _names("code kbd samp tt var pre textarea")  # not translated, unless translate="yes"
+OPAQUE = _names("iframe math noembed object plaintext script style svg xmp")  # content is ignored
+UNSEEN = _names("iframe noembed script style svg")  # opaque elements without visible text
 
-# What an element's start ends that has no end tag (section 13.1.2.4).
+# Open elements that a start tag closes (section 13.1.2.4).
 _TEXTS = frozenset({"p"})
 ENDS: dict[str, frozenset[str]] = {
     "li": frozenset({"li", "p"}),
@@ -49,7 +53,7 @@ ENDS: dict[str, frozenset[str]] = {
 }
 
 TEXTS = _names("alt aria-description aria-label aria-placeholder aria-roledescription aria-valuetext placeholder title")
-BUTTONS = frozenset({"button", "reset", "submit"})  # types of <input> whose value is shown
+BUTTONS = frozenset({"button", "reset", "submit"})  # types of <input> with a visible value
 META = _names(
     "application-name apple-mobile-web-app-title description keywords og:description og:image:alt og:site_name og:title"
     " subject twitter:description twitter:image:alt twitter:title"
@@ -57,7 +61,7 @@ META = _names(
 
 
 def is_text(element: str, attribute: str, others: dict[str, str]) -> bool:
-    """Whether people read the value of this attribute of an element with these attributes."""
+    """Return whether readers see the value of an attribute of an element with these attributes."""
     if attribute == "content":
         return element == "meta" and (others.get("name") or others.get("property", "")).strip().lower() in META
     if attribute == "value":
@@ -71,36 +75,37 @@ def is_text(element: str, attribute: str, others: dict[str, str]) -> bool:
 
 _TEMPLATES = {"{{": "}}", "{%": "%}", "{#": "#}", "<%": "%>", "<?": "?>"}
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#|<%|<\?")
-_LONGEST = 1_000  # characters between braces; others are no templating
-_HIDDEN = "\ue000"  # a character that is only text to a parser
+_LONGEST = 1_000  # maximum characters between braces of templating
+_HIDDEN = "\ue000"  # replaces templating; ordinary text for the parser
 _ATTRIBUTE = re.compile(r"""([^\s/>=][^\s/>=]*)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"']?[^\s>]*))?""")
-_BROKEN = re.compile(r"</?[a-zA-Z]")  # a tag that never ends, which the parser gives up as text
+_BROKEN = re.compile(r"</?[a-zA-Z]")  # an unclosed tag, which the parser reports as text
 _NAME = re.compile(r"<[a-zA-Z][^\s/>]*")
 
 
-class Kind(Enum):
-    """What a token is."""
+class HtmlTokenKind(Enum):
+    """Kind of an HTML token."""
 
     START = "start"
     END = "end"
-    ALONE = "alone"  # a void element, or one that is closed where it starts
+    ALONE = "alone"  # a void or self-closed element
     TEXT = "text"  # characters and references
-    OTHER = "other"  # comments, declarations, instructions, what is no HTML
+    OTHER = "other"  # comments, declarations, instructions, invalid HTML
 
 
 @dataclass(slots=True)
-class Token:
-    """A part of a document.
+class HtmlToken:
+    """A stretch of a document.
 
     Args:
-        start: first character of its span of the document's text.
-        end: behind its last character.
-        name: of an element, in lower case.
-        attributes: of START and ALONE: values by names in lower case; "" where it has none.
-        closing: of START: the index of its END, or of the token before which it ends, or None at the document's end.
+        kind: kind of the token.
+        start: offset of its first character.
+        end: offset after its last character.
+        name: name of the element in lower case.
+        attributes: of START and ALONE: values by names in lower case; "" without value.
+        closing: of START: index of its END, or of the token before which it ends; None: end of document.
     """
 
-    kind: Kind
+    kind: HtmlTokenKind
     start: int
     end: int = 0
     name: str = ""
@@ -109,7 +114,7 @@ class Token:
 
 
 def templates(text: str) -> list[Span]:
-    """Where templating stands. One look at each character: what never ends is looked for once."""
+    """Return the spans of templating in linear time: unclosed delimiters are searched once."""
     found: list[Span] = []
     never: set[str] = set()
     at = 0
@@ -128,15 +133,15 @@ def templates(text: str) -> list[Span]:
     return found
 
 
-def tokens(text: str) -> list[Token]:
-    """The tokens of a document whose templating is masked, in order and without gaps."""
+def tokens(text: str) -> list[HtmlToken]:
+    """Tokenize a document with masked templating, in order and without gaps."""
     found = _Scanner(text).scan()
     _close(found)
     return found
 
 
 def masked(text: str, hidden: Sequence[Span]) -> str:
-    """The text, of the same length, with other characters in these spans."""
+    """Replace these spans by other characters of the same length."""
     parts, at = list[str](), 0
     for start, end in hidden:
         parts += (text[at:start], _HIDDEN * (end - start))
@@ -145,17 +150,17 @@ def masked(text: str, hidden: Sequence[Span]) -> str:
 
 
 class _Scanner(HTMLParser):
-    """html.parser's events as tokens. What it looks for again and again to the document's end is looked for once here."""
+    """Converts html.parser's events to tokens. Avoids its quadratic searches for the end of comments and declarations."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()  # which resolves references: left to itself, the parser stops at the second `&#` that is none
+        super().__init__()  # with convert_charrefs, because otherwise the parser stops at the second invalid `&#`
         self._text = text
-        self._found: list[Token] = []
-        self._line, self._begin = 1, 0  # of the text, and where it begins
-        self._unclosed = False  # a comment reaches to the end
+        self._found: list[HtmlToken] = []
+        self._line, self._begin = 1, 0  # current line and its offset
+        self._unclosed = False  # a comment extends to the end
 
-    def scan(self) -> list[Token]:
-        end = self._text.rfind(">") + 1  # behind it no tag can end
+    def scan(self) -> list[HtmlToken]:
+        end = self._text.rfind(">") + 1  # no tag ends after this
         self.feed(self._text[:end])
         self.close()
         self._rest(end)
@@ -175,16 +180,16 @@ class _Scanner(HTMLParser):
         if self.rawdata.startswith("<!--", i):
             return self.parse_comment(i)
         self.handle_decl("")
-        return self.rawdata.find(">", i) + 1  # there is one: what is behind the last is not parsed
+        return self.rawdata.find(">", i) + 1  # always found: only text up to the last one is parsed
 
     def _rest(self, end: int) -> None:
-        """What is behind the last tag: text, and a tag that never ends."""
+        """Add what follows the last tag: text, and an unclosed tag."""
         tag = None if self._unclosed else re.compile(r"<[a-zA-Z/!?]").search(self._text, end)
         text_end = end if self._unclosed else tag.start() if tag else len(self._text)
         if end < text_end:
-            self._add(Kind.TEXT, end)
+            self._add(HtmlTokenKind.TEXT, end)
         if text_end < len(self._text):
-            self._add(Kind.OTHER, text_end)
+            self._add(HtmlTokenKind.OTHER, text_end)
 
     def _place(self) -> int:
         line, column = self.getpos()
@@ -193,70 +198,70 @@ class _Scanner(HTMLParser):
             self._line += 1
         return self._begin + column
 
-    def _add(self, kind: Kind, place: int) -> None:
+    def _add(self, kind: HtmlTokenKind, place: int) -> None:
         last = self._found[-1] if self._found else None
-        if last is None or last.kind is not kind or kind not in (Kind.TEXT, Kind.OTHER):
-            self._found.append(Token(kind, place))
+        if last is None or last.kind is not kind or kind not in (HtmlTokenKind.TEXT, HtmlTokenKind.OTHER):
+            self._found.append(HtmlToken(kind, place))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._start(Kind.ALONE if tag in VOID else Kind.START, tag, attrs)
+        self._start(HtmlTokenKind.ALONE if tag in VOID else HtmlTokenKind.START, tag, attrs)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._start(Kind.ALONE, tag, attrs)
+        self._start(HtmlTokenKind.ALONE, tag, attrs)
 
-    def _start(self, kind: Kind, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = {name: value or "" for name, value in reversed(attrs)}  # the first of two counts
+    def _start(self, kind: HtmlTokenKind, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {name: value or "" for name, value in reversed(attrs)}  # the first of duplicates wins
         place = self._place()
-        self._found.append(Token(kind, place, place + len(self.get_starttag_text() or ""), tag, named))
+        self._found.append(HtmlToken(kind, place, place + len(self.get_starttag_text() or ""), tag, named))
 
     def handle_endtag(self, tag: str) -> None:
-        self._found.append(Token(Kind.END, self._place(), name=tag))
+        self._found.append(HtmlToken(HtmlTokenKind.END, self._place(), name=tag))
 
     def handle_data(self, data: str) -> None:
         place = self._place()
         broken = self.cdata_elem is None and _BROKEN.match(self._text, place)
-        self._add(Kind.OTHER if broken else Kind.TEXT, place)
+        self._add(HtmlTokenKind.OTHER if broken else HtmlTokenKind.TEXT, place)
 
     def handle_comment(self, data: str) -> None:
-        self._add(Kind.OTHER, self._place())
+        self._add(HtmlTokenKind.OTHER, self._place())
 
     def handle_decl(self, decl: str) -> None:
-        self._add(Kind.OTHER, self._place())
+        self._add(HtmlTokenKind.OTHER, self._place())
 
     def handle_pi(self, data: str) -> None:
-        self._add(Kind.OTHER, self._place())
+        self._add(HtmlTokenKind.OTHER, self._place())
 
     def unknown_decl(self, data: str) -> None:
-        self._add(Kind.OTHER, self._place())
+        self._add(HtmlTokenKind.OTHER, self._place())
 
 
-def _contiguous(found: Sequence[Token], text: str) -> Iterator[Token]:
-    """Each ends where the next begins; a start tag ends by itself, and a text before a tag that the parser passed over."""
+def _contiguous(found: Sequence[HtmlToken], text: str) -> Iterator[HtmlToken]:
+    """Close gaps: a token ends where the next starts, but start tags and texts before a skipped tag end by themselves."""
     for token, after in zip(found, [*(token.start for token in found[1:]), len(text)], strict=False):
-        broken = _BROKEN.search(text, token.start, after) if token.kind is Kind.TEXT else None
+        broken = _BROKEN.search(text, token.start, after) if token.kind is HtmlTokenKind.TEXT else None
         token.end = broken.start() if broken else min(token.end, after) or after
         yield token
         if token.end < after:
-            yield Token(Kind.OTHER, token.end, after)
+            yield HtmlToken(HtmlTokenKind.OTHER, token.end, after)
 
 
-def _close(found: Sequence[Token]) -> None:
-    """Says of every element where it ends; each is looked at once when it opens and once when it closes."""
-    opened: list[Token] = []
+def _close(found: Sequence[HtmlToken]) -> None:
+    """Find the end of every element in linear time."""
+    opened: list[HtmlToken] = []
     counts: dict[str, int] = {}
     for at, token in enumerate(found):
-        if token.kind is Kind.START:
+        if token.kind is HtmlTokenKind.START:
             while opened and opened[-1].name in ENDS.get(token.name, ()):
                 _pop(opened, counts, at)
             opened.append(token)
             counts[token.name] = counts.get(token.name, 0) + 1
-        elif token.kind is Kind.END and counts.get(token.name):
+        elif token.kind is HtmlTokenKind.END and counts.get(token.name):
             while opened[-1].name != token.name:
                 _pop(opened, counts, at)
             _pop(opened, counts, at)
 
 
-def _pop(opened: list[Token], counts: dict[str, int], at: int) -> None:
+def _pop(opened: list[HtmlToken], counts: dict[str, int], at: int) -> None:
     token = opened.pop()
     counts[token.name] -= 1
     token.closing = at
@@ -264,19 +269,14 @@ def _pop(opened: list[Token], counts: dict[str, int], at: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An attribute's value in a start tag.
+    """Value of an attribute in a start tag."""
 
-    Args:
-        span: of it, with its quotes.
-        quote: `"`, `'` or nothing.
-    """
-
-    span: Span
-    quote: str
+    span: Span  # including quotes
+    quote: str  # `"`, `'` or ""
 
 
 def values(tag: str) -> dict[str, Value]:
-    """Of a start tag's attributes, by their names in lower case; the first of two, as browsers read it."""
+    """Return the attributes of a start tag by name in lower case; the first of duplicates, as in browsers."""
     name = _NAME.match(tag)
     found: dict[str, Value] = {}
     for attribute in _ATTRIBUTE.finditer(tag, name.end() if name else 1):

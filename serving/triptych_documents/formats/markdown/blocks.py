@@ -1,7 +1,7 @@
-"""Which stretches of a Markdown document are text: markdown-it's blocks, and where in the document their content stands.
+"""Text blocks of a Markdown document: markdown-it's blocks with the offsets of their content.
 
-CommonMark with GFM's tables, and front matter, footnotes, definition lists, `:::` containers and dollar math, which would be
-taken for text otherwise. Code, link definitions and front matter are no text.
+CommonMark with GFM tables, front matter, footnotes, definition lists, `:::` containers and dollar math, which would otherwise
+be read as text. Code, link definitions and front matter are not text.
 """
 
 import re
@@ -19,8 +19,8 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
 from triptych_documents.formats.markdown.tokens import PlacedInline, parts_of
-from triptych_documents.formats.shared.inline_codes import Part
-from triptych_documents.formats.shared.spans import Lines, Span
+from triptych_documents.formats.shared.inline_codes import ScannedPart
+from triptych_documents.formats.shared.spans import LineIndex, Span
 
 _PIPE = re.compile(r"(?<!\\)\|")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*")
@@ -28,66 +28,50 @@ _FRONT = re.compile(r"(---|\+\+\+)[ \t]*(?>\r\n|\n|\r)(?:[^\r\n]*+(?>\r\n|\n|\r)
 _LINE_END = re.compile(r"\r\n|\r")
 _CELLS = ("td_open", "th_open")
 
-References = dict[str, Any]  # of the library: link definitions, by which a paragraph's links are known
+References = dict[str, Any]  # markdown-it's environment with link definitions
 
 
 @dataclass(frozen=True)
-class Content:
-    """A paragraph, heading or cell.
+class TextBlock:
+    """A paragraph, heading or cell."""
 
-    Args:
-        text: without what its lines begin with.
-        offsets: of each character in the document, and of the end.
-        kind: of the token that it is in: "paragraph_open", "heading_open", "td_open" ...
-        atx: a heading on one line, after `#`.
-        parts: what it is made of; None where nobody can say where.
-        line: its first, from 0.
-    """
-
-    text: str
-    offsets: Sequence[int]
-    kind: str
-    atx: bool
-    parts: Sequence[Part] | None
-    line: int
+    text: str  # content without line prefixes
+    offsets: Sequence[int]  # offset of each character, and of the end, in the document
+    kind: str  # type of the enclosing token: "paragraph_open", "heading_open", "td_open"
+    atx: bool  # a heading on one line, after `#`
+    parts: Sequence[ScannedPart] | None  # its inline content; None if the spans are not known
+    line: int  # its first line, from 0
 
     @property
     def in_table(self) -> bool:
-        """A cell: `|` is written with a backslash and all is on one line."""
+        """Whether it is a cell: `|` is escaped and all is on one line."""
         return self.kind in _CELLS
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """A document's.
+class MarkdownBlocks:
+    """Block structure of a document."""
 
-    Args:
-        contents: in order.
-        html: the places of HTML blocks, but for those within quotes and items, whose lines begin with other things.
-        skeleton: everything but the contents: equal where two documents have one structure.
-        references: what links refer to.
-    """
-
-    contents: Sequence[Content]
-    html: Sequence[Span]
-    skeleton: Sequence[tuple[str, ...]]
-    references: References
+    contents: Sequence[TextBlock]  # text blocks in order
+    html: Sequence[Span]  # spans of top-level HTML blocks
+    skeleton: Sequence[tuple[str, ...]]  # everything else; equal for documents of the same structure
+    references: References  # link definitions
 
 
-def parsed(text: str) -> Blocks:
-    """The document's blocks."""
+def parsed(text: str) -> MarkdownBlocks:
+    """Parse the blocks of a document."""
     references: References = {}
     front = _FRONT.match(text)
-    blank = _LINE_END.sub("\n", re.sub(r"[^\r\n]", "", front[0])) if front else ""  # the lines' numbers stay
+    blank = _LINE_END.sub("\n", re.sub(r"[^\r\n]", "", front[0])) if front else ""  # keeps line numbers
     tokens = _parser().parse(blank + text[front.end() if front else 0 :], references)
     finder = _Finder(text)
     contents = [found for before, token in pairwise(tokens) if token.type == "inline" for found in finder.found(before, token)]
     html = [finder.span(token) for token in tokens if token.type == "html_block" and not token.level]
-    return Blocks(contents, html, [_shape(token) for token in tokens], references)
+    return MarkdownBlocks(contents, html, [_shape(token) for token in tokens], references)
 
 
-def inline(content: str, references: References) -> list[Part] | None:
-    """What a paragraph of this content is made of."""
+def inline(content: str, references: References) -> list[ScannedPart] | None:
+    """Parse inline content."""
     parser = _parser()
     tokens: list[Token] = []
     parser.inline.parse(content, parser, references, tokens)
@@ -101,8 +85,8 @@ def _parser() -> MarkdownIt:
     parser.use(deflist_plugin).use(footnote_plugin, inline=False, move_to_end=False)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
     parser.use(container_plugin, "any", validate=lambda *_: True)
-    parser.disable(["text_join", "fragments_join", "footnote_ref"])  # two lose places, one takes quadratic time
-    parser.validateLink = lambda *_: True  # type: ignore[method-assign]  # what a link is does not depend on where it leads
+    parser.disable(["text_join", "fragments_join", "footnote_ref"])  # two lose offsets, one takes quadratic time
+    parser.validateLink = lambda *_: True  # type: ignore[method-assign]  # accept any URL
     return parser
 
 
@@ -114,19 +98,19 @@ def _shape(token: Token) -> tuple[str, ...]:
 
 
 class _Finder:
-    """Finds contents, one after the other, in the document."""
+    """Finds the offsets of text blocks, in document order."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._lines = text, Lines(text)
-        self._row = -1  # the line of the table's row that is being looked at
-        self._cells: list[list[int]] = []  # of it: offsets of each cell's characters that are left
+        self._text, self._lines = text, LineIndex(text)
+        self._row = -1  # line of the current table row
+        self._cells: list[list[int]] = []  # offsets of its remaining cells
 
     def span(self, token: Token) -> Span:
-        """Of a block."""
+        """Return the span of a block."""
         return self._lines.span(*token.map) if token.map else (0, 0)
 
-    def found(self, before: Token, token: Token) -> Iterator[Content]:
-        """The content of an inline token, unless it is empty or its place is not found."""
+    def found(self, before: Token, token: Token) -> Iterator[TextBlock]:
+        """Yield the text block of an inline token, unless it is empty or its place is unknown."""
         if not token.map:
             return
         atx = before.type == "heading_open" and before.markup.startswith("#")
@@ -136,14 +120,14 @@ class _Finder:
             offsets = self._heading(before, token, token.map[0]) if atx else self._paragraph(token, token.map[0])
         if offsets and token.content:
             parts = parts_of(token.content, token.children or ())
-            yield Content(token.content, offsets, before.type, atx, parts, token.map[0])
+            yield TextBlock(token.content, offsets, before.type, atx, parts, token.map[0])
 
     def _paragraph(self, token: Token, line: int) -> list[int] | None:
         offsets: list[int] = []
         for number, content in enumerate(token.content.split("\n"), line):
             body, start = self._body(number)
             body = body if body.endswith(content) else body.rstrip()
-            kept = content if body.endswith(content) else content.lstrip()  # a tab can be cut, and is spaces then
+            kept = content if body.endswith(content) else content.lstrip()  # a tab can be cut and then counts as spaces
             if not body.endswith(kept):
                 return None
             at = start + len(body) - len(kept)
@@ -164,7 +148,7 @@ class _Finder:
         return offsets if written == token.content else None
 
     def _split(self, line: int, first: str) -> list[list[int]]:
-        """Of a row, each cell's; what stands before the first, such as a quote's mark, is cut off it."""
+        """Split a row into cells; a prefix of the first one, such as a quote mark, is cut off."""
         body, start = self._body(line)
         edges = [-1, *(found.start() for found in _PIPE.finditer(body)), len(body)]
         cells = [_unescaped(body, edge + 1, end, start) for edge, end in pairwise(edges)]
@@ -180,7 +164,7 @@ class _Finder:
 
 
 def _unescaped(body: str, start: int, end: int, base: int) -> list[int]:
-    """The offsets of a cell's characters and of its end; a backslash before a pipe is not one of them."""
+    """Return the offsets of a cell's characters and its end, without backslashes before pipes."""
     cell = body[start:end]
     first = start + len(cell) - len(cell.lstrip(" \t"))
     after = max(first, start + len(cell.rstrip(" \t")))

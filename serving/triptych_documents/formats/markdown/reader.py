@@ -1,8 +1,7 @@
 """Markdown: paragraphs, headings, items and cells with emphasis, links, code spans, images and HTML tags as codes.
 
-CommonMark with what GitHub and site generators add (see markdownblocks). Only the stretches that changed are written. What is
-written is read again: where the document's structure would be another one, the translation at fault is left out. Blocks of HTML
-are read as HTML.
+CommonMark with extensions of GitHub and site generators (see `blocks`). Only changed stretches are written. The result is read
+again: a translation that would change the document's structure is left out. HTML blocks are read as HTML.
 """
 
 import re
@@ -13,26 +12,26 @@ from functools import cached_property
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
-from triptych_documents.formats.html.reader import FORMAT as HTML
-from triptych_documents.formats.markdown.blocks import Blocks, Content, parsed
-from triptych_documents.formats.markdown.text import TextPlace, reference, signature
+from triptych_documents.formats.html import reader as html
+from triptych_documents.formats.markdown.blocks import MarkdownBlocks, TextBlock, parsed
+from triptych_documents.formats.markdown.text import TextSlot, reference, signature
 from triptych_documents.formats.shared.inline_codes import core, pieces_of, soft
-from triptych_documents.formats.shared.spans import Lines, Span, replaced
-from triptych_documents.formats.shared.text_document import Bound
+from triptych_documents.formats.shared.spans import LineIndex, Span, replaced
+from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.unit import Piece, Unit, joined
 
 _HEAD = re.compile(r"(<[^<>\r\n]*>)(\r\n|\n|\r)")
-_NARROW, _WIDTH = 60, 80  # columns: a paragraph of lines that are shorter than the one is broken at the other
-_UNPLACED = "the places of its parts are not known, so it stays as it is"
-_UNWRITTEN = "the translation would make other markup here, so the source text stays"
+_NARROW, _WIDTH = 60, 80  # columns: paragraphs narrower than the first are wrapped at the second
+_UNPLACED = "the positions of its markup are unknown; not translated"
+_UNWRITTEN = "the translation would change the markup; the source text was kept"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What comes into a site's place."""
+    """New content of a site."""
 
     text: str
-    pieces: Sequence[Sequence[Piece]]  # of each of its units, as it should be read again
+    pieces: Sequence[Sequence[Piece]]  # of each unit, as they must be read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,35 +39,35 @@ class TextSite:
     """A paragraph, heading or cell."""
 
     unit: Unit
-    place: TextPlace
+    place: TextSlot
 
     @property
     def units(self) -> Sequence[Unit]:
-        """The one."""
+        """Its single unit."""
         return (self.unit,)
 
     @property
     def span(self) -> Span:
-        """Of the document's text."""
+        """Span of the document's text."""
         return self.place.span
 
     def written(self, translations: Mapping[int, Sequence[Piece]], encoding: Encoding) -> str:
-        """What comes into the span."""
+        """Return the new content of the span."""
         return self.place.written(translations[0], encoding)
 
 
 @dataclass(frozen=True, slots=True)
 class HtmlSite:
-    """An HTML block: a document within the document."""
+    """An HTML block, which is a document inside of the document."""
 
     units: Sequence[Unit]
     document: Document
     span: Span
-    head: str  # a first line that is a tag: some tags begin a block only where they have a line of their own
+    head: str  # a tag alone on the first line, which some tags need to start a block
     line_end: str
 
     def written(self, translations: Mapping[int, Sequence[Piece]], encoding: Encoding) -> str:
-        """What comes into the span."""
+        """Return the new content of the span."""
         html = self.document.render(translations).decode()
         rest = html.removeprefix(self.head)
         if self.head and rest != html and rest.startswith(" "):
@@ -78,39 +77,31 @@ class HtmlSite:
 
 @dataclass(frozen=True)
 class MarkdownDocument:
-    """A document that has been read.
+    """A Markdown document after reading."""
 
-    Args:
-        text: all of it.
-        encoding: of its bytes.
-        blocks: its structure.
-        sites: what has units, in order.
-        unwritten: findings of the last `render`.
-    """
-
-    text: str
-    encoding: Encoding
-    blocks: Blocks
-    sites: Sequence[TextSite | HtmlSite]
-    unwritten: list[Finding] = field(default_factory=list)
+    text: str  # whole text
+    encoding: Encoding  # of the document
+    blocks: MarkdownBlocks  # its structure
+    sites: Sequence[TextSite | HtmlSite]  # stretches with units, in order
+    unwritten: list[Finding] = field(default_factory=list)  # findings of the last `render`
 
     @cached_property
     def units(self) -> Sequence[Unit]:
-        """In order."""
+        """All units in order."""
         return [unit for site in self.sites for unit in site.units]
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """Of paragraphs whose parts could not be placed, and of translations that could not be written."""
+        """Findings of paragraphs with unknown offsets, and of translations that could not be written."""
         lines = [content.line + 1 for content in self.blocks.contents if content.parts is None]
         unplaced = [Finding(FindingKind.FORMAT, Severity.WARNING, f"line {line}", _UNPLACED) for line in lines]
         return [*unplaced, *self.unwritten]
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
-        """As Document says."""
+        """See Document."""
         changed = {index: tuple(pieces) for index, pieces in translations.items() if joined(pieces) != self.units[index].pieces}
         written: dict[int, Written] = {}
-        asked: dict[int, list[Unit]] = {}  # of each site
+        asked: dict[int, list[Unit]] = {}  # changed units by site
         first = 0
         for number, site in enumerate(self.sites):
             mine = {index: changed[first + index] for index in range(len(site.units)) if first + index in changed}
@@ -129,7 +120,7 @@ class MarkdownDocument:
         return replaced(self.text, [(self.sites[number].span, new.text) for number, new in written.items()])
 
     def _sound(self, written: dict[int, Written]) -> dict[int, Written]:
-        """As many of them as leave the structure as it was: halves are tried where the whole does not."""
+        """Return as many of them as keep the structure unchanged, found by bisection."""
         if not written or self._reads_as(written):
             return written
         if len(written) == 1:
@@ -141,7 +132,7 @@ class MarkdownDocument:
         return both if self._reads_as(both) else first
 
     def _reads_as(self, written: Mapping[int, Written]) -> bool:
-        again = read(self._with(written), self.encoding)
+        again = _parsed(self._with(written), self.encoding)
         if again.blocks.skeleton != self.blocks.skeleton:
             return False
         expected = [written[number].pieces if number in written else _own(site) for number, site in enumerate(self.sites)]
@@ -153,23 +144,15 @@ def _own(site: TextSite | HtmlSite) -> list[Sequence[Piece]]:
     return [unit.pieces for unit in site.units]
 
 
-class Markdown:
-    """Reads .md."""
-
-    name = "markdown"
-
-    def read(self, data: bytes, options: ReadOptions) -> MarkdownDocument:
-        """As Format says."""
-        Bound(options).check_marks(data, b"<", b"*", b"_", b"`", b"[", b"|", each=2, lines=2)
-        return read(*decode(data, options.encoding))
+def read(data: bytes, options: ReadOptions) -> MarkdownDocument:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data, b"<", b"*", b"_", b"`", b"[", b"|", each=2, lines=2)
+    return _parsed(*decode(data, options.encoding))
 
 
-FORMAT = Markdown()
-
-
-def read(text: str, encoding: Encoding) -> MarkdownDocument:
-    """The document of this text."""
-    blocks, lines = parsed(text), Lines(text)
+def _parsed(text: str, encoding: Encoding) -> MarkdownDocument:
+    """Parse a document."""
+    blocks, lines = parsed(text), LineIndex(text)
     sites: list[TextSite | HtmlSite] = []
     for content in blocks.contents:
         parts = core(content.parts or ())
@@ -177,14 +160,14 @@ def read(text: str, encoding: Encoding) -> MarkdownDocument:
             place = _place(text, lines, content, parts[0].start, parts[-1].end, blocks)
             sites.append(TextSite(Unit(pieces_of(parts), lines.where(place.span[0])), place))
     for span in blocks.html:
-        document = HTML.read(text[slice(*span)].encode(), ReadOptions(encoding="utf-8"))
+        document = html.read(text[slice(*span)].encode(), ReadOptions(encoding="utf-8"))
         units = [replace(unit, where=lines.where(span[0])) for unit in document.units]
         head = _HEAD.match(text, *span)
         sites.append(HtmlSite(units, document, span, head[1] if head else "", head[2] if head else ""))
     return MarkdownDocument(text, encoding, blocks, sorted(sites, key=lambda site: site.span))
 
 
-def _place(text: str, lines: Lines, content: Content, start: int, end: int, blocks: Blocks) -> TextPlace:
+def _place(text: str, lines: LineIndex, content: TextBlock, start: int, end: int, blocks: MarkdownBlocks) -> TextSlot:
     count = content.text.count("\n") + 1
     starts = [lines.span(line, line + 1)[0] for line in range(content.line, content.line + count)]
     bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(content.line, content.line + count)]
@@ -195,4 +178,4 @@ def _place(text: str, lines: Lines, content: Content, start: int, end: int, bloc
     source = text[content.offsets[start] : content.offsets[end - 1] + 1]
     width = max(map(len, bodies)) if count > 1 else 0
     width = _WIDTH if 0 < width < _NARROW else width
-    return TextPlace(content, start, end, blocks.references, line_end, prefix, column, width, source)
+    return TextSlot(content, start, end, blocks.references, line_end, prefix, column, width, source)

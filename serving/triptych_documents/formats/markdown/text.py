@@ -1,7 +1,6 @@
-"""Text written as Markdown, so that a reader finds the same text and codes in it.
+"""Writing text as Markdown that is read as the same text and codes.
 
-As few characters as possible are escaped: what is written is parsed, and only where that is something else the next, safer way
-is tried.
+As little as possible is escaped: a candidate is parsed, and only if the result differs is the next, safer one tried.
 """
 
 import re
@@ -9,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from triptych_documents.encoding import Encoding
-from triptych_documents.formats.markdown.blocks import Content, References, inline
+from triptych_documents.formats.markdown.blocks import References, TextBlock, inline
 from triptych_documents.formats.shared.inline_codes import SPACE, coded, soft, spaced
 from triptych_documents.formats.shared.spans import Span
 from triptych_documents.formats.shared.wrapping import words_of, wrapped
@@ -18,45 +17,33 @@ from triptych_documents.unit import Code, Piece, Role
 _SPECIAL = re.compile(r"[\\`*_\[\]<&~$]|\{(?=[{%#])|!$")
 _BLOCK = re.compile(
     r"(?:#{1,6}|[-+*:~]|[0-9]{1,9}[.)])$|[>|<]|=+$|-+$|`{3}|~{3}|:{3}|\$\$|[-_*]{3,}$|\[[^\]]*\]:"
-)  # a line that begins with such a word would be something else than text
-_FIRST, _LAST = re.compile(rf"^[^\S{SPACE}]"), re.compile(rf"[^\S{SPACE}]$")  # white space that is meant
+)  # a first word that would start another kind of block
+_FIRST, _LAST = re.compile(rf"^[^\S{SPACE}]"), re.compile(rf"[^\S{SPACE}]$")  # significant white space
 _EMPHASIS = re.compile(r"[*_]{1,2}|~~?")
 _LABEL = re.compile(r"\]\[(.*)\]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class TextPlace:
-    """A unit's place in a content.
+class TextSlot:
+    """Place of a unit in a text block."""
 
-    Args:
-        content: that it is in.
-        start: where it begins in there.
-        end: where it ends.
-        references: of the document.
-        line_end: of the document.
-        prefix: what each further line of the content begins with.
-        column: of the unit in its first line.
-        width: where lines are broken; 0: they are not.
-        source: the text of the place as it is.
-    """
-
-    content: Content
-    start: int
-    end: int
-    references: References
-    line_end: str
-    prefix: str
-    column: int
-    width: int
-    source: str
+    content: TextBlock  # the text block
+    start: int  # start of the unit in it
+    end: int  # end of the unit in it
+    references: References  # link definitions
+    line_end: str  # of the document
+    prefix: str  # prefix of each further line of the block
+    column: int  # column of the unit in its first line
+    width: int  # line width; 0: a single line
+    source: str  # current text
 
     @property
     def span(self) -> Span:
-        """Of the document's text."""
+        """Span of the document's text."""
         return self.content.offsets[self.start], self.content.offsets[self.end - 1] + 1
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
-        """As Markdown; the source where it cannot be written at all, as emphasis around nothing."""
+        """Return the Markdown; the source if it cannot be written at all, such as emphasis around nothing."""
         wanted = soft(pieces)
         for text in self._ways(wanted):
             if self._reads_as(text, wanted):
@@ -64,19 +51,19 @@ class TextPlace:
         return self.source
 
     def _ways(self, pieces: Sequence[Piece]) -> Iterator[str]:
-        """From the most readable to the safest."""
+        """Yield candidates from the most readable to the safest."""
         escaped = [_escaped(piece) if isinstance(piece, str) else piece for piece in pieces]
         for written in (_short(pieces), pieces, escaped, _apart(pieces), _apart(escaped), _alternating(_apart(escaped))):
             yield self._lines(written)
 
     def _lines(self, pieces: Sequence[Piece]) -> str:
-        """The content between start and end, of one line or more."""
+        """Return the content between start and end, in one or more lines."""
         words = [_guarded(word, False) for word in words_of(_edged(pieces), str)]
         in_block = not (self.content.in_table or self.content.atx)
         if words and not self.start and in_block and isinstance(pieces[0], str):
             words[0] = _guarded(words[0], True)
         if words and self.content.atx and self.end == len(self.content.text) and not words[-1].strip("#"):
-            words[-1] = "\\" + words[-1]  # a heading's last numbers signs are taken for its end
+            words[-1] = "\\" + words[-1]  # trailing number signs would close the heading
         if not self.width:
             return " ".join(words)
         used = self.column - len(self.prefix)
@@ -99,12 +86,12 @@ class TextPlace:
 
 
 def reference(character: str) -> str:
-    """A character as Markdown and HTML can write it in any encoding."""
+    """Return a character reference, which any encoding can represent."""
     return f"&#{ord(character)};"
 
 
 def signature(pieces: Sequence[Piece]) -> str:
-    """Equal where readers see the same text and codes; which sign makes emphasis is not looked at."""
+    """Return a key that is equal for equal visible text and codes, whichever character marks emphasis."""
     signs = (piece if isinstance(piece, str) else f"\0{_sign(piece.raw)}\0" for piece in pieces)
     return spaced("".join(signs)).strip(SPACE)
 
@@ -114,7 +101,7 @@ def _sign(raw: str) -> str:
 
 
 def _guarded(word: str, first: bool) -> str:
-    """So that no line of it begins a block; the lines after the first come of hard breaks."""
+    """Escape lines that would start a block; lines after the first come from hard breaks."""
     begin, *others = word.split("\n")
     further = [line if line.startswith("<") else _unblocked(line) for line in others]
     return "\n".join([_unblocked(begin) if first else begin, *further])
@@ -131,7 +118,7 @@ def _escaped(text: str) -> str:
 
 
 def _edged(pieces: Sequence[Piece]) -> list[Piece]:
-    """The library takes any white space from a content's ends."""
+    """Write white space at both ends as references, because the library strips it."""
     edged = list(pieces)
     for place, edge in ((0, _FIRST), (-1, _LAST)):
         piece = edged[place] if edged else None
@@ -141,7 +128,7 @@ def _edged(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _short(pieces: Sequence[Piece]) -> list[Piece]:
-    """Links whose label is their text still are written without a label."""
+    """Omit the label of links whose text is still their label."""
     opened = {piece.pair: place for place, piece in enumerate(pieces) if isinstance(piece, Code) and piece.role is Role.OPEN}
     written = list(pieces)
     for place, piece in enumerate(pieces):
@@ -157,7 +144,7 @@ def _says(close: Code, inside: Sequence[Piece]) -> bool:
 
 
 def _apart(pieces: Sequence[Piece]) -> list[Piece]:
-    """Emphasis with character references beside it where it would be none: to its rules they are punctuation."""
+    """Separate emphasis by character references, which count as punctuation, where it would not be recognized."""
     written = list(pieces)
     for place, code in enumerate(pieces):
         if isinstance(code, Code) and _EMPHASIS.fullmatch(code.raw) and code.role is not Role.ALONE:
@@ -171,7 +158,7 @@ def _apart(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _beside(pieces: Sequence[Piece], place: int, step: int) -> str:
-    """The character next to a code; at the ends white space, as the library has it."""
+    """Return the character next to a code; white space at the ends, as in the library."""
     if not 0 <= place + step < len(pieces):
         return " "
     piece = pieces[place + step]
@@ -186,7 +173,7 @@ def _refer(pieces: list[Piece], place: int, step: int) -> None:
 
 
 def _alternating(pieces: Sequence[Piece]) -> list[Piece]:
-    """Every other pair of emphasis with the other sign, so that neighbours are not taken for one."""
+    """Use the other character for every second pair of emphasis, so that neighbours do not merge."""
     codes = [piece for piece in pieces if isinstance(piece, Code) and _EMPHASIS.fullmatch(piece.raw)]
     pairs = [code.pair for code in codes if code.role is Role.OPEN]
     signs = str.maketrans("*_", "_*")

@@ -1,7 +1,7 @@
-"""What stands where in a Markdown paragraph: markdown-it's inline parser, which notes each token's place in the content.
+"""Inline content of Markdown with spans: markdown-it's inline parser, which notes the offsets of each token.
 
-The rules are the library's (CommonMark 0.31, GFM's strikethrough, dollar math); one is added for references to footnotes and
-what sites put into Markdown: shortcodes, attribute lists, alerts and the boxes of task lists.
+The rules are the library's (CommonMark 0.31, GFM strikethrough, dollar math); one is added for footnote references and for site
+generators' shortcodes, attribute lists, alerts and task list boxes.
 """
 
 import re
@@ -13,25 +13,21 @@ from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from triptych_documents.formats.shared.inline_codes import Part, Tag
+from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag
 from triptych_documents.unit import Role
 
 _PLACE = "place"  # in a token's meta
-_INERT = re.compile(r"[^\n\\`*_\[\]!<&~${]+")  # no rule looks twice at such a text, as most are
+_INERT = re.compile(r"[^\n\\`*_\[\]!<&~${]+")  # text without markup, the most frequent case
 _SITE = re.compile(r"\{%[^\n]{0,1000}?%\}|\{\{[<%][^\n]{0,1000}?[>%]\}\}|\{[#.:][^{}\n]{0,1000}\}|\[\^[^\]\[\s]{1,200}\]")
 _FIRST = re.compile(r"\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)")
 _ELEMENT = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>", re.DOTALL)
-_KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HTML whose content is not language
-_LONGEST = 64  # parts of these
+_KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HTML elements that are not translated
+_LONGEST = 64  # maximum parts of such an element
 _VOID = frozenset({"area", "br", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"})
 
 
 class PlacedInline(ParserInline):
-    """As the library's, but each token says where it stands.
-
-    Args:
-        inline: the library's, whose rules these are.
-    """
+    """Inline parser whose tokens have offsets."""
 
     def __init__(self, inline: ParserInline) -> None:
         super().__init__()
@@ -39,14 +35,14 @@ class PlacedInline(ParserInline):
         self.ruler.before("escape", "site", _site)
 
     def parse(self, src: str, md: MarkdownIt, env: MutableMapping[str, Any], outTokens: list[Token]) -> list[Token]:  # noqa: N803
-        """All of a content; its tokens are appended."""
+        """Parse content and append its tokens."""
         if not _INERT.fullmatch(src):
             return super().parse(src, md, env, outTokens)
         outTokens.append(Token("text", "", 0, content=src, meta={_PLACE: (0, len(src))}))
         return outTokens
 
     def tokenize(self, state: StateInline) -> None:
-        """Between state.pos and state.posMax."""
+        """Apply the rules between state.pos and state.posMax."""
         rules = self.ruler.getRules("")
         end, text_start = state.posMax, state.pos
         deepest: int = state.md.options["maxNesting"]
@@ -64,19 +60,19 @@ class PlacedInline(ParserInline):
 
 
 def _place(tokens: Sequence[Token], text_start: int, start: int, end: int) -> None:
-    """Notes the places of the tokens that one rule made; the first can be the text before it.
+    """Set the offsets of the tokens that one rule made; the first can be the text before it.
 
-    A link has made its content's, which have their places.
+    The content of a link already has offsets.
     """
     made = [token for token in tokens if _PLACE not in token.meta]
     inner_end = max((token.meta[_PLACE][1] for token in tokens if token.meta.get(_PLACE)), default=start + 1)
     if text_start < start and made and made[0].type == "text":
         text_end = text_start + len(made[0].content)
         made.pop(0).meta[_PLACE] = text_start, text_end
-        start = text_end  # white space before a line end is of no text
+        start = text_end  # white space before a line end is not text
     elif text_start < start:
         start = text_start
-    if all(token.type == "text" for token in made):  # emphasis and strikethrough, before it is known what they are
+    if all(token.type == "text" for token in made):  # delimiters of emphasis and strikethrough, not yet paired
         for token in made:
             token.meta[_PLACE] = start, start + len(token.content)
             start += len(token.content)
@@ -102,8 +98,8 @@ def _site(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def parts_of(content: str, tokens: Sequence[Token]) -> list[Part] | None:
-    """What the content is made of, or None where the places do not fit together: then nobody should write there."""
+def parts_of(content: str, tokens: Sequence[Token]) -> list[ScannedPart] | None:
+    """Return the parts of a content; None if offsets are inconsistent, so that nothing may be written there."""
     parts = _merged(content, list(_parts(content, _whole(tokens), 0)))
     edges = [0, *(part.end for part in parts)]
     starts = [*(part.start for part in parts), len(content)]
@@ -111,7 +107,7 @@ def parts_of(content: str, tokens: Sequence[Token]) -> list[Part] | None:
 
 
 def _whole(tokens: Sequence[Token]) -> list[Token]:
-    """`**` is two tokens, of which the outer is left empty."""
+    """Merge the two tokens of `**`, of which the outer one is empty."""
     kept: list[Token] = []
     for token in tokens:
         last = kept[-1] if kept else None
@@ -126,7 +122,7 @@ def _whole(tokens: Sequence[Token]) -> list[Token]:
     return kept
 
 
-def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[Part]:
+def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[ScannedPart]:
     opened: list[int] = []
     for token in tokens:
         start, end = (base + place for place in token.meta[_PLACE])
@@ -136,54 +132,54 @@ def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[Part]:
         if token.type == "image":
             yield from _image(content, token, start, end)
         elif token.type in ("text", "text_special"):
-            yield Part(token.content, start, end)
+            yield ScannedPart(token.content, start, end)
         elif token.type == "softbreak":
-            yield Part(" ", start, end)
+            yield ScannedPart(" ", start, end)
         elif token.type == "link_close":
-            yield Part(Tag(_named(raw, content[opened.pop() : start]), Role.CLOSE, "a"), start, end)
+            yield ScannedPart(ScannedTag(_named(raw, content[opened.pop() : start]), Role.CLOSE, "a"), start, end)
         else:
-            yield Part(_tag(token, raw), start, end)
+            yield ScannedPart(_tag(token, raw), start, end)
 
 
-def _image(content: str, token: Token, start: int, end: int) -> Iterator[Part]:
-    """`![` and `](place)` around its text."""
+def _image(content: str, token: Token, start: int, end: int) -> Iterator[ScannedPart]:
+    """Yield `![` and `](place)` around the text of an image."""
     if not token.content:
-        yield Part(Tag(content[start:end], Role.ALONE), start, end)
+        yield ScannedPart(ScannedTag(content[start:end], Role.ALONE), start, end)
         return
     inner = start + 2
     after = inner + len(token.content)
-    yield Part(Tag("![", Role.OPEN, "img"), start, inner)
+    yield ScannedPart(ScannedTag("![", Role.OPEN, "img"), start, inner)
     yield from _parts(content, _whole(token.children or ()), inner)
-    yield Part(Tag(_named(content[after:end], token.content), Role.CLOSE, "img"), after, end)
+    yield ScannedPart(ScannedTag(_named(content[after:end], token.content), Role.CLOSE, "img"), after, end)
 
 
 def _named(raw: str, text: str) -> str:
-    """What closes a link or an image; one that is found by its text gets that as a label, for the text will be another."""
+    """Return the end of a link or image; one that refers by its text gets that as a label, because the text will change."""
     return f"][{' '.join(text.split())}]" if raw in ("]", "][]") else raw
 
 
-def _tag(token: Token, raw: str) -> Tag:
+def _tag(token: Token, raw: str) -> ScannedTag:
     if token.type == "html_inline":
         return _html(raw)
     if token.type == "hardbreak":
-        return Tag(raw, Role.ALONE, shown="\n", fixed=True)
+        return ScannedTag(raw, Role.ALONE, shown="\n", fixed=True)
     if token.nesting and token.markup != "autolink":
-        return Tag(raw, Role.OPEN if token.nesting > 0 else Role.CLOSE, token.tag)
+        return ScannedTag(raw, Role.OPEN if token.nesting > 0 else Role.CLOSE, token.tag)
     shown = {"code_inline": token.content, "math_inline": token.content, "link_open": raw[1:-1]}
-    return Tag(raw, Role.ALONE, shown=shown.get(token.type, ""))
+    return ScannedTag(raw, Role.ALONE, shown=shown.get(token.type, ""))
 
 
-def _html(raw: str) -> Tag:
+def _html(raw: str) -> ScannedTag:
     found = _ELEMENT.fullmatch(raw)
     name = found[2].lower() if found else ""
     if found is None or found[3] or name in _VOID:
-        return Tag(raw, Role.ALONE, shown="\n" if name == "br" else "", fixed=name == "br")
-    return Tag(raw, Role.CLOSE if found[1] else Role.OPEN, f"<{name}")
+        return ScannedTag(raw, Role.ALONE, shown="\n" if name == "br" else "", fixed=name == "br")
+    return ScannedTag(raw, Role.CLOSE if found[1] else Role.OPEN, f"<{name}")
 
 
-def _merged(content: str, parts: list[Part]) -> list[Part]:
-    """With <code> and its like as one."""
-    merged: list[Part] = []
+def _merged(content: str, parts: list[ScannedPart]) -> list[ScannedPart]:
+    """Merge <code> and similar elements into one part."""
+    merged: list[ScannedPart] = []
     at = 0
     while at < len(parts):
         run = parts[at : _end(parts, at)]
@@ -192,21 +188,21 @@ def _merged(content: str, parts: list[Part]) -> list[Part]:
     return merged
 
 
-def _end(parts: list[Part], at: int) -> int:
+def _end(parts: list[ScannedPart], at: int) -> int:
     name = _opened(parts[at])
     for after in range(at + 1, min(at + _LONGEST, len(parts)) if name else 0):
         tag = parts[after].content
-        if isinstance(tag, Tag) and tag.role is Role.CLOSE and tag.name == name:
+        if isinstance(tag, ScannedTag) and tag.role is Role.CLOSE and tag.name == name:
             return after + 1
     return at + 1
 
 
-def _opened(part: Part) -> str:
+def _opened(part: ScannedPart) -> str:
     tag = part.content
-    return tag.name if isinstance(tag, Tag) and tag.role is Role.OPEN and tag.name in _KEPT else ""
+    return tag.name if isinstance(tag, ScannedTag) and tag.role is Role.OPEN and tag.name in _KEPT else ""
 
 
-def _as_one(content: str, run: list[Part]) -> Part:
+def _as_one(content: str, run: list[ScannedPart]) -> ScannedPart:
     shown = "".join(part.content if isinstance(part.content, str) else part.content.shown for part in run)
     start, end = run[0].start, run[-1].end
-    return Part(Tag(content[start:end], Role.ALONE, shown=shown), start, end)
+    return ScannedPart(ScannedTag(content[start:end], Role.ALONE, shown=shown), start, end)

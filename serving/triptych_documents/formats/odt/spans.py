@@ -1,55 +1,50 @@
-"""The paragraphs of OpenDocument text as atoms (part 3, 6)."""
+"""Paragraphs of OpenDocument text as atoms (part 3, 6)."""
 
 import re
 from collections.abc import Iterator
 
-from triptych_documents.formats.odt.styles import PLAIN, Styles, short
+from triptych_documents.formats.odt.styles import PLAIN, OdtStyles, short
 from triptych_documents.formats.office.atoms import SOFT_HYPHEN, Atom, Style
 from triptych_documents.formats.office.inline import Escape
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.shared.xml import Kind, written_text
+from triptych_documents.formats.shared.xml import XmlTokenKind, written_text
 from triptych_documents.unit import Role
 
 _PARAGRAPHS = {"text:p", "text:h"}
 _UNTOUCHED = {"text:tracked-changes", "office:forms", "office:scripts", "office:event-listeners"}
-_DROPPED = {"text:soft-page-break"}  # made anew
+_DROPPED = {"text:soft-page-break"}  # recreated by the application
 _AROUND = {"text:a", "text:meta"}
 _PROPERTIES = {"office:event-listeners"}
 _BREAKS = {"text:tab": "\t", "text:line-break": "\n"}
 _UNSHOWN = {*_PARAGRAPHS, "text:note", "text:script", "text:hidden-text", "text:hidden-paragraph"}
 _IDENTS = ("text:name", "text:id", "text:change-id", "office:name")
-_MOST_SPACES = 1_000  # in one element; more are a code
+_MOST_SPACES = 1_000  # per element; more become a code
 _WHITE = re.compile("[ \t\r\n]+")
 
 
-class Paragraphs:
-    """Reads the paragraphs of a part.
+class OdtParagraphs:
+    """Reads the paragraphs of a part."""
 
-    Args:
-        tree: the part.
-        styles: of its spans.
-    """
-
-    def __init__(self, tree: Tree, styles: Styles) -> None:
+    def __init__(self, tree: Tree, styles: OdtStyles) -> None:
         self._tree, self._styles = tree, styles
-        self._space = True  # white space that comes now is none
+        self._space = True  # white space here is dropped
 
     def found(self) -> Iterator[int]:
-        """All paragraphs and headings, those inside of others behind these; not what is deleted."""
+        """Yield all paragraphs and headings that are not deleted, nested ones after their enclosing paragraph."""
         index, tokens = 0, self._tree.tokens
         while index < len(tokens):
             name = self._name(index) if tokens[index].opens else ""
-            if tokens[index].kind is Kind.START and name in _PARAGRAPHS:
+            if tokens[index].kind is XmlTokenKind.START and name in _PARAGRAPHS:
                 yield index
             index = self._tree.end(index) + 1 if name in _UNTOUCHED else index + 1
 
     def atoms(self, paragraph: int) -> list[Atom]:
-        """What is in it."""
+        """Return the content of a paragraph."""
         self._space = True
         return list(self._atoms(paragraph, PLAIN))
 
     def nested(self, element: int) -> bool:
-        """There are paragraphs inside of it."""
+        """Return whether there are paragraphs inside of it."""
         return any(self._name(inner) in _PARAGRAPHS for inner in self._tree.within(element))
 
     def _name(self, element: int) -> str:
@@ -58,13 +53,13 @@ class Paragraphs:
     def _atoms(self, element: int, style: Style) -> Iterator[Atom]:
         for child in self._tree.nodes(element):
             token = self._tree.tokens[child]
-            if token.kind in (Kind.TEXT, Kind.CDATA):
+            if token.kind in (XmlTokenKind.TEXT, XmlTokenKind.CDATA):
                 yield Atom(((style, token.start, token.end),), None, self._collapsed(token.text))
             elif token.opens:
                 yield from self._element(child, self._name(child), style)
 
     def _collapsed(self, text: str) -> str:
-        """Runs of white space are one space, or none behind another; part 3, 6.1.2."""
+        """Collapse white space, and drop it after white space (part 3, 6.1.2)."""
         text = _WHITE.sub(" ", text).replace(SOFT_HYPHEN, "")
         text = text[1:] if self._space and text.startswith(" ") else text
         self._space = text.endswith(" ") if text else self._space
@@ -90,7 +85,7 @@ class Paragraphs:
         yield Atom(((None, behind, end),), Role.CLOSE, pair=element)
 
     def _ruby(self, element: int, style: Style) -> Iterator[Atom]:
-        """The text that has readings written above it; the readings are of this language and go when the text does."""
+        """Yield the base text; the readings above it belong to the source language and are dropped."""
         for child in self._tree.children(element):
             if self._name(child) == "text:ruby-base":
                 yield from self._atoms(child, style)
@@ -113,7 +108,7 @@ class Paragraphs:
         return " " * int(count) if count.isdecimal() and len(count) < 5 and int(count) <= _MOST_SPACES else ""
 
     def _side(self, element: int, name: str) -> tuple[Role, str, str] | None:
-        """Of a range that two marks begin and end."""
+        """Return role, name and identifier of a mark that starts or ends a range."""
         for ending, role in (("-start", Role.OPEN), ("-end", Role.CLOSE)):
             if name.startswith("text:") and name.endswith(ending):
                 said = {short(key): value for key, value in self._tree.tokens[element].attributes.items()}
@@ -122,16 +117,16 @@ class Paragraphs:
         return None
 
     def _shown(self, element: int, name: str) -> str:
-        """Fields show their last value."""
+        """Return the last value of a field."""
         if not name.startswith("text:") or name in _UNSHOWN or self.nested(element):
             return ""
         return self._tree.characters(element)
 
 
 def escape_for(start: str) -> Escape:
-    """Writes text into paragraphs whose elements have this prefix, such as "text:".
+    """Return a function that writes text into paragraphs whose elements have this prefix, such as "text:".
 
-    A space behind a word is a space; all others are elements, as white space would be one with what is around it.
+    A space after a word is written as such; all others are elements, because white space collapses.
     """
 
     def escape(text: str, word: bool) -> str:

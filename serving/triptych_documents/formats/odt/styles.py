@@ -1,10 +1,10 @@
-"""Names of OpenDocument (OASIS, OpenDocument 1.3, part 3)."""
+"""Names and text styles of OpenDocument (OASIS, OpenDocument 1.3, part 3, 16.27 and 20)."""
 
 from collections.abc import Iterator, Mapping
 
 from triptych_documents.formats.office.atoms import Style
+from triptych_documents.formats.office.languages import OfficeLanguage
 from triptych_documents.formats.office.parts import Edit, Tree, constant
-from triptych_documents.formats.office.tongues import Tongue
 from triptych_documents.formats.shared.xml import attribute_spans, with_attribute
 
 _OASIS = "{urn:oasis:names:tc:opendocument:xmlns:"
@@ -21,7 +21,7 @@ _SHORT = {
 
 
 def short(name: str) -> str:
-    """With the prefix that everybody uses, such as `text:p`; unknown ones as they are."""
+    """Return a name with its usual prefix, such as `text:p`; unknown names unchanged."""
     namespace, _, local = name.rpartition("}")
     prefix = _SHORT.get(namespace)
     return f"{prefix}:{local}" if prefix else name
@@ -30,18 +30,14 @@ def short(name: str) -> str:
 PLAIN = Style("", "", "")
 
 _UNSEEN = {"officeooo:rsid", "officeooo:paragraph-rsid"}
-_LANGUAGES = ("language", "country", "script", "rfc-language-tag")  # with -asian and -complex; of fo: and style:
+_LANGUAGES = ("language", "country", "script", "rfc-language-tag")  # also with -asian, -complex; in fo: and style:
 _INKED = ("style:text-underline-style", "style:text-line-through-style", "style:text-overline-style", "fo:background-color")
 _SUFFIX = {"western": "", "asian": "-asian", "complex": "-complex"}
 _NO_LANGUAGE = {"", "none", "zxx", "und", "mul"}
 
 
-class Styles:
-    """Of spans, by name.
-
-    Args:
-        trees: parts with styles; the later ones know better.
-    """
+class OdtStyles:
+    """Styles of spans by name; later trees take precedence."""
 
     def __init__(self, *trees: Tree) -> None:
         self._looks: dict[str, str] = {}
@@ -52,7 +48,7 @@ class Styles:
                     self._learn(tree, style, named=section == "office:styles")
 
     def within(self, outer: Style, tree: Tree, span: int) -> Style:
-        """Of the text directly in a span that stands in text of another style."""
+        """Return the style of the text directly inside of a span that is inside of another style."""
         said = {short(key): value for key, value in tree.tokens[span].attributes.items()}
         name = said.pop("text:style-name", "")
         tag = tree.tag(span)
@@ -74,7 +70,7 @@ class Styles:
 
 
 def _look(parent: str, properties: Mapping[str, str]) -> str:
-    """What an automatic style looks like; nothing where it is there for a language or an edit alone."""
+    """Return the appearance of an automatic style; "" if it only sets a language or records an edit."""
     return " ".join((*([parent] if parent else []), *(f"{key}={value}" for key, value in sorted(properties.items()))))
 
 
@@ -93,7 +89,7 @@ def _properties(tree: Tree, style: int) -> Iterator[tuple[str, str]]:
 
 
 def default_language(tree: Tree) -> str:
-    """Of the paragraphs of a document, as its styles say; "" where they do not."""
+    """Return the language of the paragraphs according to the document's styles, "" if unknown."""
     for style in _styles(tree, "office:styles"):
         said = {short(key): value for key, value in tree.tokens[style].attributes.items()}
         if said.get("style:family") == "paragraph" and "style:name" not in said:
@@ -102,14 +98,8 @@ def default_language(tree: Tree) -> str:
     return ""
 
 
-def in_language(tree: Tree, source: Tongue | None, target: Tongue) -> Iterator[Edit]:
-    """Styles of text in the source's language say the target's.
-
-    Args:
-        tree: a part with styles.
-        source: styles in other languages stay; None: none does.
-        target: the language of the translation.
-    """
+def in_language(tree: Tree, source: OfficeLanguage | None, target: OfficeLanguage) -> Iterator[Edit]:
+    """Yield edits that change styles from the source language (None: any) to the target language."""
     for index, token in enumerate(tree.tokens):
         if token.opens and short(token.name) == "style:text-properties":
             tag = tree.tag(index)
@@ -118,7 +108,7 @@ def in_language(tree: Tree, source: Tongue | None, target: Tongue) -> Iterator[E
                 yield constant(token.start, token.end, new)
 
 
-def _in_language(tag: str, source: Tongue | None, target: Tongue) -> str:
+def _in_language(tag: str, source: OfficeLanguage | None, target: OfficeLanguage) -> str:
     spans = attribute_spans(tag)
     names = {name.rpartition(":")[2]: name for name in spans}
     language, country = (names.get(name + _SUFFIX[target.script]) for name in ("language", "country"))

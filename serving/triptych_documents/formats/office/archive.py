@@ -1,7 +1,7 @@
-"""Zip archives whose members are replaced while all others stay byte for byte (PKWARE's APPNOTE 6.3, sections 4.3 to 4.5).
+"""Zip archives whose members can be replaced while all others stay byte for byte (PKWARE APPNOTE 6.3, sections 4.3 to 4.5).
 
-Documents are not trusted: members are unpacked one by one when they are asked for, within limits, and never onto a disk. The
-standard library parses and unpacks; only the records of replaced members are written anew.
+Documents are not trusted: members are unpacked on demand, within limits, in memory only. The standard library parses and
+unpacks; only the records of replaced members are rewritten.
 """
 
 import io
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from triptych_documents.errors import DamagedDocumentError
 
 MAX_MEMBERS = 10_000
-MAX_UNPACKED = 256 * 2**20  # bytes of all members that are read, together
-MAX_RATIO = 200  # unpacked by packed bytes, of members of more than:
+MAX_UNPACKED = 256 * 2**20  # total bytes of all unpacked members
+MAX_RATIO = 200  # unpacked to packed bytes, for members larger than FREE_RATIO
 FREE_RATIO = 4 * 2**20
 
-_COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # of Microsoft's compound files
+_COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # Microsoft compound file
 _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _END = struct.Struct("<4s4H2LH")
@@ -43,7 +43,7 @@ class _Entry(NamedTuple):
     """A member in the central directory."""
 
     info: zipfile.ZipInfo
-    fields: tuple[int, ...]  # of its header, without the signature
+    fields: tuple[int, ...]  # header fields without the signature
     name: bytes
     extra: bytes
     comment: bytes
@@ -52,16 +52,13 @@ class _Entry(NamedTuple):
 class Archive:
     """A zip archive in memory.
 
-    Args:
-        data: the archive.
-
     Raises:
-        DamagedDocumentError: it is none, or not one that a document would be.
+        DamagedDocumentError: not a zip archive, or not a plausible document.
     """
 
     def __init__(self, data: bytes) -> None:
         if data.startswith(_COMPOUND):
-            raise DamagedDocumentError("it is encrypted with a password, or a document of the old binary format")
+            raise DamagedDocumentError("encrypted with a password, or in the old binary format")
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except _BROKEN as error:
@@ -73,32 +70,32 @@ class Archive:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its members, in their order."""
+        """Names of all members, in order."""
         return tuple(self._infos)
 
     def read(self, name: str) -> bytes:
-        """A member, unpacked.
+        """Unpack a member.
 
         Raises:
-            DamagedDocumentError: there is none, it is encrypted or damaged, or it unpacks to more than a document would.
+            DamagedDocumentError: it is missing, encrypted, damaged or too large.
         """
         info = self._infos.get(name)
         if info is None:
             raise DamagedDocumentError("the archive lacks this member", name)
         if info.flag_bits & _ENCRYPTED:
-            raise DamagedDocumentError("it is encrypted with a password", name)
+            raise DamagedDocumentError("encrypted with a password", name)
         allowed = min(self._left, max(FREE_RATIO, info.compress_size * MAX_RATIO))
         data = self._unpacked(info, allowed + 1)
         if len(data) > allowed:
-            raise DamagedDocumentError(f"it unpacks to more than {allowed} bytes", name)
+            raise DamagedDocumentError(f"unpacks to more than {allowed:,} bytes", name)
         self._left -= len(data)
         return data
 
     def replaced(self, members: Mapping[str, bytes]) -> bytes:
-        """The archive with other contents in these members; the others keep their bytes, and all their order.
+        """Return the archive with new contents of these members; all other members keep their bytes.
 
         Raises:
-            DamagedDocumentError: its directory is damaged.
+            DamagedDocumentError: the central directory is damaged.
         """
         if not members:
             return self._data
@@ -111,7 +108,7 @@ class Archive:
     def _check(self) -> None:
         infos = self._zip.infolist()
         if len(infos) > MAX_MEMBERS:
-            raise DamagedDocumentError(f"{len(infos)} members, of {MAX_MEMBERS} at most")
+            raise DamagedDocumentError(f"{len(infos):,} members, the maximum is {MAX_MEMBERS:,}")
         if len(infos) != len(self._infos):
             raise DamagedDocumentError("two members have the same name")
         for name in self._infos:
@@ -119,10 +116,10 @@ class Archive:
                 raise DamagedDocumentError("a member's name leads out of the archive", repr(name))
         for info, start, end in self._records():
             if start < 0 or start + _LOCAL.size + len(info.orig_filename) + info.compress_size > end:
-                raise DamagedDocumentError("members overlap, or reach over the end of the archive", info.filename)
+                raise DamagedDocumentError("members overlap or exceed the archive", info.filename)
 
     def _records(self) -> Iterator[tuple[zipfile.ZipInfo, int, int]]:
-        """Members in the order of their bytes: from the local header to the next one or the directory."""
+        """Yield members in byte order with the span from their local header to the next one or the directory."""
         infos = sorted(self._zip.infolist(), key=lambda info: info.header_offset)
         ends = [*(info.header_offset for info in infos[1:]), self._zip.start_dir]
         for info, end in zip(infos, ends, strict=False):
@@ -150,7 +147,7 @@ class Archive:
         by_name = {entry.info.filename: entry for entry in entries}
         out, places = bytearray(), dict[str, tuple[int, int, int, int, int, int]]()
         for index, (info, start, end) in enumerate(self._records()):
-            out += self._data[:start] if index == 0 else b""  # what stands before the archive
+            out += self._data[:start] if index == 0 else b""  # data before the archive
             new = members.get(info.filename)
             record, facts = (self._data[start:end], _facts(info)) if new is None else _record(by_name[info.filename], new)
             places[info.filename] = (*facts, len(out))
@@ -162,12 +159,12 @@ class Archive:
 
 
 def _facts(info: zipfile.ZipInfo) -> tuple[int, int, int, int, int]:
-    """Flags, method, checksum, packed and unpacked size."""
+    """Return flags, method, checksum, packed and unpacked size."""
     return info.flag_bits, info.compress_type, info.CRC, info.compress_size, info.file_size
 
 
 def _record(entry: _Entry, new: bytes) -> tuple[bytes, tuple[int, int, int, int, int]]:
-    """A member's local header and bytes; sizes are known, so no data descriptor follows."""
+    """Return a member's local header and data, without data descriptor because the sizes are known."""
     info = entry.info
     method = zipfile.ZIP_STORED if info.compress_type == zipfile.ZIP_STORED else zipfile.ZIP_DEFLATED
     packed = new if method == zipfile.ZIP_STORED else _deflated(new)
@@ -184,7 +181,7 @@ def _deflated(data: bytes) -> bytes:
 
 
 def _header(entry: _Entry, flags: int, method: int, crc: int, packed: int, unpacked: int, offset: int) -> bytes:
-    """Of the central directory."""
+    """Return the header for the central directory."""
     made, needed, _, _, time, date, *_ = entry.fields
     disk, internal, external = 0, entry.fields[13], entry.fields[14]
     extra = _without_zip64(entry.extra)
@@ -194,7 +191,7 @@ def _header(entry: _Entry, flags: int, method: int, crc: int, packed: int, unpac
 
 
 def _without_zip64(extra: bytes) -> bytes:
-    """Sizes are in the header's own fields: a document is far below 4 GiB."""
+    """Remove the ZIP64 field: the header's own size fields suffice, as documents are far below 4 GiB."""
     kept, at = b"", 0
     while at + 4 <= len(extra):
         field, length = struct.unpack_from("<2H", extra, at)

@@ -1,44 +1,38 @@
-"""Parts of a paragraph of an office document: text in a style, and codes with the places that they are copied from."""
+"""Atoms: the parts of an office document's paragraph, either text in a style or a code with its source spans."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from triptych_documents.unit import Role
 
-SOFT_HYPHEN = "\u00ad"  # says where words of this language may break; not for translators
+SOFT_HYPHEN = "\u00ad"  # hyphenation of the source language; dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a run looks.
+    """Appearance of a run."""
 
-    Args:
-        key: equal for styles that look alike.
-        opening: written before a run's content.
-        closing: and behind it.
-        inked: it shows on spaces too, as underlining does.
-    """
-
-    key: str
-    opening: str
-    closing: str
-    inked: bool = False
+    key: str  # equal for styles that look alike
+    opening: str  # markup before a run's content
+    closing: str  # markup after it
+    inked: bool = False  # visible on spaces too, as underlining is
 
 
-Fragment = tuple[Style | None, int, int]  # a span of the source inside a run, or outside of any
+Fragment = tuple[Style | None, int, int]  # a span of the source and the style of its run, if any
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A part of a paragraph that is text, or a code.
+    """A text or a code in a paragraph.
 
     Args:
-        fragments: where it stands; copied for codes.
-        role: of a code; None for text.
+        fragments: spans of the source; copied for codes.
+        role: role of a code; None for text.
         text: what a reader sees.
-        fixed: as of Code.
-        pair: equal for the atoms that open and close the same thing.
-        soft: a pair that stands alone twice where it does not nest, such as a bookmark; others are elements.
+        fixed: see Code.
+        pair: shared by the opening and the closing atom.
+        soft: a pair, such as a bookmark, that may become two standalone codes where it does not nest; other pairs are
+            elements.
     """
 
     fragments: tuple[Fragment, ...]
@@ -50,19 +44,19 @@ class Atom:
 
     @property
     def style(self) -> Style | None:
-        """Of its first run."""
+        """Style of its first run."""
         return self.fragments[0][0]
 
 
 def codes_only(atoms: Iterable[Atom], shown: bool = True) -> Atom:
-    """All of these as one code, which shows what they show."""
+    """Combine atoms into one code that shows what they show."""
     found = tuple(atoms)
     text = "".join(atom.text for atom in found) if shown else ""
     return Atom(tuple(fragment for atom in found for fragment in atom.fragments), Role.ALONE, text)
 
 
 def balanced(atoms: Iterable[Atom]) -> bool:
-    """Elements that open here close here."""
+    """Return whether all elements that open here also close here."""
     opened: list[Hashable] = []
     for atom in atoms:
         if atom.soft or atom.role not in (Role.OPEN, Role.CLOSE):
@@ -75,7 +69,7 @@ def balanced(atoms: Iterable[Atom]) -> bool:
 
 
 def nested(atoms: Sequence[Atom]) -> list[Atom]:
-    """Soft pairs that lie across others, or are none, stand alone."""
+    """Turn soft pairs that are incomplete or cross others into standalone atoms."""
     lone = _unpaired(atoms)
     opened: list[Atom] = []
     for atom in atoms:
@@ -94,7 +88,7 @@ def nested(atoms: Sequence[Atom]) -> list[Atom]:
 
 
 def _unpaired(atoms: Sequence[Atom]) -> set[Hashable]:
-    """Of pairs that do not open once and close once, in this order."""
+    """Return the pairs that do not open once and close once, in this order."""
     roles: dict[Hashable, list[Role]] = {}
     for atom in atoms:
         if atom.role in (Role.OPEN, Role.CLOSE):

@@ -1,8 +1,8 @@
-"""What is inside a paragraph of an office document, as pieces and back.
+"""Paragraphs of office documents as pieces, and back.
 
-Word processors write a paragraph as a row of runs, each with the whole of its formatting, and split them at random: at edits,
-spelling marks, bookmarks. Here, runs that look alike become one; the look of most of the text becomes the paragraph's own; and
-what looks otherwise becomes a pair of codes. Whatever stands at a paragraph's ends and shows nothing is left out of the unit.
+Word processors write a paragraph as a row of runs, each with all of its formatting, and split them arbitrarily: at edits,
+spelling marks, bookmarks. Here, runs that look alike are merged; the style of most of the text becomes the paragraph's own;
+other styles become pairs of codes. Invisible content at a paragraph's ends is left out of the unit.
 """
 
 from collections import Counter
@@ -16,14 +16,14 @@ from triptych_documents.unit import Code, Piece, Role, joined
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """A paragraph in three parts: only the middle is for translators.
+    """A paragraph in three parts, of which only the middle is translated.
 
     Args:
-        lead: codes and white space in front.
-        pieces: a unit's.
-        trail: codes and white space behind.
-        atoms: what codes stand for, by pair and role; formatting has none.
-        styles: of the text inside of a pair; of 0: outside of all. None: as around it.
+        lead: codes and white space at the start.
+        pieces: pieces of the unit.
+        trail: codes and white space at the end.
+        atoms: sources of the codes, by pair and role; formatting has none.
+        styles: style of the text inside of a pair; pair 0 is the paragraph. None: that of the enclosing pair.
     """
 
     lead: tuple[Piece, ...]
@@ -34,12 +34,7 @@ class Inline:
 
 
 def inlined(atoms: Sequence[Atom], raw: Callable[[Atom], str]) -> Inline:
-    """A paragraph's atoms as pieces.
-
-    Args:
-        atoms: in order.
-        raw: what a code is called; the same whenever the same document is read.
-    """
+    """Convert the atoms of a paragraph to pieces; `raw` names a code, the same on every reading."""
     return _Inliner(nested([atom for atom in atoms if atom.role or atom.text]), raw).inline()
 
 
@@ -53,9 +48,9 @@ class _Inliner:
         self._codes: dict[tuple[int, Role], Atom] = {}
         self._styles: dict[int, Style | None] = {0: self._bases.get(None)}
         self._pieces: list[Piece] = []
-        self._around: list[tuple[int, Style | None]] = [(0, self._styles[0])]  # pairs, and the style of text in them
-        self._group: tuple[int, Style] | None = None  # formatting that is open
-        self._held: list[Atom] = []  # codes that may stand inside of it or behind it
+        self._around: list[tuple[int, Style | None]] = [(0, self._styles[0])]  # enclosing pairs and their styles
+        self._group: tuple[int, Style] | None = None  # open formatting
+        self._held: list[Atom] = []  # codes that may belong inside of it or after it
         self._next = 1
 
     def inline(self) -> Inline:
@@ -119,7 +114,7 @@ class _Inliner:
 
 
 def _bases(atoms: Sequence[Atom]) -> dict[Hashable, Style]:
-    """For each element with text (None: the paragraph) the style of most of the text directly in it."""
+    """Return the most frequent style of the text directly inside of each element (None: the paragraph)."""
     weights: dict[Hashable, Counter[str]] = {}
     styles: dict[str, Style] = {}
     for around, atom in _placed(atoms):
@@ -130,7 +125,7 @@ def _bases(atoms: Sequence[Atom]) -> dict[Hashable, Style]:
 
 
 def _placed(atoms: Sequence[Atom]) -> Iterator[tuple[Hashable, Atom]]:
-    """Each with the pair that it stands in."""
+    """Yield each atom with the pair that encloses it."""
     around: list[Hashable] = [None]
     for atom in atoms:
         if atom.role is Role.CLOSE:
@@ -141,9 +136,9 @@ def _placed(atoms: Sequence[Atom]) -> Iterator[tuple[Hashable, Atom]]:
 
 
 def _joined_spaces(atoms: list[Atom]) -> list[Atom]:
-    """Spaces between words take a neighbour's style where nobody can see the difference."""
+    """Give white space between words the style of a neighbour where the difference is invisible."""
     out = list(atoms)
-    texts: list[int] = []  # of a stretch without edges
+    texts: list[int] = []  # texts of a stretch without pair edges
     for index, atom in enumerate(out):
         if atom.role is None:
             texts.append(index)
@@ -177,12 +172,12 @@ def _of_space(own: Style | None, before: Style | None, after: Style | None) -> S
 
 
 def trimmed(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ...], tuple[Piece, ...]]:
-    """What stands in front, what is for translators, and what stands behind.
+    """Split into leading, translatable and trailing pieces.
 
-    Pieces that show nothing are cut off at both ends, and pairs that stand around all of the rest.
+    Invisible pieces at both ends are cut off, and so are pairs around all of the rest.
     """
     lead: list[Piece] = []
-    trails: list[Sequence[Piece]] = []  # the last ones first
+    trails: list[Sequence[Piece]] = []  # last ones first
     first, last = 0, len(pieces)
     ends = _Ends(pieces)
     while first < last:
@@ -205,12 +200,12 @@ def trimmed(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ..
 
 
 class _Ends:
-    """Which pieces at the ends of a paragraph show nothing."""
+    """Finds invisible pieces at the ends of a paragraph."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
-        self._shown = [0]  # pieces before each that show something
-        self._others: dict[int, int] = {}  # the other half of a pair
+        self._shown = [0]  # number of visible pieces before each piece
+        self._others: dict[int, int] = {}  # index of the other half of a pair
         opened: list[int] = []
         for index, piece in enumerate(pieces):
             self._shown.append(self._shown[-1] + bool((piece if isinstance(piece, str) else piece.shown).strip()))
@@ -221,22 +216,22 @@ class _Ends:
                 self._others[self._others[index]] = index
 
     def blank_from(self, first: int, last: int) -> int | None:
-        """The end of a blank piece or pair that starts here; None where there is none."""
+        """Return the end of an invisible piece or pair that starts here, if any."""
         end = self._others.get(first, first) + 1
         return end if first < end <= last and self._shown[end] == self._shown[first] else None
 
     def blank_until(self, first: int, last: int) -> tuple[int] | None:
-        """The start of one that ends here."""
+        """Return the start of an invisible piece or pair that ends here, if any."""
         start = self._others.get(last - 1, last - 1)
         return (start,) if first <= start < last and self._shown[start] == self._shown[last] else None
 
     def whole(self, first: int, last: int) -> bool:
-        """A pair stands around all."""
+        """Return whether one pair encloses everything."""
         return self._others.get(first) == last - 1 > first
 
 
 def _spaces(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
-    """White space that begins the first text and ends the last one; taken out of them."""
+    """Remove white space from the start of the first text and the end of the last, and return both."""
     front: list[Piece] = []
     back: list[Piece] = []
     if pieces and isinstance(text := pieces[0], str):
@@ -248,17 +243,12 @@ def _spaces(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
     return [text for text in front if text], [text for text in back if text]
 
 
-Escape = Callable[[str, bool], str]  # text, and whether it follows text that does not end in white space
-Copy = Callable[[int, int], str]  # a span of the source, with the paragraphs in it written anew
+Escape = Callable[[str, bool], str]  # arguments: text, and whether it follows a word without white space
+Copy = Callable[[int, int], str]  # returns a span of the source, with new content of the paragraphs inside
 
 
-class Runs:
-    """Puts what follows each other in the same style into one run.
-
-    Args:
-        escape: writes text.
-        copy: reads the source.
-    """
+class RunWriter:
+    """Writes the runs of a paragraph; consecutive content of one style goes into one run."""
 
     def __init__(self, escape: Escape, copy: Copy) -> None:
         self._escape, self._copy = escape, copy
@@ -267,7 +257,6 @@ class Runs:
         self._word = False
 
     def text(self, text: str, style: Style | None) -> None:
-        """Text in this style."""
         if not text:
             return
         self._enter(style)
@@ -275,13 +264,13 @@ class Runs:
         self._word = not text[-1].isspace()
 
     def copied(self, style: Style | None, start: int, end: int) -> None:
-        """A part of the source."""
+        """Add a span of the source."""
         self._enter(style)
         self._out.append(self._copy(start, end))
         self._word = False
 
     def written(self) -> str:
-        """All of it."""
+        """Return the runs."""
         self._enter(None)
         return "".join(self._out)
 
@@ -295,11 +284,11 @@ class Runs:
             self._out.append(style.opening)
 
 
-def written(inline: Inline, pieces: Sequence[Piece], runs: Runs, where: str) -> str:
-    """A paragraph with these pieces in its middle.
+def written(inline: Inline, pieces: Sequence[Piece], runs: RunWriter, where: str) -> str:
+    """Write a paragraph with new pieces in its middle.
 
     Raises:
-        DocumentError: its codes are not the unit's, or cannot be written in this order.
+        DocumentError: the codes are not the unit's, or do not nest.
     """
     _check(inline.pieces, pieces, where)
     around: list[tuple[int, Style | None]] = [(0, inline.styles[0])]
@@ -318,7 +307,7 @@ def written(inline: Inline, pieces: Sequence[Piece], runs: Runs, where: str) -> 
 
 
 def _check(own: Sequence[Piece], pieces: Sequence[Piece], where: str) -> None:
-    """Elements would be broken if codes were lost or crossed each other."""
+    """Check the codes: elements would break if codes were lost or crossed."""
     codes = [piece for piece in pieces if isinstance(piece, Code)]
     known = {(piece.pair, piece.role) for piece in own if isinstance(piece, Code)}
     if len(codes) != len(known) or {(code.pair, code.role) for code in codes} != known:

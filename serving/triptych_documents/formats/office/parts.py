@@ -1,4 +1,4 @@
-"""XML members of zipped documents: where their paragraphs are, and the member with other text in them."""
+"""XML members of zipped documents: their element trees, paragraphs and changes."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,96 +8,86 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.atoms import Atom, Style
-from triptych_documents.formats.office.inline import Copy, Escape, Inline, Runs, inlined, written
-from triptych_documents.formats.shared.xml import Kind, Token, XmlText, closings, decoded, tokens
+from triptych_documents.formats.office.inline import Copy, Escape, Inline, RunWriter, inlined, written
+from triptych_documents.formats.shared.xml import XmlText, XmlToken, XmlTokenKind, closings, decoded, tokens
 from triptych_documents.unit import Piece, Unit
 
-MAX_DEPTH = 256  # elements inside each other
-MAX_PART = 64 * 2**20  # bytes of a member of XML
-MAX_TAGS = 4_000_000  # of one: each takes more memory than it has bytes
+MAX_DEPTH = 256  # nested elements
+MAX_PART = 64 * 2**20  # bytes of an XML member
+MAX_TAGS = 4_000_000  # per member: a tag takes more memory than it has bytes
 
 
 class Tree:
-    """The elements of an XML text, known by the index of the token that opens them.
-
-    Args:
-        text: as of `tokens`, which says what is raised.
-    """
+    """Element tree of an XML text; an element is identified by the index of its start token. Raises as `tokens` does."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens: Sequence[Token] = tokens(text, max_depth=MAX_DEPTH)
+        self.tokens: Sequence[XmlToken] = tokens(text, max_depth=MAX_DEPTH)
         self._ends = closings(self.tokens)
 
     def end(self, element: int) -> int:
-        """The token that closes it; itself where it is empty."""
+        """Return the index of the end token; the same index for an empty element."""
         return self._ends[element]
 
     def span(self, element: int) -> tuple[int, int]:
-        """Of the whole element."""
+        """Return the span of the whole element."""
         return self.tokens[element].start, self.tokens[self._ends[element]].end
 
     def inside(self, element: int) -> tuple[int, int]:
-        """Between its tags; empty and behind it where it is empty."""
+        """Return the span between the tags; empty and after the tag for an empty element."""
         first, last = self.tokens[element], self.tokens[self._ends[element]]
         return (first.end, last.end if first is last else last.start)
 
     def nodes(self, element: int) -> Iterator[int]:
-        """Its children: elements and everything else."""
+        """Yield children: elements and all other tokens."""
         index, end = element + 1, self._ends[element]
         while index < end:
             yield index
             index = self._ends.get(index, index) + 1
 
     def children(self, element: int) -> Iterator[int]:
-        """Elements alone."""
+        """Yield child elements."""
         return (index for index in self.nodes(element) if self.tokens[index].opens)
 
     def within(self, element: int) -> Iterator[int]:
-        """All elements in it, at any depth, in order."""
+        """Yield all descendant elements in order."""
         return (index for index in range(element + 1, self._ends[element]) if self.tokens[index].opens)
 
     def characters(self, element: int) -> str:
-        """All text in it."""
+        """Return all text of an element."""
         return "".join(token.text for token in self.tokens[element : self._ends[element]])
 
     def root(self) -> int:
-        """The outermost element."""
+        """Return the root element."""
         return next(index for index, token in enumerate(self.tokens) if token.opens)
 
     def tag(self, element: int) -> str:
-        """The tag that opens it, as it is written."""
+        """Return the start tag as written."""
         return self.text[self.tokens[element].start : self.tokens[element].end]
 
     def raw(self, element: int) -> str:
-        """As it is written."""
+        """Return the element as written."""
         start, end = self.span(element)
         return self.text[start:end]
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of a part.
+    """A change of a span."""
 
-    Args:
-        start: of what is replaced.
-        end: of it.
-        write: what stands there now; gets the means to copy parts of what was there.
-    """
-
-    start: int
-    end: int
-    write: Callable[[Copy], str]
+    start: int  # start of the replaced span
+    end: int  # its end
+    write: Callable[[Copy], str]  # returns the new content; receives a function that copies spans of the source
 
 
 def constant(start: int, end: int, text: str) -> Edit:
-    """This text in the place of another."""
+    """Return an edit that writes a fixed text."""
     return Edit(start, end, lambda _: text)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a unit stands, and how other pieces are written there."""
+class ParagraphSlot:
+    """Place of a unit and its paragraph."""
 
     start: int
     end: int
@@ -106,56 +96,41 @@ class Place:
     escape: Escape
 
     def edit(self, pieces: Sequence[Piece]) -> Edit:
-        """To write these pieces."""
-        return Edit(self.start, self.end, lambda copy: written(self.inline, pieces, Runs(self.escape, copy), self.unit.where))
+        return Edit(
+            self.start, self.end, lambda copy: written(self.inline, pieces, RunWriter(self.escape, copy), self.unit.where)
+        )
 
 
 @dataclass
-class Part:
-    """A member of XML.
+class XmlPart:
+    """An XML member of the archive."""
 
-    Args:
-        name: of the member.
-        xml: its text.
-        tree: its elements.
-        places: of units, in order.
-        closing: changes that go along with any other.
-    """
-
-    name: str
-    xml: XmlText
-    tree: Tree
-    places: list[Place] = field(default_factory=list)
-    closing: list[Edit] = field(default_factory=list)
+    name: str  # name of the member
+    xml: XmlText  # its text
+    tree: Tree  # its elements
+    places: list[ParagraphSlot] = field(default_factory=list)  # units in order
+    closing: list[Edit] = field(default_factory=list)  # changes to make along with any other
 
     def add(self, start: int, end: int, atoms: Sequence[Atom], escape: Escape, nested: bool = False) -> None:
-        """A paragraph's content. Without text it is no unit.
-
-        Args:
-            start: of the content.
-            end: of it.
-            atoms: in it.
-            escape: writes text.
-            nested: codes may have other paragraphs in them: these are left out of what the codes are called.
-        """
+        """Add a paragraph, which is no unit without text. `nested`: its codes may contain other paragraphs."""
         if not any(atom.role is None and atom.text.strip() for atom in atoms):
             return
         inline = inlined(atoms, self._tag if nested else self._raw)
         unit = Unit(inline.pieces, f"{self.name}, paragraph {len(self.places) + 1}", keeps_space=True)
         if unit.text.strip():
-            self.places.append(Place(start, end, inline, unit, escape))
+            self.places.append(ParagraphSlot(start, end, inline, unit, escape))
 
     def add_text(self, element: int, style: Style, escape: Escape) -> None:
-        """An element with nothing but text."""
+        """Add an element that contains nothing but text."""
         nodes = list(self.tree.nodes(element))
-        if any(self.tree.tokens[index].kind is not Kind.TEXT for index in nodes):
+        if any(self.tree.tokens[index].kind is not XmlTokenKind.TEXT for index in nodes):
             return
         start, end = self.tree.inside(element)
         text = self.tree.characters(element)
         self.add(start, end, [Atom(((style, start, end),), None, text)], escape)
 
     def render(self, edits: Iterable[Edit]) -> bytes:
-        """The member with these changes."""
+        """Return the member with these changes."""
         return self.xml.encoded(_Copy(self.tree.text, sorted(edits, key=lambda edit: edit.start)).all())
 
     def _raw(self, atom: Atom) -> str:
@@ -167,7 +142,7 @@ class Part:
 
 
 class _Copy:
-    """A text with changes, which may stand inside each other."""
+    """Copies a text with changes, which may be nested."""
 
     def __init__(self, text: str, edits: Sequence[Edit]) -> None:
         self._text, self._edits = text, edits
@@ -191,26 +166,26 @@ class _Copy:
         return edit.write(lambda start, end: self._span(start, end, inner))
 
 
-def opened(archive: Archive, name: str) -> Part:
-    """A member of an archive.
+def opened(archive: Archive, name: str) -> XmlPart:
+    """Parse a member of an archive.
 
     Raises:
-        DamagedDocumentError: there is none, or it is not XML, or too large.
+        DamagedDocumentError: it is missing, not XML, or too large.
     """
     data = archive.read(name)
     if len(data) > MAX_PART:
-        raise DamagedDocumentError(f"{len(data)} bytes of XML, of {MAX_PART} at most", name)
+        raise DamagedDocumentError(f"{len(data):,} bytes of XML, the maximum is {MAX_PART:,}", name)
     if (tags := data.count(b"<")) > MAX_TAGS:
-        raise DamagedDocumentError(f"{tags:,} tags, of {MAX_TAGS:,} at most", name)
+        raise DamagedDocumentError(f"{tags:,} tags, the maximum is {MAX_TAGS:,}", name)
     try:
         xml = decoded(data)
-        return Part(name, xml, Tree(xml.text))
+        return XmlPart(name, xml, Tree(xml.text))
     except DamagedDocumentError as error:
         raise DamagedDocumentError(str(error), name) from error
 
 
-def described(archive: Archive, name: str) -> list[Part]:
-    """The member with the document's title and the like. Damaged or not there, it is left out: nobody needs it."""
+def described(archive: Archive, name: str) -> list[XmlPart]:
+    """Parse the member with the document's title; empty if missing or damaged, because it is not essential."""
     try:
         return [opened(archive, name)] if name in archive.names else []
     except DamagedDocumentError:
@@ -218,22 +193,16 @@ def described(archive: Archive, name: str) -> list[Part]:
 
 
 class ZippedDocument:
-    """A document of several members.
+    """A document of several members."""
 
-    Args:
-        archive: it.
-        parts: those with text, in the order of their units.
-        findings: of reading it.
-    """
-
-    def __init__(self, archive: Archive, parts: Sequence[Part], findings: Sequence[Finding]) -> None:
+    def __init__(self, archive: Archive, parts: Sequence[XmlPart], findings: Sequence[Finding]) -> None:
         self._archive, self._parts = archive, parts
         self.findings: tuple[Finding, ...] = tuple(findings)
         self._places = [(part, place) for part in parts for place in part.places]
         self.units: tuple[Unit, ...] = tuple(place.unit for _, place in self._places)
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
-        """See format.Document."""
+        """See Document."""
         edits: dict[str, list[Edit]] = {}
         for index, pieces in translations.items():
             part, place = self._places[index]

@@ -1,4 +1,7 @@
-"""PO files as entries that know their lines. polib parses; the lines of each entry's strings are found by its line numbers."""
+"""PO files as entries with their spans, and plural forms by language.
+
+polib parses; the lines of each entry's strings are found by its line numbers.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,12 +11,12 @@ import polib
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.formats.shared.spans import Lines, Span
+from triptych_documents.formats.shared.spans import LineIndex, Span
 
-MAX_LINES = 5_000  # of one string or comment: the parser takes time by their square
-MAX_STRING = 2**20  # characters of one string
+MAX_LINES = 5_000  # per string or comment: the parser takes quadratic time
+MAX_STRING = 2**20  # characters per string
 _CHARSET = re.compile(rb'"Content-Type:[^"\n]*?charset=([A-Za-z0-9._:-]+)')
-# The parser takes these for line ends as well; nobody else does.
+# Only polib takes these for line ends.
 _SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 _HIDDEN = {ord(sign): 0xF8F0 + place for place, sign in enumerate(_SEPARATORS)}
 _SHOWN = {hidden: sign for sign, hidden in _HIDDEN.items()}
@@ -21,29 +24,18 @@ _SHOWN = {hidden: sign for sign, hidden in _HIDDEN.items()}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message.
+    """A message."""
 
-    Args:
-        line: of its msgid, from 1.
-        plural: its msgid_plural, or nothing.
-        strings: its msgstr, or its msgstr[0], ... .
-        flags: such as "fuzzy".
-        span: of its msgstr lines, without the last line end.
-        start: of its line that flags are put before: its msgctxt or msgid.
-        flag_lines: where its `#,` lines stand.
-        previous: where its `#|` lines stand, with their line ends.
-    """
-
-    line: int
-    context: str | None
-    message: str
-    plural: str
-    strings: tuple[str, ...]
-    flags: frozenset[str]
-    span: Span
-    start: int
-    flag_lines: tuple[Span, ...]
-    previous: tuple[Span, ...]
+    line: int  # line of its msgid, from 1
+    context: str | None  # its msgctxt
+    message: str  # its msgid
+    plural: str  # its msgid_plural, or ""
+    strings: tuple[str, ...]  # its msgstr, or msgstr[0] and so on
+    flags: frozenset[str]  # such as "fuzzy"
+    span: Span  # of its msgstr lines, without the last line end
+    start: int  # of the line that flags are written before: its msgctxt or msgid
+    flag_lines: tuple[Span, ...]  # spans of its `#,` lines
+    previous: tuple[Span, ...]  # spans of its `#|` lines with line ends
 
     @property
     def is_fuzzy(self) -> bool:
@@ -51,7 +43,7 @@ class Entry:
 
 
 class _Catalog(polib.POFile):
-    """The header is an entry like others."""
+    """Treats the header as an ordinary entry."""
 
     def find(self, *_: object, **__: object) -> None:
         return None
@@ -59,45 +51,33 @@ class _Catalog(polib.POFile):
 
 @dataclass(frozen=True)
 class Catalog:
-    """A PO file.
+    """A PO file."""
 
-    Args:
-        text: all of it.
-        header: the entry whose message is empty, if it has one.
-        entries: the others; without obsolete ones.
-        line_end: as it writes them.
-        width: columns at which its strings are broken; 0: they are not.
-    """
-
-    text: str
-    encoding: Encoding
-    header: Entry | None
-    entries: Sequence[Entry]
-    line_end: str
-    width: int
+    text: str  # whole text
+    encoding: Encoding  # of the file
+    header: Entry | None  # entry with the empty message, if any
+    entries: Sequence[Entry]  # all others without obsolete ones
+    line_end: str  # of the file
+    width: int  # columns at which its strings are broken; 0: they are not
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """Of the header."""
+        """Fields of the header."""
         lines = self.header.strings[0].split("\n") if self.header else []
         return {name.strip(): value.strip() for name, sign, value in (line.partition(":") for line in lines) if sign}
 
 
-def read(data: bytes, encoding: str, width: int) -> Catalog:
-    """The catalog in these bytes.
-
-    Args:
-        encoding: what the user says, or nothing.
-        width: columns at which strings are broken where the file does not say otherwise.
+def read_catalog(data: bytes, encoding: str, width: int) -> Catalog:
+    """Parse a catalog.
 
     Raises:
-        OptionError: there is no such encoding.
+        OptionError: unknown encoding.
         DamagedDocumentError: it cannot be parsed.
     """
     found = _CHARSET.search(data)
     declared = found[1].decode() if found else ""
     text, known = decode(data, encoding, "" if declared.upper() == "CHARSET" else declared)
-    lines = Lines(text)
+    lines = LineIndex(text)
     _check(text, lines)
     every = list(_entries(text, lines))
     header = next((entry for entry in every if not entry.message and entry.context is None), None)
@@ -108,12 +88,12 @@ def read(data: bytes, encoding: str, width: int) -> Catalog:
 
 
 def _is_long(line: str, width: int) -> bool:
-    """A string that gettext's tools would have broken."""
+    """Return whether gettext's tools would have broken this line."""
     return len(line) > width + 1 and line.endswith('"') and not line.startswith("#") and " " in line[width // 2 : -2].strip()
 
 
-def _check(text: str, lines: Lines) -> None:
-    """What the parser would not get through in time."""
+def _check(text: str, lines: LineIndex) -> None:
+    """Reject what takes the parser too long."""
     starts = lines.starts
     run = length = 0
     kind = ""
@@ -130,8 +110,8 @@ def _check(text: str, lines: Lines) -> None:
 
 def _parsed(text: str) -> list[polib.POEntry]:
     try:
-        # A text with a line end is never taken for the name of a file. A comment ends the last entry, which gets lost where the
-        # file ends in an empty one.
+        # A text with a line end is never taken for a file name. The comment ends the last entry, which is lost if the file
+        # ends with an empty comment.
         return list(polib.pofile(text.translate(_HIDDEN) + "\n#\n", encoding="utf-8", klass=_Catalog))
     except (OSError, ValueError, IndexError) as error:
         found = re.search(r"\(line (\d+)\)(?:: (.*))?", str(error))
@@ -139,7 +119,7 @@ def _parsed(text: str) -> list[polib.POEntry]:
         raise DamagedDocumentError(f"not a PO file{f': {problem}' if problem else ''}", where) from error
 
 
-def _entries(text: str, lines: Lines) -> Iterator[Entry]:
+def _entries(text: str, lines: LineIndex) -> Iterator[Entry]:
     parsed = _parsed(text)
     if not parsed and "msgid" in text:
         raise DamagedDocumentError("not a PO file: no message has a msgstr", "line 1")
@@ -167,14 +147,14 @@ def _entries(text: str, lines: Lines) -> Iterator[Entry]:
 
 
 class _Finder:
-    """Where the parts of an entry stand, of which polib only says the first line."""
+    """Finds the lines of an entry, of which polib only provides the first."""
 
-    def __init__(self, text: str, lines: Lines, first: int, after: int) -> None:
+    def __init__(self, text: str, lines: LineIndex, first: int, after: int) -> None:
         self.span: Span | None = None
         self.line, self.start = first + 1, lines.span(first, first)[0]
         self.flags: list[Span] = []
         self.previous: list[Span] = []
-        self.messages = 0  # how many msgid there are
+        self.messages = 0  # number of msgid
         self._keyword = ""
         for number in range(first, after):
             span = lines.span(number, number + 1)
@@ -230,16 +210,12 @@ _COUNT = re.compile(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=")
 
 
 def plural_forms(language: str) -> str:
-    """The value of Plural-Forms.
-
-    Args:
-        language: BCP 47; of one that is not known here: as in English.
-    """
+    """Return the Plural-Forms of a language (BCP 47); of an unknown one those of English."""
     wanted = language.lower().replace("_", "-")
     return _BY_LANGUAGE.get(wanted) or _BY_LANGUAGE.get(wanted.partition("-")[0], _TWO)
 
 
 def count(plural_forms: str) -> int | None:
-    """How many forms such a value says; None where it says nothing, as in a template."""
+    """Return the number of plural forms that a value declares; None for a template."""
     found = _COUNT.match(plural_forms)
     return int(found[1]) if found else None

@@ -1,7 +1,7 @@
-"""gettext's PO and POT: messages are translated into their msgstr; every other line stays as it is.
+"""PO and POT of gettext: messages are translated into their msgstr; every other line stays.
 
-Only what has no translation is translated, unless asked for; what is fuzzy has none. A form of a plural is the translation of
-the message or of its plural, as many as the language has.
+Only untranslated and fuzzy messages are translated, unless requested otherwise. A plural form is the translation of the message
+or of its plural, as many as the language has.
 """
 
 import re
@@ -11,33 +11,28 @@ from dataclasses import dataclass, field
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.po import text as potext
-from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_forms, read
+from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_forms, read_catalog
 from triptych_documents.formats.shared.spans import Span, replaced
-from triptych_documents.formats.shared.text_document import Bound
+from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.unit import Piece, Unit, joined
 
-_CREDITS = frozenset({"translator-credits", "translator_credits", "Your names", "Your emails"})  # names of people go there
+_CREDITS = frozenset({"translator-credits", "translator_credits", "Your names", "Your emails"})  # translators' names
 Changes = dict[Span, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A unit's place: the message of an entry, or its plural.
+    """Place of a unit: the message of an entry, or its plural."""
 
-    Args:
-        lead: white space in front of it that its translation has, too.
-        tail: behind it.
-    """
-
-    entry: Entry
-    is_plural: bool
-    lead: str
-    tail: str
+    entry: Entry  # the entry
+    is_plural: bool  # the unit is its plural
+    lead: str  # leading white space, also of the translation
+    tail: str  # trailing white space
 
 
 @dataclass
 class _Po:
-    """A PO file that has been read."""
+    """A PO file after reading."""
 
     catalog: Catalog
     options: ReadOptions
@@ -69,7 +64,7 @@ class _Po:
         return self.catalog.encoding.encode(replaced(self.catalog.text, changes.items()))
 
     def _is_foreign(self) -> bool:
-        """Its translations are in another language and stay."""
+        """Return whether the translations are in another language than requested, and keep them."""
         said, wanted = self.catalog.fields.get("Language", ""), self.options.target_language
         if (
             self.options.retranslate
@@ -77,7 +72,7 @@ class _Po:
             or not any(any(entry.strings) for entry in self.catalog.entries)
         ):
             return False
-        problem = f"its translations are in {said}, not in {wanted}: left as it is"
+        problem = f"translations are in {said}, not in {wanted}; nothing was translated"
         self.findings.append(Finding(FindingKind.FORMAT, Severity.WARNING, "header", problem))
         return True
 
@@ -102,11 +97,11 @@ class _Po:
         return {entry.span: self.catalog.line_end.join(written)}
 
     def _forms(self, entry: Entry, found: Mapping[bool, str]) -> list[str]:
-        """One for each number that the language tells apart; what was there is kept, unless all is translated again."""
+        """Return one string per plural form; existing strings are kept unless all is translated again."""
         number = self._number()
         kept = [*(() if entry.is_fuzzy else entry.strings), *[""] * number]
         many = found.get(True)
-        # A form for 1, 21, 31 needs the number that the form for 1 alone does without.
+        # A form for 1, 21, 31 needs the number, which a form for 1 only may leave out.
         same = potext.formats(entry.message) == potext.formats(entry.plural)
         one = many if number == 1 or (number > 2 and not same) else found.get(False)
         new = [one, *[many] * (number - 1)]
@@ -119,7 +114,7 @@ class _Po:
         return count(self._plural_forms()) or 2
 
     def _plural_forms(self) -> str:
-        """What the header says, if it says it of the language that is wanted."""
+        """Return the header's value if it is for the target language."""
         fields, wanted = self.catalog.fields, self.options.target_language
         said = fields.get("Plural-Forms", "")
         return said if count(said) and not _differ(fields.get("Language", ""), wanted) else plural_forms(wanted)
@@ -128,7 +123,7 @@ class _Po:
         return potext.string(keyword, text, width=self.catalog.width, line_end=self.catalog.line_end)
 
     def _flags(self, entry: Entry) -> Changes:
-        """Fuzzy or not, and nothing of what its msgid was before."""
+        """Set or remove the fuzzy flag, and remove previous messages."""
         changes: Changes = dict.fromkeys(entry.previous, "")
         if self.options.mark_fuzzy and not entry.is_fuzzy:
             at = entry.flag_lines[0][0] if entry.flag_lines else entry.start
@@ -155,11 +150,10 @@ class _Po:
         return text + self.catalog.line_end
 
     def _line_end(self, at: int) -> int:
-        """Characters of the line end there."""
         return 2 if self.catalog.text.startswith("\r\n", at) else 1 if at < len(self.catalog.text) else 0
 
     def _header(self) -> Changes:
-        """Language and plural forms, where the header is a template's or another language's."""
+        """Set language and plural forms if the header is a template or of another language."""
         header, wanted = self.catalog.header, self.options.target_language
         if header is None or not wanted:
             return {}
@@ -183,15 +177,9 @@ def _differ(one: str, other: str) -> bool:
     return bool(first and second) and first != second
 
 
-@dataclass(frozen=True)
-class _Format:
-    name: str = "po"
-
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        bound = Bound(options)
-        bound.check_marks(data, b"<")
-        bound.check_marks(data, b"msgid", each=1)
-        return _Po(read(data, options.encoding, potext.WIDTH), options).read()
-
-
-FORMAT = _Format()
+def read(data: bytes, options: ReadOptions) -> Document:
+    """See Format.read."""
+    bound = UnitLimit(options)
+    bound.check_marks(data, b"<")
+    bound.check_marks(data, b"msgid", each=1)
+    return _Po(read_catalog(data, options.encoding, potext.WIDTH), options).read()

@@ -1,6 +1,6 @@
-r"""Messages as pieces, and strings as PO files write them (GNU gettext manual, "The Format of PO Files").
+"""Messages as pieces, and strings as PO files write them (GNU gettext manual, "The Format of PO Files").
 
-Tags in a message are codes, and so is the sign of an accelerator (_File, &File): the translator sees the words alone.
+Tags in a message are codes, and so are accelerator signs (_File, &File), so that only words are translated.
 """
 
 import re
@@ -9,24 +9,20 @@ from functools import cache
 
 import polib
 
-from triptych_documents.formats.shared.inline_codes import Part, Tag, coded
+from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded
 from triptych_documents.unit import Code, Piece, Role, joined
 
-WIDTH = 79  # columns that gettext's tools fill
+WIDTH = 79  # line width of gettext's tools
 _WHITE = " \t\r\n\v\f"
 _TAG = re.compile(r"""<(/?)([A-Za-z][\w:.-]*)((?:\s+[\w:.-]+\s*=\s*(?:"[^"<>]*"|'[^'<>]*'))*)\s*(/?)>""")
-SIGNS = "_&"  # of accelerators, where a file does not say its own
+SIGNS = "_&"  # accelerator signs, unless the file declares its own
 _ENTITY = re.compile(r"&#?\w+;")
 _FORMAT = re.compile(r"%(?:\([^()]*\))?[-+#0 .*$\d]*[a-zA-Z]|\{[^{}]*\}")
 _LETTER = re.compile(rf"{_TAG.pattern}|{_FORMAT.pattern}|(?P<letter>[^\W\d_])")
 
 
 def split(message: str, signs: str = SIGNS) -> tuple[str, tuple[Piece, ...], str]:
-    """White space in front, the pieces of a unit, white space behind.
-
-    Args:
-        signs: what may mark an accelerator.
-    """
+    """Return leading white space, the pieces of a unit, and trailing white space."""
     middle = message.strip(_WHITE)
     if not middle:
         return message, (), ""
@@ -34,37 +30,37 @@ def split(message: str, signs: str = SIGNS) -> tuple[str, tuple[Piece, ...], str
     return message[:start], joined(coded(list(_parts(middle, signs)))), message[start + len(middle) :]
 
 
-def _parts(text: str, signs: str) -> Iterator[Part]:
+def _parts(text: str, signs: str) -> Iterator[ScannedPart]:
     found = list(_codes(text, _accelerator(text, signs)))
-    paired = _paired(coded([Part(tag, start, end) for start, end, tag in found]))
+    paired = _paired(coded([ScannedPart(tag, start, end) for start, end, tag in found]))
     at = 0
     for (start, end, tag), keeps in zip(found, paired, strict=True):
         if keeps or tag.raw.endswith("/>") or not tag.raw.startswith("<"):
-            yield from (Part(text[at:start], at, start), Part(tag, start, end))
+            yield from (ScannedPart(text[at:start], at, start), ScannedPart(tag, start, end))
             at = end
-    yield Part(text[at:], at, len(text))
+    yield ScannedPart(text[at:], at, len(text))
 
 
 def _paired(pieces: Sequence[Piece]) -> list[bool]:
-    """Tags that open and close; <file> alone is a word."""
+    """Return which tags have a partner; a lone <file> is a word."""
     return [isinstance(piece, Code) and piece.role is not Role.ALONE for piece in pieces]
 
 
-def _codes(text: str, sign: int | None) -> Iterator[tuple[int, int, Tag]]:
+def _codes(text: str, sign: int | None) -> Iterator[tuple[int, int, ScannedTag]]:
     for found in _TAG.finditer(text):
         if sign is not None and sign < found.start():
-            yield sign, sign + 1, Tag(text[sign], Role.ALONE)
+            yield sign, sign + 1, ScannedTag(text[sign], Role.ALONE)
             sign = None
         role = Role.CLOSE if found[1] else Role.ALONE if found[4] else Role.OPEN
-        yield found.start(), found.end(), Tag(found[0], role, found[2])
-        if sign is not None and sign < found.end():  # inside of a tag it is none
+        yield found.start(), found.end(), ScannedTag(found[0], role, found[2])
+        if sign is not None and sign < found.end():  # not an accelerator inside of a tag
             sign = None
     if sign is not None:
-        yield sign, sign + 1, Tag(text[sign], Role.ALONE)
+        yield sign, sign + 1, ScannedTag(text[sign], Role.ALONE)
 
 
 def _accelerator(text: str, signs: str) -> int | None:
-    """Where its sign stands, if it has one and no other sign could be one."""
+    """Return the position of the accelerator sign, if there is exactly one candidate."""
     if not any(character.isupper() for character in text):
         return None
     found = [found.end() - 1 for sign in signs if text.count(sign) == 1 for found in _sign(sign).finditer(text)]
@@ -73,12 +69,12 @@ def _accelerator(text: str, signs: str) -> int | None:
 
 @cache
 def _sign(sign: str) -> re.Pattern[str]:
-    """In front of a word, or inside of one: E_xit, Pref&erences; but not AT&T, file_name."""
+    """Match a sign before or inside of a word: E_xit, Pref&erences; but not AT&T, file_name."""
     return re.compile(rf"(?<![\w{re.escape(sign)}]){re.escape(sign)}(?=[^\W\d_])|\b[A-Z][a-z]*{re.escape(sign)}(?=[a-z])")
 
 
 def message(pieces: Sequence[Piece]) -> str:
-    """Pieces as a message; the sign of an accelerator is put before a letter where it does not stand there."""
+    """Write pieces as a message; an accelerator sign that lost its letter moves to another one."""
     found = joined(pieces)
     texts = [piece.raw if isinstance(piece, Code) else piece for piece in found]
     sign = next((at for at, piece in enumerate(found) if isinstance(piece, Code) and len(piece.raw) == 1), None)
@@ -94,22 +90,24 @@ def _before_letter(pieces: Sequence[Piece], at: int) -> bool:
 
 
 def _signed(text: str, sign: str) -> str:
-    """With the sign before its first letter that is not part of something else."""
+    """Put the sign before the first letter outside of tags and formats."""
     found = next((found for found in _LETTER.finditer(text) if found["letter"]), None)
     return text if found is None else f"{text[: found.start()]}{sign}{text[found.start() :]}"
 
 
 def formats(text: str) -> list[str]:
-    """The directives of a message, sorted."""
+    """Return the format directives of a message, sorted."""
     return sorted(_FORMAT.findall(text))
 
 
 def string(keyword: str, text: str, *, width: int, line_end: str) -> str:
-    """A keyword and its string, as gettext's tools break them into lines.
+    """Write a keyword and its string with the line breaks of gettext's tools.
 
     Args:
         keyword: such as `msgstr[1]`.
-        width: columns; 0: lines are only broken behind line feeds.
+        text: the string.
+        width: columns; 0: break only after line feeds.
+        line_end: of the file.
     """
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     written = [polib.escape(line) for line in lines]
@@ -120,7 +118,6 @@ def string(keyword: str, text: str, *, width: int, line_end: str) -> str:
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """Broken behind spaces."""
     parts = [""]
     for word in re.findall(r"[^ ]* +|[^ ]+", line):
         if parts[-1] and len(parts[-1]) + len(word) > width:
@@ -130,11 +127,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 def with_fields(header: str, new: Mapping[str, str], line_end: str) -> str:
-    """A header with other values of these fields; other fields keep their lines.
-
-    Args:
-        header: its msgstr lines.
-    """
+    """Set fields of a header; other fields keep their lines."""
     keyword, quote, rest = header.partition('"')
     groups: list[list[str]] = [[]]
     for line in (quote + rest).splitlines():

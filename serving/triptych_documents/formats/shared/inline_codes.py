@@ -1,7 +1,7 @@
-"""From what a format's scanner finds in a text to the pieces of a unit: pairs are found, what is no text is cut off.
+"""Conversion of scanned text and markup into the pieces of a unit.
 
-Formats with inline markup scan a stretch of text into parts: texts and tags, each with its place. `coded` makes codes of the
-tags, `core` says which parts are the unit.
+A format's scanner splits a stretch of text into texts and tags with their spans. `core` selects the parts that belong to the
+unit; `coded` pairs the tags and makes codes of them.
 """
 
 import re
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from triptych_documents.unit import Code, Piece, Role, joined
 
-SPACE = " \t\n\r\f"  # white space that is not said to be kept, as no-break spaces are
+SPACE = " \t\n\r\f"  # soft white space; no-break spaces are kept
 _SPACES = re.compile(f"[{SPACE}]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Tag:
-    """Markup as the scanner finds it; what opens and what closes has a name by which they find each other."""
+class ScannedTag:
+    """Markup found by a scanner; opening and closing tags are paired by name."""
 
     raw: str
     role: Role
@@ -26,18 +26,18 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A text, as readers see it, or a tag, and where it stands."""
+class ScannedPart:
+    """A text as readers see it, or a tag, with its span."""
 
-    content: str | Tag
+    content: str | ScannedTag
     start: int
     end: int
 
 
-def coded(parts: Sequence[Part]) -> list[Piece]:
-    """A piece for each part. What opens and never closes, or closes and never opened, or crosses a pair, stands alone."""
+def coded(parts: Sequence[ScannedPart]) -> list[Piece]:
+    """Return a piece for each part. Tags without partner, or that cross a pair, become standalone codes."""
     partner = _partners(parts)
-    numbers: dict[int, int] = {}  # of pairs, by the place of what opens or stands alone: equal codes are numbered alike
+    numbers: dict[int, int] = {}  # pair numbers by position of the opening or standalone tag: equal codes get equal numbers
     pieces: list[Piece] = []
     for place, part in enumerate(parts):
         if isinstance(part.content, str):
@@ -50,16 +50,16 @@ def coded(parts: Sequence[Part]) -> list[Piece]:
     return pieces
 
 
-def _partners(parts: Sequence[Part]) -> dict[int, int]:
+def _partners(parts: Sequence[ScannedPart]) -> dict[int, int]:
     opened: list[tuple[str, int]] = []
     partner: dict[int, int] = {}
     for place, part in enumerate(parts):
-        if not isinstance(part.content, Tag) or part.content.role is Role.ALONE:
+        if not isinstance(part.content, ScannedTag) or part.content.role is Role.ALONE:
             continue
         name = part.content.name
         if part.content.role is Role.OPEN:
             opened.append((name, place))
-        elif any(name == other for other, _ in opened[-16:]):  # what is opened further out has long been forgotten
+        elif any(name == other for other, _ in opened[-16:]):  # bounds the search; pairs do not reach further
             while opened[-1][0] != name:
                 opened.pop()
             start = opened.pop()[1]
@@ -67,10 +67,10 @@ def _partners(parts: Sequence[Part]) -> dict[int, int]:
     return partner
 
 
-def core(parts: Sequence[Part]) -> Sequence[Part]:
-    """Without white space, tags that stand alone and show nothing, and fixed ones at both ends; empty where no text is left.
+def core(parts: Sequence[ScannedPart]) -> Sequence[ScannedPart]:
+    """Strip white space, invisible standalone tags and fixed tags at both ends; empty if no text is left.
 
-    Pairs that only these ends would break are not broken: what opens or closes is kept.
+    Pairs are kept whole: opening and closing tags are never stripped.
     """
     pieces = coded(parts)
     first, after = 0, len(parts)
@@ -90,37 +90,37 @@ def _is_edge(piece: Piece) -> bool:
     return piece.role is Role.ALONE and (piece.fixed or not piece.shown.strip(SPACE))
 
 
-def _stripped(parts: list[Part]) -> list[Part]:
+def _stripped(parts: list[ScannedPart]) -> list[ScannedPart]:
     first = parts[0]
     if _is_as_written(first):
         text = str(first.content).lstrip(SPACE)
-        parts[0] = Part(text, first.end - len(text), first.end)
+        parts[0] = ScannedPart(text, first.end - len(text), first.end)
     last = parts[-1]
     if _is_as_written(last):
         text = str(last.content).rstrip(SPACE)
-        parts[-1] = Part(text, last.start, last.start + len(text))
+        parts[-1] = ScannedPart(text, last.start, last.start + len(text))
     return parts
 
 
-def _is_as_written(part: Part) -> bool:
-    """An entity has another length than what it means; white space that is one is meant and stays."""
+def _is_as_written(part: ScannedPart) -> bool:
+    """Return whether the text is written literally. White space written as an entity is intended and stays."""
     return isinstance(part.content, str) and len(part.content) == part.end - part.start
 
 
-def pieces_of(parts: Sequence[Part]) -> tuple[Piece, ...]:
-    """Of a unit whose white space is soft: any run of it is one space."""
+def pieces_of(parts: Sequence[ScannedPart]) -> tuple[Piece, ...]:
+    """Return the pieces of a unit with soft white space: any run of it is one space."""
     return tuple(spaced(piece) if isinstance(piece, str) else piece for piece in joined(coded(parts)))
 
 
 def spaced(text: str) -> str:
-    """Any run of soft white space as one space."""
-    if text.isprintable() and "  " not in text:  # as most are; quick to see
+    """Collapse runs of soft white space into one space."""
+    if text.isprintable() and "  " not in text:  # the common case, quick to check
         return text
     return _SPACES.sub(" ", text)
 
 
 def soft(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """What is written of pieces whose white space is soft: runs of it are one space, and none at the ends."""
+    """Prepare pieces with soft white space for writing: collapse runs, and strip both ends."""
     texts = list(joined([spaced(piece) if isinstance(piece, str) else piece for piece in pieces]))
     if texts and isinstance(texts[0], str):
         texts[0] = texts[0].lstrip(SPACE)

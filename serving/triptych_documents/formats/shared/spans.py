@@ -1,4 +1,4 @@
-"""Places in a text, and the text with others in these places."""
+"""Text spans: replacing stretches of a text, and line numbers."""
 
 import re
 from bisect import bisect_right
@@ -7,18 +7,18 @@ from typing import AnyStr
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
-Span = tuple[int, int]  # [start, end): characters of a str, bytes of bytes
+Span = tuple[int, int]  # [start, end): characters of a str, or bytes
 
 
 def replaced(source: AnyStr, changes: Iterable[tuple[Span, AnyStr]]) -> AnyStr:
-    """The source with what stands in each span replaced; everything else stays.
+    """Replace the content of some spans and keep everything else.
 
     Args:
         source: text or bytes.
-        changes: spans that do not overlap, in any order; an empty span inserts. Changes of one place stay in their order.
+        changes: non-overlapping spans in any order; an empty span inserts. Changes at one place keep their order.
 
     Raises:
-        ValueError: spans overlap, or are not within the source.
+        ValueError: spans overlap or exceed the source.
     """
     parts: list[AnyStr] = []
     at = 0
@@ -31,30 +31,23 @@ def replaced(source: AnyStr, changes: Iterable[tuple[Span, AnyStr]]) -> AnyStr:
     return source[:0].join(parts)
 
 
-class Lines:
-    r"""Which line of a text a place is in, and where lines begin. Lines end with \n, \r\n or \r.
-
-    Args:
-        text: of the document.
-    """
+class LineIndex:
+    r"""Maps offsets to lines. Lines end with \n, \r\n or \r."""
 
     def __init__(self, text: str) -> None:
-        self.starts = [
-            0,
-            *(found.end() for found in _LINE_END.finditer(text)),
-        ]  # what is after the last line end is a line, too
+        self.starts = [0, *(found.end() for found in _LINE_END.finditer(text))]  # text after the last line end is a line, too
         self._end = len(text)
 
     def number(self, offset: int) -> int:
-        """Of the line at this offset, from 1."""
+        """Return the number of the line at an offset, from 1."""
         return bisect_right(self.starts, offset)
 
     def where(self, offset: int) -> str:
-        """As Unit.where says it."""
+        """Return the place of an offset as in Unit.where."""
         return f"line {self.number(offset)}"
 
     def span(self, first: int, after: int) -> Span:
-        """Of the lines [first, after), from 0, with their line ends."""
+        """Return the span of lines [first, after), from 0, with their line ends."""
         return self._start(first), self._start(after)
 
     def _start(self, line: int) -> int:

@@ -1,4 +1,4 @@
-"""A document that is one text with units at places in it: what most text formats come to."""
+"""Documents that are one text with units at spans of it, and the limit on the number of units."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,39 +12,31 @@ from triptych_documents.formats.shared.spans import Span, replaced
 from triptych_documents.unit import Piece, Unit, joined
 
 
-class Place(Protocol):
-    """Where a unit stands, and how it is written there."""
+class UnitSlot(Protocol):
+    """Place of a unit in the text."""
 
     @property
     def span(self) -> Span:
-        """Of the document's text."""
+        """Span of the document's text."""
         ...
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
-        """What stands in the span with these pieces."""
+        """Return the new content of the span."""
         ...
 
 
 @dataclass(frozen=True)
 class TextDocument:
-    """A document that has been read.
+    """A text document after reading."""
 
-    Args:
-        text: all of it.
-        encoding: of its bytes.
-        units: in order.
-        places: one for each unit.
-        findings: what reading brought to light.
-    """
-
-    text: str
-    encoding: Encoding
-    units: Sequence[Unit]
-    places: Sequence[Place]
-    findings: Sequence[Finding] = ()
+    text: str  # whole text
+    encoding: Encoding  # of the document
+    units: Sequence[Unit]  # in document order
+    places: Sequence[UnitSlot]  # one for each unit
+    findings: Sequence[Finding] = ()  # findings of reading
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
-        """As Document says."""
+        """See Document."""
         changes = [
             (self.places[index].span, self.places[index].written(pieces, self.encoding))
             for index, pieces in translations.items()
@@ -53,38 +45,34 @@ class TextDocument:
         return self.encoding.encode(replaced(self.text, changes))
 
 
-MARKS = 4  # lines, tags or separators for each unit that there may be
+MARKS = 4  # lines, tags or separators per allowed unit
 
 _LINE_ENDS = (b"\n", b"\r")
 
 
-class Bound:
-    """The most units, checked before a document is read and while it is.
-
-    Args:
-        options: say how many; where they do not, nothing is checked.
-    """
+class UnitLimit:
+    """Checks the number of units before and while a document is read: memory grows with units, and a few bytes can make one."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._most = options.max_units
 
     def check(self, units: Sequence[Unit]) -> None:
-        """After each that is found.
+        """Check the units found so far.
 
         Raises:
-            DamagedDocumentError: these are too many.
+            DamagedDocumentError: there are too many.
         """
         if self._most is not None and len(units) > self._most:
-            raise DamagedDocumentError(f"more than {self._most:,} segments, the most that are allowed; split the document")
+            raise DamagedDocumentError(f"more than {self._most:,} segments, the maximum; split the document")
 
     def check_marks(self, data: bytes, *signs: bytes, each: int = MARKS, lines: int = MARKS) -> None:
-        """Before it is read: what there are as many of as of the things that a reader makes.
+        """Estimate the size of a document before it is read, by counting what makes a reader create objects.
 
         Args:
-            data: of the document.
-            signs: other than line ends.
-            each: as many as that for each unit.
-            lines: likewise of lines.
+            data: content of the document.
+            signs: byte strings to count besides line ends.
+            each: maximum number of signs per allowed unit.
+            lines: maximum number of lines per allowed unit.
 
         Raises:
             DamagedDocumentError: there are too many.
@@ -93,4 +81,4 @@ class Bound:
         for what, group, allowed in (("lines", _LINE_ENDS, lines), (f"times {named}", signs, each)):
             most = len(data) if self._most is None else self._most * allowed
             if len(data) > most and (count := sum(map(data.count, group))) > most:
-                raise DamagedDocumentError(f"{count:,} {what}, at most {most:,} are allowed; split the document")
+                raise DamagedDocumentError(f"{count:,} {what}, the maximum is {most:,}; split the document")

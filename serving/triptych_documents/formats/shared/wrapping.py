@@ -1,4 +1,4 @@
-"""Text broken into lines again. Codes are never broken; a line end inside one stays a line end."""
+"""Line wrapping. Codes are never broken; a line end inside of a code stays a line end."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -6,11 +6,11 @@ from itertools import accumulate
 
 from triptych_documents.unit import Code, Piece
 
-_APART = re.compile(r" (?![^{}\n]{0,300}\})")  # but not in {{ name }}
+_APART = re.compile(r" (?![^{}\n]{0,300}\})")  # spaces outside of {{ name }}
 
 
 def words_of(pieces: Sequence[Piece], write: Callable[[str], str]) -> list[str]:
-    """What no line end may stand in: words with the codes that touch them, and placeholders, written as the format does it."""
+    """Split pieces into unbreakable words, with adjacent codes and placeholders whole; `write` escapes text."""
     words = [""]
     for piece in pieces:
         if isinstance(piece, Code):
@@ -24,13 +24,13 @@ def words_of(pieces: Sequence[Piece], write: Callable[[str], str]) -> list[str]:
 
 
 def wrapped(words: Sequence[str], width: int, used: int = 0, may_begin: Callable[[str], bool] = bool) -> list[str]:
-    """Lines, each as full as it can be.
+    """Fill lines with words.
 
     Args:
-        words: in order; line feeds within them, which come of codes, end lines.
-        width: characters of a line; a longer word has a line of its own.
-        used: of the first line's width.
-        may_begin: whether a line, other than the first, can begin with the word.
+        words: in order; line feeds inside of them, from codes, end lines.
+        width: characters of a line; a longer word gets its own line.
+        used: width already used on the first line.
+        may_begin: whether a line other than the first may start with a word.
     """
     lines = [""]
     for word in words:
@@ -47,12 +47,12 @@ def wrapped(words: Sequence[str], width: int, used: int = 0, may_begin: Callable
 
 
 def balanced(words: Sequence[str], width: int, may_begin: Callable[[str], bool] = bool) -> list[str]:
-    """One line or two, then of nearly equal length; more only where two of this width cannot hold the words."""
+    """Return one line, or two of nearly equal length; more only if two are too short."""
     lines = wrapped(words, width, may_begin=may_begin)
     if len(lines) != 2:
         return lines
     cuts = [cut for cut in range(1, len(words)) if may_begin(words[cut])]
-    ends = list(accumulate((len(word) + 1 for word in words), initial=0))  # of each first words, with a space behind each
+    ends = list(accumulate((len(word) + 1 for word in words), initial=0))  # length of the first n words, each with a space
     longest = {cut: max(ends[cut], ends[-1] - ends[cut]) - 1 for cut in cuts}
     best = min(cuts, key=lambda cut: longest[cut], default=0)
     return [" ".join(words[:best]), " ".join(words[best:])] if best and longest[best] <= width else lines

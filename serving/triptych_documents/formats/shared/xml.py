@@ -1,10 +1,10 @@
-"""XML as a row of tokens that know their places (XML 1.0, fifth edition; Namespaces in XML 1.0).
+"""XML as tokens with their spans, and writing text and attributes (XML 1.0, fifth edition; Namespaces in XML 1.0).
 
-Expat parses; a token is the span of the document's text that one of its events stands for. The tokens of a document cover it
-without gaps, so whoever replaces the spans of some of them leaves every other character as it was.
+Expat parses; a token is the span of text of one of its events. Tokens cover the document without gaps, so replacing the spans
+of some leaves every other character unchanged.
 
-Documents are not trusted: entities that a document declares are refused, so that nothing can expand; nothing outside of the
-document is ever read; elements nest to a limit.
+Documents are not trusted: declared entities are rejected, so nothing can expand; no external resource is read; nesting is
+limited.
 """
 
 import re
@@ -18,14 +18,14 @@ from xml.parsers import expat
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 
-MAX_DEPTH = 1_000  # elements inside each other
-MAX_DEFAULTS = 100  # attributes' default values that a document declares: expat looks at each for every element
-XML = "{http://www.w3.org/XML/1998/namespace}"  # of xml:space and xml:lang
+MAX_DEPTH = 1_000  # nested elements
+MAX_DEFAULTS = 100  # declared default values of attributes: expat checks each of them for every element
+XML = "{http://www.w3.org/XML/1998/namespace}"  # namespace of xml:space and xml:lang
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Kind(Enum):
-    """What a token is."""
+class XmlTokenKind(Enum):
+    """Kind of an XML token."""
 
     START = "start"  # <a>
     END = "end"  # </a>
@@ -36,46 +36,36 @@ class Kind(Enum):
     INSTRUCTION = "instruction"  # <?...?>, the XML declaration too
     DOCTYPE = "doctype"  # with its internal subset
     REFERENCE = "reference"  # &name; of an entity that an external DTD may declare; never expanded
-    SPACE = "space"  # between what stands outside of the root element
+    SPACE = "space"  # outside of the root element
 
 
-class Token(NamedTuple):
-    """A part of a document. A tuple, as a document may have a million of them and frozen dataclasses are slow to make.
+class XmlToken(NamedTuple):
+    """A stretch of a document. A tuple: a document may have a million of them, and frozen dataclasses are slow to create."""
 
-    Args:
-        start: first character of its span of the document's text.
-        end: behind its last character.
-        line: of its first character, from 1.
-        depth: elements around it; an element's START and END have the same.
-        name: of an element: `{namespace}local`, or `local` where it has no namespace.
-        attributes: of START and EMPTY: values by names, which are written like an element's; without xmlns declarations.
-        text: of TEXT and CDATA: what a reader sees, line ends as \\n.
-    """
-
-    kind: Kind
-    start: int
-    end: int
-    line: int
-    depth: int
+    kind: XmlTokenKind
+    start: int  # offset of its first character
+    end: int  # offset after its last character
+    line: int  # line of its first character, from 1
+    depth: int  # number of enclosing elements; START and END of an element have the same
     name: str = ""
     attributes: Mapping[str, str] = _NOTHING
     text: str = ""
 
     @property
     def opens(self) -> bool:
-        """An element begins here."""
-        return self.kind in (Kind.START, Kind.EMPTY)
+        """Whether an element starts here."""
+        return self.kind in (XmlTokenKind.START, XmlTokenKind.EMPTY)
 
 
-def tokens(text: str, *, max_depth: int = MAX_DEPTH) -> list[Token]:
-    """The tokens of a document, in order: `"".join(text[t.start:t.end] for t in tokens(text)) == text`.
+def tokens(text: str, *, max_depth: int = MAX_DEPTH) -> list[XmlToken]:
+    """Tokenize a document: `"".join(text[t.start:t.end] for t in tokens(text)) == text`.
 
     Args:
-        text: without a byte order mark; what its XML declaration says of an encoding is ignored.
-        max_depth: of elements.
+        text: without byte order mark; the encoding in the XML declaration is ignored.
+        max_depth: maximum nesting of elements.
 
     Raises:
-        DamagedDocumentError: it is not well-formed, declares entities or nests too deep.
+        DamagedDocumentError: not well-formed, declares entities or nests too deep.
     """
     try:
         data = text.encode()
@@ -84,25 +74,25 @@ def tokens(text: str, *, max_depth: int = MAX_DEPTH) -> list[Token]:
     return _Reader(text, data, max_depth).read()
 
 
-def closings(found: Sequence[Token]) -> dict[int, int]:
-    """For the index of each START the index of its END, and for that of each EMPTY itself."""
+def closings(found: Sequence[XmlToken]) -> dict[int, int]:
+    """Map the index of each START to that of its END, and the index of each EMPTY to itself."""
     ends: dict[int, int] = {}
     opened: list[int] = []
     for index, token in enumerate(found):
-        if token.kind is Kind.START:
+        if token.kind is XmlTokenKind.START:
             opened.append(index)
-        elif token.kind is Kind.END:
+        elif token.kind is XmlTokenKind.END:
             ends[opened.pop()] = index
-        elif token.kind is Kind.EMPTY:
+        elif token.kind is XmlTokenKind.EMPTY:
             ends[index] = index
     return ends
 
 
 @dataclass(slots=True)
 class _Pending:
-    """The token whose end is not known before the next event."""
+    """A token whose end is not known before the next event."""
 
-    kind: Kind
+    kind: XmlTokenKind
     start: int
     line: int
     depth: int
@@ -111,22 +101,22 @@ class _Pending:
 
 
 class _Reader:
-    """Expat's events as tokens."""
+    """Converts Expat's events to tokens."""
 
     def __init__(self, text: str, data: bytes, max_depth: int) -> None:
         self._text, self._data, self._max_depth = text, data, max_depth
-        self._plain = len(data) == len(text)  # bytes and characters count the same
+        self._plain = len(data) == len(text)  # byte offsets are character offsets
         self._byte = self._character = 0
         self._depth = 0
         self._cdata = self._doctype = False
         self._defaults = 0
         self._pending: _Pending | None = None
         self._more: list[str] = []  # of the pending token's text
-        self._found: list[Token] = []
+        self._found: list[XmlToken] = []
         self._names: dict[str, str] = {}
         self._parser = self._made()
 
-    def read(self) -> list[Token]:
+    def read(self) -> list[XmlToken]:
         try:
             self._parser.Parse(self._data, True)
         except expat.ExpatError as error:
@@ -137,26 +127,26 @@ class _Reader:
         return self._found
 
     def _made(self) -> expat.XMLParserType:
-        # The text is in UTF-8 now, whatever its declaration says. No handler for external entities: none is ever read.
+        # The data is UTF-8 whatever its declaration says. Without a handler, external entities are never read.
         parser = expat.ParserCreate("utf-8", "}")
         parser.buffer_text = False
-        parser.specified_attributes = True  # what is declared in one place would otherwise be copied to every element
+        parser.specified_attributes = True  # otherwise declared default values are copied to every element
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
         parser.StartCdataSectionHandler = self._cdata_start
         parser.EndCdataSectionHandler = self._cdata_end
-        parser.CommentHandler = self._one(Kind.COMMENT)
-        parser.ProcessingInstructionHandler = self._one(Kind.INSTRUCTION)
-        parser.XmlDeclHandler = self._one(Kind.INSTRUCTION)
+        parser.CommentHandler = self._one(XmlTokenKind.COMMENT)
+        parser.ProcessingInstructionHandler = self._one(XmlTokenKind.INSTRUCTION)
+        parser.XmlDeclHandler = self._one(XmlTokenKind.INSTRUCTION)
         parser.EndDoctypeDeclHandler = self._doctype_end
         parser.EntityDeclHandler = self._entity
         parser.AttlistDeclHandler = self._declared
-        parser.DefaultHandler = self._other  # having one also keeps expat from expanding entities in content
+        parser.DefaultHandler = self._other  # also keeps expat from expanding entities in content
         return parser
 
     def _place(self) -> int:
-        """The event's character; events come in order, so each byte is counted once."""
+        """Return the character offset of the event; events come in order, so each byte is counted once."""
         byte = self._parser.CurrentByteIndex
         if self._plain:
             return byte
@@ -164,7 +154,7 @@ class _Reader:
         self._byte = byte
         return self._character
 
-    def _open(self, kind: Kind, name: str = "", attributes: Mapping[str, str] = _NOTHING) -> None:
+    def _open(self, kind: XmlTokenKind, name: str = "", attributes: Mapping[str, str] = _NOTHING) -> None:
         place = self._place()
         self._close(place)
         self._pending = _Pending(kind, place, self._parser.CurrentLineNumber, self._depth, name, attributes)
@@ -175,7 +165,7 @@ class _Reader:
             return
         text = "".join(self._more)
         self._more.clear()
-        self._found.append(Token(was.kind, was.start, end, was.line, was.depth, was.name, was.attributes, text))
+        self._found.append(XmlToken(was.kind, was.start, end, was.line, was.depth, was.name, was.attributes, text))
         self._pending = None
 
     def _clark(self, name: str) -> str:
@@ -186,7 +176,7 @@ class _Reader:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         named = {self._clark(key): value for key, value in attributes.items()} if attributes else _NOTHING
-        self._open(Kind.START, self._clark(name), named)
+        self._open(XmlTokenKind.START, self._clark(name), named)
         self._depth += 1
         if self._depth > self._max_depth:
             raise DamagedDocumentError(f"elements nest deeper than {self._max_depth}", f"line {self._parser.CurrentLineNumber}")
@@ -194,24 +184,24 @@ class _Reader:
     def _end(self, name: str) -> None:
         self._depth -= 1
         place, was = self._place(), self._pending
-        if was is not None and was.kind is Kind.START and self._text.endswith("/>", was.start, place):
-            was.kind = Kind.EMPTY  # expat reports its end at the place behind it, with no characters of its own
+        if was is not None and was.kind is XmlTokenKind.START and self._text.endswith("/>", was.start, place):
+            was.kind = XmlTokenKind.EMPTY  # expat reports an empty END after the tag
             return
-        self._open(Kind.END, self._clark(name))
+        self._open(XmlTokenKind.END, self._clark(name))
 
     def _characters(self, data: str) -> None:
-        if self._pending is None or not (self._cdata or self._pending.kind is Kind.TEXT):
-            self._open(Kind.TEXT)
+        if self._pending is None or not (self._cdata or self._pending.kind is XmlTokenKind.TEXT):
+            self._open(XmlTokenKind.TEXT)
         self._more.append(data)
 
     def _cdata_start(self) -> None:
-        self._open(Kind.CDATA)
+        self._open(XmlTokenKind.CDATA)
         self._cdata = True
 
     def _cdata_end(self) -> None:
         self._cdata = False
 
-    def _one(self, kind: Kind) -> Callable[..., None]:
+    def _one(self, kind: XmlTokenKind) -> Callable[..., None]:
         def opened(*_: object) -> None:
             if not self._doctype:
                 self._open(kind)
@@ -237,15 +227,15 @@ class _Reader:
             return
         if data == "<!DOCTYPE":
             self._doctype = True
-            self._open(Kind.DOCTYPE)
+            self._open(XmlTokenKind.DOCTYPE)
         elif data.startswith("&"):
-            self._open(Kind.REFERENCE, data[1:-1])
+            self._open(XmlTokenKind.REFERENCE, data[1:-1])
         else:
             self._space()
 
     def _space(self) -> None:
-        if self._pending is None or self._pending.kind is not Kind.SPACE:
-            self._open(Kind.SPACE)
+        if self._pending is None or self._pending.kind is not XmlTokenKind.SPACE:
+            self._open(XmlTokenKind.SPACE)
 
 
 _WIDE = ((b"<\0\0\0", "utf-32-le"), (b"\0\0\0<", "utf-32-be"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
@@ -258,21 +248,21 @@ _ATTRIBUTES: dict[str, str | int | None] = {"&": "&amp;", "<": "&lt;", "\t": "&#
 
 @dataclass(frozen=True, slots=True)
 class XmlText:
-    """A document's text without its byte order mark, and how it is written in bytes."""
+    """Text of a document without byte order mark, and its encoding."""
 
     text: str
     encoding: Encoding
 
     def encoded(self, text: str) -> bytes:
-        """Another text in the same encoding; characters that it lacks become character references."""
+        """Encode another text; characters that the encoding lacks become character references."""
         return self.encoding.encode(self.encoding.escaped(text, lambda one: f"&#{ord(one)};"))
 
 
 def decoded(data: bytes) -> XmlText:
-    """By its byte order mark, else by its XML declaration, else UTF-8.
+    """Decode by byte order mark, else by XML declaration, else as UTF-8.
 
     Raises:
-        DamagedDocumentError: its bytes are not in the encoding that it says, or nobody knows that encoding.
+        DamagedDocumentError: the declared encoding is unknown, or the bytes are not in it.
     """
     return XmlText(*decode(data, declared=_declared(data)))
 
@@ -283,25 +273,25 @@ def _declared(data: bytes) -> str:
             return name
     found = _DECLARED.match(data[:1_024])
     name = found[1].decode() if found else ""
-    return "" if name.lower().startswith(("utf-16", "utf-32", "ucs")) else name  # it is not: its bytes say so
+    return "" if name.lower().startswith(("utf-16", "utf-32", "ucs")) else name  # the bytes show that it is not
 
 
 def written_text(text: str) -> str:
-    """As content of an element: only what must be is escaped.
+    """Escape text for the content of an element, as little as necessary.
 
     Raises:
-        DocumentError: XML cannot have one of its characters.
+        DocumentError: XML cannot represent a character.
     """
     return _checked(text).translate(_TEXT).replace("]]>", "]]&gt;")
 
 
 def written_attribute(text: str, quote: str = '"') -> str:
-    """As an attribute's value between such quotes, without them; raises as `written_text`."""
+    """Escape the value of an attribute, without the quotes; raises as `written_text`."""
     return _checked(text).translate(str.maketrans({**_ATTRIBUTES, quote: "&quot;" if quote == '"' else "&apos;"}))
 
 
 def writable(text: str) -> str:
-    """Without the characters that XML cannot have."""
+    """Remove characters that XML cannot represent."""
     return _FORBIDDEN.sub("", text)
 
 
@@ -313,12 +303,12 @@ def _checked(text: str) -> str:
 
 
 def attribute_spans(tag: str) -> dict[str, tuple[int, int]]:
-    """Where the values of a tag's attributes stand in it, without their quotes, by their names as they are written."""
+    """Return the spans of attribute values in a tag, without quotes, by name as written."""
     return {found[1]: (found.start(2) + 1, found.end(2) - 1) for found in _ATTRIBUTE.finditer(tag)}
 
 
 def with_attribute(tag: str, name: str, value: str) -> str:
-    """A start or empty tag with this attribute: its value is replaced, or it is put behind the others."""
+    """Set an attribute of a start or empty tag: replace its value or append it."""
     span = attribute_spans(tag).get(name)
     if span is not None:
         return tag[: span[0]] + written_attribute(value, tag[span[1]]) + tag[span[1] :]
@@ -327,7 +317,7 @@ def with_attribute(tag: str, name: str, value: str) -> str:
 
 
 def without_attribute(tag: str, name: str) -> str:
-    """A start or empty tag without this attribute."""
+    """Remove an attribute from a start or empty tag."""
     for found in _ATTRIBUTE.finditer(tag):
         if found[1] == name:
             return tag[: found.start()] + tag[found.end() :]

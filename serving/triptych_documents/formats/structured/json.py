@@ -1,6 +1,6 @@
-"""JSON (RFC 8259): values that are strings. Keys, numbers, white space and the order of members stay.
+"""JSON (RFC 8259): string values. Keys, numbers, white space and the order of members stay.
 
-The standard library's scanner reads it and says where the strings are.
+The standard library's scanner parses and provides the spans of strings.
 """
 
 import json
@@ -15,8 +15,8 @@ from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.spans import Span
-from triptych_documents.formats.shared.text_document import Bound, TextDocument
-from triptych_documents.formats.structured.keys import Choice, Trail
+from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
+from triptych_documents.formats.structured.keys import KeyPath, KeySelection
 from triptych_documents.unit import Piece, Unit
 
 _ESCAPED = re.compile(r"\\u00[89a-fA-F]|\\u(?!00)")
@@ -25,7 +25,7 @@ _ESCAPED = re.compile(r"\\u00[89a-fA-F]|\\u(?!00)")
 @dataclass(frozen=True, slots=True)
 class _String:
     text: str
-    span: Span  # with its quotes
+    span: Span  # including quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class _Members:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Slot:
     span: Span
     ascii_alone: bool
-    slashes: bool  # are written \/
+    slashes: bool  # slashes are written as \/
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         text = "".join(piece if isinstance(piece, str) else piece.raw for piece in pieces)
@@ -47,7 +47,7 @@ class _Place:
 
 
 class _Decoder(json.JSONDecoder):
-    """Values with their places; members as they stand, repeated ones too."""
+    """Decodes to strings with spans, and members in order including repeated names."""
 
     def __init__(self) -> None:
         super().__init__(object_pairs_hook=_Members, strict=False)
@@ -60,42 +60,34 @@ def _string(text: str, start: int, strict: bool) -> tuple[_String, int]:
     return _String(value, (start - 1, end)), end
 
 
-class Json:
-    """Reads .json."""
-
-    name = "json"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """As Format says."""
-        choice, bound = Choice(options), Bound(options)
-        bound.check_marks(data, b",", b":")
-        text, encoding = decode(data, options.encoding)
-        ascii_alone = text.isascii() and _ESCAPED.search(text) is not None
-        units: list[Unit] = []
-        places: list[_Place] = []
-        for trail, found in _strings(_parsed(text), choice.root):
-            if trail.takes(found.text):
-                units.append(Unit((found.text,), trail.shown(), keeps_space=True))
-                bound.check(units)
-                places.append(_Place(found.span, ascii_alone, "\\/" in text[slice(*found.span)]))
-        return TextDocument(text, encoding, units, places)
-
-
-FORMAT = Json()
+def read(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    choice, bound = KeySelection(options), UnitLimit(options)
+    bound.check_marks(data, b",", b":")
+    text, encoding = decode(data, options.encoding)
+    ascii_alone = text.isascii() and _ESCAPED.search(text) is not None
+    units: list[Unit] = []
+    places: list[_Slot] = []
+    for trail, found in _strings(_parsed(text), choice.root):
+        if trail.takes(found.text):
+            units.append(Unit((found.text,), trail.shown(), keeps_space=True))
+            bound.check(units)
+            places.append(_Slot(found.span, ascii_alone, "\\/" in text[slice(*found.span)]))
+    return TextDocument(text, encoding, units, places)
 
 
 def _parsed(text: str) -> Any:
     try:
         return _Decoder().decode(text)
     except json.JSONDecodeError as error:
-        raise DamagedDocumentError(f"it is not JSON: {error.msg}", f"line {error.lineno}") from None
+        raise DamagedDocumentError(f"not JSON: {error.msg}", f"line {error.lineno}") from None
     except RecursionError:
-        raise DamagedDocumentError("it is nested too deep to be read") from None
+        raise DamagedDocumentError("nested too deep") from None
 
 
-def _strings(value: Any, root: Trail) -> Iterator[tuple[Trail, _String]]:
-    """In the document's order, without recursion."""
-    waiting: list[Iterator[tuple[Trail, Any]]] = [iter([(root, value)])]
+def _strings(value: Any, root: KeyPath) -> Iterator[tuple[KeyPath, _String]]:
+    """Yield strings with their paths in document order, without recursion."""
+    waiting: list[Iterator[tuple[KeyPath, Any]]] = [iter([(root, value)])]
     while waiting:
         found = next(waiting[-1], None)
         if found is None:
@@ -106,7 +98,7 @@ def _strings(value: Any, root: Trail) -> Iterator[tuple[Trail, _String]]:
             waiting.append(_within(*found))
 
 
-def _within(trail: Trail, value: Any) -> Iterator[tuple[Trail, Any]]:
-    """What has strings, or is one."""
+def _within(trail: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield members that are or may contain strings."""
     names = value.pairs if isinstance(value, _Members) else enumerate(value)
     return ((trail.within(str(name)), member) for name, member in names if isinstance(member, _String | _Members | list))

@@ -1,4 +1,4 @@
-"""Which strings of a JSON or YAML document are translated: by their paths, else by what they look like."""
+"""Selection of the strings of a JSON or YAML document to translate: by path, else by appearance."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from triptych_documents.errors import OptionError
 from triptych_documents.format import ReadOptions
 
-MAX_SHOWN = 300  # characters of a path: a name may be as long as the document, and have all of its values in it
+MAX_SHOWN = 300  # characters of a path: a name may be as long as the document and contain all of its values
 _DOT = re.compile(r"(?<!\\)\.")
 _LETTER = r"[^\W\d_]"
 _MARKUP = re.compile(r"<[^<>]*>|\{[^{}]*\}|%[a-zA-Z@]")
@@ -17,14 +17,11 @@ _WORD = re.compile(
 _IDEOGRAPHS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff]")  # no spaces between words
 
 
-class Choice:
-    """What `keys` and `skip_keys` choose.
+class KeySelection:
+    r"""Selection by `keys` and `skip_keys`.
 
-    A pattern is a path: members' names or list places, joined by dots (`\\.` is a dot within a name); `*` is any characters of
-    one name, `**` any number of names. What it names is chosen with all that is within.
-
-    Args:
-        options: with both.
+    A pattern is a path: names of members or list indices joined by dots (`\.` is a dot inside of a name); `*` matches any
+    characters of one name, `**` any number of names. It selects the value and everything inside.
 
     Raises:
         OptionError: a pattern has an empty name.
@@ -32,25 +29,22 @@ class Choice:
 
     def __init__(self, options: ReadOptions) -> None:
         keys, skip = _patterns("keys", options.keys), _patterns("skip_keys", options.skip_keys)
-        self.root = Trail("", None, Reach(keys, _starts(keys)) if keys else None, Reach(skip, _starts(skip)) if skip else None)
+        self.root = KeyPath(
+            "", None, PatternMatch(keys, _starts(keys)) if keys else None, PatternMatch(skip, _starts(skip)) if skip else None
+        )
 
 
-class Reach:
-    """How far patterns are matched at a path: the time for a value is that of its last name and of the patterns.
-
-    Args:
-        patterns: their names.
-        places: of these the next ones, as pattern and place in it.
-    """
+class PatternMatch:
+    """Progress of matching patterns along a path, so that each value costs only its last name and the patterns."""
 
     __slots__ = ("_patterns", "_places", "whole")
 
     def __init__(self, patterns: Sequence["Pattern"], places: frozenset[tuple[int, int]]) -> None:
         self._patterns, self._places = patterns, places
-        self.whole = any(place == len(patterns[number]) for number, place in places)  # one of them has no more names
+        self.whole = any(place == len(patterns[number]) for number, place in places)  # a pattern is complete
 
-    def within(self, name: str) -> "Reach":
-        """At a member or list place."""
+    def within(self, name: str) -> "PatternMatch":
+        """Return the progress at a member or list index."""
         if self.whole or not self._places:
             return self
         found: set[tuple[int, int]] = set()
@@ -60,30 +54,23 @@ class Reach:
                 found.update(_closed(self._patterns, number, place))
             elif _matches(glob, name):
                 found.update(_closed(self._patterns, number, place + 1))
-        return Reach(self._patterns, frozenset(found))
+        return PatternMatch(self._patterns, frozenset(found))
 
 
-class Trail:
-    """A value's path, and what the patterns say of it.
-
-    Args:
-        name: of the value in what it is in.
-        above: what it is in.
-        keys: how far they are matched here; None where there are none.
-        skip: likewise.
-    """
+class KeyPath:
+    """Path of a value, and its selection."""
 
     __slots__ = ("_above", "_keys", "_name", "_skip")
 
-    def __init__(self, name: str, above: "Trail | None", keys: Reach | None, skip: Reach | None) -> None:
+    def __init__(self, name: str, above: "KeyPath | None", keys: PatternMatch | None, skip: PatternMatch | None) -> None:
         self._name, self._above, self._keys, self._skip = name, above, keys, skip
 
-    def within(self, name: str) -> "Trail":
-        """Of a member or list place."""
-        return Trail(name, self, self._keys and self._keys.within(name), self._skip and self._skip.within(name))
+    def within(self, name: str) -> "KeyPath":
+        """Return the path of a member or list index."""
+        return KeyPath(name, self, self._keys and self._keys.within(name), self._skip and self._skip.within(name))
 
     def takes(self, text: str) -> bool:
-        """Whether this string is translated. Where no keys are given, what looks like text is."""
+        """Return whether this string is translated. Without `keys`, strings that look like text are."""
         if self._skip is not None and self._skip.whole:
             return False
         if self._keys is not None:
@@ -91,7 +78,7 @@ class Trail:
         return is_text(text)
 
     def shown(self) -> str:
-        """As Unit.where says it: the pattern that chooses this alone; its end, where it is long."""
+        """Return the path as in Unit.where: the pattern that selects this value only; the end of it if long."""
         names: list[str] = []
         trail, length = self, 0
         while trail._above is not None and length <= MAX_SHOWN:
@@ -100,10 +87,10 @@ class Trail:
             trail = trail._above
         path = ".".join(reversed(names))
         path = path if length <= MAX_SHOWN else f"...{path[-MAX_SHOWN:]}"
-        return path.encode(errors="replace").decode()  # a name may have half a surrogate pair, which nobody could write
+        return path.encode(errors="replace").decode()  # a name may have a lone surrogate, which cannot be encoded
 
 
-Glob = tuple[str, ...]  # what stands between its stars
+Glob = tuple[str, ...]  # literal parts between stars
 Pattern = tuple[Glob | None, ...]  # None: any number of names
 
 
@@ -114,7 +101,7 @@ def _patterns(field: str, patterns: Iterable[str]) -> tuple[Pattern, ...]:
 def _pattern(field: str, pattern: str) -> Pattern:
     names = _DOT.split(pattern)
     if not all(names):
-        raise OptionError(field, f"{pattern!r} has an empty name; names are joined by single dots, as in messages.*.title")
+        raise OptionError(field, f"{pattern!r} has an empty name; join names with single dots, as in messages.*.title")
     globs = [None if name == "**" else tuple(name.replace("\\.", ".").split("*")) for name in names]
     return tuple(glob for place, glob in enumerate(globs) if glob is not None or place == 0 or globs[place - 1] is not None)
 
@@ -124,14 +111,14 @@ def _starts(patterns: Sequence[Pattern]) -> frozenset[tuple[int, int]]:
 
 
 def _closed(patterns: Sequence[Pattern], number: int, place: int) -> Iterable[tuple[int, int]]:
-    """This place, and the next where it may be passed over."""
+    """Yield this position, and the next one if it may be skipped."""
     yield number, place
     if place < len(patterns[number]) and patterns[number][place] is None:
         yield number, place + 1
 
 
 def _matches(glob: Glob, name: str) -> bool:
-    """From left to right, each part where it comes first: no other way could match what this does not."""
+    """Match parts greedily from left to right, which finds a match if there is one."""
     first, *middle = glob
     if not middle:
         return name == first
@@ -148,10 +135,10 @@ def _matches(glob: Glob, name: str) -> bool:
 
 
 def is_text(text: str) -> bool:
-    """Whether a string looks like something that people read.
+    """Return whether a string looks like text for readers.
 
-    It has a word: two letters or more between spaces or punctuation. Names, paths, addresses, dates, colours, numbers and
-    identifiers with digits, underscores, dots, two hyphens or camelCase are no words. Placeholders and tags are not looked at.
+    It needs a word: two or more letters between spaces or punctuation. Names, paths, addresses, dates, colours, numbers and
+    identifiers with digits, underscores, dots, two hyphens or camelCase are no words. Placeholders and tags are ignored.
     """
     words = _MARKUP.sub(" ", text).split()
     if len(words) == 1 and (_MACHINE.search(words[0]) or _has_hyphens(words[0])):
@@ -160,6 +147,6 @@ def is_text(text: str) -> bool:
 
 
 def _has_hyphens(word: str) -> bool:
-    """Two or more, with something between them and at both ends."""
+    """Return whether a word has two or more hyphens with something between them and at both ends."""
     first = word.find("-", 1)
     return first > 0 and 0 < word.find("-", first + 2) < len(word) - 1

@@ -1,7 +1,7 @@
-"""YAML: scalars that are strings. Comments, anchors, tags, keys, document marks and everything else stay.
+"""YAML: string scalars. Comments, anchors, tags, keys, document markers and everything else stay.
 
-PyYAML reads it (YAML 1.1: `no` and `on` are booleans) and says where the scalars are. A changed scalar keeps its style where
-that can hold the text, else it becomes double-quoted. Aliases are never expanded, so a text that is used twice is changed once.
+PyYAML parses (YAML 1.1: `no` and `on` are booleans) and provides positions. A changed scalar keeps its style if that can hold
+the text, else it becomes double-quoted. Aliases are not expanded, so a text that is used twice is translated once.
 """
 
 import io
@@ -17,38 +17,30 @@ from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.spans import Span
-from triptych_documents.formats.shared.text_document import Bound, TextDocument
+from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
 from triptych_documents.formats.shared.wrapping import wrapped
-from triptych_documents.formats.structured.keys import Choice, Trail
+from triptych_documents.formats.structured.keys import KeyPath, KeySelection
 from triptych_documents.unit import Piece, Unit
 
 _STRING = "tag:yaml.org,2002:str"
 _LINE = re.compile(r".*?(?:\r\n|\r|\n|$)")
-_UNWRITABLE = re.compile(r"[\r\x85\u2028\u2029]")  # line ends to YAML, in blocks
+_UNWRITABLE = re.compile(r"[\r\x85\u2028\u2029]")  # line ends in blocks
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 _ESCAPED = re.compile(r'[\\"\x00-\x1f\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]')
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """Plain or quoted.
+    """A plain or quoted scalar."""
 
-    Args:
-        span: without its anchor and tag.
-        text: of the unit.
-        style: its quotation mark, or "".
-        in_flow: within brackets or braces, where commas end it.
-        tagged: by a tag of its own, so it is a string whatever it looks like.
-    """
-
-    span: Span
-    text: str
-    style: str
-    in_flow: bool
-    tagged: bool
+    span: Span  # without anchor and tag
+    text: str  # text of the unit
+    style: str  # its quotation mark, or ""
+    in_flow: bool  # inside of brackets or braces, where commas end it
+    tagged: bool  # explicitly tagged, so a string whatever it looks like
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
-        """In its own style, or else in double quotes."""
+        """Write in its own style, or else in double quotes."""
         text = _text(pieces)
         if self.style != '"' and text and encoding.has(text) and "\n" not in text and self._fits(text):
             return "'" + text.replace("'", "''") + "'" if self.style else text
@@ -64,28 +56,18 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Literal or folded.
+    """A literal or folded scalar."""
 
-    Args:
-        span: from its indicator to the end of the last line with text.
-        text: of the unit, without the line feeds before and after.
-        value: all of it.
-        head: from the indicator to its first line with text.
-        indent: of its lines.
-        width: where folded lines are broken; 0 for literal ones.
-        line_end: of its lines.
-    """
-
-    span: Span
-    text: str
-    value: str
-    head: str
-    indent: str
-    width: int
-    line_end: str
+    span: Span  # from its indicator to the end of the last line with text
+    text: str  # text of the unit, without leading and trailing line feeds
+    value: str  # complete value
+    head: str  # from the indicator to the first line with text
+    indent: str  # indentation of its lines
+    width: int  # width of folded lines; 0 for literal ones
+    line_end: str  # of its lines
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
-        """In its own style if that can hold the text, or else in double quotes."""
+        """Write in its own style if that can hold the text, or else in double quotes."""
         text = _text(pieces)
         before, _, after = self.value.partition(self.text)
         lines = self.line_end.join(self.indent + line if line else "" for line in self._lines(text))
@@ -104,7 +86,7 @@ class Block:
         return lines
 
     def _holds(self, block: str, value: str) -> bool:
-        """Whether a reader finds this value in it."""
+        """Return whether the block is read as this value."""
         tail = "\n" * (len(self.value) - len(self.value.rstrip("\n")))
         try:
             found = [event.value for event in yaml.parse(f"- {block}{tail}") if isinstance(event, yaml.ScalarEvent)]
@@ -114,7 +96,7 @@ class Block:
 
 
 def block(source: str, span: Span, value: str, folded: bool) -> Block | None:
-    """The scalar of this value whose place PyYAML says; None where it begins or ends with a line of nothing but spaces."""
+    """Return the block scalar at a span; None if its first or last line is blank."""
     first, *others = [found.span() for found in _LINE.finditer(source, *span) if found.end() > found.start()]
     full = [place for place in others if source[slice(*place)].strip()]
     text = value.strip("\n")
@@ -139,7 +121,7 @@ def _text(pieces: Sequence[Piece]) -> str:
 
 
 def is_string(event: yaml.ScalarEvent) -> bool:
-    """Whether this is a string to YAML, and not a number, a date, or of a tag of somebody's own."""
+    """Return whether YAML reads the scalar as a string, not as a number, a date or with a custom tag."""
     if event.tag not in (None, "!"):
         return bool(event.tag == _STRING)
     quoted = event.style not in (None, "")
@@ -161,81 +143,68 @@ def _numbered(character: str) -> str:
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-_STARTS = (
-    yaml.FlowSequenceStartToken,
-    yaml.FlowMappingStartToken,
-    yaml.BlockSequenceStartToken,
-    yaml.BlockMappingStartToken,
-)
+_STARTS = (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken, yaml.BlockMappingStartToken)
 _ENDS = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
-_DEEPEST = 1_000  # collections within collections
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is many times faster, and says the same places
+_DEEPEST = 1_000  # nested collections
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is many times faster with the same positions
 
 
 @dataclass(slots=True)
 class _Inside:
-    """A mapping or sequence that the events are within."""
+    """A mapping or sequence that encloses the current event."""
 
     names: bool  # a mapping
     flow: bool
-    trail: Trail
-    count: int = 0  # of the nodes before
-    name: str = ""  # of the member whose value comes next
+    trail: KeyPath
+    count: int = 0  # preceding nodes
+    name: str = ""  # name of the member whose value comes next
 
     @property
     def at_key(self) -> bool:
         return self.names and self.count % 2 == 0
 
     def passed(self, key: str) -> None:
-        """A node is over; `key` is what it says where it is a name."""
+        """Count a node; `key` is its text if it is a name."""
         if self.at_key:
             self.name = key
         self.count += 1
 
     @property
-    def value(self) -> Trail:
-        """Of the node that comes next."""
+    def value(self) -> KeyPath:
+        """Path of the next node."""
         return self.trail.within(self.name if self.names else str(self.count))
 
 
-class Yaml:
-    """Reads .yaml."""
-
-    name = "yaml"
-
-    def read(self, data: bytes, options: ReadOptions) -> TextDocument:
-        """As Format says."""
-        choice, bound = Choice(options), Bound(options)
-        bound.check_marks(data, b",")
-        text, encoding = decode(data, options.encoding)
-        units: list[Unit] = []
-        places: list[Scalar | Block] = []
-        for trail, place, value in _scalars(text, choice.root):
-            if place is not None and trail.takes(value):
-                units.append(Unit((place.text,), trail.shown(), keeps_space=True))
-                bound.check(units)
-                places.append(place)
-        return TextDocument(text, encoding, units, places)
+def read(data: bytes, options: ReadOptions) -> TextDocument:
+    """See Format.read."""
+    choice, bound = KeySelection(options), UnitLimit(options)
+    bound.check_marks(data, b",")
+    text, encoding = decode(data, options.encoding)
+    units: list[Unit] = []
+    places: list[Scalar | Block] = []
+    for trail, place, value in _scalars(text, choice.root):
+        if place is not None and trail.takes(value):
+            units.append(Unit((place.text,), trail.shown(), keeps_space=True))
+            bound.check(units)
+            places.append(place)
+    return TextDocument(text, encoding, units, places)
 
 
-FORMAT = Yaml()
-
-
-def _scalars(text: str, root: Trail) -> Iterator[tuple[Trail, Scalar | Block | None, str]]:
+def _scalars(text: str, root: KeyPath) -> Iterator[tuple[KeyPath, Scalar | Block | None, str]]:
     try:
         yield from _found(text, root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise DamagedDocumentError(f"it is not YAML: {error.problem}", f"line {mark.line + 1}" if mark else "") from None
+        raise DamagedDocumentError(f"not YAML: {error.problem}", f"line {mark.line + 1}" if mark else "") from None
     except yaml.YAMLError as error:
-        raise DamagedDocumentError(f"it is not YAML: {' '.join(str(error).split())}") from None
+        raise DamagedDocumentError(f"not YAML: {' '.join(str(error).split())}") from None
 
 
-def _found(text: str, root: Trail) -> Iterator[tuple[Trail, Scalar | Block | None, str]]:
-    """Values that are strings, with their paths."""
+def _found(text: str, root: KeyPath) -> Iterator[tuple[KeyPath, Scalar | Block | None, str]]:
+    """Yield string values with their paths."""
     starts = _starts(text)
     inside: list[_Inside] = []
-    keys = 0  # how many of them are keys: a key can be a mapping, too
+    keys = 0  # enclosing keys: a key can be a mapping, too
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
             keys += bool(inside) and inside[-1].at_key
@@ -255,9 +224,9 @@ def _found(text: str, root: Trail) -> Iterator[tuple[Trail, Scalar | Block | Non
 
 
 def _starts(text: str) -> dict[int, int]:
-    """Of scalars, by their ends: the place of an event begins with its anchor and tag, that of a token does not.
+    """Map ends of scalars to their starts: an event starts with its anchor and tag, a token does not.
 
-    The depth is limited, for libyaml's time is quadratic in it.
+    Nesting is limited because libyaml takes quadratic time in it.
     """
     starts: dict[int, int] = {}
     depth = 0
@@ -266,7 +235,7 @@ def _starts(text: str) -> dict[int, int]:
             starts[token.end_mark.index] = token.start_mark.index
         depth += isinstance(token, _STARTS) - isinstance(token, _ENDS)
         if depth > _DEEPEST:
-            raise DamagedDocumentError(f"it is nested deeper than {_DEEPEST}", f"line {token.start_mark.line + 1}")
+            raise DamagedDocumentError(f"nested deeper than {_DEEPEST}", f"line {token.start_mark.line + 1}")
     return starts
 
 

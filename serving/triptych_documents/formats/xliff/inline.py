@@ -1,4 +1,4 @@
-"""The content of XLIFF's <source>: text and inline elements as pieces (XLIFF 1.2, section 2.4; XLIFF 2.1, section 4.7)."""
+"""Content of XLIFF's <source> as pieces (XLIFF 1.2, section 2.4; XLIFF 2.1, section 4.7)."""
 
 import re
 from bisect import bisect_right
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from triptych_documents.formats.shared.xml import Kind, Token, written_text
+from triptych_documents.formats.shared.xml import XmlToken, XmlTokenKind, written_text
 from triptych_documents.unit import Code, Piece, Role, joined
 
-AROUND = frozenset({"g", "mrk", "pc"})  # their content is translated
-_STARTS = {"bpt": "rid", "bx": "rid", "sc": "id", "sm": "id"}  # and the attribute that its other half names, too
+AROUND = frozenset({"g", "mrk", "pc"})  # elements with translatable content
+_STARTS = {"bpt": "rid", "bx": "rid", "sc": "id", "sm": "id"}  # opening half, and the attribute that names the pair
 _ENDS = {"ept": "rid", "ex": "rid", "ec": "startRef", "em": "startRef"}
 _HALVES = {"ept": "bpt", "ex": "bx", "ec": "sc", "em": "sm"}
 _NAMED = re.compile(r"(START|CLOSE)_(.+?)(_\d+)?")  # <x id="START_LINK"/>, as Angular writes pairs
@@ -19,42 +19,34 @@ _NAMED = re.compile(r"(START|CLOSE)_(.+?)(_\d+)?")  # <x id="START_LINK"/>, as A
 
 @dataclass(slots=True)
 class _Inline:
-    """A code before it is known whether its other half is there."""
+    """A code before its other half has been found."""
 
     raw: str
     role: Role = Role.ALONE
-    key: tuple[str, str] | None = None  # of a half that is an element of its own; None where the element says it itself
+    key: tuple[str, str] | None = None  # pair of a half that is an element of its own
     shown: str = ""
     partner: "_Inline | None" = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
-class Content:
-    """A row of tokens that is the content of an element.
+class InlineContent:
+    """Inline content of a document's elements."""
 
-    Args:
-        text: the document's.
-        found: all tokens of the document.
-        closings: as `xmlspans.closings` of them.
-        namespace: XLIFF's in this document, in braces, or nothing.
-    """
-
-    text: str
-    found: Sequence[Token]
-    closings: Mapping[int, int]
-    namespace: str
+    text: str  # text of the document
+    found: Sequence[XmlToken]  # all tokens of the document
+    closings: Mapping[int, int]  # result of `xml.closings`
+    namespace: str  # namespace of XLIFF in this document, in braces, or ""
 
     def name(self, index: int) -> str:
-        """Of an element of XLIFF; nothing for others."""
+        """Return the local name of an XLIFF element; "" for others."""
         name = self.found[index].name
         return name[len(self.namespace) :] if name.startswith(self.namespace) else ""
 
     def pieces(self, start: int, end: int) -> tuple[Piece, ...]:
-        """Of the tokens from start up to end; comments and instructions are left out."""
+        """Return the pieces of tokens [start, end) without comments and instructions."""
         return _coded(_paired(self._inlines(start, end)))
 
     def words(self, start: int, end: int) -> str:
-        """The characters alone."""
         return "".join(token.text for token in self.found[start:end])
 
     def raw(self, start: int, end: int) -> str:
@@ -63,18 +55,18 @@ class Content:
     def _inlines(self, start: int, end: int) -> list[str | _Inline]:
         found: list[str | _Inline] = []
         opened: list[_Inline] = []
-        limits = [end]  # what begins inside of an element ends there
+        limits = [end]  # codes end inside of the enclosing element
         while start < end:
             token = self.found[start]
             start, before = start + 1, start
-            if token.kind in (Kind.TEXT, Kind.CDATA):
+            if token.kind in (XmlTokenKind.TEXT, XmlTokenKind.CDATA):
                 found.append(token.text)
-            elif token.kind is Kind.REFERENCE:
+            elif token.kind is XmlTokenKind.REFERENCE:
                 found.append(_Inline(self.raw(before, start)))
-            elif token.kind is Kind.END:
+            elif token.kind is XmlTokenKind.END:
                 limits.pop()
                 found.append(_closing(opened.pop(), self.raw(before, start)))
-            elif token.kind is Kind.START and self._around(before):
+            elif token.kind is XmlTokenKind.START and self._around(before):
                 limits.append(self.closings[before])
                 opened.append(_Inline(self.raw(before, start), Role.OPEN))
                 found.append(opened[-1])
@@ -89,7 +81,7 @@ class Content:
         return self.name(index) in AROUND and not kept
 
     def _behind(self, index: int, end: int) -> int:
-        """Where the code that begins here ends: behind its element, or behind what <sm translate="no"/> marks up to end."""
+        """Return the index after the code: after its element, or after the <em> that matches <sm translate="no"/>."""
         token = self.found[index]
         if self.name(index) == "sm" and token.attributes.get("translate") == "no":
             ends = self._ends.get(token.attributes.get("id", ""), [])
@@ -100,7 +92,7 @@ class Content:
 
     @cached_property
     def _ends(self) -> dict[str, list[int]]:
-        """For the names of <sm> where their <em> stand."""
+        """Indices of <em> elements by the name of their <sm>."""
         ends: dict[str, list[int]] = {}
         for index, token in enumerate(self.found):
             if token.opens and self.name(index) == "em":
@@ -134,8 +126,8 @@ def _closing(opened: _Inline, raw: str) -> _Inline:
 
 
 def _paired(found: list[str | _Inline]) -> list[str | _Inline]:
-    """Halves find each other where they nest; the others stand alone. Nothing reaches across the border of an element."""
-    opened: list[list[_Inline]] = [[]]  # halves inside of each element that is open
+    """Pair halves that nest; others become standalone. Pairs never cross the border of an element."""
+    opened: list[list[_Inline]] = [[]]  # open halves inside of each open element
     counts: list[Counter[tuple[str, str]]] = [Counter()]
     for inline in found:
         if isinstance(inline, str) or inline.role is Role.ALONE:
@@ -189,19 +181,16 @@ def _coded(found: list[str | _Inline]) -> tuple[Piece, ...]:
 
 
 def written(pieces: Sequence[Piece], *, cdata: bool = False) -> str:
-    """Pieces as content of an element.
-
-    Args:
-        cdata: text in CDATA sections, where they can have it.
+    """Write pieces as the content of an element, text in CDATA sections where requested and possible.
 
     Raises:
-        DocumentError: XML cannot have one of the characters.
+        DocumentError: XML cannot represent a character.
     """
     return "".join(piece.raw if isinstance(piece, Code) else _written(piece, cdata) for piece in pieces)
 
 
 def _written(text: str, cdata: bool) -> str:
-    escaped = written_text(text)  # which also looks at the characters
+    escaped = written_text(text)  # also checks the characters
     if not cdata or "\r" in text:
         return escaped
     return "<![CDATA[" + text.replace("]]>", "]]]]><![CDATA[>") + "]]>"

@@ -1,7 +1,7 @@
-"""XLIFF 1.2 and 2.x (OASIS): sources are translated, targets are put beside them; nothing else of the document changes.
+"""XLIFF 1.2 and 2.x (OASIS): sources are translated and targets written beside them; nothing else changes.
 
-A unit is a <trans-unit> (or a segment of its <seg-source>) or a <segment>. What has a target is left alone unless asked for;
-what says translate="no" is left alone in any case.
+A unit is a <trans-unit> (or a segment of its <seg-source>) or a <segment>. Existing targets are kept unless requested
+otherwise; translate="no" is always respected.
 """
 
 import re
@@ -13,11 +13,11 @@ from triptych_documents.findings import FindingKind as Finds
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, spaced
 from triptych_documents.formats.shared.spans import Span, replaced
-from triptych_documents.formats.shared.text_document import Bound
+from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.formats.shared.xml import (
-    Kind,
-    Token,
     XmlText,
+    XmlToken,
+    XmlTokenKind,
     attribute_spans,
     decoded,
     with_attribute,
@@ -25,7 +25,7 @@ from triptych_documents.formats.shared.xml import (
     written_text,
 )
 from triptych_documents.formats.xliff.inline import written
-from triptych_documents.formats.xliff.segments import Hole, Languages, Place, Places
+from triptych_documents.formats.xliff.segments import LanguageAttributes, SegmentSlot, SegmentSlots, SourceSegment
 from triptych_documents.unit import Piece, Unit, joined
 
 _NAME = re.compile(r"<([^\s/>]+)")
@@ -33,34 +33,28 @@ _NAME = re.compile(r"<([^\s/>]+)")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A unit and the hole that it fills.
+    """A unit and its surroundings."""
 
-    Args:
-        lead: white space before it that is the document's.
-        tail: behind it.
-        cdata: the source is written as a CDATA section.
-    """
-
-    unit: Unit
-    lead: str
-    tail: str
-    cdata: bool
+    unit: Unit  # the unit
+    lead: str  # white space before it
+    tail: str  # white space after it
+    cdata: bool  # the source is a CDATA section
 
     def filled(self, pieces: Sequence[Piece]) -> str:
         return written_text(self.lead) + written(pieces, cdata=self.cdata) + written_text(self.tail)
 
 
 class _Xliff:
-    """An XLIFF document that has been read."""
+    """An XLIFF document after reading."""
 
     def __init__(self, source: XmlText, options: ReadOptions) -> None:
         self._source, self._options = source, options
-        self._places = Places(source.text)
+        self._places = SegmentSlots(source.text)
         self._findings: list[Finding] = []
         self._entries: list[_Entry] = []
-        self._slots: list[tuple[Place, tuple[int | None, ...]]] = []  # a place, and for each of its holes its entry
+        self._slots: list[tuple[SegmentSlot, tuple[int | None, ...]]] = []  # with entry numbers of its segments
         for place in self._chosen():
-            numbers = tuple(self._entered(place, hole) for hole in place.holes)
+            numbers = tuple(self._entered(place, segment) for segment in place.segments)
             self._slots.append((place, numbers))
 
     @property
@@ -81,8 +75,8 @@ class _Xliff:
         text = replaced(self._source.text, edits.items())
         return self._source.encoded(text)
 
-    def _chosen(self) -> Iterator[Place]:
-        """The places that may be translated."""
+    def _chosen(self) -> Iterator[SegmentSlot]:
+        """Yield the sources that may be translated."""
         places = list(self._places)
         wrong = {place.languages.holder.start for place in places if self._foreign(place)}
         told: set[int] = set()
@@ -94,32 +88,34 @@ class _Xliff:
             if holder.start not in wrong and (self._options.retranslate or not place.approved):
                 yield place
 
-    def _foreign(self, place: Place) -> bool:
-        """Its targets are in another language and stay: another language beside them would be a muddle."""
-        stays = not self._options.retranslate and any(hole.kept is not None for hole in place.holes)
+    def _foreign(self, place: SegmentSlot) -> bool:
+        """Return whether the targets are in another language, so that a new target would mix languages."""
+        stays = not self._options.retranslate and any(segment.kept is not None for segment in place.segments)
         return stays and _differ(place.languages.target, self._options.target_language)
 
-    def _told(self, languages: Languages, wrong: bool) -> Iterator[Finding]:
+    def _told(self, languages: LanguageAttributes, wrong: bool) -> Iterator[Finding]:
         line = f"line {languages.holder.line}"
         if wrong:
-            said = f"its targets are in {languages.target}, not in {self._options.target_language}: left as it is"
+            said = f"targets are in {languages.target}, not in {self._options.target_language}; nothing was translated"
             yield Finding(Finds.FORMAT, Severity.WARNING, line, said)
         if _differ(languages.source, self._options.source_language):
-            said = f"it says that its source is in {languages.source}, not in {self._options.source_language}"
+            said = f"declares its source to be in {languages.source}, not in {self._options.source_language}"
             yield Finding(Finds.FORMAT, Severity.WARNING, line, said)
 
-    def _entered(self, place: Place, hole: Hole) -> int | None:
-        if hole.kept is not None and not self._options.retranslate:
+    def _entered(self, place: SegmentSlot, segment: SourceSegment) -> int | None:
+        if segment.kept is not None and not self._options.retranslate:
             return None
         content = self._places.content
-        pieces, lead, tail = _trimmed(content.pieces(hole.start, hole.end), place.keeps_space)
+        pieces, lead, tail = _trimmed(content.pieces(segment.start, segment.end), place.keeps_space)
         if not any(isinstance(piece, str) and piece.strip() for piece in pieces):
             return None
-        kinds = {token.kind for token in content.found[hole.start : hole.end] if token.opens or token.text.strip()}
-        self._entries.append(_Entry(Unit(pieces, place.where, place.keeps_space), lead, tail, kinds == {Kind.CDATA}))
+        kinds = {token.kind for token in content.found[segment.start : segment.end] if token.opens or token.text.strip()}
+        self._entries.append(_Entry(Unit(pieces, place.where, place.keeps_space), lead, tail, kinds == {XmlTokenKind.CDATA}))
         return len(self._entries) - 1
 
-    def _edits(self, place: Place, numbers: Sequence[int | None], changed: Mapping[int, Sequence[Piece]]) -> dict[Span, str]:
+    def _edits(
+        self, place: SegmentSlot, numbers: Sequence[int | None], changed: Mapping[int, Sequence[Piece]]
+    ) -> dict[Span, str]:
         content, whole = self._content(place, numbers, changed)
         edits = self._target(place, content, whole)
         holder, languages = self._places.content.found[place.holder], place.languages
@@ -130,23 +126,25 @@ class _Xliff:
             edits[languages.holder.start, languages.holder.end] = tag
         return edits
 
-    def _content(self, place: Place, numbers: Sequence[int | None], changed: Mapping[int, Sequence[Piece]]) -> tuple[str, bool]:
-        """Of the target, and whether all of it is translated."""
+    def _content(
+        self, place: SegmentSlot, numbers: Sequence[int | None], changed: Mapping[int, Sequence[Piece]]
+    ) -> tuple[str, bool]:
+        """Return the content of the target, and whether all of it is translated."""
         content, whole = self._places.content, True
         at, parts = place.pattern + 1, list[str]()
-        for hole, number in zip(place.holes, numbers, strict=True):
-            parts.append(content.raw(at, hole.start))
+        for segment, number in zip(place.segments, numbers, strict=True):
+            parts.append(content.raw(at, segment.start))
             if number is not None and number in changed:
                 parts.append(self._entries[number].filled(changed[number]))
             else:
-                whole = whole and (number is None or hole.kept is not None)
-                parts.append(content.raw(hole.start, hole.end) if hole.kept is None else hole.kept)
-            at = hole.end
+                whole = whole and (number is None or segment.kept is not None)
+                parts.append(content.raw(segment.start, segment.end) if segment.kept is None else segment.kept)
+            at = segment.end
         parts.append(content.raw(at, content.closings[place.pattern]))
         return "".join(parts), whole
 
-    def _target(self, place: Place, content: str, whole: bool) -> dict[Span, str]:
-        """The target with this content, in its place."""
+    def _target(self, place: SegmentSlot, content: str, whole: bool) -> dict[Span, str]:
+        """Return the target element with this content, by its place."""
         found, closings = self._places.content.found, self._places.content.closings
         if place.target is not None:
             tag, end = found[place.target], found[closings[place.target]].end
@@ -172,21 +170,21 @@ class _Xliff:
         return f"{opened}{content}</{_name(tag)}>"
 
     def _held(self, tag: str, whole: bool) -> str:
-        """The tag of a <trans-unit> or <segment> whose target a machine wrote."""
+        """Update the tag of a <trans-unit> or <segment> with a machine translation."""
         if self._places.newer:
             state = with_attribute(tag, "state", "translated" if whole else "initial")
             return without_attribute(state, "subState")
         return with_attribute(tag, "approved", "no") if "approved" in attribute_spans(tag) else tag
 
     def _indent(self, source: int) -> str:
-        """The white space that a <target> needs to stand below its <source>."""
+        """Return the white space that puts a <target> on a line below its <source>."""
         before = self._places.content.raw(source - 1, source)
         line = before.rfind("\n")
         if before.strip(SPACE) or line < 0:
             return ""
         return before[line - 1 :] if before[line - 1 : line] == "\r" else before[line:]
 
-    def _raw(self, token: Token) -> str:
+    def _raw(self, token: XmlToken) -> str:
         return self._source.text[token.start : token.end]
 
 
@@ -196,13 +194,13 @@ def _name(tag: str) -> str:
 
 
 def _differ(one: str, other: str) -> bool:
-    """Two languages are known and are not the same, whatever their regions are."""
+    """Return whether two languages are known and differ, regardless of region."""
     first, second = (re.split("[-_]", language)[0].lower() for language in (one, other))
     return bool(first and second) and first != second
 
 
 def _trimmed(pieces: tuple[Piece, ...], keeps_space: bool) -> tuple[tuple[Piece, ...], str, str]:
-    """Pieces without white space at their ends and with one space for any other, and the white space at their ends."""
+    """Collapse white space; return the pieces and the white space at both ends."""
     if keeps_space or not pieces:
         return pieces, "", ""
     lead = tail = ""
@@ -216,13 +214,7 @@ def _trimmed(pieces: tuple[Piece, ...], keeps_space: bool) -> tuple[tuple[Piece,
     return joined([spaced(piece) if isinstance(piece, str) else piece for piece in found]), lead, tail
 
 
-@dataclass(frozen=True)
-class _Format:
-    name: str = "xliff"
-
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        Bound(options).check_marks(data, b"<")
-        return _Xliff(decoded(data), options)
-
-
-FORMAT = _Format()
+def read(data: bytes, options: ReadOptions) -> Document:
+    """See Format.read."""
+    UnitLimit(options).check_marks(data, b"<")
+    return _Xliff(decoded(data), options)

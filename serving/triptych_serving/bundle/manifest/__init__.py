@@ -17,11 +17,19 @@ provenance, metrics, parity    for people and tools; not needed to serve
 The other members belong to a task's family: see TranslationManifest, TextManifest and ImageManifest.
 """
 
-from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Graph, Graphs, Manifest, StoredFile
+from triptych_serving.bundle.manifest.base import (
+    FILE_NAME,
+    FORMAT,
+    FP16,
+    OLDEST_FORMAT,
+    Graph,
+    Graphs,
+    Manifest,
+    StoredFile,
+    runs_on,
+)
 from triptych_serving.bundle.manifest.frames import BARE, Frames, Framing, SourceFrame, TargetFrame
-from triptych_serving.bundle.manifest.generation import Generation
 from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, ImageManifest
-from triptych_serving.bundle.manifest.precision import FP16, runs_on
 from triptych_serving.bundle.manifest.reader import TASKS, read_manifest
 from triptych_serving.bundle.manifest.text import (
     FILL_MASK,
@@ -37,6 +45,7 @@ from triptych_serving.bundle.manifest.text import (
 from triptych_serving.bundle.manifest.translation import (
     TRANSLATION,
     DecoderShape,
+    Generation,
     Limits,
     SpecialTokens,
     TranslationGraphs,

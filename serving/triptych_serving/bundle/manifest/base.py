@@ -1,11 +1,22 @@
-"""What the manifests of all tasks have in common."""
+"""Which devices a precision's graphs are made for: a precision is known by its name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from triptych_serving.bundle.fields import Fields
+from triptych_serving.bundle.fields import JsonFields
+
+FP16 = "fp16"  # everything in 16 bits, but for sums that need more; the step feeds itself from the device's memory
+CUDA_PRECISIONS = (FP16,)
+
+DeviceKind = Literal["cpu", "cuda"]
+
+
+def runs_on(precision: str) -> frozenset[DeviceKind]:
+    """Kinds of devices that can run a precision's graphs; the CPU runs all of them, those for CUDA slowly."""
+    return frozenset({"cpu", "cuda"}) if precision in CUDA_PRECISIONS else frozenset({"cpu"})
+
 
 FORMAT = 1  # that export writes
 OLDEST_FORMAT = 1  # that is read
@@ -54,7 +65,7 @@ class Manifest:
     parity: Mapping[str, Any]
 
 
-def parse_common(fields: Fields) -> dict[str, Any]:
+def parse_common(fields: JsonFields) -> dict[str, Any]:
     """The common members but `precisions`, by name."""
     return {
         "task": fields.get("task", str),
@@ -67,7 +78,7 @@ def parse_common(fields: Fields) -> dict[str, Any]:
     }
 
 
-def parse_graphs(fields: Fields) -> dict[str, Graph]:
+def parse_graphs(fields: JsonFields) -> dict[str, Graph]:
     """`precisions` of a model that is one graph."""
     return {
         name: Graph(graphs.get("graph", str), graphs.get("saturation_free", bool, False))

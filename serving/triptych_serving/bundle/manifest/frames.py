@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triptych_serving.bundle.fields import Fields
+from triptych_serving.bundle.fields import JsonFields
 
 Ids = tuple[int, ...]
 
@@ -65,7 +65,7 @@ class Frames:
         return Framing(far.text, far.before + near.before, near.after, far.forced)
 
 
-def parse_frames(fields: Fields) -> Frames:
+def parse_frames(fields: JsonFields) -> Frames:
     """Read the optional member `frames`; what is wrong goes to the fields' faults."""
     frames = fields.object("frames", optional=True)
     return Frames(

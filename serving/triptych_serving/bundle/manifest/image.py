@@ -1,11 +1,84 @@
-"""The manifest of a model that labels images: the ViT family."""
+"""What a model wants of an image, and how large an image may be. Needs no Pillow, so that manifests can be read without it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from triptych_serving.bundle.fields import Fields
-from triptych_serving.bundle.image_spec import ImageSpec
+from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, parse_common, parse_graphs
+
+STRETCH = "stretch"
+SHORTEST_EDGE = "shortest-edge"
+RESIZES = (STRETCH, SHORTEST_EDGE)
+INTERPOLATIONS = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
+
+MAX_TARGET = 4096  # pixels of a side
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """How pixels reach the graph; the member `image` of an image bundle's manifest.
+
+    "stretch" resizes to resize_width x resize_height and ignores the aspect ratio, as ViT's processor of Hugging Face does, and
+    DeiT's; "shortest-edge" resizes the shorter side to `resize_size`, as CLIP's does. Height x width are then cut out of the
+    middle.
+
+    Raises:
+        ValueError: a member is out of range; `args` are all faults, one string each.
+    """
+
+    height: int  # pixels
+    width: int  # pixels
+    resize: str = STRETCH
+    resize_size: int = 0  # pixels of the shorter side; ignored for "stretch"
+    interpolation: str = "bilinear"
+    resize_height: int = 0  # pixels; ignored for "shortest-edge"; 0: height, nothing is cut off
+    resize_width: int = 0  # likewise
+
+    def __post_init__(self) -> None:
+        if faults := self._faults():
+            raise ValueError(*faults)
+
+    @property
+    def stretched(self) -> tuple[int, int]:
+        """Height and width before the crop of "stretch"."""
+        return self.resize_height or self.height, self.resize_width or self.width
+
+    def _faults(self) -> list[str]:
+        sides = {"height": self.height, "width": self.width}
+        if self.resize == SHORTEST_EDGE:
+            sides["resize_size"] = self.resize_size
+        if self.resize == STRETCH:
+            given = {"resize_height": self.resize_height, "resize_width": self.resize_width}
+            sides |= {name: side for name, side in given.items() if side}
+        faults = [
+            f"{name} is {side}, it must be between 1 and {MAX_TARGET} pixels"
+            for name, side in sides.items()
+            if not 1 <= side <= MAX_TARGET
+        ]
+        if self.resize not in RESIZES:
+            faults.append(f"resize is {self.resize!r}, it must be one of {', '.join(RESIZES)}")
+        if self.interpolation not in INTERPOLATIONS:
+            faults.append(f"interpolation is {self.interpolation!r}, it must be one of {', '.join(INTERPOLATIONS)}")
+        crop = max(self.height, self.width)
+        if not faults and self.resize == SHORTEST_EDGE and self.resize_size < crop:
+            faults.append(f"resize_size is {self.resize_size}, it must be {crop} or more, the longer side of the crop")
+        if not faults and self.resize == STRETCH:
+            faults += [
+                f"resize_{name} is {stretched}, it must be {cut} or more, the {name} of the crop"
+                for name, stretched, cut in zip(("height", "width"), self.stretched, (self.height, self.width), strict=True)
+                if stretched < cut
+            ]
+        return faults
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """What is refused from a file's header, before anything is decoded."""
+
+    max_pixels: int = 64_000_000  # as sent, and after a resize of the shorter side; Pillow holds 4 bytes for each: 256 MB
+    max_side: int = 65_535  # pixels, the most that JPEG knows; the resize needs some 50 bytes for each
+    max_scans: int = 100  # of a progressive JPEG; encoders write about 10, each costs a pass over the whole image
+
 
 IMAGE_CLASSIFICATION = "image-classification"
 LABELS_FILE = "labels.txt"
@@ -29,7 +102,7 @@ class ImageManifest(Manifest):
     std: tuple[float, ...]
 
 
-def parse_image(fields: Fields, faults: list[str]) -> ImageManifest:
+def parse_image(fields: JsonFields, faults: list[str]) -> ImageManifest:
     """Read and check it; what is wrong goes to `faults`."""
     image = fields.object("image")
     manifest = ImageManifest(
@@ -44,7 +117,7 @@ def parse_image(fields: Fields, faults: list[str]) -> ImageManifest:
     return manifest
 
 
-def _parse_spec(image: Fields, faults: list[str]) -> ImageSpec:
+def _parse_spec(image: JsonFields, faults: list[str]) -> ImageSpec:
     known = len(faults)
     height, width, resize = image.get("height", int), image.get("width", int), image.get("resize", str)
     size = image.get("resize_size", int, 0)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from triptych_serving.bundle.fields import Fields
+from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Manifest
 from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, parse_image
 from triptych_serving.bundle.manifest.text import TEXT_TASKS, parse_text
@@ -27,7 +27,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError, RecursionError) as error:
         raise BundleError(path, [f"cannot be read: {error}"]) from error
     faults: list[str] = []
-    fields = Fields(raw, "", faults)
+    fields = JsonFields(raw, "", faults)
     if (fault := _format_fault(fields)) and not faults:
         raise BundleError(path, [fault])
     task = fields.get("task", str)
@@ -45,7 +45,7 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _format_fault(fields: Fields) -> str:
+def _format_fault(fields: JsonFields) -> str:
     """Empty where this release reads the format."""
     version = fields.get("format", int)
     reads = f"format {FORMAT}" if OLDEST_FORMAT == FORMAT else f"formats {OLDEST_FORMAT} to {FORMAT}"
@@ -57,14 +57,14 @@ def _format_fault(fields: Fields) -> str:
     return ""
 
 
-def _writer(fields: Fields) -> str:
+def _writer(fields: JsonFields) -> str:
     """The release that wrote a bundle, as far as its manifest can be understood."""
     provenance = fields.values.get("provenance")
     exporter = provenance.get("exporter") if isinstance(provenance, dict) else None
     return f"{exporter:.40}, which wrote it, or a later one" if isinstance(exporter, str) else "a later one"
 
 
-def _parse(task: str, fields: Fields, faults: list[str]) -> Manifest:
+def _parse(task: str, fields: JsonFields, faults: list[str]) -> Manifest:
     if task in TEXT_TASKS:
         return parse_text(fields, faults)
     if task == IMAGE_CLASSIFICATION:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from triptych_serving.bundle.fields import Fields
+from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, check_names, parse_common, parse_graphs
 
 FILL_MASK = "fill-mask"
@@ -60,7 +60,7 @@ class TextManifest(Manifest):
     normalize: bool = False
 
 
-def parse_text(fields: Fields, faults: list[str]) -> TextManifest:
+def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
     """Read and check it; what is wrong goes to `faults`."""
     tokens, task = fields.object("tokens"), fields.values.get("task")
     manifest = TextManifest(

@@ -1,13 +1,67 @@
-"""The manifest of a translation model."""
+"""A translation model's defaults of decoding, and the rules of its searches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from triptych_serving.bundle.fields import Fields
-from triptych_serving.bundle.languages import is_language
+from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Manifest, check_common, parse_common
 from triptych_serving.bundle.manifest.frames import Frames, check_frames, check_room, parse_frames
-from triptych_serving.bundle.manifest.generation import Generation, parse_generation
+from triptych_serving.bundle.search_params import BOUNDS, EarlyStopping, SearchRules, range_fault
+from triptych_text.languages import is_language
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What counts where a request does not say; the names and meanings are the wire's, but that the lengths count the tokens
+    that the model's frames force too. All but max_length may be left out.
+
+    No request changes the last four.
+    """
+
+    max_length: int  # tokens, the end of the sentence not included
+    beam_size: int = 1
+    patience: float = 1.0
+    num_hypotheses: int = 1
+    length_penalty: float = 1.0
+    coverage_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    min_length: int = 0
+    rules: SearchRules = SearchRules.CTRANSLATE2
+    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC  # by the rules of transformers alone
+    forced_end: bool = False  # what reaches max_length is ended there: the end counts in its length
+    suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur; the step graph knows the single ones
+
+
+def parse_generation(values: JsonFields) -> Generation:
+    """Read and check it; what is wrong goes to the fields' faults."""
+    numbers = [field for field in fields(Generation) if field.name in BOUNDS and field.name != "max_length"]
+    generation = Generation(
+        max_length=values.positive("max_length"),
+        **{field.name: values.get(field.name, type(field.default), field.default) for field in numbers},
+        rules=SearchRules(values.choice("rules", tuple(SearchRules), SearchRules.CTRANSLATE2)),
+        early_stopping=EarlyStopping(values.choice("early_stopping", tuple(EarlyStopping), EarlyStopping.HEURISTIC)),
+        forced_end=values.get("forced_end", bool, False),
+        suppressed_tokens=values.id_lists("suppressed_tokens"),
+    )
+    for field in numbers:
+        if problem := range_fault(field.name, getattr(generation, field.name)):
+            values.faults.append(f"{values.path}.{field.name}: {problem}")
+    _check_together(generation, values)
+    return generation
+
+
+def _check_together(generation: Generation, values: JsonFields) -> None:
+    if generation.num_hypotheses > generation.beam_size:
+        values.faults.append(
+            f"{values.path}.num_hypotheses {generation.num_hypotheses} is above beam_size {generation.beam_size}"
+        )
+    if generation.min_length > max(1, generation.max_length):
+        values.faults.append(f"{values.path}.min_length {generation.min_length} is above max_length {generation.max_length}")
+    strange = "patience" if generation.rules is SearchRules.TRANSFORMERS else "early_stopping"
+    if strange in values.values:
+        values.faults.append(f"{values.path}.{strange} is not among the rules of {generation.rules}")
+
 
 TRANSLATION = "translation"
 TOKENIZER_FILE = "tokenizer.json"
@@ -92,7 +146,7 @@ class TranslationManifest(Manifest):
         return TOKENIZER_FILE, self.target_tokenizer or TOKENIZER_FILE
 
 
-def parse_translation(fields: Fields, faults: list[str]) -> TranslationManifest:
+def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManifest:
     """Read and check it; what is wrong goes to `faults`."""
     tokens, limits, decoder, generation = (fields.object(n) for n in ("tokens", "limits", "decoder", "generation"))
     manifest = TranslationManifest(

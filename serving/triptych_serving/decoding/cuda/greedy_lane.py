@@ -17,8 +17,8 @@ from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.cuda.kv_cache import PADDING, entered
 from triptych_serving.decoding.cuda.slots import IN_FLIGHT, DeviceSlots, PendingStep
 from triptych_serving.decoding.greedy_lane import by_length, conclude
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.memory import Memory
-from triptych_serving.runtime.padding import stack_rows
 from triptych_serving.scheduling.decode_scheduler import Job
 from triptych_serving.scheduling.request import Finish
 

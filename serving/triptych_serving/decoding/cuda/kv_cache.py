@@ -8,8 +8,8 @@ import numpy as np
 from triptych_serving.bundle.manifest import DecoderShape, Limits, TranslationManifest
 from triptych_serving.decoding.cuda.prefill import Prefill
 from triptych_serving.decoding.kv_cache import cache_lengths, cache_names
-from triptych_serving.runtime.cuda_graph_lock import GATE
-from triptych_serving.runtime.memory import Box, DeviceArray, Memory
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory
 from triptych_serving.runtime.session import Array, Session
 
 HALF = np.dtype(np.float16)
@@ -57,14 +57,14 @@ class DeviceKVCache:
             longest = slice(0, int(lengths[rows].max()))
             for start, stop, slot in stretches(slots[rows]):
                 place = slice(slot, slot + stop - start)
-                self._memory.copy(Box(encoded, slice(start, stop), longest), Box(self.encoded, place, longest))
+                self._memory.copy(CacheRegion(encoded, slice(start, stop), longest), CacheRegion(self.encoded, place, longest))
 
     def copy(self, source: int, target: int, positions: slice, length: int = 0) -> None:
         """As Caches has it."""
         rows = slice(source, source + 1), slice(target, target + 1)
         for array, part in ((self.cache, positions), (self.encoded, slice(0, length))):
             if part.stop > part.start:
-                self._memory.copy(Box(array, rows[0], part), Box(array, rows[1], part))
+                self._memory.copy(CacheRegion(array, rows[0], part), CacheRegion(array, rows[1], part))
 
     def clear(self) -> None:
         """Zeros everywhere."""
@@ -86,7 +86,7 @@ class DeviceKVCache:
 
 def entered(memory: Memory) -> AbstractContextManager[None]:
     """Around many pieces of work on it: one lock for all, where each would take its own to keep clear of captures."""
-    return GATE.running() if memory.device.kind == "cuda" else nullcontext()
+    return CUDA_GRAPH_LOCK.running() if memory.device.kind == "cuda" else nullcontext()
 
 
 def memory_shape(step: Session, shape: DecoderShape) -> tuple[int, int, int]:

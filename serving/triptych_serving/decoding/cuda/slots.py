@@ -14,8 +14,8 @@ import numpy as np
 from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, stretches
 from triptych_serving.decoding.cuda.row_buckets import RowBuckets
 from triptych_serving.decoding.slots import FREE
-from triptych_serving.runtime.cuda_graph_lock import GATE
-from triptych_serving.runtime.memory import Box, DeviceArray, Mark, Memory
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory, StreamMark
 from triptych_serving.runtime.session import Array, Binding, Session
 
 IN_FLIGHT = 2  # steps that are asked for and not yet read
@@ -27,7 +27,7 @@ _graphs = counter(1)  # numbers of captured graphs: no two of a process, whoever
 class PendingStep:
     """Of a step, on their way to the host."""
 
-    mark: Mark
+    mark: StreamMark
     tokens: Array  # [rows] int64, by slot, once the mark is passed
 
     def wait(self) -> Array:
@@ -90,7 +90,7 @@ class DeviceSlots:
         for rows in reversed(self.buckets.sizes if is_gpu else self.buckets.sizes[:1]):
             bucket = self._bucket(rows)
             self._memory.wait()
-            with GATE.capturing() if is_gpu else nullcontext():
+            with CUDA_GRAPH_LOCK.capturing() if is_gpu else nullcontext():
                 bucket.binding.run(bucket.graph)
                 self._memory.wait()
         self._caches.clear()
@@ -127,7 +127,9 @@ class DeviceSlots:
         for vector in (self._tokens, self._positions):
             array = vector.shaped((1, self.count, 1, 1, 1))
             one = slice(0, 1)
-            self._memory.copy(Box(array, slice(source, source + 1), one), Box(array, slice(target, target + 1), one))
+            self._memory.copy(
+                CacheRegion(array, slice(source, source + 1), one), CacheRegion(array, slice(target, target + 1), one)
+            )
         self._known_lengths[target] = length
         self._are_lengths_new = True
 

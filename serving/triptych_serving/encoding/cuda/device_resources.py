@@ -10,10 +10,10 @@ from triptych_serving.encoding.cuda.graph import DeviceGraph, GraphPlan
 from triptych_serving.encoding.cuda.replica_pool import ReplicaPool
 from triptych_serving.encoding.options import OVERLAP
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.frames import forget_frames
 from triptych_serving.runtime.memory import Memory, open_memory
 from triptych_serving.runtime.memory.budget import Budget, Budgets, Reservation
-from triptych_serving.runtime.session import Place, Session
+from triptych_serving.runtime.process import forget_frames
+from triptych_serving.runtime.session import Session, SessionPlace
 
 # What lies between operators, in bytes for each position and each number of its hidden state: states, queries, keys and values,
 # the feed-forward's inner layer, and room to write the next one. Where attention is not fused, each position seen adds a bit.
@@ -155,7 +155,7 @@ def _load(ware: GraphSpec, memory: Memory, transfers: Memory, shelf: MemoryReser
     """Weights first: what else it takes is known once it is loaded."""
     left = shelf.left
     shelf.reserve({"weights": ware.weight_bytes, "libraries": LIBRARY_BYTES})
-    place = Place(memory, left, captures=memory.device.kind == "cuda")
+    place = SessionPlace(memory, left, captures=memory.device.kind == "cuda")
     session = Session(ware.path, ware.threads, place=place)
     plan = ware.make_plan(session)
     shelf.reserve(planned_bytes(plan, ware.width))

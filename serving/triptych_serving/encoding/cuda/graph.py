@@ -26,11 +26,11 @@ from triptych_serving.encoding.cuda.buckets import Bucket, Buckets
 from triptych_serving.encoding.cuda.shapes import MakeShapes
 from triptych_serving.encoding.options import OVERLAP
 from triptych_serving.errors import ServingError, UnavailableError
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.arrays import Array
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.layout import Array
-from triptych_serving.runtime.memory import Box, DeviceArray, Mark, Memory
-from triptych_serving.runtime.session import UNCAPTURED, Binding, Place, Session
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory, StreamMark
+from triptych_serving.runtime.session import UNCAPTURED, Binding, Session, SessionPlace
 
 BINDINGS = 256  # of buckets that are not captured; to bind one waits for the device
 LANDING_BYTES = 1 << 20  # less is copied in as little time as it takes to have it copied twice
@@ -100,7 +100,7 @@ class DeviceGraph:
         plan: buckets and shapes.
     """
 
-    def __init__(self, session: Session, place: Place, transfers: Memory, plan: GraphPlan) -> None:
+    def __init__(self, session: Session, place: SessionPlace, transfers: Memory, plan: GraphPlan) -> None:
         memory = place.memory
         self._session: Session | None = session
         self._memory, self._transfers = memory, transfers
@@ -178,7 +178,7 @@ class DeviceGraph:
         finally:
             self._landing.put(block)
 
-    def _enqueue(self, feed: Feed) -> Mark:
+    def _enqueue(self, feed: Feed) -> StreamMark:
         """In the driver's thread."""
         bound = self._bound(feed.bucket)
         try:
@@ -226,7 +226,7 @@ class DeviceGraph:
         for number, bucket in enumerate(buckets.captured, 1):
             bound = self._bind(bucket, number)
             self._feed_idle(bucket)
-            with GATE.capturing():
+            with CUDA_GRAPH_LOCK.capturing():
                 bound.binding.run(number)
                 self._memory.wait()
             self._captured[bucket] = bound
@@ -246,7 +246,7 @@ class DeviceGraph:
 
     def _close(self) -> None:
         """In the driver's thread, whose captured runs end with the session."""
-        with GATE.running(), ExitStack() as last:
+        with CUDA_GRAPH_LOCK.running(), ExitStack() as last:
             last.callback(self._memory.close)
             last.callback(self._transfers.close)
             self._captured.clear()
@@ -254,6 +254,6 @@ class DeviceGraph:
             self._session = None
 
 
-def _box(block: DeviceArray) -> Box:
+def _box(block: DeviceArray) -> CacheRegion:
     """A block of bytes as what is copied on a device."""
-    return Box(replace(block, shape=(1, 1, 1, 1, *block.shape)), WHOLE, WHOLE)
+    return CacheRegion(replace(block, shape=(1, 1, 1, 1, *block.shape)), WHOLE, WHOLE)

@@ -10,7 +10,7 @@ from triptych_serving.encoding.cuda.graph import GraphPlan
 from triptych_serving.encoding.cuda.replica_pool import ReplicaPool, StagingBuffer
 from triptych_serving.encoding.cuda.shapes import Declared, Shapes, remembered
 from triptych_serving.encoding.image_runner import LABELS, SCORES, ImageRow, hand_out
-from triptych_serving.runtime.layout import Array, Layout
+from triptych_serving.runtime.arrays import Array, ArrayLayout
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
@@ -85,8 +85,8 @@ def image_plan(limits: BatchLimits, row_size: int, labels: int, session: Session
 
 
 def _shapes(declared: Declared, bucket: Bucket) -> Shapes:
-    inputs = Layout({"pixels": declared.part("pixels", bucket.rows)})
-    outputs = Layout({name: declared.part(name, bucket.rows, bucket.k) for name in (SCORES, LABELS)})
+    inputs = ArrayLayout({"pixels": declared.part("pixels", bucket.rows)})
+    outputs = ArrayLayout({name: declared.part(name, bucket.rows, bucket.k) for name in (SCORES, LABELS)})
     return Shapes(inputs, outputs, outputs, {"k": np.array([bucket.k], np.int64)})
 
 

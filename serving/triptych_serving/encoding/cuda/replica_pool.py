@@ -15,7 +15,7 @@ from triptych_serving.encoding.cuda.buckets import Bucket
 from triptych_serving.encoding.cuda.graph import Bytes, DeviceGraph
 from triptych_serving.encoding.cuda.shapes import Shapes
 from triptych_serving.errors import DeviceError, EngineError
-from triptych_serving.runtime.layout import Array
+from triptych_serving.runtime.arrays import Array
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from triptych_serving.encoding.cuda.buckets import Bucket
-from triptych_serving.runtime.layout import Array, Layout, Part
+from triptych_serving.runtime.arrays import Array, ArrayLayout, ArraySpec
 from triptych_serving.runtime.session import Session
 
 
@@ -13,9 +13,9 @@ from triptych_serving.runtime.session import Session
 class Shapes:
     """Those of one bucket."""
 
-    inputs: Layout
-    outputs: Layout
-    results: Layout  # outputs that are brought to page-locked memory; the others are seldom asked for
+    inputs: ArrayLayout
+    outputs: ArrayLayout
+    results: ArrayLayout  # outputs that are brought to page-locked memory; the others are seldom asked for
     scalars: Mapping[str, Array]  # inputs that the runtime reads on the host; a captured run keeps what they were
 
 
@@ -30,11 +30,11 @@ class Declared:
         self.inputs, self.outputs = session.inputs, session.outputs
         self._parts = {name: (session.shape(name), session.dtype(name)) for name in (*self.inputs, *self.outputs)}
 
-    def part(self, name: str, *sizes: int) -> Part:
+    def part(self, name: str, *sizes: int) -> ArraySpec:
         """An input or output whose free dimensions have these sizes, in their order; there may be more sizes than those."""
         shape, dtype = self._parts[name]
         free = iter(sizes)
-        return Part(tuple(size if isinstance(size, int) else next(free) for size in shape), dtype)
+        return ArraySpec(tuple(size if isinstance(size, int) else next(free) for size in shape), dtype)
 
 
 def remembered(make: Callable[[Declared, Bucket], Shapes], declared: Declared) -> MakeShapes:

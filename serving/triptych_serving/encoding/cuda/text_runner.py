@@ -11,7 +11,7 @@ from triptych_serving.encoding.cuda.graph import GraphPlan
 from triptych_serving.encoding.cuda.replica_pool import ReplicaPool, StagingBuffer
 from triptych_serving.encoding.cuda.shapes import Declared, Shapes, remembered
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, PER_MASK, SCORES, TextRow, hand_out, wanted_outputs
-from triptych_serving.runtime.layout import Array, Layout
+from triptych_serving.runtime.arrays import Array, ArrayLayout
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
@@ -134,7 +134,7 @@ def _shapes(declared: Declared, bucket: Bucket) -> Shapes:
         for name in declared.outputs
     }
     results = {name: part for name, part in outputs.items() if name != LOG_PROBABILITIES}
-    return Shapes(Layout(inputs), Layout(outputs), Layout(results), scalars)
+    return Shapes(ArrayLayout(inputs), ArrayLayout(outputs), ArrayLayout(results), scalars)
 
 
 def _write_idle(inputs: Mapping[str, Array], bucket: Bucket) -> None:

@@ -11,7 +11,7 @@ from triptych_serving.scheduling.admission import QueueLimits, check_time, full_
 from triptych_serving.scheduling.wait_estimator import Forecast
 
 
-class Line(Protocol):
+class WaitForecaster(Protocol):
     """Where images wait that have passed the gate."""
 
     def forecast(self, images: int) -> Forecast | None:
@@ -21,7 +21,7 @@ class Line(Protocol):
         """A request was turned away."""
 
 
-class Gate:
+class ImageLimiter:
     """Thread-safe.
 
     Args:
@@ -34,7 +34,7 @@ class Gate:
     def __init__(
         self,
         limit: int,
-        line: Line | None = None,
+        line: WaitForecaster | None = None,
         limits: QueueLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -7,21 +7,19 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from triptych_serving.bundle.bundle import Bundle, read_labels
-from triptych_serving.bundle.capability import capabilities_of, describe
 from triptych_serving.bundle.manifest import ImageManifest
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.encoding.cuda.image_runner import DeviceImageRunner, image_plan
 from triptych_serving.encoding.image_runner import ImageRunner
 from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
-from triptych_serving.models.image.decode_queue import DecodeQueue
-from triptych_serving.models.image.image_limiter import Gate
-from triptych_serving.models.image.image_request import ImageJob, ImageParts, ImageRequest
-from triptych_serving.models.results import ClassifiedImage
-from triptych_serving.models.text.task import check_range
+from triptych_serving.models.capabilities import capabilities_of, describe
+from triptych_serving.models.image.image_job import ClassifiedImage, DecodeQueue, ImageJob, ImageParts, ImageRequest
+from triptych_serving.models.image.image_limiter import ImageLimiter
+from triptych_serving.models.labels import check_range
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.niceness import give_way
+from triptych_serving.runtime.process import give_way
 
 DEFAULT_TOP_K = 5
 IN_FLIGHT = 64  # images of one request that are decoded or run; the others wait as files and leave room for other requests
@@ -56,7 +54,7 @@ class ImageModel:
         self.engines = (self.engine,)
         line = DecodeQueue(self.engine, row_size, time.monotonic)
         most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
-        self.gate = Gate(most, line, options.limits)
+        self.gate = ImageLimiter(most, line, options.limits)
         self._parts = ImageParts(self.engine, spec, self.labels, row_size, line)
         self._pool = ThreadPoolExecutor(
             usable_cpus(), f"triptych-decode-{name}", initializer=give_way if options.gives_way else None

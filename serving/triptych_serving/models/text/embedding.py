@@ -1,6 +1,7 @@
-"""Texts as vectors."""
+"""Text embedding: texts as vectors."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -9,18 +10,37 @@ from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.bundle.manifest.text import POOLINGS
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.results import TextEmbedding
-from triptych_serving.models.text.task import make_items
+from triptych_serving.models.text.task import TextTask, make_items
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
+
+EMBEDDING = "embedding"  # the capability; every model of the text family has it
 
 
-def prepare_embed(
-    codec: BertCodec, manifest: TextManifest, texts: Sequence[str], pooling: str | None, normalize: bool | None
+@dataclass(frozen=True, slots=True)
+class TextEmbedding:
+    """The vector of one text."""
+
+    values: tuple[float, ...]
+    token_count: int  # including [CLS] and [SEP]
+
+
+def prepare_embedding(
+    tokenizer: BertTokenizer,
+    manifest: TextManifest,
+    texts: Sequence[str],
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
 ) -> Work[TextEmbedding]:
-    """Check and tokenize. Pooling is "mean" (over all tokens, [CLS] and [SEP] included) or "cls" (last hidden state of [CLS]).
+    """Check and tokenize texts, in which "[MASK]" is ordinary text.
 
-    What is None is as the bundle has it.
+    Args:
+        tokenizer: the model's.
+        manifest: has the defaults of pooling and normalize.
+        texts: order is kept.
+        pooling: "mean" (over all tokens, including [CLS] and [SEP]) or "cls" (last hidden state of [CLS]).
+        normalize: scale each vector to length 1.
 
     Raises:
         InvalidInputError: a text is empty or too long, or the pooling is unknown.
@@ -29,7 +49,7 @@ def prepare_embed(
     normalize = manifest.normalize if normalize is None else normalize
     if pooling not in POOLINGS:
         raise InvalidInputError("pooling", f"{pooling!r} is unknown, it must be one of: {', '.join(POOLINGS)}")
-    items = make_items(codec.encode([(text,) for text in texts]), (pooling,))
+    items = make_items(tokenizer.encode([(text,) for text in texts]), (pooling,))
     return Work(items, partial(_read, items, pooling, normalize), 1_000 * len(items))
 
 
@@ -38,3 +58,6 @@ def _read(items: Sequence[Item], pooling: str, normalize: bool) -> list[TextEmbe
     if normalize:
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return [TextEmbedding(tuple(values), item.size) for values, item in zip(vectors.tolist(), items, strict=True)]
+
+
+EMBEDDING_TASK = TextTask(EMBEDDING, "embeds text", prepare_embedding)

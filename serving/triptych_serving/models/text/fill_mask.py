@@ -1,114 +1,156 @@
-"""Masked-token fill: what may stand at each [MASK] (Devlin et al. 2019).
+"""Masked-token fill: candidates for each [MASK] (Devlin et al. 2019).
 
-It means what Hugging Face's fill-mask pipeline means, but a target that is not one token, alone or behind a space, is refused,
-where the pipeline takes the target's first piece, and `sequence` is the caller's own text with the token put in, not the tokens
-decoded. The mask is written as the model's own tokenizer has it: "[MASK]", or "<mask>".
+Results equal those of Hugging Face's fill-mask pipeline, with two differences: a target that is not one token, alone or after a
+space, is rejected, where the pipeline takes the target's first piece; and `sequence` is the caller's own text with the token
+put in, not the decoded tokens. The mask is written as in the model's own tokenizer: "[MASK]", or "<mask>".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.bundle.manifest import TextManifest
+from triptych_serving.bundle.manifest import FILL_MASK, TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.results import FilledMask, FilledText, MaskCandidate
-from triptych_serving.models.text.task import check_range, make_row
+from triptych_serving.models.labels import check_range
+from triptych_serving.models.text.task import TextTask, make_row
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding, is_unicode
 from triptych_serving.text.validation import CONTENTS
 
 DEFAULT_TOP_K = 5
 MAX_TOP_K = 1_000
-MAX_ANSWER_CHARACTERS = 16_000_000  # of all sequences of one request; each candidate has the whole text
+MAX_ANSWER_CHARACTERS = 16_000_000  # in all sequences of one request; each candidate has the whole text
 
 Span = tuple[int, int]
 Ids = NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class MaskCandidate:
+    """A candidate token for a mask."""
+
+    score: float  # probability over the whole vocabulary
+    token: int  # id
+    token_str: str
+    sequence: str  # the text with this mask filled; other masks stay
+
+
+@dataclass(frozen=True, slots=True)
+class FilledMask:
+    """The candidates for one mask, best first."""
+
+    candidates: tuple[MaskCandidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilledText:
+    """The masks of one text, from left to right."""
+
+    masks: tuple[FilledMask, ...]
+    token_count: int  # including [CLS] and [SEP]
+
+
 def prepare_fill_mask(
-    codec: BertCodec, manifest: TextManifest, texts: Sequence[str], top_k: int | None, targets: Sequence[str]
+    tokenizer: BertTokenizer,
+    manifest: TextManifest,
+    texts: Sequence[str],
+    *,
+    top_k: int | None = None,
+    targets: Sequence[str] = (),
 ) -> Work[FilledText]:
-    """Check and tokenize.
+    """Check and tokenize texts with one mask or several each.
+
+    Args:
+        tokenizer: the model's.
+        manifest: the model's.
+        texts: order is kept.
+        top_k: candidates for each mask, 1 to 1,000; 5 by default.
+        targets: rank only these words, each one token of the model.
 
     Raises:
         InvalidInputError: a text is empty, too long or has no mask, a target is not one token, `top_k` is out of range, or the
-            answers would be too large.
+            results would be too large.
     """
     k = check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1, MAX_TOP_K)
-    ids = _target_ids(codec, targets) if targets else None
-    encodings = codec.encode_masked(texts)
-    rows = [_row(encoding, index, codec, manifest, k, ids) for index, encoding in enumerate(encodings)]
+    ids = _target_ids(tokenizer, targets) if targets else None
+    encodings = tokenizer.encode_masked(texts)
+    rows = [_row(encoding, index, tokenizer, manifest, k, ids) for index, encoding in enumerate(encodings)]
     size = sum(len(row.places) * k * len(text) for row, text in zip(rows, texts, strict=True))
     if size > MAX_ANSWER_CHARACTERS:
-        limit = f"at most {MAX_ANSWER_CHARACTERS:,} fit into one answer; ask for fewer candidates, or send fewer texts"
+        limit = f"at most {MAX_ANSWER_CHARACTERS:,} fit into one response; lower top_k, or send fewer texts"
         raise InvalidInputError("top_k", f"{k:,} candidates of each mask make {size:,} characters of text, {limit}")
     items = [Item(row, len(row.ids)) for row in rows]
-    spans = [_spans(text, encoding, row, codec.mask) for text, encoding, row in zip(texts, encodings, rows, strict=True)]
-    return Work(items, partial(_read, items, texts, spans, codec), size)
+    spans = [_spans(text, encoding, row, tokenizer.mask) for text, encoding, row in zip(texts, encodings, rows, strict=True)]
+    return Work(items, partial(_read, items, texts, spans, tokenizer), size)
 
 
-def _row(encoding: Encoding, index: int, codec: BertCodec, manifest: TextManifest, k: int, targets: Ids | None) -> TextRow:
+def _row(
+    encoding: Encoding, index: int, tokenizer: BertTokenizer, manifest: TextManifest, k: int, targets: Ids | None
+) -> TextRow:
     row = make_row(encoding, (SCORES, TOKENS) if targets is None else (LOG_PROBABILITIES,))
     row.places = np.flatnonzero(row.ids == manifest.tokens.mask)
     if not len(row.places):
-        raise InvalidInputError(CONTENTS.whole(index), f"there is no {codec.mask} to fill")
+        raise InvalidInputError(CONTENTS.whole(index), f"there is no {tokenizer.mask} to fill")
     row.k, row.targets = k, targets
     return row
 
 
-def _target_ids(codec: BertCodec, targets: Sequence[str]) -> Ids:
-    """Each target's id, once."""
-    return np.array(list(dict.fromkeys(_target_id(codec, index, word) for index, word in enumerate(targets))), np.int64)
+def _target_ids(tokenizer: BertTokenizer, targets: Sequence[str]) -> Ids:
+    """Return the id of each target, without duplicates."""
+    return np.array(list(dict.fromkeys(_target_id(tokenizer, index, word) for index, word in enumerate(targets))), np.int64)
 
 
-def _target_id(codec: BertCodec, index: int, word: str) -> int:
+def _target_id(tokenizer: BertTokenizer, index: int, word: str) -> int:
     field = f"targets[{index}]"
     if not word.strip():
         raise InvalidInputError(field, "the target is empty")
     if not is_unicode(word):
         raise InvalidInputError(field, "the target is not Unicode, it has a lone surrogate")
-    ids = codec.pieces(word)
-    if len(ids) != 1 and codec.spaced:  # where words carry the space before them, it is easily forgotten
-        spaced = codec.pieces(f" {word}")
+    ids = tokenizer.pieces(word)
+    if len(ids) != 1 and tokenizer.spaced:  # where tokens include the space before their word, callers easily forget it
+        spaced = tokenizer.pieces(f" {word}")
         ids = spaced if len(spaced) == 1 else ids
     if len(ids) != 1:
-        pieces = " ".join(map(codec.token, ids[:10]))
+        pieces = " ".join(map(tokenizer.token, ids[:10]))
         raise InvalidInputError(field, f"{word!r} is {len(ids):,} tokens of the model ({pieces}), a target must be one")
-    if ids[0] == codec.unknown and word != codec.token(ids[0]):
+    if ids[0] == tokenizer.unknown and word != tokenizer.token(ids[0]):
         raise InvalidInputError(field, f"{word!r} is not in the model's vocabulary")
     return ids[0]
 
 
 def _spans(text: str, encoding: Encoding, row: TextRow, mask: str) -> list[Span]:
-    """Where each mask stands in the text."""
+    """Return the position of each mask in the text."""
     offsets = encoding.offsets
     starts = [text.index(mask, offsets[place][0]) for place in row.places]  # an offset may include the space before
     return [(start, start + len(mask)) for start in starts]
 
 
-def _read(items: Sequence[Item], texts: Sequence[str], spans: Sequence[list[Span]], codec: BertCodec) -> list[FilledText]:
+def _read(
+    items: Sequence[Item], texts: Sequence[str], spans: Sequence[list[Span]], tokenizer: BertTokenizer
+) -> list[FilledText]:
     return [
-        FilledText(_masks(item, partial(_candidate, codec, text), places), item.size)
+        FilledText(_masks(item, text, places, tokenizer), item.size)
         for item, text, places in zip(items, texts, spans, strict=True)
     ]
 
 
-def _masks(item: Item, make: Callable[[Span, float, int], MaskCandidate], spans: Sequence[Span]) -> tuple[FilledMask, ...]:
+def _masks(item: Item, text: str, spans: Sequence[Span], tokenizer: BertTokenizer) -> tuple[FilledMask, ...]:
     scores, tokens = _ranked(item)
     return tuple(
-        FilledMask(tuple(map(partial(make, span), row_scores, row_tokens)))
+        FilledMask(tuple(map(partial(_candidate, tokenizer, text, span), row_scores, row_tokens)))
         for span, row_scores, row_tokens in zip(spans, scores.tolist(), tokens.tolist(), strict=True)
     )
 
 
 def _ranked(item: Item) -> tuple[Array, Array]:
-    """Probabilities and ids, [masks, candidates], best first."""
+    """Return probabilities and ids, [masks, candidates], best first."""
     row: TextRow = item.payload
     if row.targets is None:
         return item.result[SCORES], item.result[TOKENS]
@@ -117,15 +159,18 @@ def _ranked(item: Item) -> tuple[Array, Array]:
     return np.take_along_axis(scores, order, axis=1), row.targets[order]
 
 
-def _candidate(codec: BertCodec, text: str, span: Span, score: float, token: int) -> MaskCandidate:
-    return MaskCandidate(score, token, codec.piece(token), _fill(codec, text[: span[0]], token) + text[span[1] :])
+def _candidate(tokenizer: BertTokenizer, text: str, span: Span, score: float, token: int) -> MaskCandidate:
+    return MaskCandidate(score, token, tokenizer.piece(token), _fill(tokenizer, text[: span[0]], token) + text[span[1] :])
 
 
-def _fill(codec: BertCodec, before: str, token: int) -> str:
-    """The text before a mask with a token behind it."""
-    piece = codec.piece(token)
-    if codec.spaced:
-        before, piece = before.rstrip(), codec.behind(token)
-    elif codec.prefix and piece.startswith(codec.prefix) and len(piece) > len(codec.prefix):  # it goes on with the word before
-        before, piece = before.rstrip(), piece.removeprefix(codec.prefix)
+def _fill(tokenizer: BertTokenizer, before: str, token: int) -> str:
+    """Append a token to the text before its mask."""
+    piece = tokenizer.piece(token)
+    if tokenizer.spaced:
+        before, piece = before.rstrip(), tokenizer.behind(token)
+    elif tokenizer.prefix and piece.startswith(tokenizer.prefix) and len(piece) > len(tokenizer.prefix):  # continues a word
+        before, piece = before.rstrip(), piece.removeprefix(tokenizer.prefix)
     return before + (piece.removeprefix(" ") if not before or before[-1].isspace() else piece)
+
+
+FILL_MASK_TASK = TextTask(FILL_MASK, "fills masks", prepare_fill_mask, lambda tokenizer, _, text: f"{text} {tokenizer.mask}")

@@ -1,36 +1,67 @@
 """Extractive question answering: the parts of a context that answer a question (Devlin et al. 2019, section 4.2)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from triptych_serving.bundle.manifest import QUESTION_ANSWERING, TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import END, START
-from triptych_serving.models.results import Answer, AnsweredQuestion
-from triptych_serving.models.text.task import check_range, make_items, trim
+from triptych_serving.models.labels import check_range
+from triptych_serving.models.text.task import TextInput, TextTask, make_items, trim
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding
-from triptych_serving.text.validation import Names
+from triptych_serving.text.validation import InputNames
 
-NAMES = Names("inputs", ("question", "context"))
+NAMES = InputNames("inputs", ("question", "context"))
 MAX_TOP_K = 100
 DEFAULT_LENGTH = 15  # tokens
 
 
-def prepare_answer(
-    codec: BertCodec, inputs: Sequence[tuple[str, str]], top_k: int | None, max_answer_length: int | None
+@dataclass(frozen=True, slots=True)
+class ExtractedAnswer:
+    """A part of a context that answers the question."""
+
+    text: str
+    score: float  # probability of the first token times that of the last
+    start: int  # Unicode code points from the start of the context
+    end: int  # exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredQuestion:
+    """The answers to one question, best first."""
+
+    answers: tuple[ExtractedAnswer, ...]
+    token_count: int  # question and context, including [CLS] and [SEP]
+
+
+def prepare_question_answering(
+    tokenizer: BertTokenizer,
+    _: TextManifest,
+    inputs: Sequence[tuple[str, str]],
+    *,
+    top_k: int | None = None,
+    max_answer_length: int | None = None,
 ) -> Work[AnsweredQuestion]:
-    """Check and tokenize (question, context) pairs. Answers are widened to whole words, and no two of them overlap.
+    """Check and tokenize (question, context) pairs. Answers are extended to whole words, and no two of them overlap.
+
+    Args:
+        tokenizer: the model's.
+        inputs: order is kept.
+        top_k: answers to each question, 1 to 100; 1 by default.
+        max_answer_length: tokens; 15 by default.
 
     Raises:
         InvalidInputError: a question or context is empty, both together are too long, or an option is out of range.
     """
     k = check_range("top_k", 1 if top_k is None else top_k, 1, MAX_TOP_K)
     length = check_range("max_answer_length", DEFAULT_LENGTH if max_answer_length is None else max_answer_length, 1)
-    encodings = codec.encode(inputs, NAMES, offsets=True)
+    encodings = tokenizer.encode(inputs, NAMES, offsets=True)
     items = make_items(encodings, (START, END))
     size = sum(len(context) for _, context in inputs)
     return Work(items, partial(_read, items, inputs, encodings, k, length), size, "inputs")
@@ -45,13 +76,13 @@ def _read(
     ]
 
 
-def _answers(item: Item, context: str, encoding: Encoding, k: int, length: int) -> tuple[Answer, ...]:
+def _answers(item: Item, context: str, encoding: Encoding, k: int, length: int) -> tuple[ExtractedAnswer, ...]:
     places = [place for place, part in enumerate(encoding.sequence_ids) if part == 1]  # the context's tokens, in one run
     if not places:
         return ()
     first, words, offsets = places[0], encoding.word_ids, encoding.offsets
     scores = _scores(item.result[START][places], item.result[END][places], length)
-    taken: list[Answer] = []
+    taken: list[ExtractedAnswer] = []
     for flat in np.argsort(-scores, axis=None, kind="stable"):
         begin, more = divmod(int(flat), scores.shape[1])
         if scores[begin, more] <= 0:
@@ -59,14 +90,14 @@ def _answers(item: Item, context: str, encoding: Encoding, k: int, length: int) 
         left, right = _whole_words(words, first + begin, first + begin + more)
         start, end = trim(context, offsets[left][0], offsets[right][1])
         if all(end <= other.start or start >= other.end for other in taken):
-            taken.append(Answer(context[start:end], float(scores[begin, more]), start, end))
+            taken.append(ExtractedAnswer(context[start:end], float(scores[begin, more]), start, end))
         if len(taken) == k:
             break
     return tuple(taken)
 
 
 def _scores(start: Array, end: Array, length: int) -> Array:
-    """Probability of each span, [first token, tokens after it]; 0 where it would leave the context."""
+    """Return the probability of each span, [first token, tokens after it]; 0 for spans that leave the context."""
     starts, ends = _softmax(start), _softmax(end)
     scores = np.zeros((len(starts), min(length, len(starts))), np.float32)
     for more in range(scores.shape[1]):
@@ -80,9 +111,16 @@ def _softmax(logits: Array) -> Array:
 
 
 def _whole_words(words: Sequence[int | None], left: int, right: int) -> tuple[int, int]:
-    """The span with the rest of its first and last word."""
+    """Extend a span to the rest of its first and last word."""
     while left > 0 and words[left] is not None and words[left - 1] == words[left]:
         left -= 1
     while right + 1 < len(words) and words[right] is not None and words[right + 1] == words[right]:
         right += 1
     return left, right
+
+
+def _example(_: BertTokenizer, __: TextManifest, text: str) -> TextInput:
+    return text, text
+
+
+QUESTION_ANSWERING_TASK = TextTask(QUESTION_ANSWERING, "answers questions", prepare_question_answering, _example)

@@ -1,52 +1,77 @@
-"""Labels of whole texts, or of pairs of texts."""
+"""Text classification: labels of whole texts, or of pairs of texts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from triptych_serving.bundle.manifest import TextManifest
+from triptych_serving.bundle.manifest import TEXT_CLASSIFICATION, TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import NEXT_SENTENCE, PROBABILITIES
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.results import ClassifiedText
-from triptych_serving.models.text.task import check_range, make_items, rank_labels
+from triptych_serving.models.labels import ScoredLabel, check_range, rank_labels
+from triptych_serving.models.text.task import TextInput, TextTask, make_items
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
-from triptych_serving.text.validation import Names
+from triptych_serving.text.bert_tokenizer import BertTokenizer
+from triptych_serving.text.validation import InputNames
 
-TextOrPair = str | tuple[str, str]
-
-NAMES = Names("inputs", ("text", "text_pair"))
+NAMES = InputNames("inputs", ("text", "text_pair"))
 NEXT_SENTENCE_LABELS = ("not_next", "next")
 
 
-def prepare_classify(
-    codec: BertCodec, manifest: TextManifest, inputs: Sequence[TextOrPair], top_k: int | None
+@dataclass(frozen=True, slots=True)
+class ClassifiedText:
+    """The labels of one input, best first."""
+
+    labels: tuple[ScoredLabel, ...]
+    token_count: int  # including [CLS] and [SEP]
+
+
+def prepare_text_classification(
+    tokenizer: BertTokenizer, manifest: TextManifest, inputs: Sequence[TextInput], *, top_k: int | None = None
 ) -> Work[ClassifiedText]:
-    """Check and tokenize. A model with next-sentence prediction says whether the second text of a pair follows the first.
+    """Check and tokenize texts or (text, text) pairs.
+
+    A model with next-sentence prediction tells whether the second text of a pair follows the first.
+
+    Args:
+        tokenizer: the model's.
+        manifest: tells whether the model takes texts, pairs or both.
+        inputs: order is kept.
+        top_k: labels of each input; None: all.
 
     Raises:
-        InvalidInputError: a text is empty or too long, a pair is missing or not wanted, or `top_k` is out of range.
+        InvalidInputError: a text is empty or too long, the second text of a pair is missing or not accepted, or `top_k` is
+            out of range.
     """
     if top_k is not None:
         check_range("top_k", top_k, 1)
     output = NEXT_SENTENCE if manifest.next_sentence else PROBABILITIES
     labels = NEXT_SENTENCE_LABELS if manifest.next_sentence else manifest.labels
-    pairs = manifest.pairs or manifest.next_sentence
-    singles = manifest.singles or not pairs
-    parts = [_parts(index, given, pairs, singles) for index, given in enumerate(inputs)]
-    items = make_items(codec.encode(parts, NAMES), (output,))
+    parts = [_parts(index, given, manifest) for index, given in enumerate(inputs)]
+    items = make_items(tokenizer.encode(parts, NAMES), (output,))
     size = 10 * len(labels) * len(items)
     return Work(items, partial(_read, items, output, labels, top_k), size, "inputs")
 
 
-def _parts(index: int, given: TextOrPair, pairs: bool, singles: bool) -> tuple[str, ...]:
+def _takes_pairs(manifest: TextManifest) -> bool:
+    return manifest.pairs or manifest.next_sentence
+
+
+def _parts(index: int, given: TextInput, manifest: TextManifest) -> tuple[str, ...]:
     parts = (given,) if isinstance(given, str) else given
-    if not singles and len(parts) == 1:
+    if len(parts) == 1 and _takes_pairs(manifest) and not manifest.singles:
         raise InvalidInputError(NAMES.part(index, 1), "there is none, the model takes pairs of texts")
-    if not pairs and len(parts) > 1:
+    if len(parts) > 1 and not _takes_pairs(manifest):
         raise InvalidInputError(NAMES.part(index, 1), "the model takes single texts, leave it empty")
     return parts
 
 
 def _read(items: Sequence[Item], output: str, labels: Sequence[str], top_k: int | None) -> list[ClassifiedText]:
     return [ClassifiedText(rank_labels(item.result[output], labels, top_k), item.size) for item in items]
+
+
+def _example(_: BertTokenizer, manifest: TextManifest, text: str) -> TextInput:
+    return (text, text) if _takes_pairs(manifest) else text
+
+
+TEXT_CLASSIFICATION_TASK = TextTask(TEXT_CLASSIFICATION, "classifies text", prepare_text_classification, _example)

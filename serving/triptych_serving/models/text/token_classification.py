@@ -1,4 +1,4 @@
-"""Labels of a text's parts, such as names of people and places."""
+"""Token classification: labels of parts of a text, such as names of people and places."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 
+from triptych_serving.bundle.manifest import TOKEN_CLASSIFICATION, TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import PROBABILITIES
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.results import Entity, LabelledText
-from triptych_serving.models.text.task import make_items, trim
+from triptych_serving.models.text.task import TextTask, make_items, trim
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertCodec
+from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding
 
 NONE, SIMPLE = "none", "simple"
@@ -22,30 +22,53 @@ AGGREGATIONS = (NONE, SIMPLE)
 OUTSIDE = "O"
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A labelled token."""
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A labelled part of a text."""
 
+    label: str
+    score: float  # mean probability of its tokens
+    text: str
+    start: int  # Unicode code points from the start of the text
+    end: int  # exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledText:
+    """The entities of one text, from left to right."""
+
+    entities: tuple[Entity, ...]
+    token_count: int  # including [CLS] and [SEP]
+
+
+@dataclass(frozen=True)
+class _LabelledToken:
     label: str
     score: float
     start: int
     end: int
 
 
-def prepare_classify_tokens(
-    codec: BertCodec, labels: Sequence[str], texts: Sequence[str], aggregation: str
+def prepare_token_classification(
+    tokenizer: BertTokenizer, manifest: TextManifest, texts: Sequence[str], *, aggregation: str | None = None
 ) -> Work[LabelledText]:
-    """Check and tokenize. Aggregation is "simple" (adjacent tokens of one label are one entity) or "none" (one entity a token).
+    """Check and tokenize texts, in which "[MASK]" is ordinary text.
+
+    Args:
+        tokenizer: the model's.
+        manifest: has the labels.
+        texts: order is kept.
+        aggregation: "simple", the default, joins adjacent tokens of one label to an entity; "none" returns each token.
 
     Raises:
         InvalidInputError: a text is empty or too long, or the aggregation is unknown.
     """
+    aggregation = SIMPLE if aggregation is None else aggregation
     if aggregation not in AGGREGATIONS:
         raise InvalidInputError("aggregation", f"{aggregation!r} is unknown, it must be one of: {', '.join(AGGREGATIONS)}")
-    encodings = codec.encode([(text,) for text in texts], offsets=True)
+    encodings = tokenizer.encode([(text,) for text in texts], offsets=True)
     items = make_items(encodings, (PROBABILITIES,))
-    size = sum(map(len, texts))
-    return Work(items, partial(_read, items, texts, encodings, labels, aggregation), size)
+    return Work(items, partial(_read, items, texts, encodings, manifest.labels, aggregation), sum(map(len, texts)))
 
 
 def _read(
@@ -53,48 +76,49 @@ def _read(
 ) -> list[LabelledText]:
     results = []
     for item, text, encoding in zip(items, texts, encodings, strict=True):
-        parts = _parts(encoding, item.result[PROBABILITIES], labels)
-        groups = [[part] for part in parts] if aggregation == NONE else [g for g in _groups(parts) if not _is_blank(g, text)]
-        entities = tuple(_entity(group, text, aggregation) for group in groups)
-        results.append(LabelledText(entities, item.size))
+        tokens = _labelled_tokens(encoding, item.result[PROBABILITIES], labels)
+        groups = (
+            [[token] for token in tokens] if aggregation == NONE else [g for g in _groups(tokens) if not _is_blank(g, text)]
+        )
+        results.append(LabelledText(tuple(_entity(group, text, aggregation) for group in groups), item.size))
     return results
 
 
-def _parts(encoding: Encoding, probabilities: Array, labels: Sequence[str]) -> list[_Part]:
-    """The tokens of the text itself."""
+def _labelled_tokens(encoding: Encoding, probabilities: Array, labels: Sequence[str]) -> list[_LabelledToken]:
+    """Label the tokens of the text itself, without [CLS] and [SEP]."""
     best = np.argmax(probabilities, axis=1)
     scores = np.take_along_axis(probabilities, best[:, None], axis=1)[:, 0]
     tokens = zip(best.tolist(), scores.tolist(), encoding.offsets, encoding.special_tokens_mask, strict=True)
-    return [_Part(labels[label], score, *span) for label, score, span, special in tokens if not special]
+    return [_LabelledToken(labels[label], score, *span) for label, score, span, special in tokens if not special]
 
 
-def _groups(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
-    """Neighbours of one label; B- begins a new group, what is outside has none."""
-    group: list[_Part] = list(parts[:1])
-    for before, part in pairwise(parts):
-        if part.label.startswith("B-") or _bare(part.label) != _bare(before.label):
-            yield from _unless_outside(group)
+def _groups(tokens: Sequence[_LabelledToken]) -> Iterator[list[_LabelledToken]]:
+    """Group neighbours of one label; B- starts a new group, and "O" is in none."""
+    group: list[_LabelledToken] = list(tokens[:1])
+    for before, token in pairwise(tokens):
+        if token.label.startswith("B-") or _bare(token.label) != _bare(before.label):
+            if group[0].label != OUTSIDE:
+                yield group
             group = []
-        group.append(part)
-    yield from _unless_outside(group)
-
-
-def _unless_outside(group: list[_Part]) -> Iterator[list[_Part]]:
+        group.append(token)
     if group and group[0].label != OUTSIDE:
         yield group
 
 
-def _is_blank(group: Sequence[_Part], text: str) -> bool:
+def _is_blank(group: Sequence[_LabelledToken], text: str) -> bool:
     """Some tokenizers have tokens of white space alone."""
     return not text[group[0].start : group[-1].end].strip()
 
 
-def _entity(group: Sequence[_Part], text: str, aggregation: str) -> Entity:
+def _entity(group: Sequence[_LabelledToken], text: str, aggregation: str) -> Entity:
     label = group[0].label if aggregation == NONE else _bare(group[0].label)
     start, end = trim(text, group[0].start, group[-1].end)
-    return Entity(label, sum(part.score for part in group) / len(group), text[start:end], start, end)
+    return Entity(label, sum(token.score for token in group) / len(group), text[start:end], start, end)
 
 
 def _bare(label: str) -> str:
-    """`B-PER` -> `PER`."""
+    """Remove the prefix: `B-PER` -> `PER`."""
     return label[2:] if label[:2] in ("B-", "I-") else label
+
+
+TOKEN_CLASSIFICATION_TASK = TextTask(TOKEN_CLASSIFICATION, "labels tokens", prepare_token_classification)

@@ -1,190 +1,177 @@
-"""How a text is decoded: every option of the contract, its range, and what it means together with the others."""
+"""Resolution of decoding options: checks, defaults, and the combinations that are allowed.
+
+`triptych.decoding.DecodingOptions` describes every option once; names are those of the wire.
+"""
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_serving.bundle.manifest import Generation
-from triptych_serving.bundle.option_ranges import RANGES, range_fault
-from triptych_serving.bundle.search_params import Rules, Search
+from triptych_serving.bundle.search_params import BOUNDS, SearchParams, SearchRules, range_fault
 from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.validation import EMPTY, NOT_UNICODE
 
+__all__ = [
+    "DEFAULTS",
+    "DecodingOptions",
+    "ModelDefaults",
+    "ResolvedOptions",
+    "SplitSentences",
+    "may_sample",
+    "option_values",
+    "resolve_options",
+]
+
+DEFAULTS = DecodingOptions()
+NAMES = tuple(field.name for field in fields(DecodingOptions))
 MAX_SUPPRESSED = 256  # texts of one request: each is looked for at every step
 MAX_SUPPRESSED_CHARACTERS = 256  # of each
-# A search has them as a request or else the model's manifest says.
-PLAIN = ("patience", "length_penalty", "coverage_penalty", "repetition_penalty", "no_repeat_ngram_size")
-RULES = ("rules", "early_stopping", "forced_end", "suppressed_tokens")  # the manifest alone says them
-
-
-@dataclass(frozen=True)
-class DecodingOptions:
-    """Options as the wire names them; None or empty is the model's default."""
-
-    beam_size: int | None = None
-    patience: float | None = None
-    num_hypotheses: int | None = None
-    length_penalty: float | None = None
-    coverage_penalty: float | None = None
-    repetition_penalty: float | None = None
-    no_repeat_ngram_size: int | None = None
-    suppress_sequences: Sequence[str] = ()
-    min_length: int | None = None
-    max_length: int | None = None
-    target_prefix: Sequence[str] = ()
-    sampling_temperature: float | None = None
-    sampling_topk: int | None = None
-    sampling_topp: float | None = None
-    seed: int | None = None
-    return_scores: bool | None = None
-    return_alignment: bool | None = None
-    split_sentences: bool | None = None  # True: auto; False: off
-
-    @property
-    def may_sample(self) -> bool:
-        """Whether the same text may be translated otherwise the next time."""
-        chance = (self.sampling_temperature, self.sampling_topk, self.sampling_topp, self.seed)
-        return chance != (None, None, None, None)
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """Of all options, in the fields' order; sequences are tuples."""
-        return tuple(tuple(value) if isinstance(value, list) else value for value in vars(self).values())
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """Options that are in range, with every default filled in."""
-
-    search: Search
-    max_tokens: int  # those that a frame forces included
-    prefixes: Sequence[str]  # one for each text, or none
-    splits: bool
-
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
-class ModelDefaults:
-    """What a model's manifest says of decoding, for one language pair.
+class ResolvedOptions:
+    """Options that are in range, with every default filled in."""
 
-    A request's lengths are those of the translation that it gets. The manifest's, like those of a row, count the `forced` first
-    tokens of every translation too.
+    search: SearchParams
+    max_tokens: int  # including those that a frame forces
+    prefixes: tuple[str, ...]  # one for each text, or none
+    splits: bool
+
+
+@dataclass(frozen=True)
+class ModelDefaults:
+    """A model's defaults for one language pair.
+
+    A request's lengths count the tokens of the translation that it receives. The manifest's lengths, and those of a row, also
+    count the `forced` first tokens of every translation.
     """
 
     generation: Generation
-    max_target_tokens: int  # the model's limit, end of sentence included
+    max_target_tokens: int  # the model's limit, including the end of sentence
     forced: int = 0  # tokens
     splits: bool = True
 
 
-def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefaults, slots: int) -> Decoding:
-    """Refuse what is out of range or contradicts itself, and fill in the model's defaults.
+def may_sample(options: DecodingOptions) -> bool:
+    """Return True if a repeated request may get another translation."""
+    chance = (options.sampling_temperature, options.sampling_topk, options.sampling_topp, options.seed)
+    return chance != (None, None, None, None)
 
-    A default gives way to what the caller asked for: a `beam_size` of 1 returns one hypothesis, whatever the model's
-    `num_hypotheses`, and a model that searches with beams still samples. Without a seed, a sample has a random one.
+
+def option_values(options: DecodingOptions) -> tuple[Any, ...]:
+    """Return the values of all options as plain strings, numbers, None and tuples, in the order of the fields."""
+    values = (getattr(options, name) for name in NAMES)
+    return tuple(value.value if isinstance(value, SplitSentences) else value for value in values)
+
+
+def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefaults, slots: int) -> ResolvedOptions:
+    """Check options and fill in the model's defaults.
+
+    A default never contradicts the request: a `beam_size` of 1 returns one hypothesis, whatever the model's `num_hypotheses`,
+    and a model whose default is beam search still samples. Without a seed, each sample gets a random one.
 
     Args:
-        options: what the caller wants.
-        texts: how many the request has.
+        options: the request's.
+        texts: number of texts in the request.
         defaults: the model's.
-        slots: the most rows that can be searched together for one text.
+        slots: maximum number of rows that can be searched together for one text.
 
     Raises:
-        InvalidInputError: names the option.
-        UnsupportedError: the model's searches have no such option.
+        InvalidInputError: an option is out of range, or contradicts another one; names it.
+        UnsupportedError: the model's searches do not have the option.
     """
     generation = defaults.generation
     _check_ranges(options)
     _check_texts(options, texts)
-    _check_rules(options, generation)
+    if generation.rules is SearchRules.TRANSFORMERS and _given(options.patience, 1.0) != 1:
+        raise UnsupportedError("options.patience: this model's beam search has none, its rules are those of transformers")
     min_length, max_tokens = _lengths(options, defaults)
-    topk, topp = _sampling(options)
+    topp = _given(options.sampling_topp, 1.0)
+    topk = _given(options.sampling_topk, 0 if topp < 1 else 1)  # a top p alone samples from all tokens that it leaves
     samples = topk != 1 or topp < 1
     beam_size, num_hypotheses = _hypotheses(options, generation, samples, slots)
-    search = Search(
-        **{name: _given(getattr(options, name), getattr(generation, name)) for name in PLAIN},
-        beam_size=beam_size,
-        num_hypotheses=num_hypotheses,
-        suppressed=tuple(options.suppress_sequences),
-        min_length=min_length,
-        sampling_topk=topk,
-        sampling_topp=topp,
-        temperature=_given(options.sampling_temperature, 1.0) if samples else 1.0,
-        seed=_given(options.seed, secrets.randbits(64)) if samples else 0,
-        scores=bool(options.return_scores),
-        alignment=bool(options.return_alignment),
-        **{name: getattr(generation, name) for name in RULES},
-    )
-    return Decoding(search, max_tokens, tuple(options.target_prefix), _given(options.split_sentences, defaults.splits))
+    computed = {
+        "beam_size": beam_size,
+        "num_hypotheses": num_hypotheses,
+        "suppressed": tuple(options.suppress_sequences),
+        "min_length": min_length,
+        "sampling_topk": topk,
+        "sampling_topp": topp,
+        "temperature": _given(options.sampling_temperature, 1.0) if samples else 1.0,
+        "seed": _given(options.seed, secrets.randbits(64)) if samples else 0,
+        "scores": bool(options.return_scores),
+        "alignment": bool(options.return_alignment),
+    }
+    search = SearchParams(**_plain_values(options, generation) | computed)
+    splits = defaults.splits if options.split_sentences is None else options.split_sentences == SplitSentences.AUTO
+    return ResolvedOptions(search, max_tokens, tuple(options.target_prefix), splits)
+
+
+def _plain_values(options: DecodingOptions, generation: Generation) -> dict[str, Any]:
+    """Return the search parameters that the request sets, else the model, else nobody, by name."""
+    return {
+        field.name: _given(getattr(options, field.name, None), getattr(generation, field.name, field.default))
+        for field in fields(SearchParams)
+    }
 
 
 def _check_ranges(options: DecodingOptions) -> None:
-    for name in RANGES:
+    for name in BOUNDS:
         value = getattr(options, name)
         if value is not None and (problem := range_fault(name, value)):
-            raise _wrong(name, problem)
+            raise _invalid(name, problem)
 
 
 def _check_texts(options: DecodingOptions, texts: int) -> None:
-    """The options that are texts themselves."""
+    """Check the options that are texts themselves."""
     suppressed, prefixes = options.suppress_sequences, options.target_prefix
     if len(suppressed) > MAX_SUPPRESSED:
-        raise _wrong("suppress_sequences", f"{len(suppressed):,} texts are too many, at most {MAX_SUPPRESSED} are allowed")
+        raise _invalid("suppress_sequences", f"{len(suppressed):,} texts are too many, at most {MAX_SUPPRESSED} are allowed")
     for index, text in enumerate(suppressed):
         if not text.strip():
-            raise _wrong(f"suppress_sequences[{index}]", EMPTY)
+            raise _invalid(f"suppress_sequences[{index}]", EMPTY)
         if not is_unicode(text):
-            raise _wrong(f"suppress_sequences[{index}]", NOT_UNICODE)
+            raise _invalid(f"suppress_sequences[{index}]", NOT_UNICODE)
         if len(text) > MAX_SUPPRESSED_CHARACTERS:
             problem = f"{len(text):,} characters are too long, at most {MAX_SUPPRESSED_CHARACTERS} are allowed"
-            raise _wrong(f"suppress_sequences[{index}]", problem)
+            raise _invalid(f"suppress_sequences[{index}]", problem)
     if len(prefixes) not in (0, texts):
-        raise _wrong("target_prefix", f"{len(prefixes)} prefixes for {texts} texts, it must be none or one for each")
+        raise _invalid("target_prefix", f"{len(prefixes)} prefixes for {texts} texts, it must be none or one for each")
     for index, prefix in enumerate(prefixes):
         if found := next((text for text in suppressed if text in prefix), None):
-            raise _wrong(f"target_prefix[{index}]", f"{found!r} is in it, and in suppress_sequences too")
-
-
-def _check_rules(options: DecodingOptions, generation: Generation) -> None:
-    if generation.rules is Rules.TRANSFORMERS and _given(options.patience, 1.0) != 1:
-        raise UnsupportedError("options.patience: this model's beam search has none, its rules are those of transformers")
+            raise _invalid(f"target_prefix[{index}]", f"{found!r} is in it, and in suppress_sequences too")
 
 
 def _lengths(options: DecodingOptions, defaults: ModelDefaults) -> tuple[int, int]:
-    """The fewest and the most tokens, forced ones included."""
+    """Return the minimum and maximum number of tokens, including forced ones."""
     generation, forced = defaults.generation, defaults.forced
     most = generation.max_length if options.max_length is None else forced + options.max_length
     if most >= defaults.max_target_tokens:
         limit = defaults.max_target_tokens - 1 - forced
-        raise _wrong("max_length", f"{most - forced} is above the model's limit of {limit} tokens")
+        raise _invalid("max_length", f"{most - forced} is above the model's limit of {limit} tokens")
     fewest = min(generation.min_length, most) if options.min_length is None else forced + options.min_length
     if fewest > most:
-        raise _wrong("min_length", f"{fewest - forced} is above max_length, which is {most - forced}")
+        raise _invalid("min_length", f"{fewest - forced} is above max_length, which is {most - forced}")
     return fewest if fewest > forced else 0, most
 
 
-def _sampling(options: DecodingOptions) -> tuple[int, float]:
-    """Top k and top p; a top p alone draws from all tokens that it leaves."""
-    topp = _given(options.sampling_topp, 1.0)
-    return _given(options.sampling_topk, 0 if topp < 1 else 1), topp
-
-
 def _hypotheses(options: DecodingOptions, generation: Generation, samples: bool, slots: int) -> tuple[int, int]:
-    """Beam size and number of hypotheses."""
+    """Return beam size and number of hypotheses."""
     beam_size = _given(options.beam_size, 1 if samples else generation.beam_size)
     if samples and beam_size > 1:
-        raise _wrong("beam_size", f"{beam_size} is not for sampling (sampling_topk, sampling_topp), it must be 1")
+        raise _invalid("beam_size", f"{beam_size} is not for sampling (sampling_topk, sampling_topp), it must be 1")
     if beam_size > slots:
-        raise _wrong("beam_size", f"{beam_size} is above the limit of {slots}, the engine's slots")
+        raise _invalid("beam_size", f"{beam_size} is above the limit of {slots}, the engine's slots")
     most = slots if samples else beam_size
     wanted = _given(options.num_hypotheses, min(generation.num_hypotheses, most))
     if wanted > most:
         limit = f"the limit of {slots}, the engine's slots" if samples else f"beam_size, which is {beam_size}"
-        raise _wrong("num_hypotheses", f"{wanted} is above {limit}")
+        raise _invalid("num_hypotheses", f"{wanted} is above {limit}")
     return beam_size, wanted
 
 
@@ -192,5 +179,5 @@ def _given(value: Value | None, default: Value) -> Value:
     return default if value is None else value
 
 
-def _wrong(name: str, problem: str) -> InvalidInputError:
+def _invalid(name: str, problem: str) -> InvalidInputError:
     return InvalidInputError(f"options.{name}", problem)

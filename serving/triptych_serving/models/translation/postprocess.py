@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.spans import Span, joined_spans, target_spans
-from triptych_serving.text.translation_tokenizer import Pieces, TextCodec
+from triptych_serving.text.translation_tokenizer import TextPieces, TranslationTokenizer
 from triptych_text.sentences import Sentences
 
 
@@ -24,7 +24,7 @@ class PreparedText:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRequest:
     """A request, checked and tokenized: its rows go to the engine."""
 
     texts: tuple[PreparedText, ...]
@@ -37,7 +37,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class OutputHypothesis:
+class TranslationHypothesis:
     """One translation of a text."""
 
     text: str
@@ -50,10 +50,10 @@ class OutputHypothesis:
 
 
 @dataclass(frozen=True)
-class Output:
+class Translation:
     """One translated text."""
 
-    hypotheses: tuple[OutputHypothesis, ...]  # best first, at least one
+    hypotheses: tuple[TranslationHypothesis, ...]  # best first, at least one
     source_token_count: int  # ends of sentences included, the model's frame not
     source_spans: tuple[Span, ...] = ()  # of the source tokens in the source, ends of sentences empty; only with an alignment
 
@@ -73,7 +73,7 @@ class Output:
         return self.hypotheses[0].token_count
 
 
-def assemble(texts: Sequence[PreparedText], codec: TextCodec) -> list[Output]:
+def assemble(texts: Sequence[PreparedText], codec: TranslationTokenizer) -> list[Translation]:
     """What finished rows say, text by text."""
     every = [(row, hypothesis) for text in texts for row in text.rows for hypothesis in row.hypotheses]
     spoken = codec.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
@@ -87,12 +87,12 @@ class GrowingText:
     A sentence's pieces follow when all sentences before it are done, so what is sent never changes.
     """
 
-    def __init__(self, text: PreparedText, codec: TextCodec) -> None:
+    def __init__(self, text: PreparedText, codec: TranslationTokenizer) -> None:
         self.text = text
         self._codec = codec
         self._done = 0  # sentences
         self._gap = text.sentences.gaps[0]  # white space that is still to be sent
-        self._pieces = Pieces()  # of the sentence that runs
+        self._pieces = TextPieces()  # of the sentence that runs
 
     @property
     def is_done(self) -> bool:
@@ -109,7 +109,7 @@ class GrowingText:
             said.append(self._say(self._codec.decode([row.shown(row.hypotheses[0].tokens)])[0]))
             self._done += 1
             self._gap += self.text.sentences.gaps[self._done]
-            self._pieces = Pieces()
+            self._pieces = TextPieces()
         last = "" if self.is_done else self._codec.decode_stable(self._current.shown(self._current.tokens))
         return "".join((*said, self._say(last)))
 
@@ -122,23 +122,25 @@ class GrowingText:
         return self.text.rows[self._done]
 
 
-def _output(text: PreparedText, decoded: dict[int, str], codec: TextCodec) -> Output:
+def _output(text: PreparedText, decoded: dict[int, str], codec: TranslationTokenizer) -> Translation:
     """The first translation has every sentence's best, the second their second best, or the last where there are fewer."""
     rows = [row.hypotheses for row in text.rows]
     count = max(map(len, rows))
     ranked = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows] for rank in range(count)]
-    return Output(
+    return Translation(
         tuple(_joined(text, sentences, decoded, codec) for sentences in ranked),
         sum(row.text_size for row in text.rows),
         text.spans,
     )
 
 
-def _joined(text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[int, str], codec: TextCodec) -> OutputHypothesis:
+def _joined(
+    text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[int, str], codec: TranslationTokenizer
+) -> TranslationHypothesis:
     search = text.rows[0].search
     cut = any(sentence.finish is Finish.LENGTH for sentence in sentences)
     spoken = [decoded[id(sentence)] for sentence in sentences]
-    return OutputHypothesis(
+    return TranslationHypothesis(
         text.sentences.join(spoken),
         Finish.LENGTH if cut else Finish.STOP,
         sum(len(row.shown(sentence.tokens)) for row, sentence in zip(text.rows, sentences, strict=True)),
@@ -148,7 +150,9 @@ def _joined(text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[i
     )
 
 
-def _spans(text: PreparedText, sentences: Sequence[Hypothesis], spoken: Sequence[str], codec: TextCodec) -> tuple[Span, ...]:
+def _spans(
+    text: PreparedText, sentences: Sequence[Hypothesis], spoken: Sequence[str], codec: TranslationTokenizer
+) -> tuple[Span, ...]:
     shown = [row.shown(sentence.tokens) for row, sentence in zip(text.rows, sentences, strict=True)]
     own = [target_spans(said, tokens, codec.decode) for said, tokens in zip(spoken, shown, strict=True)]
     return joined_spans(text.sentences, spoken, own)

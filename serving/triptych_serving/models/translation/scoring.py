@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from triptych_serving.bundle.manifest import BARE, Framing, SpecialTokens
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
 from triptych_serving.encoding.options import Work
-from triptych_serving.runtime.padding import stack_rows
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array, Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.validation import PartNames
 
 LOGIT_BYTES = 64 << 20  # of one batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
@@ -23,7 +23,7 @@ SOURCES, TARGETS = (PartNames("pairs", (part,)) for part in ("source", "target")
 
 
 @dataclass(frozen=True)
-class Score:
+class TranslationScore:
     """How likely a model finds a translation."""
 
     token_log_probabilities: NDArray[np.float32]  # [target tokens], natural logarithms, the end of the sentence included
@@ -35,7 +35,7 @@ class Score:
 
 
 @dataclass(eq=False, slots=True)
-class PairRow:
+class ScoreRow:
     """A source and its translation: the payload of an Item, whose result is the log-probability of each target token."""
 
     source: Sequence[int]  # ids, end of sentence and frame included
@@ -58,11 +58,11 @@ class ScoreRunner:
     def warm_up(self) -> None:
         """Run a short pair, so that the first request finds everything allocated."""
         end = [self._tokens.end]
-        self.run(self.prepare([Item(PairRow(end, end), 1)]))
+        self.run(self.prepare([Item(ScoreRow(end, end), 1)]))
 
     def prepare(self, items: Sequence[Item]) -> dict[str, Array]:
         """Pad and stack."""
-        rows: list[PairRow] = [item.payload for item in items]
+        rows: list[ScoreRow] = [item.payload for item in items]
         start, pad = self._tokens.start, self._tokens.pad
         return {
             "source": stack_rows([row.source for row in rows], pad, np.int64),
@@ -78,7 +78,7 @@ class ScoreRunner:
     def finish(self, items: Sequence[Item], outputs: Array) -> None:
         """Give each pair its own copy."""
         for item, log_probabilities in zip(items, outputs, strict=True):
-            row: PairRow = item.payload
+            row: ScoreRow = item.payload
             item.result = log_probabilities[row.forced : len(row.target)].copy()
 
 
@@ -97,7 +97,7 @@ class Scorer:
     def __init__(
         self,
         session: Session | SessionPool,
-        codec: TextCodec,
+        codec: TranslationTokenizer,
         tokens: SpecialTokens,
         runs: int,
         limits: BatchLimits = DEFAULT_LIMITS,
@@ -109,7 +109,7 @@ class Scorer:
         self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits, gives_way=gives_way))
         self.engine.start()
 
-    def prepare(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Work[Score]:
+    def prepare(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Work[TranslationScore]:
         """Tokenize sources and targets, and frame them.
 
         Raises:
@@ -119,7 +119,7 @@ class Scorer:
         sources = self._codec.encode_sources([source for source, _ in pairs], framing, SOURCES)
         targets = self._codec.encode_targets([target for _, target in pairs], TARGETS, len(forced))
         items = [
-            Item(PairRow(source.ids, [*forced, *target], len(forced)), max(len(source.ids), len(forced) + len(target)))
+            Item(ScoreRow(source.ids, [*forced, *target], len(forced)), max(len(source.ids), len(forced) + len(target)))
             for source, target in zip(sources, targets, strict=True)
         ]
-        return Work(items, lambda: [Score(item.result) for item in items], sum(map(len, targets)), "pairs")
+        return Work(items, lambda: [TranslationScore(item.result) for item in items], sum(map(len, targets)), "pairs")

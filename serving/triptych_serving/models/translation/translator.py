@@ -1,4 +1,4 @@
-"""A translation model ready to serve: a bundle's tokenizer and graphs behind one decode engine."""
+"""A loaded translation model: a bundle's tokenizer and graphs behind one decode engine."""
 
 import queue
 import threading
@@ -6,44 +6,48 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.capability import capabilities_of
-from triptych_serving.bundle.languages import describe_side
 from triptych_serving.bundle.manifest import FP16, TranslationManifest, runs_on
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import DeviceError, UnavailableError, UnsupportedError
-from triptych_serving.models.model import Watched
+from triptych_serving.models.capabilities import capabilities_of
+from triptych_serving.models.model import EngineStatus
 from triptych_serving.models.translation.memory_plan import memory_plan
-from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import GrowingText, Output, Prepared, assemble
-from triptych_serving.models.translation.preprocess import DEFAULTS, Preparer
-from triptych_serving.models.translation.scoring import Score, Scorer
+from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions
+from triptych_serving.models.translation.postprocess import GrowingText, PreparedRequest, Translation, assemble
+from triptych_serving.models.translation.preprocess import Preprocessor
+from triptych_serving.models.translation.scoring import Scorer, TranslationScore
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.model_devices import Places
+from triptych_serving.runtime.model_devices import ModelDevices
 from triptych_serving.runtime.session import Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Call, Listener, Row
-from triptych_serving.text.language_pair import resolve_pair
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.languages import describe_pair, resolve_pair
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 
 @dataclass(frozen=True)
 class TranslatorOptions:
-    """How a model is loaded."""
+    """How translation models are loaded."""
 
     precision: str | None = None  # None: the bundle's default
     engine: EngineOptions = field(default_factory=lambda: EngineOptions(workers=usable_cpus()))
-    eager: bool = False  # lanes of every kind are made at the start, not when the first request needs them
+    eager: bool = False  # create lanes of every kind at the start, not when the first request needs them
 
 
 class Translator:
     """One version of one model. Thread-safe.
+
+    `prepare`, `admit`, `translate` and `stream` take the same arguments for the request:
+        texts: what to translate.
+        options: decoding options; those that are None have the model's defaults.
+        source_language, target_language: any code for one of the model's languages; empty where the model has only one.
 
     Raises:
         BundleError: the bundle lacks the precision, or a file cannot be loaded.
@@ -58,21 +62,20 @@ class Translator:
         self.precision = bundle.precision(options.precision)
         limits = self.manifest.limits
         tokenizer, target_tokenizer = map(bundle.path, self.manifest.tokenizers)
-        self.codec = TextCodec(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
+        self.tokenizer = TranslationTokenizer(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
         self._bundle, self._options = bundle, options
-        self._preparer = Preparer(self.codec, self.manifest, options.engine.slots)
+        self._preprocessor = Preprocessor(self.tokenizer, self.manifest, options.engine.slots)
         self._scorer: Scorer | None = None
         self._loading = threading.Lock()
         self._closed = False
         self.devices = options.engine.devices
-        self._places = self._open_places()
+        self._model_devices = self._open_devices()
         try:
-            self.lanes = LaneFactory(
-                bundle, self.precision, options.engine.slots, self._places.all if self.precision == FP16 else ()
-            )
+            places = self._model_devices.all if self.precision == FP16 else ()
+            self.lanes = LaneFactory(bundle, self.precision, options.engine.slots, places)
             self.engine = self._start()
         except BaseException:
-            self._places.close()
+            self._model_devices.close()
             raise
         self.weight_bytes = bundle.weight_bytes(self.precision)
 
@@ -82,79 +85,66 @@ class Translator:
         options: DecodingOptions = DEFAULTS,
         source_language: str = "",
         target_language: str = "",
-    ) -> Prepared:
-        """Check options, split texts into sentences, tokenize; what is returned can be submitted to the engine.
+        admit: Callable[[SearchParams], None] | None = None,
+    ) -> PreparedRequest:
+        """Check options, split texts into sentences and tokenize. The rows can run once `load_graphs_for` has been called.
 
         Args:
-            texts: what to translate.
-            options: how.
-            source_language: any code for one of the model's; may be empty where it has one.
-            target_language: likewise.
+            texts: see above, as the next three.
+            options: see above.
+            source_language: see above.
+            target_language: see above.
+            admit: called before the texts are examined; may reject the request.
 
         Raises:
-            InvalidInputError: a language is none of the model's, an option is out of range, or a text empty or too long.
-            UnsupportedError: the model, or its bundle, cannot do what an option asks for.
+            InvalidInputError: a language is not one of the model's, an option is out of range, or a text empty or too long.
+            UnsupportedError: the model does not support an option.
         """
-        prepared = self.tokenize(texts, options, source_language, target_language)
-        self.get_ready_for(prepared)
+        prepared = self._preprocessor.prepare(texts, options, source_language, target_language, admit)
+        self.lanes.assign(prepared.rows)
         return prepared
 
-    def tokenize(
-        self, texts: Sequence[str], options: DecodingOptions, source_language: str = "", target_language: str = ""
-    ) -> Prepared:
-        """The quick part of `prepare`, with its arguments; `get_ready_for` is the rest.
-
-        Raises:
-            ServingError: as for `prepare`.
-        """
-        return self._tokenize(texts, options, source_language, target_language)
-
-    def tokenize_before(
+    def admit(
         self,
         deadline: float | None,
         texts: Sequence[str],
         options: DecodingOptions,
         source_language: str = "",
         target_language: str = "",
-    ) -> Prepared:
-        """The same, unless the engine is sure to refuse the rows: they must be done by `deadline`, monotonic seconds.
+    ) -> PreparedRequest:
+        """Prepare a request, but first reject it if the engine would.
+
+        Args:
+            deadline: monotonic seconds.
+            texts: see above, as the next three.
+            options: see above.
+            source_language: see above.
+            target_language: see above.
 
         Raises:
-            ServingError: as for `prepare`, and what the engine's `submit` would raise.
+            ServingError: as for `prepare` and for the engine's `submit`.
         """
 
-        def admit(search: Search) -> None:
+        def check(search: SearchParams) -> None:
             self.engine.check(search.greedy, len(texts), deadline)
 
-        return self._tokenize(texts, options, source_language, target_language, admit)
+        return self.prepare(texts, options, source_language, target_language, check)
 
-    def _tokenize(
-        self,
-        texts: Sequence[str],
-        options: DecodingOptions,
-        source_language: str,
-        target_language: str,
-        admits: Callable[[Search], None] = lambda _: None,
-    ) -> Prepared:
-        prepared = self._preparer.prepare(texts, options, source_language, target_language, admits)
-        self.lanes.assign(prepared.rows)
-        return prepared
-
-    def is_ready_for(self, prepared: Prepared) -> bool:
-        """`get_ready_for` has nothing to do."""
+    def has_graphs_for(self, prepared: PreparedRequest) -> bool:
+        """Return True if `load_graphs_for` has nothing to do."""
         return self.lanes.is_open_for(prepared.rows)
 
-    def get_ready_for(self, prepared: Prepared) -> None:
-        """Load and build what its search needs, once, so that the engine's threads find it: some tenths of a second.
+    def load_graphs_for(self, prepared: PreparedRequest) -> None:
+        """Load the graphs that a request's search needs, before the engine's threads do; takes some 0.1 s once.
 
         Raises:
             UnsupportedError: the model's bundle is too old for this search.
         """
         self.lanes.open_for(prepared.rows)
 
-    def outputs(self, prepared: Prepared) -> list[Output]:
-        """What the finished rows say, text by text."""
-        return assemble(prepared.texts, self.codec)
+    def outputs(self, prepared: PreparedRequest) -> list[Translation]:
+        """Convert finished rows to translations, one for each text."""
+        return assemble(prepared.texts, self.tokenizer)
 
     def translate(
         self,
@@ -162,32 +152,34 @@ class Translator:
         options: DecodingOptions = DEFAULTS,
         source_language: str = "",
         target_language: str = "",
-    ) -> list[Output]:
-        """Translate in this process and wait; order is kept. Arguments as for `prepare`.
+    ) -> list[Translation]:
+        """Translate in this process and wait; order is kept.
 
         Raises:
-            ServingError: whatever kept the texts from being translated.
+            ServingError: as for `prepare`; or the engine rejected the request, or the runtime failed.
         """
         prepared = self.prepare(texts, options, source_language, target_language)
+        self.load_graphs_for(prepared)
         run_rows(self.engine, prepared.rows)
         return self.outputs(prepared)
 
     def stream(
         self, text: str, options: DecodingOptions = DEFAULTS, source_language: str = "", target_language: str = ""
-    ) -> Iterator[str | Output]:
-        """Translate one text piece by piece: strings to be appended, then the whole result. Arguments as for `prepare`.
+    ) -> Iterator[str | Translation]:
+        """Translate one text piece by piece: yields strings to append, then the whole result.
 
         Raises:
             ServingError: as for `translate`.
         """
         prepared = self.prepare([text], options, source_language, target_language)
-        growing = GrowingText(prepared.texts[0], self.codec)
-        news: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
-        call = Call(prepared.rows, _Messenger(news), streams=True)
+        self.load_graphs_for(prepared)
+        growing = GrowingText(prepared.texts[0], self.tokenizer)
+        changes: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        call = Call(prepared.rows, _ChangeListener(changes), streams=True)
         self.engine.submit(call)
         try:
             while not call.over:
-                changed = news.get()
+                changed = changes.get()
                 if changed is not None and call.error is None and (piece := growing.advance(changed)):
                     yield piece
             if call.error is not None:
@@ -201,21 +193,23 @@ class Translator:
 
     def prepare_scores(
         self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
-    ) -> Work[Score]:
-        """See `score`. The first call loads the graph, which takes some tenths of a second."""
+    ) -> Work[TranslationScore]:
+        """Check and tokenize pairs for `score`. The first call loads the graph, which takes some 0.1 s."""
         pair = resolve_pair(self.manifest, source_language, target_language)
         return self.scorer.prepare(pairs, pair.framing)
 
-    def score(self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = "") -> list[Score]:
-        """How likely the model finds given translations; order is kept.
+    def score(
+        self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
+    ) -> list[TranslationScore]:
+        """Compute the probability of given translations; order is kept.
 
         Args:
             pairs: sources, each with its translation; neither is split into sentences.
-            source_language: any code for one of the model's; may be empty where it has one.
+            source_language: any code for one of the model's languages; empty where the model has only one.
             target_language: likewise.
 
         Raises:
-            ServingError: whatever kept the pairs from being scored.
+            ServingError: a pair is not acceptable, the bundle has no graph for scores, or the runtime failed.
         """
         work = self.prepare_scores(pairs, source_language, target_language)
         run_rows(self.scorer.engine, work.items, work.field)
@@ -223,22 +217,22 @@ class Translator:
 
     @property
     def rows(self) -> int:
-        """That are decoded at a time."""
+        """Maximum number of rows decoded concurrently."""
         engine = self._options.engine
         return engine.threads * engine.slots
 
     @property
     def reserved(self) -> Mapping[Device, int]:
-        """Bytes of each GPU's memory."""
-        return self._places.reserved
+        """Bytes reserved on each GPU."""
+        return self._model_devices.reserved
 
     @property
     def scorer(self) -> Scorer:
-        """Scores translations; made when it is first asked for.
+        """The scorer, created at the first use.
 
         Raises:
             UnavailableError: the model is closed.
-            UnsupportedError: the bundle is an old one, without a graph for it.
+            UnsupportedError: the bundle is an old one, without a graph for scores.
             BundleError: the graph cannot be loaded.
         """
         with self._loading:
@@ -249,8 +243,8 @@ class Translator:
             return self._scorer
 
     @property
-    def engines(self) -> list[Watched]:
-        """Those that work so far."""
+    def engines(self) -> list[EngineStatus]:
+        """The engines created so far."""
         scorer = self._scorer
         return [self.engine] if scorer is None else [self.engine, scorer.engine]
 
@@ -265,29 +259,28 @@ class Translator:
         run_rows(self.engine, rows)
 
     def load(self) -> tuple[int, int]:
-        """Texts that run, texts that wait."""
+        """Return the numbers of running and waiting texts."""
         loads = [engine.load() for engine in self.engines]
         return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
 
     def describe(self) -> str:
-        """For the log."""
-        pair = f"{describe_side(self.manifest.source_languages)} to {describe_side(self.manifest.target_languages)}"
+        """Describe the model for the log."""
         engine = self._options.engine
         where = ", ".join(map(str, self.devices)) if engine.on_gpus else "CPU"
         return (
-            f"{pair}, {where}, {self.precision}, threads: {engine.threads}, rows of each: {engine.slots}, "
-            f"weights of {self.weight_bytes / 1e6:,.0f} MB, caches of up to {self.engine.bytes / 1e6:,.0f} MB"
+            f"{describe_pair(self.manifest)}, {where}, {self.precision}, {engine.threads} threads x {engine.slots} rows, "
+            f"weights {self.weight_bytes / 1e6:,.0f} MB, caches up to {self.engine.bytes / 1e6:,.0f} MB"
         )
 
     def close(self, drain: bool = True) -> None:
-        """Stop the engines, and give back what they had of the devices."""
+        """Stop the engines and free what they hold of the devices: with `drain`, after all accepted requests."""
         self.engine.close(drain)
         with self._loading:
             self._closed = True
             if self._scorer is not None:
                 self._scorer.engine.close(drain)
             self.lanes.close()
-            self._places.close()
+            self._model_devices.close()
 
     def _start(self) -> DecodeEngine:
         options = self._options
@@ -300,40 +293,39 @@ class Translator:
             raise
         return engine
 
-    def _open_places(self) -> Places:
+    def _open_devices(self) -> ModelDevices:
         engine = self._options.engine
         foreign = [device for device in self.devices if device.kind not in runs_on(self.precision)]
         if foreign:
             raise DeviceError(f"precision {self.precision} runs on the CPU only, not on {', '.join(map(str, foreign))}")
         plan: Mapping[str, int] = {}
         if engine.on_gpus:
-            plan = memory_plan(self._bundle, self.precision, engine.slots, self.codec.vocabulary)
-        return Places(self.devices, engine.budgets, f"model {self.name} version {self.version}", plan)
+            plan = memory_plan(self._bundle, self.precision, engine.slots, self.tokenizer.vocabulary)
+        return ModelDevices(self.devices, engine.budgets, f"model {self.name} version {self.version}", plan)
 
     def _load_scorer(self) -> Scorer:
-        graphs = self.manifest.precisions[self.precision]
+        graphs, engine = self.manifest.precisions[self.precision], self._options.engine
         if not graphs.score:
             raise UnsupportedError(f"the bundle of model {self.name!r} cannot score translations; export the checkpoint again")
-        engine = self._options.engine
-        limits = with_queue(BatchLimits(), engine.limits)
-        return Scorer(self._score_sessions(), self.codec, self.manifest.tokens, engine.threads, limits, engine.gives_way)
-
-    def _score_sessions(self) -> Session | SessionPool:
-        graphs = self.manifest.precisions[self.precision]
         path = self._bundle.path(graphs.score)
-        if not self._options.engine.on_gpus:  # any number of threads run one session
-            return Session(path, saturation_free=graphs.saturation_free)
-        return SessionPool([Session(path, place=self._places.open(device)) for device in self.devices])
+        if engine.on_gpus:
+            session: Session | SessionPool = SessionPool(
+                [Session(path, place=self._model_devices.open(device)) for device in self.devices]
+            )
+        else:  # any number of threads run one session
+            session = Session(path, saturation_free=graphs.saturation_free)
+        limits = with_queue(BatchLimits(), engine.limits)
+        return Scorer(session, self.tokenizer, self.manifest.tokens, engine.threads, limits, engine.gives_way)
 
 
-class _Messenger(Listener):
-    """A listener that wakes a thread at every token."""
+class _ChangeListener(Listener):
+    """Puts each row with a new token into a queue, and None at the end."""
 
-    def __init__(self, news: "queue.SimpleQueue[Row | None]") -> None:
-        self._news = news
+    def __init__(self, changes: "queue.SimpleQueue[Row | None]") -> None:
+        self._changes = changes
 
     def on_token(self, row: Row) -> None:
-        self._news.put(row)
+        self._changes.put(row)
 
     def on_end(self) -> None:
-        self._news.put(None)
+        self._changes.put(None)

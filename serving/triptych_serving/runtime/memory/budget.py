@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from triptych_serving.errors import DeviceMemoryError
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory.gpu import GpuMemory, gpu_memory
+from triptych_serving.runtime.memory.cudart import GpuMemory, gpu_memory
 from triptych_serving.runtime.memory.sizes import parse_bytes, show_bytes
 
 FLAG = "--gpu-memory-limit"

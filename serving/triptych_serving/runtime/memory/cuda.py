@@ -1,4 +1,4 @@
-"""The memory of a GPU, and one stream of work on it."""
+"""Small uploads on their way: page-locked memory that is written round and round."""
 
 import ctypes
 import math
@@ -11,14 +11,58 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.errors import DeviceMemoryError, ServingError
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory.array import DeviceArray
-from triptych_serving.runtime.memory.box import Box, check_copy
-from triptych_serving.runtime.memory.cudart import Cuda, load_runtime
-from triptych_serving.runtime.memory.protocol import check_transfer
-from triptych_serving.runtime.memory.ring import Ring
+from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray, check_copy
+from triptych_serving.runtime.memory.cudart import CudaRuntime, load_runtime
+from triptych_serving.runtime.memory.protocol import Memory, StreamMark, check_transfer
 from triptych_serving.runtime.memory.sizes import show_bytes
+
+ALIGNMENT = 64  # bytes, of the processor's cache
+
+
+class UploadRing:
+    """Of the thread that uses its memory.
+
+    Two halves take turns: before one is written anew, the copies out of it are waited for, asked for half a round ago.
+
+    Args:
+        memory: whose staging it is.
+        size: bytes; half of it is the most that fits.
+    """
+
+    def __init__(self, memory: Memory, size: int) -> None:
+        self._memory = memory
+        self._bytes: NDArray[Any] = memory.staging((size,), np.uint8)
+        self.largest = size // 2
+        self._half = 0  # that is written now
+        self._used = 0  # bytes of it
+        self._marks: list[StreamMark | None] = [None, None]  # of the last copy out of each half
+
+    def take(self, host: NDArray[Any]) -> NDArray[Any]:
+        """A copy of the array that stays as it is until the device has read it, if it is asked to at once.
+
+        Raises:
+            ValueError: the array is larger than a half.
+        """
+        if host.nbytes > self.largest:
+            raise ValueError(f"an array of {host.nbytes} bytes does not fit, at most {self.largest} do")
+        if self._used + host.nbytes > self.largest:
+            self._turn()
+        start = self._half * self.largest + self._used
+        self._used += -(-host.nbytes // ALIGNMENT) * ALIGNMENT
+        held = np.ndarray(host.shape, host.dtype, buffer=self._bytes.data, offset=start)
+        held[...] = host
+        return held
+
+    def _turn(self) -> None:
+        self._marks[self._half] = self._memory.mark()
+        self._half = 1 - self._half
+        self._used = 0
+        mark = self._marks[self._half]
+        if mark is not None:
+            mark.wait()
+
 
 RING_BYTES = 1 << 20
 
@@ -34,14 +78,14 @@ class CudaMark:
     def wait(self) -> None:
         """Return when all work before it is done; other threads go on meanwhile."""
         if not self._passed and not self._memory.closed:
-            with GATE.running():
+            with CUDA_GRAPH_LOCK.running():
                 self._memory.cuda.call("cudaEventSynchronize", self._event)
         self._passed = True
 
     def done(self) -> bool:
         """All work before it is done."""
         if not self._passed:
-            with GATE.running():
+            with CUDA_GRAPH_LOCK.running():
                 self._passed = self._memory.closed or self._memory.cuda.ready(self._event)
         return self._passed
 
@@ -65,7 +109,7 @@ class CudaMemory:
 
     def __init__(self, device: Device, runtime: Any = None) -> None:
         self._runtime = runtime or load_runtime()
-        self.cuda = Cuda(self._runtime)
+        self.cuda = CudaRuntime(self._runtime)
         self.device = device
         self._arrays: list[int] = []  # addresses, of the device
         self._locked: list[int] = []  # of the host
@@ -74,12 +118,12 @@ class CudaMemory:
         self._box = self._runtime.cudaMemcpy3DParms()  # filled anew for each copy
         self._box.kind = self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         self.closed = False
-        with GATE.running():
+        with CUDA_GRAPH_LOCK.running():
             self._select()
             self._stream = self.cuda.call("cudaStreamCreateWithFlags", self._runtime.cudaStreamNonBlocking)
         self.stream = int(self._stream)
         try:
-            self._ring = Ring(self, RING_BYTES)
+            self._ring = UploadRing(self, RING_BYTES)
         except BaseException:
             self.close()
             raise
@@ -88,7 +132,7 @@ class CudaMemory:
         """Allocate."""
         kind, shape = np.dtype(dtype), tuple(shape)
         size = math.prod(shape) * kind.itemsize
-        with GATE.running():
+        with CUDA_GRAPH_LOCK.running():
             address = int(self._allocate("cudaMalloc", size, f"{kind} {list(shape)} on {self.device}"))
             self._arrays.append(address)
             array = DeviceArray(address, shape, kind, self.device, self)
@@ -99,7 +143,7 @@ class CudaMemory:
         """Allocate page-locked memory of the host."""
         kind, shape = np.dtype(dtype), tuple(shape)
         size = math.prod(shape) * kind.itemsize
-        with GATE.running():
+        with CUDA_GRAPH_LOCK.running():
             what = f"page-locked {kind} {list(shape)}"
             address = int(self._allocate("cudaHostAlloc", size, what, self._runtime.cudaHostAllocDefault))
         self._locked.append(address)
@@ -120,7 +164,7 @@ class CudaMemory:
         check_transfer(host, source, self.device)
         self._copy(host.ctypes.data, source.address, host.nbytes, "cudaMemcpyDeviceToHost")
 
-    def copy(self, source: Box, target: Box) -> None:
+    def copy(self, source: CacheRegion, target: CacheRegion) -> None:
         """Copy on the device, by one call whatever the boxes.
 
         Heads and rows follow each other at one distance, the length of a row's positions of one head, so that they are one
@@ -137,20 +181,20 @@ class CudaMemory:
         extent.width = positions * width * source.array.dtype.itemsize
         extent.height = rows * heads
         extent.depth = n
-        with GATE.running():
+        with CUDA_GRAPH_LOCK.running():
             self._select()
             self.cuda.call("cudaMemcpy3DAsync", box, self._stream)
 
     def fill(self, target: DeviceArray, value: int) -> None:
         """Set all bytes."""
         if target.nbytes:
-            with GATE.running():
+            with CUDA_GRAPH_LOCK.running():
                 self._select()
                 self.cuda.call("cudaMemsetAsync", target.address, value, target.nbytes, self._stream)
 
     def mark(self) -> CudaMark:
         """Record an event."""
-        with GATE.running():
+        with CUDA_GRAPH_LOCK.running():
             self._select()
             event = self.spare.popleft() if self.spare else self._new_event()
             mark = CudaMark(self, event)
@@ -159,7 +203,7 @@ class CudaMemory:
 
     def wait(self) -> None:
         """Return when the stream is empty; other threads go on meanwhile."""
-        with GATE.running():
+        with CUDA_GRAPH_LOCK.running():
             self.cuda.call("cudaStreamSynchronize", self._stream)
 
     def close(self) -> None:
@@ -167,7 +211,7 @@ class CudaMemory:
         if self.closed:
             return
         self.closed = True
-        with GATE.running():
+        with CUDA_GRAPH_LOCK.running():
             for name, freed in (
                 ("cudaSetDevice", [self.device.index]),  # see _select; it may say what failed before it
                 ("cudaStreamSynchronize", [self._stream]),
@@ -204,13 +248,13 @@ class CudaMemory:
 
     def _copy(self, target: int, source: int, size: int, kind: str) -> None:
         if size:
-            with GATE.running():
+            with CUDA_GRAPH_LOCK.running():
                 self._select()
                 which = getattr(self._runtime.cudaMemcpyKind, kind)
                 self.cuda.call("cudaMemcpyAsync", target, source, size, which, self._stream)
 
     @staticmethod
-    def _point(pointer: Any, box: Box) -> None:
+    def _point(pointer: Any, box: CacheRegion) -> None:
         """Where a box begins, and the distances in its array."""
         array = box.array
         _, rows, heads, positions, width = array.shape

@@ -1,9 +1,12 @@
 """The CUDA runtime: the only module that knows its bindings."""
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from triptych_serving.errors import DeviceError, DeviceMemoryError, EngineError
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
+from triptych_serving.runtime.device import Device
 
 INSTALL = 'pip uninstall onnxruntime; pip install "triptych[cuda]"'  # the two runtimes are one module
 NO_MEMORY = "cudaErrorMemoryAllocation"
@@ -32,7 +35,7 @@ def load_runtime() -> Any:
     return runtime
 
 
-class Cuda:
+class CudaRuntime:
     """Calls functions of the runtime and raises their errors.
 
     Args:
@@ -75,3 +78,47 @@ class Cuda:
         if error.name in NO_DEVICE:
             return DeviceError(message)
         return DeviceMemoryError(message) if error.name == NO_MEMORY else EngineError(message)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU."""
+
+    device: Device
+    name: str
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """Of one GPU, all processes together."""
+
+    free_bytes: int
+    total_bytes: int
+
+
+def find_gpus(runtime: Any = None) -> tuple[Gpu, ...]:
+    """All of them, in the driver's order; nothing is allocated on them.
+
+    Raises:
+        DeviceError: no bindings, no driver, or no GPU.
+        EngineError: the driver failed.
+    """
+    cuda = CudaRuntime(runtime or load_runtime())
+    with CUDA_GRAPH_LOCK.running():
+        found = [cuda.call("cudaGetDeviceProperties", index) for index in range(cuda.call("cudaGetDeviceCount"))]
+    return tuple(Gpu(Device("cuda", index), of.name.decode(), of.totalGlobalMem) for index, of in enumerate(found))
+
+
+def gpu_memory(device: Device, runtime: Any = None) -> GpuMemory:
+    """How much is free now; the first look takes some hundred MiB for what CUDA keeps for this process.
+
+    Raises:
+        DeviceError: there is no such GPU.
+        EngineError: the driver failed.
+    """
+    cuda = CudaRuntime(runtime or load_runtime())
+    with CUDA_GRAPH_LOCK.running():
+        cuda.call("cudaSetDevice", device.index)
+        free, total = cuda.call("cudaMemGetInfo")
+    return GpuMemory(free, total)

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.memory.array import DeviceArray
-from triptych_serving.runtime.memory.box import Box, check_copy
+from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray, check_copy
 from triptych_serving.runtime.memory.protocol import check_transfer
 
 
-class Passed:
+class CompletedMark:
     """A mark that everything has passed."""
 
     def wait(self) -> None:
@@ -24,7 +23,7 @@ class Passed:
         return True
 
 
-PASSED = Passed()
+PASSED = CompletedMark()
 
 
 class HostMemory:
@@ -51,7 +50,7 @@ class HostMemory:
         check_transfer(host, source, CPU)
         host[...] = host_view(source)
 
-    def copy(self, source: Box, target: Box) -> None:
+    def copy(self, source: CacheRegion, target: CacheRegion) -> None:
         """Copy."""
         check_copy(source, target)
         _box_view(target)[...] = _box_view(source)
@@ -60,7 +59,7 @@ class HostMemory:
         """Set all bytes."""
         host_view(target).reshape(-1).view(np.uint8)[...] = value
 
-    def mark(self) -> Passed:
+    def mark(self) -> CompletedMark:
         """Everything is done already."""
         return PASSED
 
@@ -97,5 +96,5 @@ def host_view(array: DeviceArray) -> NDArray[Any]:
     return np.ndarray(array.shape, array.dtype, buffer=owner.data, offset=offset)
 
 
-def _box_view(box: Box) -> NDArray[Any]:
+def _box_view(box: CacheRegion) -> NDArray[Any]:
     return host_view(box.array)[:, box.rows, :, box.positions]

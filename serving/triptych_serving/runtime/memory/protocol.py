@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory.array import DeviceArray
-from triptych_serving.runtime.memory.box import Box
+from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray
 
 
-class Mark(Protocol):
+class StreamMark(Protocol):
     """A place in a stream's order of work."""
 
     def wait(self) -> None:
@@ -85,7 +84,7 @@ class Memory(Protocol):
             ValueError: the two do not fit.
         """
 
-    def copy(self, source: Box, target: Box) -> None:
+    def copy(self, source: CacheRegion, target: CacheRegion) -> None:
         """Copy on the device.
 
         Raises:
@@ -100,7 +99,7 @@ class Memory(Protocol):
             value: 0 to 255.
         """
 
-    def mark(self) -> Mark:
+    def mark(self) -> StreamMark:
         """The place after all that was asked for so far."""
 
     def wait(self) -> None:

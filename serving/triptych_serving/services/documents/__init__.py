@@ -1,4 +1,4 @@
-"""Document translation on the server: intake, bounded batches through the engine, results as they come.
+"""Document translation: receive a document, translate its sentences in bounded batches, send it back.
 
-Imported by `services.v1` and `wiring`.
+Imported by `services.v1` and `wiring`; `alignment` also by the embedded backend of the command line.
 """

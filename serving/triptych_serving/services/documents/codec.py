@@ -1,4 +1,4 @@
-"""What is asked for a document, from the wire, and what is answered, to the wire."""
+"""Conversion of document requests from the wire, and of events and findings to the wire."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -8,73 +8,95 @@ from triptych_documents.errors import DocumentError, OptionError, UnknownFormatE
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import FormatInfo, ReadOptions, find_format
 from triptych_documents.rules import Term, TranslationRules
-from triptych_serving.bundle.languages import is_language
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.repository.registry import Wish
+from triptych_serving.repository.registry import ModelSelector
+from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.services.v1.codec import options_from
-from triptych_serving.text.language_pair import SOURCE, TARGET
+from triptych_serving.services.v1.served import served_by
+from triptych_serving.text.languages import SOURCE, TARGET
+from triptych_text.languages import is_language
 
-Request = translation_pb2.TranslateDocumentRequest
 Config = translation_pb2.DocumentConfig
+Response = translation_pb2.TranslateDocumentResponse
 
-MAX_TERMS = 10_000  # of a glossary, and of what is kept
-MAX_COLUMNS = 1_000  # each is looked for in the header
-MAX_KEYS = 200  # patterns of each of keys and skip_keys: all of them are looked at for every value
-MAX_STARS = 200  # in all of them
-MAX_KEY = 1_000  # characters of one
-# What a document has no use for, with what does no harm: it is split by its own rules, and has one translation.
+MAX_TERMS = 10_000  # of the glossary, and of the texts to keep
+MAX_COLUMNS = 1_000  # each is searched in the header
+MAX_KEYS = 200  # patterns of `keys`, and of `skip_keys`: all are tried on every value
+MAX_STARS = 200  # in all patterns
+MAX_KEY = 1_000  # characters of one pattern
+MAX_SHOWN = 500  # characters of a finding's message and location
+# Options that have no effect on a document, with their harmless values: it has its own segments and one translation.
 UNUSED = {"num_hypotheses": 1, "target_prefix": (), "return_scores": False, "return_alignment": False, "split_sentences": 0}
 LANGUAGES = {"source_language": SOURCE, "target_language": TARGET}
-LISTS = ("columns", "keys", "skip_keys")
-MAX_SHOWN = 500  # characters of a finding's message and place
 
 KINDS = {kind: translation_pb2.FindingKind.Value(f"FINDING_KIND_{kind.name}") for kind in FindingKind}
 SEVERITIES = {one: translation_pb2.FindingSeverity.Value(f"FINDING_SEVERITY_{one.name}") for one in Severity}
 
 
 @dataclass(frozen=True)
-class Order:
-    """What is asked for a document."""
+class DocumentQuery:
+    """A request to translate a document."""
 
-    kind: FormatInfo
-    wish: Wish
+    format: FormatInfo
+    selector: ModelSelector
     options: DecodingOptions
     reading: ReadOptions
     glossary: tuple[Term, ...] = ()
     keep: tuple[str, ...] = ()
 
     def read_options(self, languages: tuple[str, str]) -> ReadOptions:
-        """How it is read, as one that is translated between these languages."""
+        """Return the options for reading a document that is translated between these languages."""
         return replace(self.reading, source_language=languages[0], target_language=languages[1])
 
     def rules(self, languages: tuple[str, str]) -> TranslationRules:
-        """What must hold in its translation, between these languages."""
+        """Return the rules of a translation between these languages."""
         return TranslationRules(
             source_language=languages[0], target_language=languages[1], glossary=self.glossary, keep=self.keep
         )
 
 
-def order_from(config: Config) -> Order:
-    """What a config asks for.
+@dataclass(frozen=True)
+class DocumentProgress:
+    """Number of translated segments."""
+
+    done: int
+    segments: int  # 0 while the document is read
+
+
+@dataclass(frozen=True)
+class DocumentSummary:
+    """Counts and times of a translated document."""
+
+    use: ModelUse
+    segments: int
+    sentences: int
+    total_bytes: int
+
+
+DocumentEvent = FormatInfo | DocumentProgress | Finding | bytes | DocumentSummary
+
+
+def query_from(config: Config) -> DocumentQuery:
+    """Convert and check a config.
 
     Raises:
-        InvalidInputError: it contradicts itself, or a member has a value that makes no sense; names it.
+        InvalidInputError: a field is invalid, or contradicts another one; names it.
     """
     for name in (SOURCE, TARGET):
         if (code := getattr(config, name)) and not is_language(code):
             raise InvalidInputError(f"config.{name}", f"{code!r:.100} is not a language code such as de, de-DE or deu_Latn")
-    wish = Wish(config.model, config.model_version, config.source_language_code, config.target_language_code)
-    return Order(_kind(config), wish, _options(config), _reading(config), _glossary(config), _keep(config))
+    selector = ModelSelector(config.model, config.model_version, config.source_language_code, config.target_language_code)
+    return DocumentQuery(_format(config), selector, _options(config), _reading(config), _glossary(config), _keep(config))
 
 
-def in_config(error: InvalidInputError) -> InvalidInputError:
-    """The same of a document's config, of which requests for texts have the members too."""
+def config_error(error: InvalidInputError) -> InvalidInputError:
+    """Convert an error of a text request, whose fields are in the config of a document."""
     return InvalidInputError(f"config.{error.field}", error.problem)
 
 
-def invalid_document(error: DocumentError) -> InvalidInputError:
-    """What is wrong with a document, or with how it is to be read."""
+def document_error(error: DocumentError) -> InvalidInputError:
+    """Convert an error of a document or of its read options."""
     if not isinstance(error, OptionError):
         return InvalidInputError("document", str(error))
     if error.field in LANGUAGES:
@@ -83,22 +105,40 @@ def invalid_document(error: DocumentError) -> InvalidInputError:
     return InvalidInputError(f"config.read_options.{error.field}" if known else f"config.{error.field}", error.problem)
 
 
+def event_to(event: DocumentEvent) -> Response:
+    """Convert an event to a response."""
+    match event:
+        case FormatInfo():
+            return Response(accepted=translation_pb2.DocumentAccepted(format=event.name, mime_type=event.mime_types[0]))
+        case DocumentProgress():
+            return Response(progress=translation_pb2.DocumentProgress(segments_done=event.done, segments=event.segments))
+        case Finding():
+            return Response(finding=finding_to(event))
+        case DocumentSummary():
+            summary = translation_pb2.DocumentSummary(
+                segments=event.segments,
+                sentences=event.sentences,
+                total_bytes=event.total_bytes,
+                **served_by(event.use),
+            )
+            return Response(summary=summary)
+    return Response(chunk=event)
+
+
 def finding_to(finding: Finding) -> translation_pb2.DocumentFinding:
-    """One of them."""
+    """Convert a finding."""
     return translation_pb2.DocumentFinding(
         kind=KINDS[finding.kind],
         severity=SEVERITIES[finding.severity],
-        where=_shown(finding.where),
-        message=_shown(finding.message),
+        where=_shorten(finding.where),
+        message=_shorten(finding.message),
     )
 
 
-def _kind(config: Config) -> FormatInfo:
+def _format(config: Config) -> FormatInfo:
     given = next((name for name in ("format", "mime_type", "file_name") if getattr(config, name)), "")
     if not given:
-        raise InvalidInputError(
-            "config.file_name", "it is missing, as are mime_type and format: one must say what the document is"
-        )
+        raise InvalidInputError("config.file_name", "file_name, mime_type and format are all empty: set one of them")
     try:
         return find_format(name=config.format, path=config.file_name, mime_type=config.mime_type)
     except UnknownFormatError as error:
@@ -108,11 +148,11 @@ def _kind(config: Config) -> FormatInfo:
 def _options(config: Config) -> DecodingOptions:
     for field, value in config.options.ListFields():
         if field.name in UNUSED and value != UNUSED[field.name]:
-            raise InvalidInputError(f"config.options.{field.name}", "a document has no use for it, leave it out")
+            raise InvalidInputError(f"config.options.{field.name}", "has no effect on a document, leave it out")
     try:
         return options_from(config.options)
     except InvalidInputError as error:
-        raise in_config(error) from error
+        raise config_error(error) from error
 
 
 def _reading(config: Config) -> ReadOptions:
@@ -139,9 +179,9 @@ def _check_keys(field: str, patterns: Sequence[str]) -> None:
         raise InvalidInputError(field, f"{len(patterns):,} patterns, at most {MAX_KEYS:,} are allowed")
     for index, pattern in enumerate(patterns):
         if len(pattern) > MAX_KEY:
-            raise InvalidInputError(f"{field}[{index}]", f"it has {len(pattern):,} characters, at most {MAX_KEY:,} are allowed")
+            raise InvalidInputError(f"{field}[{index}]", f"{len(pattern):,} characters, at most {MAX_KEY:,} are allowed")
     if (stars := sum(pattern.count("*") for pattern in patterns)) > MAX_STARS:
-        raise InvalidInputError(field, f"{stars:,} times *, at most {MAX_STARS:,} are allowed in all of them")
+        raise InvalidInputError(field, f"{stars:,} times *, at most {MAX_STARS:,} are allowed in all patterns")
 
 
 def _glossary(config: Config) -> tuple[Term, ...]:
@@ -160,9 +200,9 @@ def _check_texts(field: str, texts: Sequence[str], member: str = "") -> None:
         raise InvalidInputError(f"config.{field}", f"{len(texts):,} entries, at most {MAX_TERMS:,} are allowed")
     for index, text in enumerate(texts):
         if not text.strip():
-            raise InvalidInputError(f"config.{field}[{index}]{member}", "it is empty")
+            raise InvalidInputError(f"config.{field}[{index}]{member}", "empty")
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     whole = text.encode(errors="replace").decode()  # half a surrogate pair cannot be sent
     return whole if len(whole) <= MAX_SHOWN else f"{whole[:MAX_SHOWN]}..."

@@ -8,7 +8,7 @@ from typing import Any
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.repository.registry import Registry, Wish
+from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.services.oip.inputs import inputs_from
 from triptych_serving.services.oip.parameters import TEXT, parameters_from
 from triptych_serving.services.oip.task import Output, Question, Task
@@ -69,7 +69,7 @@ def asking_from(request: pb.ModelInferRequest, registry: Callable[[], Registry],
     """
     if not request.model_name:
         raise InvalidInputError("model_name", "it is empty, name a model")
-    model = registry().named(Wish(request.model_name, request.model_version))
+    model = registry().named(ModelSelector(request.model_name, request.model_version))
     given = dict(request.parameters)
     chosen = parameters_from({PARAMETER: given.pop(PARAMETER)}, {PARAMETER: TEXT}) if PARAMETER in given else {}
     task = TASKS[name_from(chosen.get(PARAMETER), model)]

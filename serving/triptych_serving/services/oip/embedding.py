@@ -1,7 +1,6 @@
 """Texts as vectors."""
 
-from triptych_serving.bundle import capability
-from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.models.text.tasks import EMBEDDING_TASK
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import FLAG, choice
 from triptych_serving.services.oip.task import TEXT_INPUT, TOKEN_COUNT, Calls, Output, Question, Results, Task
@@ -12,7 +11,7 @@ from triptych_serving.services.oip.texts import ask
 async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
     pooling, normalize = question.values.get("pooling"), question.values.get("normalize")
     texts = question.inputs.texts("text")
-    return await ask(calls, question, context, capability.EMBEDDING, TextModel.prepare_embed, texts, pooling, normalize)
+    return await ask(calls, question, context, EMBEDDING_TASK, texts, pooling=pooling, normalize=normalize)
 
 
 EMBEDDING = Task(

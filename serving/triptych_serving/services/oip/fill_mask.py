@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from triptych_serving.bundle import manifest
-from triptych_serving.models.results import FilledText, MaskCandidate
-from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.models.text.fill_mask import FilledText, MaskCandidate
+from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import TEXTS, WHOLE
 from triptych_serving.services.oip.task import TEXT_INPUT, TOKEN_COUNT, Calls, Output, Question, Results, Task
@@ -20,7 +19,7 @@ def _of_each(part: Callable[[MaskCandidate], Any]) -> Callable[[FilledText], lis
 async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
     top_k, targets = question.values.get("top_k"), question.values.get("targets", ())
     texts = question.inputs.texts("text")
-    return await ask(calls, question, context, manifest.FILL_MASK, TextModel.prepare_fill_mask, texts, top_k, targets)
+    return await ask(calls, question, context, FILL_MASK_TASK, texts, top_k=top_k, targets=targets)
 
 
 FILL_MASK = Task(

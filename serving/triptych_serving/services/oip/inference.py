@@ -13,7 +13,7 @@ from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.services.oip.asking import Asking, asking_from
 from triptych_serving.services.oip.parameters import EMPTY_FINAL, flag_from
 from triptych_serving.services.oip.task import Calls
-from triptych_serving.services.translation_calls import Piece, Result
+from triptych_serving.services.translation_calls import TextPiece, TranslationResult
 
 FINAL = "triton_final_response"
 
@@ -83,9 +83,9 @@ class Inference:
         with asking.named():
             async with aclosing(task.stream(self._calls, question, context)) as events:
                 async for event in events:
-                    if isinstance(event, Piece):
+                    if isinstance(event, TextPiece):
                         yield asking.response(wanted, [event])
-                    elif isinstance(event, Result):
+                    elif isinstance(event, TranslationResult):
                         done[event.index] = event.output
         results += [done[index] for index in sorted(done)]
 

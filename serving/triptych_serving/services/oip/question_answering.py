@@ -3,9 +3,8 @@
 import json
 from dataclasses import asdict
 
-from triptych_serving.bundle import manifest
-from triptych_serving.models.results import AnsweredQuestion
-from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.models.text.question_answering import AnsweredQuestion
+from triptych_serving.models.text.tasks import QUESTION_ANSWERING_TASK
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import WHOLE
 from triptych_serving.services.oip.task import TOKEN_COUNT, Calls, Output, Question, Results, Task
@@ -28,7 +27,7 @@ def _answers(answered: AnsweredQuestion) -> str:
 async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
     inputs = list(zip(question.inputs.texts("question"), question.inputs.texts("context"), strict=True))
     top_k, length = question.values.get("top_k"), question.values.get("max_answer_length")
-    return await ask(calls, question, context, manifest.QUESTION_ANSWERING, TextModel.prepare_answer, inputs, top_k, length)
+    return await ask(calls, question, context, QUESTION_ANSWERING_TASK, inputs, top_k=top_k, max_answer_length=length)
 
 
 QUESTION_ANSWERING = Task(

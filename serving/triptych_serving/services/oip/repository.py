@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.repository.registry import Loaded, State
+from triptych_serving.repository.registry import ModelVersion, State
 
 READY, UNAVAILABLE = "READY", "UNAVAILABLE"
 STATES = {
@@ -27,7 +27,7 @@ def check_repository(name: str) -> None:
         raise InvalidInputError("repository_name", f"{name!r} is not known, the server has one repository: leave it empty")
 
 
-def index_to(models: Iterable[Loaded], ready: bool) -> pb.RepositoryIndexResponse:
+def index_to(models: Iterable[ModelVersion], ready: bool) -> pb.RepositoryIndexResponse:
     """Every version; with `ready` those that can be asked."""
     rows = [_row(loaded) for loaded in models]
     return pb.RepositoryIndexResponse(models=[row for row in rows if not ready or row.state == READY])
@@ -48,7 +48,7 @@ def version_from(given: Mapping[str, pb.ModelRepositoryParameter], ignored: tupl
     return given[VERSION].string_param if VERSION in given else ""
 
 
-def _row(loaded: Loaded) -> pb.RepositoryIndexResponse.ModelIndex:
+def _row(loaded: ModelVersion) -> pb.RepositoryIndexResponse.ModelIndex:
     reason = loaded.fault or ("unloaded" if loaded.state is State.UNLOADED else "")
     return pb.RepositoryIndexResponse.ModelIndex(
         name=loaded.name, version=loaded.version, state=STATES[loaded.state], reason=reason

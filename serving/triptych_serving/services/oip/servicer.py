@@ -8,8 +8,8 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych.inference import open_inference_pb2_grpc
 from triptych_serving.errors import InvalidInputError, ServingError
 from triptych_serving.models.model import Model
-from triptych_serving.repository.manager import ModelManager
-from triptych_serving.repository.registry import Registry, Wish
+from triptych_serving.repository.model_manager import ModelManager
+from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.health import HealthServicer
 from triptych_serving.services.oip.inference import Inference
@@ -109,7 +109,7 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
         return pb.RepositoryModelUnloadResponse()
 
     def _named(self, request: pb.ModelReadyRequest | pb.ModelMetadataRequest | pb.ModelConfigRequest) -> Model:
-        return self._registry().named(Wish(_name(request.name, "name"), request.version))
+        return self._registry().named(ModelSelector(_name(request.name, "name"), request.version))
 
     def _versions(self, name: str) -> list[str]:
         return [str(model.version) for model in self._registry().ready if model.name == name]

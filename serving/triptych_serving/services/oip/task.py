@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.repository.registry import Wish
+from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.services.image_calls import ImageCalls
 from triptych_serving.services.oip.inputs import Inputs
 from triptych_serving.services.oip.parameters import Parameters
 from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32, TensorInput
 from triptych_serving.services.text_calls import TextCalls
-from triptych_serving.services.translation_calls import Piece, Result, TranslationCalls
+from triptych_serving.services.translation_calls import TextPiece, TranslationCalls, TranslationResult
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Question:
     values: Mapping[str, Any]  # of the parameters that it has
     wanted: Sequence["Output"]
 
-    def wish(self, **languages: str) -> Wish:
+    def wish(self, **languages: str) -> ModelSelector:
         """For the model, whose languages may have to be named."""
-        return Wish(self.model, self.version, **languages)
+        return ModelSelector(self.model, self.version, **languages)
 
     def wants(self, output: str) -> bool:
         """Whether the response shall have it."""
@@ -57,7 +57,7 @@ class Output:
 
 
 Results = Sequence[Any]  # one for each text or image
-Events = AsyncGenerator[Piece | Result | ModelUse]
+Events = AsyncGenerator[TextPiece | TranslationResult | ModelUse]
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from triptych_serving.bundle import capability, manifest
+from triptych_serving.bundle import manifest
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.model import Model
+from triptych_serving.models.text import embedding
 from triptych_serving.services.oip.embedding import EMBEDDING
 from triptych_serving.services.oip.fill_mask import FILL_MASK
 from triptych_serving.services.oip.image_classification import IMAGE_CLASSIFICATION
@@ -18,7 +19,7 @@ from triptych_serving.services.oip.translation import TRANSLATION
 TASKS: Mapping[str, Task] = {
     manifest.TRANSLATION: TRANSLATION,
     manifest.FILL_MASK: FILL_MASK,
-    capability.EMBEDDING: EMBEDDING,
+    embedding.EMBEDDING: EMBEDDING,
     manifest.TEXT_CLASSIFICATION: TEXT_CLASSIFICATION,
     manifest.TOKEN_CLASSIFICATION: TOKEN_CLASSIFICATION,
     manifest.QUESTION_ANSWERING: QUESTION_ANSWERING,

@@ -3,10 +3,8 @@
 import json
 from dataclasses import asdict
 
-from triptych_serving.bundle import manifest
-from triptych_serving.models.results import LabelledText
-from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.models.text.token_classification import NONE, SIMPLE
+from triptych_serving.models.text.tasks import TOKEN_CLASSIFICATION_TASK
+from triptych_serving.models.text.token_classification import NONE, SIMPLE, LabelledText
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import choice
 from triptych_serving.services.oip.task import TEXT_INPUT, TOKEN_COUNT, Calls, Output, Question, Results, Task
@@ -20,8 +18,7 @@ def _entities(text: LabelledText) -> str:
 
 async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
     texts, aggregation = question.inputs.texts("text"), question.values.get("aggregation", SIMPLE)
-    prepare = TextModel.prepare_classify_tokens
-    return await ask(calls, question, context, manifest.TOKEN_CLASSIFICATION, prepare, texts, aggregation)
+    return await ask(calls, question, context, TOKEN_CLASSIFICATION_TASK, texts, aggregation=aggregation)
 
 
 TOKEN_CLASSIFICATION = Task(

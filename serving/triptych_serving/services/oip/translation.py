@@ -2,58 +2,46 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
-from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Output as Translated
-from triptych_serving.models.translation.postprocess import OutputHypothesis
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
+from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.oip.parameters import FLAG, NUMBER, SEED, TEXT, TEXTS, WHOLE, Parameters, choice
 from triptych_serving.services.oip.task import TEXT_INPUT, Calls, Events, Output, Question, Results, Task
 from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32
-from triptych_serving.services.translation_calls import Piece, Texts
+from triptych_serving.services.translation_calls import TextPiece, TranslationQuery
 
 LANGUAGES: Parameters = {"source_language_code": TEXT, "target_language_code": TEXT}
-OPTIONS: Parameters = {
-    "beam_size": WHOLE,
-    "patience": NUMBER,
-    "num_hypotheses": WHOLE,
-    "length_penalty": NUMBER,
-    "coverage_penalty": NUMBER,
-    "repetition_penalty": NUMBER,
-    "no_repeat_ngram_size": WHOLE,
-    "suppress_sequences": TEXTS,
-    "min_length": WHOLE,
-    "max_length": WHOLE,
-    "target_prefix": TEXTS,
-    "sampling_temperature": NUMBER,
-    "sampling_topk": WHOLE,
-    "sampling_topp": NUMBER,
-    "seed": SEED,
-    "return_scores": FLAG,
-    "return_alignment": FLAG,
-    "split_sentences": choice(auto=True, off=False),
+KINDS = {
+    int: WHOLE,
+    float: NUMBER,
+    bool: FLAG,
+    str: TEXTS,
+    SplitSentences: choice(auto=SplitSentences.AUTO, off=SplitSentences.OFF),
 }
+OPTIONS: Parameters = {field.name: KINDS[field.metadata["kind"]] for field in fields(DecodingOptions)} | {"seed": SEED}
 SCORE, ALIGNMENT = "score", "alignment"
 
 
-def _of_each(part: Callable[[OutputHypothesis], Any]) -> Callable[[Translated], list[Any]]:
+def _of_each(part: Callable[[TranslationHypothesis], Any]) -> Callable[[Translation], list[Any]]:
     return lambda output: [part(hypothesis) for hypothesis in output.hypotheses]
 
 
-def _alignment(hypothesis: OutputHypothesis) -> str:
+def _alignment(hypothesis: TranslationHypothesis) -> str:
     assert hypothesis.alignment is not None, "whoever wants this output has asked for it"
     return json.dumps(hypothesis.alignment.astype(float).round(6).tolist())
 
 
-def _texts(question: Question) -> Texts:
+def _texts(question: Question) -> TranslationQuery:
     values = dict(question.values)
     languages = {name.removesuffix("_code"): values.pop(name, "") for name in LANGUAGES}
     if question.wants(SCORE):
         values["return_scores"] = True
     if question.wants(ALIGNMENT):
         values["return_alignment"] = True
-    return Texts(question.wish(**languages), question.inputs.texts("text"), DecodingOptions(**values))
+    return TranslationQuery(question.wish(**languages), question.inputs.texts("text"), DecodingOptions(**values))
 
 
 async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
@@ -65,11 +53,11 @@ def _stream(calls: Calls, question: Question, context: GrpcContext) -> Events:
     return calls.translations.stream(_texts(question), context)
 
 
-def _piece(piece: Piece) -> str:
+def _piece(piece: TextPiece) -> str:
     return piece.text
 
 
-def _piece_index(piece: Piece) -> int:
+def _piece_index(piece: TextPiece) -> int:
     return piece.index
 
 

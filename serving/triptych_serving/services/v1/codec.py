@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from triptych.v1 import model_pb2, translation_pb2
 from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Output, OutputHypothesis
-from triptych_serving.models.translation.scoring import Score
-from triptych_serving.repository.registry import Loaded, State, Wish
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
+from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
+from triptych_serving.models.translation.scoring import TranslationScore
+from triptych_serving.repository.registry import ModelSelector, ModelVersion, State
 from triptych_serving.rpc.descriptors import services_of
 from triptych_serving.scheduling.request import Finish
 from triptych_serving.text.spans import Span
@@ -42,8 +42,8 @@ PLAIN_TEXT = "text/plain"
 USUAL_BYTES = 128  # of options that are remembered: all numbers, and short texts
 SPLIT = {
     translation_pb2.SPLIT_SENTENCES_UNSPECIFIED: None,
-    translation_pb2.SPLIT_SENTENCES_AUTO: True,
-    translation_pb2.SPLIT_SENTENCES_OFF: False,
+    translation_pb2.SPLIT_SENTENCES_AUTO: SplitSentences.AUTO,
+    translation_pb2.SPLIT_SENTENCES_OFF: SplitSentences.OFF,
 }
 STATES = {
     State.LOADING: model_pb2.MODEL_STATE_LOADING,
@@ -55,14 +55,14 @@ STATES = {
 FINISH = {Finish.STOP: translation_pb2.FINISH_REASON_STOP, Finish.LENGTH: translation_pb2.FINISH_REASON_LENGTH}
 
 
-def wish_from(request: ModelRequest) -> Wish:
+def wish_from(request: ModelRequest) -> ModelSelector:
     """Which model a request asks for."""
-    return Wish(request.model, request.model_version)
+    return ModelSelector(request.model, request.model_version)
 
 
-def translation_wish_from(request: TranslateRequest | translation_pb2.ScoreTranslationsRequest) -> Wish:
+def translation_wish_from(request: TranslateRequest | translation_pb2.ScoreTranslationsRequest) -> ModelSelector:
     """The same, with its languages."""
-    return Wish(request.model, request.model_version, request.source_language_code, request.target_language_code)
+    return ModelSelector(request.model, request.model_version, request.source_language_code, request.target_language_code)
 
 
 def contents_from(request: TextRequest) -> Sequence[str]:
@@ -108,14 +108,12 @@ def _usual_options(packed: bytes) -> DecodingOptions:
 def _options(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     if message.split_sentences not in SPLIT:
         raise InvalidInputError("options.split_sentences", f"{message.split_sentences} is unknown")
-    values = {field.name: value for field, value in message.ListFields()}
-    values.pop("split_sentences", None)
-    for name in ("suppress_sequences", "target_prefix"):
-        values[name] = tuple(values.get(name, ()))
-    return DecodingOptions(**values, split_sentences=SPLIT[message.split_sentences])
+    values: dict[str, Any] = {field.name: tuple(value) if field.is_repeated else value for field, value in message.ListFields()}
+    values["split_sentences"] = SPLIT[message.split_sentences]
+    return DecodingOptions(**values)
 
 
-def translation_to(output: Output) -> translation_pb2.Translation:
+def translation_to(output: Translation) -> translation_pb2.Translation:
     """One text's result."""
     return translation_pb2.Translation(
         translated_text=output.text,
@@ -125,7 +123,7 @@ def translation_to(output: Output) -> translation_pb2.Translation:
     )
 
 
-def _hypothesis_to(hypothesis: OutputHypothesis) -> translation_pb2.Hypothesis:
+def _hypothesis_to(hypothesis: TranslationHypothesis) -> translation_pb2.Hypothesis:
     weights = [] if hypothesis.alignment is None else hypothesis.alignment.tolist()
     return translation_pb2.Hypothesis(
         text=hypothesis.text,
@@ -141,14 +139,14 @@ def _span_to(span: Span) -> translation_pb2.TextSpan:
     return translation_pb2.TextSpan(start=span[0], end=span[1])
 
 
-def score_to(score: Score) -> translation_pb2.TranslationScore:
+def score_to(score: TranslationScore) -> translation_pb2.TranslationScore:
     """One pair's result."""
     return translation_pb2.TranslationScore(
         log_probability=score.log_probability, token_log_probabilities=score.token_log_probabilities.tolist()
     )
 
 
-def model_to(loaded: Loaded) -> model_pb2.Model:
+def model_to(loaded: ModelVersion) -> model_pb2.Model:
     """One version of a model of the repository."""
     message = model_pb2.Model(name=loaded.name, version=loaded.version, state=STATES[loaded.state])
     message.state_message = loaded.fault

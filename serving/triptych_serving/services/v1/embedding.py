@@ -1,11 +1,11 @@
 """triptych.v1.EmbeddingService."""
 
 from triptych.v1 import embedding_pb2, embedding_pb2_grpc
-from triptych_serving.bundle.capability import EMBEDDING
-from triptych_serving.models.results import TextEmbedding
+from triptych_serving.models.text.embedding import TextEmbedding
+from triptych_serving.models.text.tasks import EMBEDDING_TASK
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import choice_from
-from triptych_serving.services.text_calls import Asked, TextCalls
+from triptych_serving.services.text_calls import TextCalls, TextQuery
 from triptych_serving.services.v1.codec import contents_from, wish_from
 
 POOLING = {
@@ -24,15 +24,8 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
     async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> embedding_pb2.EmbedTextResponse:
         texts, pooling = contents_from(request), choice_from(request, "pooling", POOLING)
         normalize = request.normalize if request.HasField("normalize") else None
-        asked = Asked(
-            EMBEDDING,
-            sum(map(len, texts)),
-            lambda model: model.prepare_embed(texts, pooling, normalize),
-            _embedding_to,
-            len(texts),
-            (texts, pooling, normalize),
-        )
-        answered = await self._calls.answer(wish_from(request), context, asked)
+        query = TextQuery(EMBEDDING_TASK, texts, {"pooling": pooling, "normalize": normalize}, _embedding_to)
+        answered = await self._calls.answer(wish_from(request), context, query)
         return embedding_pb2.EmbedTextResponse(embeddings=answered.messages, **answered.common)
 
 

@@ -1,11 +1,11 @@
 """triptych.v1.FillMaskService."""
 
 from triptych.v1 import fill_mask_pb2, fill_mask_pb2_grpc
-from triptych_serving.bundle.manifest import FILL_MASK
-from triptych_serving.models.results import FilledMask, FilledText
+from triptych_serving.models.text.fill_mask import FilledMask, FilledText
+from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import optional_from
-from triptych_serving.services.text_calls import Asked, TextCalls
+from triptych_serving.services.text_calls import TextCalls, TextQuery
 from triptych_serving.services.v1.codec import contents_from, wish_from
 
 
@@ -17,15 +17,8 @@ class FillMaskServicer(fill_mask_pb2_grpc.FillMaskServiceServicer):
 
     async def FillMask(self, request: fill_mask_pb2.FillMaskRequest, context: GrpcContext) -> fill_mask_pb2.FillMaskResponse:
         texts, targets, top_k = contents_from(request), tuple(request.targets), optional_from(request, "top_k")
-        asked = Asked(
-            FILL_MASK,
-            sum(map(len, texts)) + sum(map(len, targets)),
-            lambda model: model.prepare_fill_mask(texts, top_k, targets),
-            _text_to,
-            len(texts),
-            (texts, top_k, targets),
-        )
-        answered = await self._calls.answer(wish_from(request), context, asked)
+        query = TextQuery(FILL_MASK_TASK, texts, {"top_k": top_k, "targets": targets}, _text_to)
+        answered = await self._calls.answer(wish_from(request), context, query)
         return fill_mask_pb2.FillMaskResponse(results=answered.messages, **answered.common)
 
 

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from triptych.v1 import image_classification_pb2, image_classification_pb2_grpc
+from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.image.image_model import IN_FLIGHT
-from triptych_serving.models.results import ClassifiedImage
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.engine_call import Arrival
 from triptych_serving.rpc.status import public_error, status_of
-from triptych_serving.services.image_calls import ImageCalls, Images
+from triptych_serving.services.image_calls import ImageCalls, ImageQuery
 from triptych_serving.services.image_stream import ImageStream
 from triptych_serving.services.options import optional_from
 from triptych_serving.services.v1.codec import wish_from
@@ -29,7 +29,7 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
     async def ClassifyImage(
         self, request: image_classification_pb2.ClassifyImageRequest, context: GrpcContext
     ) -> image_classification_pb2.ClassifyImageResponse:
-        images = Images(wish_from(request), request.images, optional_from(request, "top_k"))
+        images = ImageQuery(wish_from(request), request.images, optional_from(request, "top_k"))
         results, use = await self._calls.classify(images, Arrival.now(context).deadline)
         return image_classification_pb2.ClassifyImageResponse(results=map(_image_to, results), **served_by(use))
 
@@ -44,7 +44,7 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
 
     async def _answer(self, request: StreamRequest, deadline: float | None) -> StreamResponse:
         """One image's result, or its error."""
-        images = Images(wish_from(request), [request.image], optional_from(request, "top_k"), field="image")
+        images = ImageQuery(wish_from(request), [request.image], optional_from(request, "top_k"), field="image")
         try:
             [result], use = await self._calls.classify(images, deadline)
         except Exception as error:  # whatever it is, the stream's other images must be answered

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from triptych.v1 import common_pb2
-from triptych_serving.models.results import ScoredLabel
+from triptych_serving.models.labels import ScoredLabel
 
 
 def labels_to(labels: Iterable[ScoredLabel]) -> list[common_pb2.ScoredLabel]:

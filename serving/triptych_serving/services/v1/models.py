@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from triptych.v1 import model_pb2, model_pb2_grpc
 from triptych_serving.errors import InvalidInputError, UnsupportedError
-from triptych_serving.repository.manager import ModelManager
-from triptych_serving.repository.registry import Loaded, Registry
+from triptych_serving.repository.model_manager import ModelManager
+from triptych_serving.repository.registry import ModelVersion, Registry
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.v1.codec import model_to
 
@@ -49,10 +49,10 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
             raise UnsupportedError("this server's models are loaded when it starts and stay until it stops")
         return self._manager
 
-    def _messages(self, models: Sequence[Loaded]) -> list[model_pb2.Model]:
+    def _messages(self, models: Sequence[ModelVersion]) -> list[model_pb2.Model]:
         return [self._message(loaded) for loaded in models]
 
-    def _message(self, loaded: Loaded) -> model_pb2.Model:
+    def _message(self, loaded: ModelVersion) -> model_pb2.Model:
         message = model_to(loaded)
         message.default_version = loaded.model is not None and loaded.model is self._registry().serving(loaded.name)
         return message

@@ -1,12 +1,12 @@
 """triptych.v1.QuestionAnsweringService."""
 
 from triptych.v1 import question_answering_pb2, question_answering_pb2_grpc
-from triptych_serving.bundle.manifest import QUESTION_ANSWERING
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.results import AnsweredQuestion
+from triptych_serving.models.text.question_answering import AnsweredQuestion
+from triptych_serving.models.text.tasks import QUESTION_ANSWERING_TASK
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import optional_from
-from triptych_serving.services.text_calls import Asked, TextCalls
+from triptych_serving.services.text_calls import TextCalls, TextQuery
 from triptych_serving.services.v1.codec import wish_from
 
 
@@ -23,15 +23,8 @@ class QuestionAnsweringServicer(question_answering_pb2_grpc.QuestionAnsweringSer
             raise InvalidInputError("inputs", "there are no questions")
         inputs = [(one.question, one.context) for one in request.inputs]
         top_k, length = optional_from(request, "top_k"), optional_from(request, "max_answer_length")
-        asked = Asked(
-            QUESTION_ANSWERING,
-            sum(len(question) + len(context) for question, context in inputs),
-            lambda model: model.prepare_answer(inputs, top_k, length),
-            _question_to,
-            len(inputs),
-            (inputs, top_k, length),
-        )
-        answered = await self._calls.answer(wish_from(request), context, asked)
+        query = TextQuery(QUESTION_ANSWERING_TASK, inputs, {"top_k": top_k, "max_answer_length": length}, _question_to)
+        answered = await self._calls.answer(wish_from(request), context, query)
         return question_answering_pb2.AnswerQuestionResponse(results=answered.messages, **answered.common)
 
 

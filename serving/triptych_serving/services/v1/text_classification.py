@@ -1,13 +1,13 @@
 """triptych.v1.TextClassificationService."""
 
 from triptych.v1 import text_classification_pb2, text_classification_pb2_grpc
-from triptych_serving.bundle.manifest import TEXT_CLASSIFICATION
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.results import ClassifiedText
-from triptych_serving.models.text.text_classification import TextOrPair
+from triptych_serving.models.text.tasks import TEXT_CLASSIFICATION_TASK
+from triptych_serving.models.text.tasks import TextInput as TextOrPair
+from triptych_serving.models.text.text_classification import ClassifiedText
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import optional_from
-from triptych_serving.services.text_calls import Asked, TextCalls
+from triptych_serving.services.text_calls import TextCalls, TextQuery
 from triptych_serving.services.v1.codec import wish_from
 from triptych_serving.services.v1.labels import labels_to
 
@@ -24,15 +24,8 @@ class TextClassificationServicer(text_classification_pb2_grpc.TextClassification
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no texts")
         inputs, top_k = [_input_from(one) for one in request.inputs], optional_from(request, "top_k")
-        asked = Asked(
-            TEXT_CLASSIFICATION,
-            sum(len(one.text) + len(one.text_pair) for one in request.inputs),
-            lambda model: model.prepare_classify(inputs, top_k),
-            _text_to,
-            len(inputs),
-            (inputs, top_k),
-        )
-        answered = await self._calls.answer(wish_from(request), context, asked)
+        query = TextQuery(TEXT_CLASSIFICATION_TASK, inputs, {"top_k": top_k}, _text_to)
+        answered = await self._calls.answer(wish_from(request), context, query)
         return text_classification_pb2.ClassifyTextResponse(results=answered.messages, **answered.common)
 
 

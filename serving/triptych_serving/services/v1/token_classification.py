@@ -1,11 +1,11 @@
 """triptych.v1.TokenClassificationService."""
 
 from triptych.v1 import token_classification_pb2, token_classification_pb2_grpc
-from triptych_serving.bundle.manifest import TOKEN_CLASSIFICATION
-from triptych_serving.models.results import LabelledText
+from triptych_serving.models.text.tasks import TOKEN_CLASSIFICATION_TASK
+from triptych_serving.models.text.token_classification import LabelledText
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.options import choice_from
-from triptych_serving.services.text_calls import Asked, TextCalls
+from triptych_serving.services.text_calls import TextCalls, TextQuery
 from triptych_serving.services.v1.codec import contents_from, wish_from
 
 AGGREGATION = {
@@ -25,15 +25,8 @@ class TokenClassificationServicer(token_classification_pb2_grpc.TokenClassificat
         self, request: token_classification_pb2.ClassifyTokensRequest, context: GrpcContext
     ) -> token_classification_pb2.ClassifyTokensResponse:
         texts, aggregation = contents_from(request), choice_from(request, "aggregation", AGGREGATION)
-        asked = Asked(
-            TOKEN_CLASSIFICATION,
-            sum(map(len, texts)),
-            lambda model: model.prepare_classify_tokens(texts, aggregation),
-            _text_to,
-            len(texts),
-            (texts, aggregation),
-        )
-        answered = await self._calls.answer(wish_from(request), context, asked)
+        query = TextQuery(TOKEN_CLASSIFICATION_TASK, texts, {"aggregation": aggregation}, _text_to)
+        answered = await self._calls.answer(wish_from(request), context, query)
         return token_classification_pb2.ClassifyTokensResponse(results=answered.messages, **answered.common)
 
 

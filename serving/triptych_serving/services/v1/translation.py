@@ -6,8 +6,8 @@ from contextlib import aclosing
 from triptych.v1 import translation_pb2, translation_pb2_grpc
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.services.documents.calls import DocumentCalls
-from triptych_serving.services.documents.news import news_to
-from triptych_serving.services.translation_calls import Piece, Result, Texts, TranslationCalls
+from triptych_serving.services.documents.codec import event_to
+from triptych_serving.services.translation_calls import TextPiece, TranslationCalls, TranslationQuery, TranslationResult
 from triptych_serving.services.v1.codec import (
     TranslateRequest,
     contents_from,
@@ -51,18 +51,18 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> AsyncIterator[translation_pb2.TranslateDocumentResponse]:
         async with aclosing(self._documents.translate(requests, context)) as events:
             async for event in events:
-                yield news_to(event)
+                yield event_to(event)
 
 
-def _texts_from(request: TranslateRequest) -> Texts:
-    return Texts(translation_wish_from(request), contents_from(request), options_from(request.options))
+def _texts_from(request: TranslateRequest) -> TranslationQuery:
+    return TranslationQuery(translation_wish_from(request), contents_from(request), options_from(request.options))
 
 
-def _event_to(event: Piece | Result | ModelUse) -> translation_pb2.TranslateStreamResponse:
+def _event_to(event: TextPiece | TranslationResult | ModelUse) -> translation_pb2.TranslateStreamResponse:
     response = translation_pb2.TranslateStreamResponse
-    if isinstance(event, Piece):
+    if isinstance(event, TextPiece):
         return response(piece=translation_pb2.TranslationPiece(content_index=event.index, text=event.text))
-    if isinstance(event, Result):
+    if isinstance(event, TranslationResult):
         result = translation_pb2.TranslationResult(content_index=event.index, translation=translation_to(event.output))
         return response(result=result)
     return response(summary=translation_pb2.StreamSummary(**served_by(event)))

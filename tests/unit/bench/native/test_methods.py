@@ -118,7 +118,7 @@ ANSWERS = {
 
 def test_tokens_are_those_of_the_best_hypotheses() -> None:
     texts = [{"hypotheses": [{"token_count": 5}, {"token_count": 7}]}, {"hypotheses": [{"token_count": 2}]}, {}]
-    assert METHODS["translate"].tokens(translation_pb2.TranslateResponse(translations=texts)) == 7
+    assert METHODS["translate"].count_tokens(translation_pb2.TranslateResponse(translations=texts)) == 7
 
 
 @pytest.mark.parametrize("task", ANSWERS)

@@ -43,16 +43,16 @@ def test_a_key_is_revoked(run: Run, keys: Path) -> None:
     run("keys", "create", "ops", "--role", "admin")
     assert run("keys", "revoke", "app").code == 0
     assert [key.name for key in read_keys(keys)] == ["ops"]
-    assert run("keys", "revoke", "app").error == f"{keys}: no key 'app' in it; there are: ops"
+    assert run("keys", "revoke", "app").error == f"{keys}: no key 'app'; there are: ops"
 
 
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (["create", "app"], "there is a key 'app' already"),
+        (["create", "app"], "key 'app' exists"),
         (["create", "a b"], "the name must be 1 to 64 letters"),
-        (["create", "b", "--expires", "soon"], "the last day must be as 2027-06-30"),
-        (["create", "b", "--expires", "2020-01-01"], "the last day, 2020-01-01, is over"),
+        (["create", "b", "--expires", "soon"], "the last day must look like 2027-06-30"),
+        (["create", "b", "--expires", "2020-01-01"], "the last day, 2020-01-01, is in the past"),
         (["create", "b", "--role", "root"], "'root' is not one of 'infer', 'admin'"),
     ],
 )

@@ -9,7 +9,7 @@ from triptych_cli.main import COMMANDS
 from triptych_serving.repository import placement
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.devices import parse_devices
+from triptych_serving.runtime.device_selection import parse_devices
 from triptych_serving.server import ServerOptions
 
 from ....fixtures.toy import HERE, MODELS, SOURCE, TARGET

@@ -171,7 +171,7 @@ def test_a_format_that_fails_is_the_document_s_fault_alone(
         raise RecursionError("too deep")
 
     write(source, {"c.json": "{}"})
-    monkeypatch.setattr("triptych_documents.formats.structured.json.FORMAT", type("Failing", (), {"read": fail})())
+    monkeypatch.setattr("triptych_documents.formats.structured.json.read", fail)
     result = run("translate-docs", *Toy, source, "--out", tmp_path / "out")
     assert result.code == 1
     assert result.err == f"{source / 'c.json'}: its format failed: RecursionError: too deep\n"

@@ -10,19 +10,13 @@ import pytest
 from triptych_cli.common.batch import run_each
 from triptych_cli.common.scores import score_number, score_text
 from triptych_embedded.request import BackendError, InputError, Place
-from triptych_serving.models.results import (
-    Answer,
-    AnsweredQuestion,
-    ClassifiedImage,
-    ClassifiedText,
-    Entity,
-    FilledMask,
-    FilledText,
-    LabelledText,
-    MaskCandidate,
-    ScoredLabel,
-    TextEmbedding,
-)
+from triptych_serving.models.image.image_job import ClassifiedImage
+from triptych_serving.models.labels import ScoredLabel
+from triptych_serving.models.text.embedding import TextEmbedding
+from triptych_serving.models.text.fill_mask import FilledMask, FilledText, MaskCandidate
+from triptych_serving.models.text.question_answering import AnsweredQuestion, ExtractedAnswer
+from triptych_serving.models.text.text_classification import ClassifiedText
+from triptych_serving.models.text.token_classification import Entity, LabelledText
 
 from ..conftest import Run
 
@@ -73,7 +67,7 @@ class Pretender:
 
     def answer(self, pairs: Sequence[tuple[str, str]], top_k: int, max_answer_length: int) -> list[AnsweredQuestion]:
         self.calls.append((list(pairs), top_k, max_answer_length))
-        return [AnsweredQuestion((Answer(context[:4], 0.5, 0, 4),), 9) for _, context in pairs]
+        return [AnsweredQuestion((ExtractedAnswer(context[:4], 0.5, 0, 4),), 9) for _, context in pairs]
 
     def classify_images(self, images: Sequence[bytes], top_k: int) -> list[ClassifiedImage]:
         self.calls.append((len(images), top_k))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from triptych_serving import server
-from triptych_serving.repository.manager import Control, RepositoryOptions
+from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
 from triptych_serving.repository.warmup import WarmUp
 from triptych_serving.server import ServerOptions
 
@@ -29,7 +29,7 @@ def test_by_default_the_embedded_models_stay_as_they_are(run: Run, served: list[
     assert run("serve").code == 0
     [options] = served
     assert options.root.name == "repository"
-    assert (options.model, options.control, options.load_models) == ("", Control.NONE, ())
+    assert (options.model, options.control, options.load_models) == ("", ModelControl.NONE, ())
     assert (options.poll_seconds, options.warm_up) == (15.0, WarmUp.ALL)
 
 
@@ -37,10 +37,10 @@ def test_by_default_the_embedded_models_stay_as_they_are(run: Run, served: list[
     ("arguments", "options"),
     [
         (["--model", "toy", "--warm-up", "none"], RepositoryOptions(MODELS, "toy", warm_up=WarmUp.NONE)),
-        (["--model-control", "poll", "--poll-interval-secs", "2"], RepositoryOptions(MODELS, "", Control.POLL, 2.0)),
+        (["--model-control", "poll", "--poll-interval-secs", "2"], RepositoryOptions(MODELS, "", ModelControl.POLL, 2.0)),
         (
             ["--model-control", "explicit", "--load-model", "a", "--load-model", "b"],
-            RepositoryOptions(MODELS, "", Control.EXPLICIT, load_models=("a", "b")),
+            RepositoryOptions(MODELS, "", ModelControl.EXPLICIT, load_models=("a", "b")),
         ),
     ],
 )

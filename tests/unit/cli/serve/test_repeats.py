@@ -2,7 +2,7 @@
 
 import pytest
 
-from triptych_serving.response_cache.repeats import RepeatOptions
+from triptych_serving.response_cache.response_cache import ResponseCacheOptions
 from triptych_serving.server import ServerOptions
 
 from ..conftest import Run
@@ -11,13 +11,13 @@ from ..conftest import Run
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ([], RepeatOptions(0, False)),
-        (["--response-cache-bytes", "1000", "--deduplicate"], RepeatOptions(1_000, True)),
-        (["--deduplicate", "--no-deduplicate"], RepeatOptions(0, False)),
+        ([], ResponseCacheOptions(0, False)),
+        (["--response-cache-bytes", "1000", "--deduplicate"], ResponseCacheOptions(1_000, True)),
+        (["--deduplicate", "--no-deduplicate"], ResponseCacheOptions(0, False)),
     ],
     ids=str,
 )
-def test_what_the_flags_become(run: Run, served: list[ServerOptions], flags: list[str], expected: RepeatOptions) -> None:
+def test_what_the_flags_become(run: Run, served: list[ServerOptions], flags: list[str], expected: ResponseCacheOptions) -> None:
     assert run("serve", *flags).code == 0
     assert served[0].repeats == expected
 
@@ -26,7 +26,7 @@ def test_the_environment_may_say_so_too(run: Run, served: list[ServerOptions], m
     monkeypatch.setenv("TRIPTYCH_RESPONSE_CACHE_BYTES", "5000")
     monkeypatch.setenv("TRIPTYCH_DEDUPLICATE", "true")
     assert run("serve").code == 0
-    assert served[0].repeats == RepeatOptions(5_000, True)
+    assert served[0].repeats == ResponseCacheOptions(5_000, True)
 
 
 def test_a_cache_is_no_smaller_than_nothing(run: Run, served: list[ServerOptions]) -> None:

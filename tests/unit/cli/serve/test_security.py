@@ -46,7 +46,7 @@ def test_flags_become_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     ("flags", "fault"),
     [
         (("--tls-key", "k"), "--tls-key has no effect without --tls-cert"),
-        (("--tls-cert", "c"), "--tls-cert needs its key: add --tls-key"),
+        (("--tls-cert", "c"), "--tls-cert needs --tls-key"),
         (("--tls-client-ca", "c"), "--tls-client-ca has no effect without --tls-cert and --tls-key"),
         (("--admin-client", "c"), "--admin-client has no effect without --tls-client-ca"),
         (("--allow-plaintext-keys",), "--allow-plaintext-keys has no effect without --api-keys"),
@@ -66,11 +66,14 @@ def test_servers_that_would_be_less_safe_than_they_look_do_not_start(run: Run, t
     first, second = authority.sign("first"), authority.sign("second")
     host = ("--host", "127.0.0.1")
     for flags, fault in (
-        ((*host, "--api-keys", keys), f"{keys}: no API key in it, so nobody could call; make one with `triptych keys create`"),
-        ((*host, "--api-keys", faulty), f"{faulty}: line 1: it has 2 of the columns"),
+        (
+            (*host, "--api-keys", keys),
+            f"{keys}: no API keys, so every call would be rejected; create one with `triptych keys create`",
+        ),
+        ((*host, "--api-keys", faulty), f"{faulty}: line 1: 2 columns, expected name"),
         ((*host, "--api-keys", tmp_path / "none"), f"{tmp_path / 'none'}: No such file or directory"),
-        (("--api-keys", keys), "--api-keys on 0.0.0.0 without TLS would send keys over the network"),
-        (("--tls-cert", first.certificate, "--tls-key", second.key), f"{second.key}: not the key of the certificate"),
+        (("--api-keys", keys), "--api-keys on 0.0.0.0 without TLS would send keys unencrypted"),
+        (("--tls-cert", first.certificate, "--tls-key", second.key), f"{second.key}: does not belong to the certificate"),
         (("--tls-cert", first.certificate, "--tls-key", tmp_path / "none"), f"{tmp_path / 'none'}: No such file or directory"),
         (("--allow-admin",), "--allow-admin has no effect without --model-control explicit"),
     ):

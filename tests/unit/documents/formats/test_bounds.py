@@ -6,7 +6,7 @@ from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats import tabular
 from triptych_documents.formats.office import parts
-from triptych_documents.formats.shared.text_document import Bound
+from triptych_documents.formats.shared.text_document import UnitLimit
 
 from .office import docx
 from .roundtrips import read, texts
@@ -18,20 +18,20 @@ MOST = ReadOptions(max_units=20)
     ("name", "data", "found"),
     [
         ("text", "ab cd\n\n" * 21, "more than 20 segments"),
-        ("text", "\n" * 81, "81 lines, at most 80"),
-        ("markdown", "a\n\n" * 21, "42 lines, at most 40"),
-        ("markdown", "*a* " * 30, "60 times < or .* at most 40"),
+        ("text", "\n" * 81, "81 lines, the maximum is 80"),
+        ("markdown", "a\n\n" * 21, "42 lines, the maximum is 40"),
+        ("markdown", "*a* " * 30, "60 times < or .* the maximum is 40"),
         ("html", "<p>a" * 21, "more than 20 segments"),
-        ("html", "<b>" * 81, "81 times < or {, at most 80"),
+        ("html", "<b>" * 81, "81 times < or {, the maximum is 80"),
         ("csv", "ab,cd\n" * 11, "more than 20 segments"),
         ("tsv", "ab\tcd\n" * 11, "more than 20 segments"),
         ("json", "[" + ",".join(['"Some text"'] * 21) + "]", "more than 20 segments"),
-        ("json", "[" + ",".join("0" * 90) + "]", "89 times , or :, at most 80"),
+        ("json", "[" + ",".join("0" * 90) + "]", "89 times , or :, the maximum is 80"),
         ("yaml", "- Some text\n" * 21, "more than 20 segments"),
-        ("yaml", "[" + ",".join("0" * 90) + "]", "89 times ,, at most 80"),
+        ("yaml", "[" + ",".join("0" * 90) + "]", "89 times ,, the maximum is 80"),
         ("srt", "\n" * 81, "81 lines"),
         ("vtt", "WEBVTT\n\n" + "<b>" * 81, "81 times <"),
-        ("po", 'msgid "a"\nmsgstr ""\n\n' * 21, "21 times msgid, at most 20"),
+        ("po", 'msgid "a"\nmsgstr ""\n\n' * 21, "21 times msgid, the maximum is 20"),
         ("xliff", "<a/>" * 81, "81 times <"),
     ],
 )
@@ -44,7 +44,7 @@ def test_as_much_as_is_allowed_is_read() -> None:
     assert len(texts(read("csv", "ab,cd\n" * 10, MOST))) == 20
     assert len(texts(read("html", "<p>a</p>" * 20, MOST))) == 20
     assert len(texts(read("csv", "ab,cd\n" * 100))) == 200
-    Bound(ReadOptions()).check_marks(b"\n" * 1_000, b",")
+    UnitLimit(ReadOptions()).check_marks(b"\n" * 1_000, b",")
 
 
 def test_a_record_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_a_record_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_number_that_no_record_reaches_is_refused_at_the_end() -> None:
     assert texts(read("csv", "a,b\nc,d,e\n", ReadOptions(columns=("3",)))) == ["e"]
-    with pytest.raises(OptionError, match=r"there is no column 9{100}; the table has 2"):
+    with pytest.raises(OptionError, match=r"no column 9{100}; the table has 2"):
         read("csv", "a,b\n", ReadOptions(columns=("9" * 5_000,)))
     assert len(read("csv", f"{'n' * 10_000},b\nc,d\n", ReadOptions(header=True)).units[0].where) < 200
 
@@ -66,5 +66,5 @@ def test_members_of_too_many_tags_are_refused(monkeypatch: pytest.MonkeyPatch) -
     data = docx("<w:p><w:r><w:t>One</w:t></w:r></w:p>")
     assert texts(read("docx", data)) == ["One"]
     monkeypatch.setattr(parts, "MAX_TAGS", 5)
-    with pytest.raises(DamagedDocumentError, match="tags, of 5 at most"):
+    with pytest.raises(DamagedDocumentError, match="tags, the maximum is 5"):
         read("docx", data)

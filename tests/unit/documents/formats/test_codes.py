@@ -5,31 +5,31 @@ from itertools import accumulate, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych_documents.formats.shared.inline_codes import Part, Tag, coded, core, pieces_of, soft
+from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded, core, pieces_of, soft
 from triptych_documents.formats.shared.wrapping import balanced, words_of, wrapped
 from triptych_documents.unit import Code, Role
 
-BREAK = Tag("<br>", Role.ALONE, shown="\n", fixed=True)
-PICTURE = Tag("<img>", Role.ALONE)
-SAMPLE = Tag("`x`", Role.ALONE, shown="x")
+BREAK = ScannedTag("<br>", Role.ALONE, shown="\n", fixed=True)
+PICTURE = ScannedTag("<img>", Role.ALONE)
+SAMPLE = ScannedTag("`x`", Role.ALONE, shown="x")
 
 
-def opens(name: str) -> Tag:
-    return Tag(f"<{name}>", Role.OPEN, name)
+def opens(name: str) -> ScannedTag:
+    return ScannedTag(f"<{name}>", Role.OPEN, name)
 
 
-def closes(name: str) -> Tag:
-    return Tag(f"</{name}>", Role.CLOSE, name)
+def closes(name: str) -> ScannedTag:
+    return ScannedTag(f"</{name}>", Role.CLOSE, name)
 
 
-def parts(*contents: str | Tag) -> list[Part]:
+def parts(*contents: str | ScannedTag) -> list[ScannedPart]:
     """Each as long as it is written."""
     lengths = [len(content if isinstance(content, str) else content.raw) for content in contents]
     places = pairwise(accumulate(lengths, initial=0))
-    return [Part(content, start, end) for content, (start, end) in zip(contents, places, strict=True)]
+    return [ScannedPart(content, start, end) for content, (start, end) in zip(contents, places, strict=True)]
 
 
-def roles(*contents: str | Tag) -> list[tuple[Role, int]]:
+def roles(*contents: str | ScannedTag) -> list[tuple[Role, int]]:
     return [(piece.role, piece.pair) for piece in coded(parts(*contents)) if isinstance(piece, Code)]
 
 
@@ -62,11 +62,11 @@ def test_the_core_has_no_white_space_pictures_and_breaks_at_its_ends() -> None:
 
 
 def test_white_space_that_is_written_as_something_else_is_kept() -> None:
-    assert core([Part(" x", 0, 6)]) == [Part(" x", 0, 6)]
+    assert core([ScannedPart(" x", 0, 6)]) == [ScannedPart(" x", 0, 6)]
 
 
 @given(st.lists(st.sampled_from(["a ", opens("a"), closes("a"), opens("b"), closes("b"), SAMPLE, BREAK]), max_size=12))
-def test_pairs_are_well_nested_and_every_code_has_a_number(contents: list[str | Tag]) -> None:
+def test_pairs_are_well_nested_and_every_code_has_a_number(contents: list[str | ScannedTag]) -> None:
     opened: list[int] = []
     numbers: list[int] = []
     for role, pair in roles(*contents):

@@ -38,10 +38,10 @@ def test_columns_have_names_or_numbers() -> None:
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        (options("4"), "columns: there is no column 4; the table has 3"),
-        (options("0"), "columns: there is no column 0"),
-        (options("Name"), "columns: there is no column 'Name'; the header has id, name, long, text"),
-        (options("name", header=False), "columns: 'name' is a name, and the table is said to have no header"),
+        (options("4"), "columns: no column 4; the table has 3"),
+        (options("0"), "columns: no column 0"),
+        (options("Name"), "columns: no column 'Name'; the header has id, name, long, text"),
+        (options("name", header=False), "columns: 'name' is a name, but `header` says that the table has no header"),
     ],
 )
 def test_columns_that_are_not_there_are_refused(asked: ReadOptions, problem: str) -> None:

@@ -73,7 +73,7 @@ def test_how_a_document_writes_its_characters_is_kept() -> None:
     ("data", "place"), [("[1, 2", "line 1"), ('{"a": 1}\n\n}', "line 3"), ("", "line 1"), ("[NaN,]", "line 1")]
 )
 def test_what_is_not_json_is_refused_with_its_line(data: str, place: str) -> None:
-    with pytest.raises(DamagedDocumentError, match=f"^{place}: it is not JSON"):
+    with pytest.raises(DamagedDocumentError, match=f"^{place}: not JSON"):
         read("json", data)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from triptych_documents.errors import OptionError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.structured.keys import MAX_SHOWN, Choice, is_text
+from triptych_documents.formats.structured.keys import MAX_SHOWN, KeySelection, is_text
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_no_text(text: str) -> None:
 
 
 def taken(pattern: str, *path: str) -> bool:
-    trail = Choice(ReadOptions(keys=(pattern,))).root
+    trail = KeySelection(ReadOptions(keys=(pattern,))).root
     for name in path:
         trail = trail.within(name)
     return trail.takes("x")
@@ -107,7 +107,7 @@ def test_no_pattern_takes_long() -> None:
 
 def test_long_paths_are_shown_from_their_end() -> None:
     """Each of the values below a long name would say it."""
-    trail = Choice(ReadOptions()).root.within("n" * 1_000_000).within("a.b")
+    trail = KeySelection(ReadOptions()).root.within("n" * 1_000_000).within("a.b")
     assert trail.shown() == "..." + "n" * (MAX_SHOWN - len(r".a\.b")) + r".a\.b"
     for _ in range(10_000):
         trail = trail.within("0")
@@ -116,4 +116,4 @@ def test_long_paths_are_shown_from_their_end() -> None:
 
 def test_an_empty_name_is_refused() -> None:
     with pytest.raises(OptionError, match="has an empty name"):
-        Choice(ReadOptions(skip_keys=("a..b",)))
+        KeySelection(ReadOptions(skip_keys=("a..b",)))

@@ -183,7 +183,7 @@ def test_translations_of_another_language_are_not_mixed_with_these() -> None:
     document = read("po", data, ReadOptions(target_language="fr"))
     assert (texts(document), [finding.message for finding in document.findings]) == (
         [],
-        ["its translations are in de, not in fr: left as it is"],
+        ["translations are in de, not in fr; nothing was translated"],
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych_documents.formats.shared.spans import Lines, replaced
+from triptych_documents.formats.shared.spans import LineIndex, replaced
 
 
 def test_spans_are_replaced_and_everything_else_stays() -> None:
@@ -21,7 +21,7 @@ def test_spans_that_overlap_or_leave_the_text_are_refused(spans: list[tuple[int,
 
 
 def test_lines_end_with_line_feeds_returns_or_both() -> None:
-    lines = Lines("a\nb\r\nc\rd")
+    lines = LineIndex("a\nb\r\nc\rd")
     assert lines.starts == [0, 2, 5, 7]
     assert [lines.number(at) for at in (0, 1, 2, 4, 5, 7, 8)] == [1, 1, 2, 2, 3, 4, 4]
     assert lines.where(5) == "line 3"
@@ -31,7 +31,7 @@ def test_lines_end_with_line_feeds_returns_or_both() -> None:
 
 @given(st.text(st.sampled_from("ab\r\n\x85\u2028")))
 def test_lines_cut_a_text_without_a_rest(text: str) -> None:
-    lines = Lines(text)
+    lines = LineIndex(text)
     parts = [text[slice(*lines.span(line, line + 1))] for line in range(len(lines.starts))]
     assert "".join(parts) == text
     assert all(part.endswith(("\n", "\r")) for part in parts[:-1])

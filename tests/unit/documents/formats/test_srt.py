@@ -98,7 +98,7 @@ def test_what_would_be_a_tag_or_a_dash_is_still_text() -> None:
 
 
 def test_what_has_no_times_is_refused() -> None:
-    with pytest.raises(DamagedDocumentError, match="line 1: it is not SubRip"):
+    with pytest.raises(DamagedDocumentError, match="line 1: not SubRip"):
         read("srt", "Some text\n")
     assert texts(read("srt", "\n")) == []
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from triptych_documents.formats.bilingual import Translation, tmx, write_tmx, write_xliff
+from triptych_documents.formats.bilingual import MemoryEntry, tmx, write_tmx, write_xliff
 from triptych_documents.sentences import SentencePair
 
 from .roundtrips import read, texts
@@ -36,7 +36,7 @@ def test_tmx_has_both_texts_with_their_languages() -> None:
 
 
 def test_a_memory_of_many_languages_is_written_piece_by_piece() -> None:
-    parts = list(tmx(Translation("en", f"x-{number}", "a", "b") for number in range(3)))
+    parts = list(tmx(MemoryEntry("en", f"x-{number}", "a", "b") for number in range(3)))
     assert len(parts) == 5
     root = ElementTree.fromstring(b"".join(parts))
     assert [header.get("srclang") for header in root.iter("header")] == ["*all*"]

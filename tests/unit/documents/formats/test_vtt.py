@@ -53,7 +53,7 @@ def test_what_is_markup_is_written_as_text() -> None:
 
 def test_the_header_is_needed() -> None:
     for text in ("00:01.000 --> 00:02.000\nOne\n", "WEBVTTx\n", ""):
-        with pytest.raises(DamagedDocumentError, match="line 1: it is not WebVTT"):
+        with pytest.raises(DamagedDocumentError, match="line 1: not WebVTT"):
             read("vtt", text)
     assert texts(read("vtt", "\ufeffWEBVTT")) == []
 

@@ -225,18 +225,15 @@ class TestLanguages:
     def test_targets_of_another_language_are_not_mixed_with_these(self) -> None:
         units = '<trans-unit id="1"><source>A</source><target>B</target></trans-unit>'
         units += '<trans-unit id="2"><source>C</source></trans-unit>'
-        data = older(
-            units,
-            'source-language="en-US" target-language="fr"',
-        )
+        data = older(units, 'source-language="en-US" target-language="fr"')
         document = read("xliff", data, GERMAN)
-        assert [finding.message for finding in document.findings] == ["its targets are in fr, not in de: left as it is"]
+        assert [finding.message for finding in document.findings] == ["targets are in fr, not in de; nothing was translated"]
         assert texts(document) == []
         assert 'target-language="de"' in turned(data, AGAIN)
 
     def test_a_source_in_another_language_is_told(self) -> None:
         [finding] = read("xliff", unit("A").replace('="en"', '="fr"'), GERMAN).findings
-        assert "its source is in fr, not in en" in finding.message
+        assert "declares its source to be in fr, not in en" in finding.message
 
     def test_a_region_is_no_other_language(self) -> None:
         data = unit("A").replace('="en"', '="en-US" target-language="de-AT"')

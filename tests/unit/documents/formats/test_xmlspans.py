@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.formats.shared.xml import (
     MAX_DEFAULTS,
-    Kind,
+    XmlTokenKind,
     attribute_spans,
     closings,
     decoded,
@@ -57,20 +57,22 @@ def test_every_character_belongs_to_one_token() -> None:
 
 
 def test_tokens_know_names_attributes_texts_lines_and_depths() -> None:
-    start, text, *_, last, _, _, _ = (token for token in tokens(PAGE) if token.kind not in (Kind.SPACE, Kind.COMMENT))
-    assert text.kind is Kind.DOCTYPE
+    start, text, *_, last, _, _, _ = (
+        token for token in tokens(PAGE) if token.kind not in (XmlTokenKind.SPACE, XmlTokenKind.COMMENT)
+    )
+    assert text.kind is XmlTokenKind.DOCTYPE
     found = {token.kind: token for token in tokens(PAGE)}
-    assert found[Kind.EMPTY].name == "b"
+    assert found[XmlTokenKind.EMPTY].name == "b"
     assert [token.attributes for token in tokens(PAGE) if token.name == "a"] == [{"{u}x": "1>2"}, {}]
-    assert [token.text for token in tokens(PAGE) if token.kind in (Kind.TEXT, Kind.CDATA)] == [
+    assert [token.text for token in tokens(PAGE) if token.kind in (XmlTokenKind.TEXT, XmlTokenKind.CDATA)] == [
         "é&x",
         "y",
         "z\nz",
         " t\n\n𝄞",
         "",
     ]
-    assert (found[Kind.EMPTY].line, found[Kind.EMPTY].depth, found[Kind.END].depth) == (3, 1, 0)
-    assert start.kind is last.kind is Kind.INSTRUCTION
+    assert (found[XmlTokenKind.EMPTY].line, found[XmlTokenKind.EMPTY].depth, found[XmlTokenKind.END].depth) == (3, 1, 0)
+    assert start.kind is last.kind is XmlTokenKind.INSTRUCTION
 
 
 def test_closings_find_the_end_of_each_element() -> None:
@@ -112,7 +114,7 @@ def test_any_encoding_is_read_and_written_again(data: bytes, encoding: str) -> N
     found = decoded(data)
     assert found.encoding.name == encoding
     assert found.encoded(found.text) == data
-    assert tokens(found.text)[-1].kind is Kind.END
+    assert tokens(found.text)[-1].kind is XmlTokenKind.END
 
 
 def test_what_an_encoding_lacks_becomes_a_reference() -> None:

@@ -201,10 +201,7 @@ def test_numbers_may_have_the_signs_of_the_target_language(source: str, target: 
 
 def test_what_is_invented_is_reported() -> None:
     found = done("Hello there", lambda _: SentenceTranslation("Hallo {user} 7"))
-    assert [one.message for one in found.findings] == [
-        "'7' is only in the translation",
-        "'{user}' is only in the translation",
-    ]
+    assert [one.message for one in found.findings] == ["'7' is only in the translation", "'{user}' is only in the translation"]
 
 
 def test_words_to_keep() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from triptych_serving.bundle.image_spec import ImageSpec
+from triptych_serving.bundle.manifest.image import ImageSpec
 
 
 def test_a_spec_is_what_the_manifest_says() -> None:

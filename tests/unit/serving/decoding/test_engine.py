@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import Device
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits, LaneKind
 from triptych_serving.scheduling.request import Finish, Row
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import PAIRS, SOURCES, TARGETS
 from ..calls import PATIENCE_SECONDS, RecordedCall, call_of, eventually, make_call
@@ -166,7 +166,7 @@ def test_a_running_call_ends_at_its_deadline() -> None:
         eventually(lambda: engine.load() == (0, 0))
 
 
-def test_hundreds_of_cancels_leave_nothing_behind(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_hundreds_of_cancels_leave_nothing_behind(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     rng = random.Random(1)
     sources = codec.encode(SOURCES)
     calls = [call_of(*(Row(source, 63) for source in rng.sample(sources, rng.choice([1, 1, 5])))) for _ in range(400)]
@@ -190,7 +190,7 @@ def test_hundreds_of_cancels_leave_nothing_behind(make_lane: MakeLane, codec: Te
     assert all(finished(call) for call in calls if call.error is None)
 
 
-def test_workers_share_the_rows_of_one_call(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_workers_share_the_rows_of_one_call(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     call = call_of(*(Row(source, 63) for source in codec.encode(SOURCES)))
     with engine_with(lambda: make_lane(8), workers=3) as engine:
         engine.submit(call)
@@ -331,7 +331,7 @@ def test_a_lane_that_cannot_be_made_fails_its_rows_and_no_others() -> None:
     try:
         searched, greedy = make_call(), make_call()
         for row in searched.rows:
-            row.search = Search(beam_size=2)
+            row.search = SearchParams(beam_size=2)
         for call in (searched, greedy):
             engine.submit(call)
             call.wait()
@@ -400,7 +400,7 @@ def test_nothing_of_a_lane_that_fails_is_left(monkeypatch: pytest.MonkeyPatch) -
         return StubLane() if kind is LaneKind.GREEDY else Failing()
 
     searched = make_call()
-    searched.rows[0].search = Search(beam_size=2)
+    searched.rows[0].search = SearchParams(beam_size=2)
     gc.disable()
     try:
         with pytest.raises(EngineError, match="cannot step") as kept:

@@ -15,7 +15,7 @@ from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.decode_scheduler import Job
 from triptych_serving.scheduling.request import Finish, Row
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import BUNDLE, PAIRS, SOURCES, TARGETS
 from ..calls import call_of, jobs_of
@@ -54,7 +54,7 @@ def assert_dense(lane: GreedyLane) -> None:
     assert lane._slots.used == len(lane.jobs)
 
 
-def test_the_model_knows_its_sentences(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_the_model_knows_its_sentences(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     jobs = [job(source) for source in codec.encode(SOURCES)]
     lane = make_lane(64)
     for first in range(0, len(jobs), 64):
@@ -106,7 +106,7 @@ def test_a_row_does_not_care_who_joins_and_leaves(events: list[tuple[str, Any]])
         assert row.tokens == tokens_alone(tuple(row.source), row.max_tokens)
 
 
-def test_rows_that_leave_in_the_middle_do_not_disturb_the_others(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_rows_that_leave_in_the_middle_do_not_disturb_the_others(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     lane = make_lane(8)
     jobs = [job(source) for source in codec.encode(SOURCES[:8])]
     lane.join(jobs)
@@ -120,7 +120,7 @@ def test_rows_that_leave_in_the_middle_do_not_disturb_the_others(make_lane: Make
     assert codec.decode([jobs[index].row.tokens for index in stayed]) == [TARGETS[index] for index in stayed]
 
 
-def test_a_row_moves_with_all_its_memory(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_a_row_moves_with_all_its_memory(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     lane = make_lane(3)
     lane.join([job(source) for source in codec.encode(SOURCES[:3])])
     for _ in range(4):
@@ -137,7 +137,7 @@ def test_a_row_moves_with_all_its_memory(make_lane: MakeLane, codec: TextCodec) 
         assert np.array_equal(buffer[0, :, :source_length], moved)
 
 
-def test_what_lies_in_unused_memory_is_never_read(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_what_lies_in_unused_memory_is_never_read(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     lane = make_lane(4)
     for buffer in (*host_caches(lane).cache, *host_caches(lane).memory):
         buffer.fill(np.nan)
@@ -146,7 +146,7 @@ def test_what_lies_in_unused_memory_is_never_read(make_lane: MakeLane, codec: Te
     assert codec.decode([job.row.tokens for job in jobs]) == TARGETS[:4]
 
 
-def test_nan_of_a_poisoned_row_stays_in_its_slot(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_nan_of_a_poisoned_row_stays_in_its_slot(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     lane = make_lane(2)
     poisoned, healthy = (job(source) for source in codec.encode(SOURCES[:2]))
     lane.join([poisoned])
@@ -159,7 +159,7 @@ def test_nan_of_a_poisoned_row_stays_in_its_slot(make_lane: MakeLane, codec: Tex
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 5])
-def test_max_tokens_ends_a_row(make_lane: MakeLane, codec: TextCodec, max_tokens: int) -> None:
+def test_max_tokens_ends_a_row(make_lane: MakeLane, codec: TranslationTokenizer, max_tokens: int) -> None:
     [source] = codec.encode(SOURCES[:1])
     short, whole = job(source, max_tokens), job(source)
     run(make_lane(2), [short, whole])
@@ -167,7 +167,7 @@ def test_max_tokens_ends_a_row(make_lane: MakeLane, codec: TextCodec, max_tokens
     assert short.row.tokens == whole.row.tokens[:max_tokens]
 
 
-def test_a_limit_that_is_just_enough_is_still_a_limit(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_a_limit_that_is_just_enough_is_still_a_limit(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     [source] = codec.encode(SOURCES[:1])
     whole = job(source)
     run(make_lane(1), [whole])
@@ -183,13 +183,13 @@ def test_the_longest_source_and_target_fit(make_lane: MakeLane) -> None:
     assert all(len(job.row.tokens) <= 63 for job in longest)
 
 
-def test_a_slot_is_free_when_its_row_has_ended(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_a_slot_is_free_when_its_row_has_ended(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     lane = make_lane(3)
     lane.join([job(source, max_tokens) for source, max_tokens in zip(codec.encode(SOURCES[:3]), (1, 2, 9), strict=True)])
     assert [(len(lane.step()), lane.free) for _ in range(3)] == [(1, 1), (1, 2), (0, 2)]
 
 
-def test_warming_up_changes_no_answer(make_lane: MakeLane, codec: TextCodec) -> None:
+def test_warming_up_changes_no_answer(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
     lane = make_lane(2)
     lane.warm_up()
     jobs = [job(source) for source in codec.encode(SOURCES[:2])]

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_serving.bundle.manifest import SpecialTokens
-from triptych_serving.bundle.search_params import Rules, Search
+from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.decoding.logits_processor import BAN, LogitEdits, LogitsProcessor, ban, merge, single_tokens
 from triptych_serving.text.tokenizers import read_tokenizer
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary
 
 from ....fixtures.toy import BUNDLE, TARGETS
@@ -23,7 +23,7 @@ LETTERS = Vocabulary([b"", b"", b"", b"a", b"b", b"ab", b"ba", b" a", b"aab", b"
 
 
 def edits(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any) -> LogitEdits:
-    return LogitsProcessor(Search(**options), TOKENS, vocabulary).edits(np.array(history, np.int64))
+    return LogitsProcessor(SearchParams(**options), TOKENS, vocabulary).edits(np.array(history, np.int64))
 
 
 def banned(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any) -> list[int]:
@@ -136,12 +136,12 @@ def test_a_ban_is_a_text_that_would_occur(history: list[int], text: str) -> None
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_suppressed_text_never_occurs_in_what_is_decoded(seed: int, codec: TextCodec) -> None:
+def test_a_suppressed_text_never_occurs_in_what_is_decoded(seed: int, codec: TranslationTokenizer) -> None:
     """Random walks over the toy's tokens, its own pieces of a translation preferred."""
     dice = random.Random(seed)
     texts = tuple(dice.sample([text[2:6] for text in TARGETS], 3))
     vocabulary = Vocabulary.of(read_tokenizer(BUNDLE / "tokenizer.json"))
-    constraints = LogitsProcessor(Search(suppressed=texts), TOKENS, vocabulary)
+    constraints = LogitsProcessor(SearchParams(suppressed=texts), TOKENS, vocabulary)
     wanted = [token for text in texts for token in codec.encode([text])[0] if token != END]
     row: list[int] = []
     for _ in range(200):
@@ -178,27 +178,27 @@ def test_a_ban_survives_what_it_is_added_to() -> None:
 RUNS = ((3,), (4, 5), (6, 7, END), (8, 8))
 
 
-@pytest.mark.parametrize("rules", list(Rules))
+@pytest.mark.parametrize("rules", list(SearchRules))
 @pytest.mark.parametrize(
     ("history", "expected"),
     [([], [3]), ([4], [3, 5]), ([5, 4], [3, 5]), ([4, 6], [3]), ([6, 7], [END, 3]), ([8], [3, 8]), ([8, 8, 6], [3])],
 )
-def test_runs_of_ids_are_not_completed(rules: Rules, history: list[int], expected: list[int]) -> None:
+def test_runs_of_ids_are_not_completed(rules: SearchRules, history: list[int], expected: list[int]) -> None:
     assert banned(history, rules=rules, suppressed_tokens=RUNS) == expected
 
 
 def test_the_start_token_occurred_by_the_rules_of_transformers() -> None:
     start, options = TOKENS.start, {"repetition_penalty": 1.3, "beam_size": 2}
-    assert sorted(edits([5, 3], rules=Rules.TRANSFORMERS, **options).tokens.tolist()) == [start, 3, 5]
+    assert sorted(edits([5, 3], rules=SearchRules.TRANSFORMERS, **options).tokens.tolist()) == [start, 3, 5]
     assert sorted(edits([5, 3], **options).tokens.tolist()) == [3, 5]
     for size, history in ((1, []), (2, [5, start])):
-        assert banned(history, no_repeat_ngram_size=size, rules=Rules.TRANSFORMERS) == ([start] if size == 1 else [5])
+        assert banned(history, no_repeat_ngram_size=size, rules=SearchRules.TRANSFORMERS) == ([start] if size == 1 else [5])
         assert banned(history, no_repeat_ngram_size=size) == []
-    assert banned([5], suppressed_tokens=((start, 5, 6),), rules=Rules.TRANSFORMERS) == [6]
+    assert banned([5], suppressed_tokens=((start, 5, 6),), rules=SearchRules.TRANSFORMERS) == [6]
 
 
-@pytest.mark.parametrize("rules", list(Rules))
-def test_the_shortest_length_counts_no_start_token(rules: Rules) -> None:
+@pytest.mark.parametrize("rules", list(SearchRules))
+def test_the_shortest_length_counts_no_start_token(rules: SearchRules) -> None:
     assert [banned([5] * length, min_length=2, rules=rules) for length in (0, 1, 2)] == [[END], [END], []]
 
 
@@ -206,15 +206,15 @@ def test_a_penalty_of_logits_is_told_by_its_sign() -> None:
     """By the rules of transformers: greedy search and samples change logits, beams log-probabilities."""
     for options, sign in (({}, -1), ({"sampling_topk": 5, "num_hypotheses": 3}, -1), ({"beam_size": 2}, 1)):
         asked: dict[str, Any] = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2, **options}
-        found = edits([5, 3, 5], rules=Rules.TRANSFORMERS, **asked)
+        found = edits([5, 3, 5], rules=SearchRules.TRANSFORMERS, **asked)
         factors = dict(zip(found.tokens.tolist(), found.factors.tolist(), strict=True))
         assert factors == {3: 1.0, 5: sign * 1.5, TOKENS.start: sign * 1.5}
         assert (edits([5, 3, 5], **asked).factors > 0).all()
 
 
-@pytest.mark.parametrize("rules", list(Rules))
-def test_what_a_frame_forces_is_no_part_of_a_text(rules: Rules) -> None:
-    search = Search(suppressed=("ab",), rules=rules)
+@pytest.mark.parametrize("rules", list(SearchRules))
+def test_what_a_frame_forces_is_no_part_of_a_text(rules: SearchRules) -> None:
+    search = SearchParams(suppressed=("ab",), rules=rules)
     shown = LogitsProcessor(search, TOKENS, LETTERS).edits(np.array([3], np.int64))
     hidden = LogitsProcessor(search, TOKENS, LETTERS, forced=1).edits(np.array([3], np.int64))
     assert sorted(set(shown.tokens.tolist()) - set(hidden.tokens.tolist())) == [4, 6]

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.search_params import GREEDY, Search
+from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneFactory
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.scheduling.decode_scheduler import Job, LaneKind
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
 from ..calls import call_of, jobs_of, make_call
@@ -28,14 +28,14 @@ END = 2
 SLOTS = 12  # of the search lane
 
 SEARCHES = {
-    "scored": Search(scores=True),
-    "beam": Search(beam_size=4, num_hypotheses=4),
-    "wide": Search(beam_size=7, length_penalty=0.3, coverage_penalty=0.2, alignment=True),
-    "early": Search(beam_size=3, num_hypotheses=2, length_penalty=0.0),
-    "patient": Search(beam_size=3, patience=2.0),
-    "sample": Search(sampling_topk=20, temperature=1.5, seed=4),
-    "samples": Search(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
-    "constrained": Search(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
+    "scored": SearchParams(scores=True),
+    "beam": SearchParams(beam_size=4, num_hypotheses=4),
+    "wide": SearchParams(beam_size=7, length_penalty=0.3, coverage_penalty=0.2, alignment=True),
+    "early": SearchParams(beam_size=3, num_hypotheses=2, length_penalty=0.0),
+    "patient": SearchParams(beam_size=3, patience=2.0),
+    "sample": SearchParams(sampling_topk=20, temperature=1.5, seed=4),
+    "samples": SearchParams(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
+    "constrained": SearchParams(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
 }
 
 
@@ -56,7 +56,7 @@ def shared_lane() -> SearchLane:
     return new_lane()
 
 
-def job(source: Sequence[int], search: Search, max_tokens: int = 63, prefix: tuple[int, ...] = ()) -> Job:
+def job(source: Sequence[int], search: SearchParams, max_tokens: int = 63, prefix: tuple[int, ...] = ()) -> Job:
     return jobs_of(call_of(Row(source, max_tokens, search, prefix)))[0]
 
 
@@ -131,7 +131,7 @@ def test_a_text_does_not_care_who_joins_and_leaves(events: list[tuple[str, Any]]
         assert row.tokens == list(row.hypotheses[0].tokens)
 
 
-def test_the_model_knows_its_sentences_by_beams(codec: TextCodec) -> None:
+def test_the_model_knows_its_sentences_by_beams(codec: TranslationTokenizer) -> None:
     jobs = [job(source, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
     run(new_lane(), *jobs)
     assert codec.decode([job.row.tokens for job in jobs]) == TARGETS[:3]
@@ -142,7 +142,7 @@ def test_the_model_knows_its_sentences_by_beams(codec: TextCodec) -> None:
         assert len({hypothesis.tokens for hypothesis in each.row.hypotheses}) == 4
 
 
-def test_garbage_in_unused_memory_is_never_read(codec: TextCodec) -> None:
+def test_garbage_in_unused_memory_is_never_read(codec: TranslationTokenizer) -> None:
     lane = new_lane()
     caches = lane._slots.caches
     assert isinstance(caches, HostKVCache)
@@ -172,7 +172,7 @@ def test_a_prefix_as_long_as_the_limit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["scored", "beam", "wide", "early", "samples"])
-def test_a_forced_end_counts_in_the_length(name: str, codec: TextCodec) -> None:
+def test_a_forced_end_counts_in_the_length(name: str, codec: TranslationTokenizer) -> None:
     [source] = codec.encode(SOURCES[:1])
     search = replace(SEARCHES[name], coverage_penalty=0.0)
     free, ended = (job(source, each, 4) for each in (search, replace(search, forced_end=True)))
@@ -185,7 +185,7 @@ def test_a_forced_end_counts_in_the_length(name: str, codec: TextCodec) -> None:
 
 
 @pytest.mark.parametrize("name", ["scored", "beam", "patient", "sample"])
-def test_settled_tokens_only_grow_and_begin_the_result(name: str, codec: TextCodec) -> None:
+def test_settled_tokens_only_grow_and_begin_the_result(name: str, codec: TranslationTokenizer) -> None:
     [source] = codec.encode(SOURCES[:1])
     call = make_call(source=source, max_tokens=63, streams=True)
     row = call.rows[0]
@@ -202,7 +202,7 @@ def test_settled_tokens_only_grow_and_begin_the_result(name: str, codec: TextCod
     assert any(seen[1:-1])
 
 
-def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatch, codec: TextCodec) -> None:
+def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatch, codec: TranslationTokenizer) -> None:
     lane = new_lane()
     source = codec.encode(SOURCES[:1])[0]
     for name in ("duplicate", "fork"):
@@ -226,7 +226,7 @@ def broken(*arguments: object) -> None:
 
 def test_equal_seeds_draw_equally_and_others_differ() -> None:
     def draw(seed: int, *neighbours: Job) -> tuple[int, ...]:
-        single = job([5, 9, 17, END], Search(sampling_topk=0, temperature=3.0, seed=seed), 20)
+        single = job([5, 9, 17, END], SearchParams(sampling_topk=0, temperature=3.0, seed=seed), 20)
         run(new_lane(), single, *neighbours)
         return single.row.hypotheses[0].tokens
 

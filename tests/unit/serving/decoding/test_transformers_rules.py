@@ -10,7 +10,7 @@ import pytest
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import Generation, SpecialTokens, TranslationManifest
-from triptych_serving.bundle.search_params import EarlyStopping, Rules, Search
+from triptych_serving.bundle.search_params import EarlyStopping, SearchParams, SearchRules
 from triptych_serving.decoding.logits_processor import BAN
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.scheduling.decode_scheduler import Job, LaneKind
@@ -35,7 +35,7 @@ def make_lane(bundle: Bundle, step: TableStep, banned: tuple[tuple[int, ...], ..
     manifest = replace(
         bundle.manifest_of(TranslationManifest),
         tokens=SpecialTokens(pad=0, start=START, end=END),
-        generation=Generation(20, rules=Rules.TRANSFORMERS, suppressed_tokens=banned),
+        generation=Generation(20, rules=SearchRules.TRANSFORMERS, suppressed_tokens=banned),
     )
     return SearchLane(make_slots(manifest, step, slots), manifest.tokens, Vocabulary([b""] * VOCABULARY))
 
@@ -48,14 +48,14 @@ def source_of(seed: int) -> tuple[int, ...]:
 def job_of(seed: int, options: Generate) -> Job:
     """A row that is searched by the options."""
     stopping = next(name for name, value in STOPPING.items() if value == options.early_stopping)
-    search = Search(
+    search = SearchParams(
         beam_size=options.num_beams,
         num_hypotheses=options.num_beams,
         length_penalty=options.length_penalty,
         repetition_penalty=options.repetition_penalty,
         no_repeat_ngram_size=options.no_repeat_ngram_size,
         min_length=max(0, options.min_length - 1),
-        rules=Rules.TRANSFORMERS,
+        rules=SearchRules.TRANSFORMERS,
         early_stopping=stopping,
         forced_end=options.forced_end,
         suppressed_tokens=options.bad_words,
@@ -185,7 +185,7 @@ def test_all_of_them_at_once(bundle: Bundle) -> None:
 
 def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle) -> None:
     banned = ((0,), (5,), (9,))
-    search = Search(beam_size=4, rules=Rules.TRANSFORMERS, suppressed_tokens=banned)
+    search = SearchParams(beam_size=4, rules=SearchRules.TRANSFORMERS, suppressed_tokens=banned)
     assert not search.constrained
     step = TableStep()
     lane = make_lane(bundle, step, banned)
@@ -201,21 +201,21 @@ def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle)
 
 def test_who_needs_no_more_than_the_arg_max() -> None:
     """The step graph knows the bans of single tokens; it does not know longer runs."""
-    rules: dict[str, Any] = {"rules": Rules.TRANSFORMERS, "forced_end": True}
-    assert LaneKind.of(Row([5, END], 9, Search(**rules, suppressed_tokens=((0,), (5,))), (6,))) is LaneKind.GREEDY
-    assert LaneKind.of(Row([5, END], 9, Search(**rules, suppressed_tokens=((0,), (5, 6))))) is LaneKind.SEARCH
-    assert LaneKind.of(Row([5, END], 9, Search(**rules, min_length=2))) is LaneKind.SEARCH
+    rules: dict[str, Any] = {"rules": SearchRules.TRANSFORMERS, "forced_end": True}
+    assert LaneKind.of(Row([5, END], 9, SearchParams(**rules, suppressed_tokens=((0,), (5,))), (6,))) is LaneKind.GREEDY
+    assert LaneKind.of(Row([5, END], 9, SearchParams(**rules, suppressed_tokens=((0,), (5, 6))))) is LaneKind.SEARCH
+    assert LaneKind.of(Row([5, END], 9, SearchParams(**rules, min_length=2))) is LaneKind.SEARCH
 
 
 def test_samples_are_drawn_from_what_the_penalties_leave(bundle: Bundle) -> None:
     """The graph does not normalise what it edited, the sampler does; score and ban as `generate()` has them."""
     banned = ((0,), (5,))
-    search = Search(
+    search = SearchParams(
         sampling_topk=0,
         num_hypotheses=40,
         length_penalty=0.0,
         repetition_penalty=1.5,
-        rules=Rules.TRANSFORMERS,
+        rules=SearchRules.TRANSFORMERS,
         suppressed_tokens=banned,
     )
     rows = [Row((7, END), 2, replace(search, seed=seed), (6,)) for seed in range(25)]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
 
-from triptych_serving.bundle.image_spec import INTERPOLATIONS
+from triptych_serving.bundle.manifest.image import INTERPOLATIONS
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import ImageLimits, ImageSpec, decode_image
 

@@ -1,4 +1,4 @@
-"""How log lines look."""
+"""Format of log lines."""
 
 import io
 import json
@@ -9,41 +9,25 @@ from collections.abc import Iterator
 
 import pytest
 
-from triptych_serving.errors import EngineError
 from triptych_serving.observability import logs
-from triptych_serving.observability.calllog import LogObserver
-from triptych_serving.observability.current import CallIds, call_now
-from triptych_serving.observability.logs import TEXT_FORMAT, JsonFormatter, RepeatFilter, TextFormatter
-from triptych_serving.observability.names import trace_id_of
-
-from .calls import FULL, ROWS, TOKENS_IN, TOKENS_OUT, a_call, run_call
+from triptych_serving.observability.logs import (
+    TEXT_FORMAT,
+    CallIds,
+    JsonFormatter,
+    RepeatFilter,
+    TextFormatter,
+    current_ids,
+)
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 TEXT, JSON = TextFormatter(TEXT_FORMAT), JsonFormatter()
 
 
 @pytest.fixture
-def logged() -> Iterator[io.StringIO]:
-    """What a logger of this test writes, as JSON."""
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JSON)
-    loggers = [logging.getLogger(name) for name in ("triptych_serving.access", logs.__name__)]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-    yield stream
-    for logger in loggers:
-        logger.removeHandler(handler)
-        logger.setLevel(logging.NOTSET)
-
-
-@pytest.fixture
 def in_call() -> Iterator[None]:
-    token = call_now.set(CallIds("request-1", TRACE))
+    token = current_ids.set(CallIds("request-1", TRACE))
     yield
-    call_now.reset(token)
+    current_ids.reset(token)
 
 
 def a_record(message: str, **members: object) -> logging.LogRecord:
@@ -62,13 +46,13 @@ def test_text_ends_with_the_ids_of_the_call() -> None:
     assert line.endswith(f" INFO triptych_serving.server: failed rows=3 [request_id=request-1 trace_id={TRACE}]")
 
 
-def test_what_callers_send_makes_no_lines_of_its_own() -> None:
+def test_control_characters_are_escaped() -> None:
     line = TEXT.format(a_record("bad\nvalue\r\x1b[31m", fields={"peer": "a\nb"}))
     assert line.endswith(": bad\\nvalue\\r\\x1b[31m peer=a\\nb")
 
 
 @pytest.mark.usefixtures("in_call")
-def test_json_is_one_object_a_line() -> None:
+def test_json_is_one_object_per_line() -> None:
     line = JSON.format(a_record("two\nlines", fields={"rows": 3}))
     assert "\n" not in line
     values = json.loads(line)
@@ -83,7 +67,7 @@ def test_json_is_one_object_a_line() -> None:
     }
 
 
-def test_json_has_the_traceback_inside() -> None:
+def test_json_contains_the_traceback() -> None:
     try:
         raise ValueError("wrong")
     except ValueError:
@@ -94,104 +78,30 @@ def test_json_has_the_traceback_inside() -> None:
     assert exception.endswith("ValueError: wrong")
 
 
-def test_an_uncaught_error_is_json(logged: io.StringIO) -> None:
-    try:
-        raise ValueError("wrong")
-    except ValueError as error:
-        logs._on_uncaught(ValueError, error, error.__traceback__)
-    line = json.loads(logged.getvalue())
-    assert (line["level"], line["message"]) == ("critical", "uncaught: wrong")
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_uncaught_error_is_logged(in_thread: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JSON)
+    monkeypatch.setattr(logs.logger, "handlers", [handler])
+    error = ValueError("wrong")
+    if in_thread:
+
+        def fail() -> None:
+            raise error
+
+        monkeypatch.setattr(threading, "excepthook", logs._on_uncaught_in_thread)
+        thread = threading.Thread(target=fail, name="worker-7")
+        thread.start()
+        thread.join()
+    else:
+        logs._on_uncaught(ValueError, error, None)
+    line = json.loads(stream.getvalue())
+    assert (line["level"], line["message"]) == ("critical", f"uncaught{' in worker-7' if in_thread else ''}: wrong")
     assert "ValueError: wrong" in line["exception"]
 
 
-def test_an_uncaught_error_of_a_thread_is_json(logged: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise ValueError("wrong")
-
-    monkeypatch.setattr(threading, "excepthook", logs._on_uncaught_in_thread)
-    thread = threading.Thread(target=fail, name="worker-7")
-    thread.start()
-    thread.join()
-    line = json.loads(logged.getvalue())
-    assert line["message"] == "uncaught in worker-7: wrong"
-    assert "ValueError: wrong" in line["exception"]
-
-
-def test_a_call_is_one_line(logged: io.StringIO) -> None:
-    rpc = run_call(LogObserver(trace_id_of, lines=True), metadata={"traceparent": TRACEPARENT}, principal="frontend")
-    line = json.loads(logged.getvalue())
-    del line["time"]
-    assert line == {
-        "level": "info",
-        "logger": "triptych_serving.access",
-        "message": "call ended",
-        "request_id": "request-1",
-        "trace_id": TRACE,
-        "method": FULL,
-        "code": "OK",
-        "peer": "ipv4:192.0.2.7:1234",
-        "principal": "frontend",
-        "seconds": round(rpc.ended - rpc.arrived, 6),
-        "model": "toy",
-        "version": "1",
-        "rows": ROWS,
-        "tokens_in": TOKENS_IN,
-        "tokens_out": TOKENS_OUT,
-        "queue_seconds": 0.02,
-        "cached": 0,
-        "failed": 0,
-    }
-
-
-def test_all_messages_of_a_stream_are_summed(logged: io.StringIO) -> None:
-    run_call(LogObserver(trace_id_of, lines=True), uses=5, method_type="bidi_stream")
-    assert json.loads(logged.getvalue())["rows"] == 5 * ROWS
-
-
-def test_a_call_without_a_model_is_a_line_too(logged: io.StringIO) -> None:
-    run_call(LogObserver(trace_id_of, lines=True), uses=0, code="NOT_FOUND")
-    line = json.loads(logged.getvalue())
-    assert line["code"] == "NOT_FOUND"
-    assert "model" not in line
-
-
-def test_probes_are_for_debugging(logged: io.StringIO) -> None:
-    observer = LogObserver(trace_id_of, lines=True)
-    run_call(observer, service="grpc.health.v1.Health", method="Check", uses=0)
-    assert not logged.getvalue()
-    logging.getLogger("triptych_serving.access").setLevel(logging.DEBUG)
-    run_call(observer, service="grpc.health.v1.Health", method="Check", uses=0)
-    assert json.loads(logged.getvalue())["method"] == "grpc.health.v1.Health/Check"
-
-
-def test_a_failure_of_the_runtime_is_logged_with_its_call(logged: io.StringIO) -> None:
-    run_call(LogObserver(trace_id_of, lines=False), code="INTERNAL", error=EngineError("the runtime failed: broken"))
-    line = json.loads(logged.getvalue())
-    assert (line["level"], line["message"]) == ("error", "call failed: the runtime failed: broken")
-    assert (line["request_id"], line["method"]) == ("request-1", FULL)
-
-
-def test_no_lines_unless_asked_for(logged: io.StringIO) -> None:
-    run_call(LogObserver(trace_id_of, lines=False))
-    assert not logged.getvalue()
-    assert call_now.get() == CallIds("request-1")
-
-
-@pytest.mark.parametrize(
-    ("header", "trace"),
-    [
-        (TRACEPARENT, TRACE),
-        (TRACEPARENT.upper(), ""),
-        ("00-short-b7ad6b7169203331-01", ""),
-        ("", ""),
-        (b"bytes", ""),
-    ],
-)
-def test_the_trace_of_a_caller(header: str | bytes, trace: str) -> None:
-    assert trace_id_of(a_call(metadata={"traceparent": header})) == trace
-
-
-def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
+def test_repeated_lines_of_a_library_are_limited() -> None:
     now = 0.0
     repeats = RepeatFilter("opentelemetry", 60.0, lambda: now)
 
@@ -205,11 +115,3 @@ def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
     now = 60.0
     assert passes(exporter, 1)
     assert all(passes("triptych_serving.server", 1) for _ in range(3))
-
-
-def test_work_that_ends_behind_its_call_leaves_nothing(logged: io.StringIO) -> None:
-    observer, rpc = LogObserver(trace_id_of, lines=True), a_call()
-    observer.on_start(rpc)
-    observer.on_end(rpc)
-    observer.on_use(rpc, FULL)
-    assert observer._totals == {}

@@ -24,7 +24,7 @@ CODES = [
 
 
 class Bench:
-    """An observer, and what it has sent."""
+    """An observer and its finished spans."""
 
     def __init__(self, sampler: Sampler = ALWAYS_ON) -> None:
         self._exporter = InMemorySpanExporter()
@@ -47,9 +47,9 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_call_is_a_span(bench: Bench) -> None:
+def test_call_is_a_span(bench: Bench) -> None:
     before = time.time_ns()
-    rpc = run_call(bench.observer)
+    call = run_call(bench.observer)
     span = bench.server_span
     assert span.name == FULL
     assert span.parent is None
@@ -70,11 +70,11 @@ def test_a_call_is_a_span(bench: Bench) -> None:
     }
     assert span.start_time is not None
     assert span.end_time is not None
-    assert abs(span.start_time - before) < 60e9  # of the epoch, not of the monotonic clock
-    assert span.end_time - span.start_time == pytest.approx((rpc.ended - rpc.arrived) * 1e9, abs=1000)
+    assert abs(span.start_time - before) < 60e9  # since the epoch, not the monotonic clock
+    assert span.end_time - span.start_time == pytest.approx((call.ended - call.arrived) * 1e9, abs=1000)
 
 
-def test_stages_are_children(bench: Bench) -> None:
+def test_stages_are_child_spans(bench: Bench) -> None:
     run_call(bench.observer)
     server = bench.server_span
     children = [span for span in bench.spans if span is not server]
@@ -92,7 +92,7 @@ def test_stages_are_children(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_only_faults_of_the_server_are_errors(bench: Bench, code: str) -> None:
+def test_only_server_errors_have_error_status(bench: Bench, code: str) -> None:
     run_call(bench.observer, code=code)
     span = bench.server_span
     assert span.attributes is not None
@@ -101,7 +101,7 @@ def test_only_faults_of_the_server_are_errors(bench: Bench, code: str) -> None:
     assert span.attributes.get("error.type") == (code if code in ERRORS else None)
 
 
-def test_unforeseen_errors_are_shown(bench: Bench) -> None:
+def test_unexpected_error_is_recorded(bench: Bench) -> None:
     run_call(bench.observer, code="INTERNAL", error=RuntimeError("broken"))
     [event] = bench.server_span.events
     assert event.name == "exception"
@@ -110,13 +110,13 @@ def test_unforeseen_errors_are_shown(bench: Bench) -> None:
     assert bench.server_span.status.description == "broken"
 
 
-def test_errors_of_callers_are_not(bench: Bench) -> None:
+def test_error_of_the_caller_is_not_recorded(bench: Bench) -> None:
     run_call(bench.observer, code="INVALID_ARGUMENT", error=InvalidInputError("contents", "there are no texts"))
     assert not bench.server_span.events
     assert bench.server_span.status.description is None
 
 
-def test_a_caller_may_have_begun_the_trace(bench: Bench) -> None:
+def test_parent_from_the_caller(bench: Bench) -> None:
     run_call(bench.observer, metadata={"traceparent": SAMPLED, "tracestate": "vendor=value"})
     server = bench.server_span
     assert server.context is not None
@@ -128,31 +128,28 @@ def test_a_caller_may_have_begun_the_trace(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "nonsense", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", b"bytes"])
-def test_a_header_that_is_none_begins_a_trace(bench: Bench, header: str | bytes) -> None:
+def test_invalid_header_starts_a_new_trace(bench: Bench, header: str | bytes) -> None:
     run_call(bench.observer, metadata={"traceparent": header})
     assert bench.server_span.parent is None
 
 
-def test_a_caller_may_decide_that_nothing_is_sent(bench: Bench) -> None:
+def test_caller_decides_about_sampling(bench: Bench) -> None:
     run_call(bench.observer, metadata={"traceparent": NOT_SAMPLED})
     assert not bench.spans
+    unsampled = Bench(ALWAYS_OFF)
+    run_call(unsampled.observer)
+    assert not unsampled.spans
+    run_call(unsampled.observer, metadata={"traceparent": SAMPLED})
+    assert len(unsampled.spans) == 5
 
 
-def test_a_caller_may_decide_that_all_is_sent() -> None:
-    bench = Bench(ALWAYS_OFF)
-    run_call(bench.observer)
-    assert not bench.spans
-    run_call(bench.observer, metadata={"traceparent": SAMPLED})
-    assert len(bench.spans) == 5
-
-
-def test_the_trace_is_known_while_the_call_runs(bench: Bench) -> None:
-    rpc = a_call(metadata={"traceparent": SAMPLED})
-    assert bench.observer.trace_id(rpc) == ""
-    bench.observer.on_start(rpc)
-    assert bench.observer.trace_id(rpc) == TRACE
-    bench.observer.on_end(rpc)
-    assert bench.observer.trace_id(rpc) == ""
+def test_trace_id_is_known_while_the_call_runs(bench: Bench) -> None:
+    call = a_call(metadata={"traceparent": SAMPLED})
+    assert bench.observer.trace_id(call) == ""
+    bench.observer.on_start(call)
+    assert bench.observer.trace_id(call) == TRACE
+    bench.observer.on_end(call)
+    assert bench.observer.trace_id(call) == ""
 
 
 @pytest.mark.parametrize("service", ["grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"])
@@ -161,18 +158,18 @@ def test_probes_are_not_traced(bench: Bench, service: str) -> None:
     assert not bench.spans
 
 
-def test_of_a_long_stream_the_first_messages_are_shown(bench: Bench) -> None:
+def test_spans_of_a_long_stream_are_limited(bench: Bench) -> None:
     run_call(bench.observer, uses=MAX_USES + 10, method_type="bidi_stream")
     assert len(bench.spans) == 1 + 4 * MAX_USES
     assert bench.server_span.attributes is not None
     assert "triptych.model.name" not in bench.server_span.attributes  # its messages may be for several
 
 
-def test_a_stage_that_never_ended_is_left_out(bench: Bench) -> None:
-    rpc = a_call()
-    bench.observer.on_start(rpc)
-    bench.observer.on_use(rpc, a_use(rpc, stages={"preprocess": (rpc.arrived, rpc.arrived + 1)}, failed=True))
-    bench.observer.on_end(rpc)
+def test_stage_without_end_is_left_out(bench: Bench) -> None:
+    call = a_call()
+    bench.observer.on_start(call)
+    bench.observer.on_use(call, a_use(call, stages={"preprocess": (call.arrived, call.arrived + 1)}, failed=True))
+    bench.observer.on_end(call)
     assert [span.name for span in bench.spans] == ["preprocess", FULL]
 
 
@@ -180,7 +177,7 @@ def test_a_stage_that_never_ended_is_left_out(bench: Bench) -> None:
     ("peer", "address"),
     [("ipv4:192.0.2.7:1234", "192.0.2.7"), ("ipv6:%5B::1%5D:1234", "::1"), ("unix:/run/socket", None), ("", None)],
 )
-def test_peers(bench: Bench, peer: str, address: str | None) -> None:
+def test_peer_address(bench: Bench, peer: str, address: str | None) -> None:
     run_call(bench.observer, peer=peer)
     assert bench.server_span.attributes is not None
     assert bench.server_span.attributes.get("network.peer.address") == address

@@ -14,10 +14,10 @@ from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.repository import loading
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.placement import Hardware
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import Budgets, parse_limit
-from triptych_serving.runtime.memory.gpu import GpuMemory
+from triptych_serving.runtime.memory.cudart import GpuMemory
 
 from ....fixtures.toy import HERE, MODELS, edit_manifest
 
@@ -40,15 +40,15 @@ def loader_of(limit: str = "", precision: str | None = None, needed: bool = True
 
 
 @pytest.fixture
-def entry_of(tmp_path: Path) -> Callable[..., Entry]:
+def entry_of(tmp_path: Path) -> Callable[..., VersionFolder]:
     """Models, as if their graphs were for CUDA too unless the test says otherwise."""
 
-    def make(name: str, half: bool = True) -> Entry:
+    def make(name: str, half: bool = True) -> VersionFolder:
         repository = MODELS if name == "toy" else HERE / "encoder_models"
         folder = Path(shutil.copytree(repository / name / "1", tmp_path / name / "1"))
         if half:
             edit_manifest(folder, lambda manifest: manifest["precisions"].update(fp16=manifest["precisions"]["fp32"]))
-        return Entry(name, 1, folder)
+        return VersionFolder(name, 1, folder)
 
     return make
 
@@ -63,7 +63,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_for_gpus_is_told_all_that_it_needs(entry_of: Callable[..., Entry], made: list[Any], name: str) -> None:
+def test_a_model_for_gpus_is_told_all_that_it_needs(entry_of: Callable[..., VersionFolder], made: list[Any], name: str) -> None:
     loader = loader_of()
     loader.attempt(entry_of(name))
     [options] = made
@@ -76,7 +76,7 @@ def test_a_model_for_gpus_is_told_all_that_it_needs(entry_of: Callable[..., Entr
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_for_the_cpu_hears_nothing_of_gpus(
-    entry_of: Callable[..., Entry], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
+    entry_of: Callable[..., VersionFolder], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     caplog.set_level(logging.INFO)
     loader_of(needed=False).attempt(entry_of(name, half=False))
@@ -93,7 +93,7 @@ def test_a_model_for_the_cpu_hears_nothing_of_gpus(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_gpus_nothing_is_said(
-    entry_of: Callable[..., Entry], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
+    entry_of: Callable[..., VersionFolder], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     caplog.set_level(logging.INFO)
     Loader(TranslatorOptions(), EncoderOptions()).attempt(entry_of(name))
@@ -112,13 +112,13 @@ def test_without_gpus_nothing_is_said(
     ],
 )
 def test_what_has_no_graphs_for_the_gpu_that_was_asked_for_is_refused(
-    entry_of: Callable[..., Entry], name: str, precision: str | None, half: bool, fault: str
+    entry_of: Callable[..., VersionFolder], name: str, precision: str | None, half: bool, fault: str
 ) -> None:
     entry = entry_of(name, half)
     assert loader_of(precision=precision).attempt(entry) == (None, f"{entry.folder}: {fault}")
 
 
-def test_a_model_that_does_not_fit_is_refused_with_numbers(entry_of: Callable[..., Entry]) -> None:
+def test_a_model_that_does_not_fit_is_refused_with_numbers(entry_of: Callable[..., VersionFolder]) -> None:
     entry, loader = entry_of("toy"), loader_of("1MiB")
     model, fault = loader.attempt(entry)
     assert model is None
@@ -129,7 +129,7 @@ def test_a_model_that_does_not_fit_is_refused_with_numbers(entry_of: Callable[..
     assert loader.budgets.of(GPU).reserved_bytes == 0
 
 
-def test_what_others_have_is_not_left(entry_of: Callable[..., Entry]) -> None:
+def test_what_others_have_is_not_left(entry_of: Callable[..., VersionFolder]) -> None:
     loader = loader_of("1GiB")
     other = loader.budgets.of(GPU).reserve("model big version 2", {"weights": GIB})
     _, fault = loader.attempt(entry_of("toy"))
@@ -137,6 +137,6 @@ def test_what_others_have_is_not_left(entry_of: Callable[..., Entry]) -> None:
     assert loader.budgets.of(GPU).reserved_bytes == other.bytes
 
 
-def test_a_limit_above_what_is_free_is_refused(entry_of: Callable[..., Entry]) -> None:
+def test_a_limit_above_what_is_free_is_refused(entry_of: Callable[..., VersionFolder]) -> None:
     _, fault = loader_of("0.9").attempt(entry_of("toy"))
     assert "--gpu-memory-limit 0.9 is 14.4 GiB of cuda:0, of whose 16 GiB only 8 GiB are free" in fault

@@ -11,7 +11,7 @@ from triptych_serving.repository import placement
 from triptych_serving.repository.placement import GPU_SLOTS, Hardware, Placement, place
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import MemoryLimit
-from triptych_serving.runtime.memory.gpu import Gpu
+from triptych_serving.runtime.memory.cudart import Gpu
 
 from ....fixtures.toy import BUNDLE
 

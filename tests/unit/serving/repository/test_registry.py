@@ -13,8 +13,8 @@ from triptych_serving.errors import InvalidInputError, NotFoundError, Repository
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.repository import loading as module
 from triptych_serving.repository.loading import Loader
-from triptych_serving.repository.registry import Loaded, Registry, State, Wish, load_registry
-from triptych_serving.repository.repository import Entry
+from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry, State, load_registry
+from triptych_serving.repository.repository import VersionFolder
 
 from ....fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, edit_manifest, tamper, truncate
 
@@ -43,37 +43,37 @@ def add_model(repository: Path, name: str, source: list[str], target: list[str])
 
 @pytest.mark.parametrize("code", ["de", "de-DE", "deu_Latn", ""])
 def test_one_language_has_many_codes(toy: Registry, code: str) -> None:
-    assert toy.find(Wish(target_language=code)).name == "toy"
+    assert toy.find(ModelSelector(target_language=code)).name == "toy"
 
 
 @pytest.mark.parametrize(
     "wish",
     [
-        Wish(),
-        Wish(model="toy"),
-        Wish(model="toy", version="1"),
-        Wish(version="1"),
-        Wish(source_language="en", target_language="de"),
-        Wish(model="toy", source_language="en-GB"),
+        ModelSelector(),
+        ModelSelector(model="toy"),
+        ModelSelector(model="toy", version="1"),
+        ModelSelector(version="1"),
+        ModelSelector(source_language="en", target_language="de"),
+        ModelSelector(model="toy", source_language="en-GB"),
     ],
 )
-def test_what_is_left_open_is_answered_by_the_only_model(toy: Registry, wish: Wish) -> None:
+def test_what_is_left_open_is_answered_by_the_only_model(toy: Registry, wish: ModelSelector) -> None:
     assert toy.find(wish).name == "toy"
 
 
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        (Wish(model="foo"), "model 'foo' is not here; there are: toy"),
-        (Wish(model="toy", version="7"), "version '7' of toy is not here; there are: toy version 1"),
-        (Wish(version="7"), "version '7' of any model is not here; there are: toy version 1"),
-        (Wish(model="toy", version="01"), "version '01' of toy is not here"),
-        (Wish(target_language="fr"), r"no model translates any language to fr; there are: en to de \(toy\)"),
-        (Wish(source_language="de", target_language="en"), "no model translates de to en"),
-        (Wish(model="toy", target_language="fr"), "no model translates any language to fr"),
+        (ModelSelector(model="foo"), "model 'foo' is not here; there are: toy"),
+        (ModelSelector(model="toy", version="7"), "version '7' of toy is not here; there are: toy version 1"),
+        (ModelSelector(version="7"), "version '7' of any model is not here; there are: toy version 1"),
+        (ModelSelector(model="toy", version="01"), "version '01' of toy is not here"),
+        (ModelSelector(target_language="fr"), r"no model translates any language to fr; there are: en to de \(toy\)"),
+        (ModelSelector(source_language="de", target_language="en"), "no model translates de to en"),
+        (ModelSelector(model="toy", target_language="fr"), "no model translates any language to fr"),
     ],
 )
-def test_what_is_not_here_is_named_with_what_is(toy: Registry, wish: Wish, message: str) -> None:
+def test_what_is_not_here_is_named_with_what_is(toy: Registry, wish: ModelSelector, message: str) -> None:
     with pytest.raises(NotFoundError, match=message):
         toy.find(wish)
 
@@ -82,7 +82,7 @@ def test_what_is_not_here_is_named_with_what_is(toy: Registry, wish: Wish, messa
 def test_a_malformed_code_names_its_field(toy: Registry, side: str) -> None:
     wish: dict[str, Any] = {f"{side}_language": "deutsch!"}
     with pytest.raises(InvalidInputError) as error:
-        toy.find(Wish(**wish))
+        toy.find(ModelSelector(**wish))
     assert error.value.field == f"{side}_language_code"
 
 
@@ -91,26 +91,26 @@ def test_two_models_for_one_pair_need_a_name(repository: Path) -> None:
     copy_bundle(repository, "second")
     with loaded(repository) as registry:
         with pytest.raises(InvalidInputError, match="several models would do, name one of: first, second") as error:
-            registry.find(Wish(target_language="de"))
+            registry.find(ModelSelector(target_language="de"))
         assert error.value.field == "model"
-        assert registry.find(Wish(model="second")).name == "second"
+        assert registry.find(ModelSelector(model="second")).name == "second"
 
 
 def test_the_pair_chooses_among_models(repository: Path) -> None:
     add_model(repository, "a", ["en"], ["de"])
     add_model(repository, "b", ["de"], ["en"])
     with loaded(repository) as registry:
-        assert registry.find(Wish(target_language="deu_Latn")).name == "a"
-        assert registry.find(Wish(source_language="de-AT")).name == "b"
+        assert registry.find(ModelSelector(target_language="deu_Latn")).name == "a"
+        assert registry.find(ModelSelector(source_language="de-AT")).name == "b"
 
 
 def test_a_model_of_several_languages_needs_codes(repository: Path) -> None:
     add_model(repository, "many", ["en", "fr"], ["de"])
     with loaded(repository) as registry:
         with pytest.raises(InvalidInputError, match="the model has several, name one of: en, fr") as error:
-            registry.find(Wish())
+            registry.find(ModelSelector())
         assert error.value.field == "source_language_code"
-        assert registry.find(Wish(source_language="fr")).name == "many"
+        assert registry.find(ModelSelector(source_language="fr")).name == "many"
 
 
 CODES = [f"{first}{second}_Latn" for first in "bcdfghj" for second in "aeiou"]
@@ -119,14 +119,14 @@ CODES = [f"{first}{second}_Latn" for first in "bcdfghj" for second in "aeiou"]
 def test_a_model_may_translate_each_language_to_each(repository: Path) -> None:
     add_model(repository, "many", CODES, CODES)
     with loaded(repository) as registry:
-        assert registry.find(Wish(source_language="de_Latn", target_language="de_Latn")).name == "many"
+        assert registry.find(ModelSelector(source_language="de_Latn", target_language="de_Latn")).name == "many"
         with pytest.raises(InvalidInputError) as error:
-            registry.find(Wish(source_language="de"))
+            registry.find(ModelSelector(source_language="de"))
         assert str(error.value) == (
             f"target_language_code: the model has several, name one of: {', '.join(CODES[:8])}, ... (35 in all)"
         )
         with pytest.raises(NotFoundError, match=r"any language to xx; there are: 35 languages to 35 languages \(many\)"):
-            registry.find(Wish(target_language="xx"))
+            registry.find(ModelSelector(target_language="xx"))
         assert registry.translators[0].describe().startswith("35 languages to 35 languages, CPU")
 
 
@@ -134,19 +134,19 @@ def test_a_model_of_no_language_makes_way_for_one_that_is_asked_for(repository: 
     add_model(repository, "summary", ["und"], ["und"])
     add_model(repository, "pair", ["en"], ["de"])
     with loaded(repository) as registry:
-        assert registry.find(Wish(target_language="de")).name == "pair"
-        assert registry.find(Wish(target_language="fr")).name == "summary"
-        assert registry.find(Wish(model="summary")).name == "summary"
-        assert registry.find(Wish(model="summary", source_language="en")).name == "summary"
+        assert registry.find(ModelSelector(target_language="de")).name == "pair"
+        assert registry.find(ModelSelector(target_language="fr")).name == "summary"
+        assert registry.find(ModelSelector(model="summary")).name == "summary"
+        assert registry.find(ModelSelector(model="summary", source_language="en")).name == "summary"
         with pytest.raises(InvalidInputError, match="several models would do, name one of: pair, summary"):
-            registry.find(Wish())
+            registry.find(ModelSelector())
 
 
 def test_the_newest_version_is_served(repository: Path) -> None:
     for version in (2, 10):
         copy_bundle(repository, version=version)
     with loaded(repository) as registry:
-        assert registry.find(Wish()).version == 10
+        assert registry.find(ModelSelector()).version == 10
 
 
 def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
     (repository / "no-bundle" / "1").mkdir(parents=True)
     with loaded(repository) as registry:
         assert [translator.name for translator in registry.translators] == ["good"]
-        assert registry.find(Wish()).translate([SOURCE])[0].text == TARGET
+        assert registry.find(ModelSelector()).translate([SOURCE])[0].text == TARGET
         faults = {model.entry.name: model.fault for model in registry.models if model.model is None}
     assert faults.keys() == {"tampered", "truncated", "misshapen", "huge", "no-bundle"}
     assert "SHA-256" in faults["tampered"]
@@ -171,7 +171,7 @@ def test_asking_for_a_broken_model_says_why(repository: Path) -> None:
     copy_bundle(repository, "good")
     truncate(copy_bundle(repository, "bad") / "weights.fp32.bin")
     with loaded(repository) as registry, pytest.raises(UnavailableError, match=r"'bad' could not be loaded: .*weights"):
-        registry.find(Wish(model="bad"))
+        registry.find(ModelSelector(model="bad"))
 
 
 def test_whatever_a_model_fails_with_the_others_load(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,8 +201,8 @@ def test_a_precision_that_a_model_lacks_is_its_fault(repository: Path) -> None:
 
 def test_int8_is_served_on_request() -> None:
     with loaded(MODELS, TranslatorOptions("int8", OPTIONS.engine)) as registry:
-        assert registry.find(Wish()).precision == "int8"
-        assert registry.find(Wish()).translate([SOURCE])[0].text == TARGET
+        assert registry.find(ModelSelector()).precision == "int8"
+        assert registry.find(ModelSelector()).translate([SOURCE])[0].text == TARGET
 
 
 def test_an_empty_repository_is_an_error(repository: Path) -> None:
@@ -219,13 +219,13 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     add_model(repository, "back", ["de"], ["en"])
     loader = Loader(OPTIONS, EncoderOptions())
     labels = {1: ("old", "stable"), 4: ("canary",)}
-    entries = [Entry("toy", version, repository / "toy" / str(version)) for version in (1, 2, 4)]
-    entries.append(Entry("back", 1, repository / "back" / "1"))
+    entries = [VersionFolder("toy", version, repository / "toy" / str(version)) for version in (1, 2, 4)]
+    entries.append(VersionFolder("back", 1, repository / "back" / "1"))
     ready = [
-        Loaded(e, State.READY, loader.attempt(e)[0], labels=labels.get(e.version, ()) if e.name == "toy" else ())
+        ModelVersion(e, State.READY, loader.attempt(e)[0], labels=labels.get(e.version, ()) if e.name == "toy" else ())
         for e in entries
     ]
-    registry = Registry([*ready, Loaded(Entry("toy", 3, repository), State.UNLOADED)])
+    registry = Registry([*ready, ModelVersion(VersionFolder("toy", 3, repository), State.UNLOADED)])
     yield registry
     registry.close()
 
@@ -233,37 +233,37 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 @pytest.mark.parametrize(
     ("wish", "found"),
     [
-        (Wish(target_language="de"), 1),
-        (Wish(model="toy"), 1),
-        (Wish(model="toy", version="stable"), 1),
-        (Wish(model="toy", version="old"), 1),
-        (Wish(model="toy", version="2"), 2),
-        (Wish(target_language="de", version="2"), 2),
-        (Wish(version="canary"), 4),
-        (Wish(version="canary", source_language="en"), 4),
+        (ModelSelector(target_language="de"), 1),
+        (ModelSelector(model="toy"), 1),
+        (ModelSelector(model="toy", version="stable"), 1),
+        (ModelSelector(model="toy", version="old"), 1),
+        (ModelSelector(model="toy", version="2"), 2),
+        (ModelSelector(target_language="de", version="2"), 2),
+        (ModelSelector(version="canary"), 4),
+        (ModelSelector(version="canary", source_language="en"), 4),
     ],
 )
-def test_versions_of_one_model_are_not_several_models(versions: Registry, wish: Wish, found: int) -> None:
+def test_versions_of_one_model_are_not_several_models(versions: Registry, wish: ModelSelector, found: int) -> None:
     model = versions.find(wish)
     assert (model.name, model.version) == ("toy", found)
 
 
 def test_without_a_stable_version_the_newest_that_serves_is_meant(versions: Registry) -> None:
     registry = Registry([loaded for loaded in versions.models if "stable" not in loaded.labels])
-    assert registry.find(Wish(target_language="de")).version == 4
+    assert registry.find(ModelSelector(target_language="de")).version == 4
     registry = Registry([loaded for loaded in registry.models if loaded.version != "4"])
-    assert registry.find(Wish("toy")).version == 2
+    assert registry.find(ModelSelector("toy")).version == 2
     assert registry.default("toy").version == "2"
     assert registry.default("toy", "3").state is State.UNLOADED
 
 
 def test_models_that_differ_still_need_a_name(versions: Registry) -> None:
     with pytest.raises(InvalidInputError, match=r"several models would do, name one of: back, toy$"):
-        versions.find(Wish())
+        versions.find(ModelSelector())
     with pytest.raises(
         NotFoundError, match=r"no model translates any language to fr; there are: de to en \(back\), en to de \(toy\)$"
     ):
-        versions.find(Wish(target_language="fr"))
+        versions.find(ModelSelector(target_language="fr"))
 
 
 @pytest.mark.parametrize(
@@ -278,11 +278,13 @@ def test_models_that_differ_still_need_a_name(versions: Registry) -> None:
 def test_a_version_that_does_not_serve_says_why(
     versions: Registry, tmp_path: Path, state: State, kind: type[Exception], message: str
 ) -> None:
-    registry = Registry([*versions.models, Loaded(Entry("toy", 7, tmp_path), state, fault="torn", labels=("next",))])
+    registry = Registry(
+        [*versions.models, ModelVersion(VersionFolder("toy", 7, tmp_path), state, fault="torn", labels=("next",))]
+    )
     for version in ("7", "next"):
         with pytest.raises(kind, match=message):
-            registry.find(Wish("toy", version))
-    assert registry.find(Wish("toy")).version == 1
+            registry.find(ModelSelector("toy", version))
+    assert registry.find(ModelSelector("toy")).version == 1
 
 
 def test_the_stable_version_is_loaded_alone(repository: Path) -> None:

@@ -9,7 +9,7 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError, UnsupportedError
 from triptych_serving.models.translation.translator import TranslatorOptions
-from triptych_serving.repository.registry import Registry, Wish, load_registry
+from triptych_serving.repository.registry import ModelSelector, Registry, load_registry
 
 from ....fixtures.encoders import write_image_bundle, write_text_bundle
 from ....fixtures.toy import copy_bundle, tamper
@@ -33,40 +33,40 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 
 def test_the_only_model_that_can_is_meant(registry: Registry) -> None:
-    assert registry.find(Wish()).name == "translate"
-    assert registry.find_image(Wish()).name == "vit"
-    assert registry.find_text(Wish(), "token-classification").name == "ner"
-    assert registry.find_text(Wish(), "text-classification").name == "pretrained"
-    assert registry.find_text(Wish("ner"), "embedding").name == "ner"
+    assert registry.find(ModelSelector()).name == "translate"
+    assert registry.find_image(ModelSelector()).name == "vit"
+    assert registry.find_text(ModelSelector(), "token-classification").name == "ner"
+    assert registry.find_text(ModelSelector(), "text-classification").name == "pretrained"
+    assert registry.find_text(ModelSelector("ner"), "embedding").name == "ner"
 
 
 def test_several_that_can_are_named(registry: Registry) -> None:
     with pytest.raises(InvalidInputError, match=r"several models would do, name one of: bert, pretrained$") as error:
-        registry.find_text(Wish(), "fill-mask")
+        registry.find_text(ModelSelector(), "fill-mask")
     assert error.value.field == "model"
     with pytest.raises(InvalidInputError, match=r"name one of: bert, ner, pretrained$"):
-        registry.find_text(Wish(), "embedding")
-    assert registry.find_text(Wish("bert", "1"), "fill-mask").name == "bert"
+        registry.find_text(ModelSelector(), "embedding")
+    assert registry.find_text(ModelSelector("bert", "1"), "fill-mask").name == "bert"
 
 
 def test_a_named_model_that_cannot_says_what_it_can(registry: Registry) -> None:
     with pytest.raises(UnsupportedError, match="model 'vit' is not one that translates; it classifies images"):
-        registry.find(Wish("vit"))
+        registry.find(ModelSelector("vit"))
     with pytest.raises(UnsupportedError, match="model 'translate' is not one that classifies images; it translates"):
-        registry.find_image(Wish("translate"))
+        registry.find_image(ModelSelector("translate"))
     with pytest.raises(UnsupportedError, match="model 'bert' is not one that labels tokens; it fills masks, embeds text"):
-        registry.find_text(Wish("bert"), "token-classification")
+        registry.find_text(ModelSelector("bert"), "token-classification")
 
 
 def test_a_model_that_is_not_there_or_broken(registry: Registry) -> None:
     with pytest.raises(NotFoundError, match="model 'foo' is not here"):
-        registry.find_text(Wish("foo"), "fill-mask")
+        registry.find_text(ModelSelector("foo"), "fill-mask")
     with pytest.raises(NotFoundError, match="version '9' of bert is not here"):
-        registry.find_text(Wish("bert", "9"), "fill-mask")
+        registry.find_text(ModelSelector("bert", "9"), "fill-mask")
     with pytest.raises(UnavailableError, match=r"model 'squad' could not be loaded: .*SHA-256"):
-        registry.find_text(Wish("squad"), "question-answering")
+        registry.find_text(ModelSelector("squad"), "question-answering")
     with pytest.raises(NotFoundError, match=r"no model answers questions; there are: bert \(fill-mask\), ner \(token-"):
-        registry.find_text(Wish(), "question-answering")
+        registry.find_text(ModelSelector(), "question-answering")
 
 
 def test_without_translation_the_pairs_are_none(repository: Path) -> None:
@@ -74,7 +74,7 @@ def test_without_translation_the_pairs_are_none(repository: Path) -> None:
     registry = load_registry(repository, OPTIONS, encoders=ENCODERS)
     try:
         with pytest.raises(NotFoundError, match="no model translates any language to de; there are: none"):
-            registry.find(Wish(target_language="de"))
+            registry.find(ModelSelector(target_language="de"))
     finally:
         registry.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from triptych_serving.errors import BundleError
-from triptych_serving.repository.version_policy import DEFAULT, Policy, read_policy
+from triptych_serving.repository.version_policy import DEFAULT, VersionPolicy, read_policy
 
 
 def write(folder: Path, content: Any) -> None:
@@ -23,19 +23,19 @@ def faults_of(folder: Path, content: Any) -> tuple[str, ...]:
 
 
 def test_without_a_file_the_newest_is_served(tmp_path: Path) -> None:
-    assert read_policy(tmp_path) == DEFAULT == Policy(latest=1)
+    assert read_policy(tmp_path) == DEFAULT == VersionPolicy(latest=1)
 
 
 @pytest.mark.parametrize(
     ("versions", "policy"),
     [
-        ("latest", Policy(1)),
-        ({"latest": 2}, Policy(2)),
-        ("all", Policy(0)),
-        ([3, 1], Policy(0, frozenset({1, 3}))),
+        ("latest", VersionPolicy(1)),
+        ({"latest": 2}, VersionPolicy(2)),
+        ("all", VersionPolicy(0)),
+        ([3, 1], VersionPolicy(0, frozenset({1, 3}))),
     ],
 )
-def test_versions_are_chosen(tmp_path: Path, versions: Any, policy: Policy) -> None:
+def test_versions_are_chosen(tmp_path: Path, versions: Any, policy: VersionPolicy) -> None:
     write(tmp_path, {"versions": versions})
     assert read_policy(tmp_path) == policy
 
@@ -48,9 +48,9 @@ def test_versions_have_labels(tmp_path: Path) -> None:
 
 
 def test_candidates_are_the_newest_first_and_what_has_a_label() -> None:
-    assert Policy(1, labels={"stable": 2}).candidates([1, 2, 3]) == [3, 2, 1]
-    assert Policy(0).candidates([1, 2, 3]) == [3, 2, 1]
-    assert Policy(0, frozenset({3, 9}), {"stable": 1}).candidates([1, 2, 3]) == [3, 1]
+    assert VersionPolicy(1, labels={"stable": 2}).candidates([1, 2, 3]) == [3, 2, 1]
+    assert VersionPolicy(0).candidates([1, 2, 3]) == [3, 2, 1]
+    assert VersionPolicy(0, frozenset({3, 9}), {"stable": 1}).candidates([1, 2, 3]) == [3, 1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.loading import Loader
-from triptych_serving.repository.repository import Entry, newest_versions
+from triptych_serving.repository.repository import VersionFolder, newest_versions
 from triptych_serving.repository.warmup import WarmUp
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.decode_scheduler import Counters, LaneKind
@@ -23,14 +23,14 @@ from triptych_serving.scheduling.decode_scheduler import Counters, LaneKind
 from ....fixtures.encoders import write_every_bundle, write_text_bundle
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET, copy_bundle, edit_manifest
 
-TOY = Entry("toy", 1, BUNDLE)
+TOY = VersionFolder("toy", 1, BUNDLE)
 
 
 def loader(warm_up: WarmUp) -> Loader:
     return Loader(TranslatorOptions(engine=EngineOptions(workers=2, slots=2)), EncoderOptions(runs=1), warm_up)
 
 
-def loaded(entry: Entry, warm_up: WarmUp) -> Model:
+def loaded(entry: VersionFolder, warm_up: WarmUp) -> Model:
     model, fault = loader(warm_up).attempt(entry)
     assert model is not None, fault
     return model
@@ -80,7 +80,7 @@ def test_batches_of_several_sizes_are_run(tmp_path: Path, monkeypatch: pytest.Mo
         return batch
 
     monkeypatch.setattr(TextRunner, "prepare", noted)
-    loaded(Entry("bert", 1, write_text_bundle(tmp_path)), WarmUp.USUAL).close()
+    loaded(VersionFolder("bert", 1, write_text_bundle(tmp_path)), WarmUp.USUAL).close()
     assert max(rows for rows, _ in shapes) >= 16
     assert {rows for rows, _ in shapes} > {1}
     assert max(rows * length for rows, length in shapes) > 500
@@ -104,14 +104,14 @@ def test_an_old_bundle_is_asked_what_it_can(repository: Path) -> None:
 
     folder = copy_bundle(repository)
     edit_manifest(folder, forget)
-    model = loaded(Entry("toy", 1, folder), WarmUp.ALL)
+    model = loaded(VersionFolder("toy", 1, folder), WarmUp.ALL)
     assert [engine.steps.rows.count > 0 for engine in model.engines] == [True]
     model.close()
 
 
 def test_a_small_model_is_not_asked_more_than_it_takes(tmp_path: Path) -> None:
     folder = write_text_bundle(tmp_path, limits={"max_tokens": 8})
-    model = loaded(Entry("bert", 1, folder), WarmUp.ALL)
+    model = loaded(VersionFolder("bert", 1, folder), WarmUp.ALL)
     assert isinstance(model, TextModel)
     model.close()
 
@@ -122,8 +122,8 @@ def test_a_model_that_fails_at_first_is_not_served(tmp_path: Path, monkeypatch: 
     def fail(*arguments: Any) -> Any:
         raise EngineError("the runtime failed: a bad weight")
 
-    monkeypatch.setattr(TextModel, "embed", fail)
-    model, fault = loader(WarmUp.USUAL).attempt(Entry("bert", 1, folder))
+    monkeypatch.setattr(TextModel, "run", fail)
+    model, fault = loader(WarmUp.USUAL).attempt(VersionFolder("bert", 1, folder))
     assert model is None
     assert fault == f"{folder}: cannot be loaded: the runtime failed: a bad weight"
     assert engine_threads() == threads

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from triptych_serving.runtime.cuda_graph_lock import CaptureGate
+from triptych_serving.runtime.cuda_graph_lock import CudaGraphLock
 
 SECONDS = 10.0  # nothing here takes long
 
@@ -32,11 +32,11 @@ def end(*threads: threading.Thread) -> None:
 class Inside:
     """A thread that stays in a block until it is let go."""
 
-    def __init__(self, gate: CaptureGate, captures: bool = False) -> None:
+    def __init__(self, gate: CudaGraphLock, captures: bool = False) -> None:
         self.entered, self.leave = threading.Event(), threading.Event()
         self.thread = start(lambda: self._stay(gate, captures))
 
-    def _stay(self, gate: CaptureGate, captures: bool) -> None:
+    def _stay(self, gate: CudaGraphLock, captures: bool) -> None:
         with gate.capturing() if captures else gate.running():
             self.entered.set()
             self.leave.wait(SECONDS)
@@ -47,7 +47,7 @@ class Inside:
 
 
 def test_many_run_at_once() -> None:
-    gate = CaptureGate()
+    gate = CudaGraphLock()
     inside = [Inside(gate) for _ in range(4)]
     assert all(each.entered.wait(SECONDS) for each in inside)
     for each in inside:
@@ -55,7 +55,7 @@ def test_many_run_at_once() -> None:
 
 
 def test_who_captures_waits_for_who_runs() -> None:
-    gate = CaptureGate()
+    gate = CudaGraphLock()
     runner = Inside(gate)
     assert runner.entered.wait(SECONDS)
     capturer = Inside(gate, captures=True)
@@ -68,7 +68,7 @@ def test_who_captures_waits_for_who_runs() -> None:
 
 @pytest.mark.parametrize("captures", [False, True])
 def test_nobody_enters_while_one_captures(captures: bool) -> None:
-    gate = CaptureGate()
+    gate = CudaGraphLock()
     capturer = Inside(gate, captures=True)
     assert capturer.entered.wait(SECONDS)
     other = Inside(gate, captures)
@@ -79,7 +79,7 @@ def test_nobody_enters_while_one_captures(captures: bool) -> None:
 
 
 def test_who_waits_to_capture_goes_before_who_comes_to_run() -> None:
-    gate = CaptureGate()
+    gate = CudaGraphLock()
     runner = Inside(gate)
     assert runner.entered.wait(SECONDS)
     capturer = Inside(gate, captures=True)
@@ -96,7 +96,7 @@ def test_who_waits_to_capture_goes_before_who_comes_to_run() -> None:
 
 def test_a_thread_may_run_inside_its_own_blocks() -> None:
     """Even while another waits to capture, which would otherwise never come to its turn."""
-    gate = CaptureGate()
+    gate = CudaGraphLock()
     capturer: Inside
     with gate.running():
         capturer = Inside(gate, captures=True)
@@ -113,7 +113,7 @@ def test_a_thread_may_run_inside_its_own_blocks() -> None:
 
 
 def test_who_runs_cannot_capture() -> None:
-    gate = CaptureGate()
+    gate = CudaGraphLock()
     with gate.running(), pytest.raises(RuntimeError, match="inside the gate"), gate.capturing():
         pass
     with gate.capturing():
@@ -122,7 +122,7 @@ def test_who_runs_cannot_capture() -> None:
 
 @pytest.mark.parametrize("captures", [False, True])
 def test_an_error_leaves_the_gate_open(captures: bool) -> None:
-    gate = CaptureGate()
+    gate = CudaGraphLock()
     with pytest.raises(KeyError), gate.capturing() if captures else gate.running():
         raise KeyError
     with gate.capturing():
@@ -141,7 +141,7 @@ class Thing:
 
 
 @contextmanager
-def capture(gate: CaptureGate, captures: threading.Event) -> Iterator[None]:
+def capture(gate: CudaGraphLock, captures: threading.Event) -> Iterator[None]:
     """As the gate's, with the event set meanwhile."""
     with gate.capturing():
         captures.set()
@@ -152,7 +152,7 @@ def capture(gate: CaptureGate, captures: threading.Event) -> Iterator[None]:
 
 
 def test_things_end_when_nobody_captures() -> None:
-    gate, captures, ends = CaptureGate(), threading.Event(), list[bool]()
+    gate, captures, ends = CudaGraphLock(), threading.Event(), list[bool]()
     gate.part_with([Thing(captures, ends)])
     assert ends == [False]
     with capture(gate, captures):
@@ -162,7 +162,7 @@ def test_things_end_when_nobody_captures() -> None:
 
 
 def test_who_captures_may_part_with_things_too() -> None:
-    gate, captures, ends = CaptureGate(), threading.Event(), list[bool]()
+    gate, captures, ends = CudaGraphLock(), threading.Event(), list[bool]()
     with capture(gate, captures):
         gate.part_with([Thing(captures, ends)])
         assert not ends
@@ -171,7 +171,7 @@ def test_who_captures_may_part_with_things_too() -> None:
 
 def test_things_end_before_anybody_else_enters() -> None:
     """Who closes a stream inside of the gate has parted with what uses it before."""
-    gate, ended = CaptureGate(), list[str]()
+    gate, ended = CudaGraphLock(), list[str]()
 
     class Slow:
         def __del__(self) -> None:
@@ -191,7 +191,7 @@ def test_things_end_before_anybody_else_enters() -> None:
 
 
 def test_what_ends_may_part_with_more() -> None:
-    gate, ends = CaptureGate(), list[bool]()
+    gate, ends = CudaGraphLock(), list[bool]()
 
     class Owner:
         def __del__(self) -> None:
@@ -206,7 +206,7 @@ def test_what_ends_may_part_with_more() -> None:
 
 def test_things_end_at_once_inside_the_gate_though_somebody_waits_to_capture() -> None:
     """Nobody captures then, and the next line may close the stream that they use."""
-    gate, captures, ends = CaptureGate(), threading.Event(), list[bool]()
+    gate, captures, ends = CudaGraphLock(), threading.Event(), list[bool]()
     with gate.running():
         capturer = Inside(gate, captures=True)
         assert is_stuck(capturer.thread)
@@ -216,7 +216,7 @@ def test_things_end_at_once_inside_the_gate_though_somebody_waits_to_capture() -
 
 
 def test_in_a_storm_captures_are_alone() -> None:
-    gate, running, wrong, stop = CaptureGate(), set(), [], time.monotonic() + 0.5
+    gate, running, wrong, stop = CudaGraphLock(), set(), [], time.monotonic() + 0.5
     lock, captures, ends = threading.Lock(), threading.Event(), list[bool]()
 
     def run(number: int) -> None:

@@ -2,12 +2,14 @@
 
 import numpy as np
 
-from triptych_serving.runtime.layout import ALIGNMENT, Layout, Part
+from triptych_serving.runtime.arrays import ALIGNMENT, ArrayLayout, ArraySpec
 from triptych_serving.runtime.memory import HostMemory, host_view
 
 
 def test_host_and_device_see_the_same_arrays() -> None:
-    layout = Layout({"a": Part.of((3, 2), np.int32), "none": Part.of((0, 5), np.float32), "b": Part.of((5,), np.int64)})
+    layout = ArrayLayout(
+        {"a": ArraySpec.of((3, 2), np.int32), "none": ArraySpec.of((0, 5), np.float32), "b": ArraySpec.of((5,), np.int64)}
+    )
     memory = HostMemory()
     host, device = memory.staging((layout.nbytes + 8,), np.uint8), memory.zeros((layout.nbytes,), np.uint8)
     views = layout.views(host)
@@ -26,7 +28,7 @@ def test_host_and_device_see_the_same_arrays() -> None:
 
 
 def test_an_array_has_its_own_bytes() -> None:
-    layout = Layout({name: Part.of((ALIGNMENT,), np.uint8) for name in "abc"})
+    layout = ArrayLayout({name: ArraySpec.of((ALIGNMENT,), np.uint8) for name in "abc"})
     block = np.zeros(layout.nbytes, np.uint8)
     for value, view in enumerate(layout.views(block).values(), 1):
         view[...] = value

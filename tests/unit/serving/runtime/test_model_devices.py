@@ -8,8 +8,8 @@ import pytest
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.runtime.memory.gpu import GpuMemory
-from triptych_serving.runtime.model_devices import Places
+from triptych_serving.runtime.memory.cudart import GpuMemory
+from triptych_serving.runtime.model_devices import ModelDevices
 
 from ..calls import PATIENCE_SECONDS
 from ..stub_device import StubMemory
@@ -52,7 +52,7 @@ def budgets() -> Budgets:
 
 
 def test_each_device_has_a_place_and_a_reservation(memories: list[SlowMemory], budgets: Budgets) -> None:
-    places = Places(GPUS, budgets, "model toy version 1", PARTS)
+    places = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
     assert [(place.memory, place.limit_bytes) for place in places.all] == [(memory, 900) for memory in memories]
     another = places.open(GPUS[1])
     assert (another.memory, another.memory.device, another.limit_bytes) == (memories[2], GPUS[1], 900)
@@ -64,7 +64,7 @@ def test_each_device_has_a_place_and_a_reservation(memories: list[SlowMemory], b
 
 
 def test_who_closes_second_waits_for_the_first(memories: list[SlowMemory], budgets: Budgets) -> None:
-    places = Places(GPUS, budgets, "model toy version 1", PARTS)
+    places = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
     memories[0].may_close.clear()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(places.close)
@@ -81,7 +81,7 @@ def test_who_closes_second_waits_for_the_first(memories: list[SlowMemory], budge
 
 
 def test_all_is_given_back_though_a_stream_cannot_be_closed(memories: list[SlowMemory], budgets: Budgets) -> None:
-    places = Places(GPUS, budgets, "model toy version 1", PARTS)
+    places = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
     for memory in memories:
         memory.close_fails = EngineError("cudaStreamDestroy: words")
     with pytest.raises(EngineError, match="cudaStreamDestroy"):

@@ -17,11 +17,11 @@ from onnx import TensorProto, helper
 
 from triptych_serving.errors import BundleError, DeviceError, DeviceMemoryError, EngineError, ServingError
 from triptych_serving.runtime import session as module
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import HostMemory, device_array, host_view
 from triptych_serving.runtime.memory.cuda import CudaMemory
-from triptych_serving.runtime.session import UNCAPTURED, Place, Session
+from triptych_serving.runtime.session import UNCAPTURED, Session, SessionPlace
 
 from .memory.fake_cuda import FakeCuda
 
@@ -110,7 +110,7 @@ def run_entries(options: ort.RunOptions) -> tuple[str, str]:
 
 
 def test_the_cuda_provider_is_told_where_and_how(made: list[FakeSession], memory: CudaMemory) -> None:
-    Session(GRAPH, place=Place(memory, limit_bytes=5 << 30))
+    Session(GRAPH, place=SessionPlace(memory, limit_bytes=5 << 30))
     [session] = made
     [(name, options)] = session.given
     assert (session.path, name) == ("graph.onnx", "CUDAExecutionProvider")
@@ -128,13 +128,13 @@ def test_the_cuda_provider_is_told_where_and_how(made: list[FakeSession], memory
 
 
 def test_without_a_limit_none_is_set(made: list[FakeSession], memory: CudaMemory) -> None:
-    Session(GRAPH, place=Place(memory))
+    Session(GRAPH, place=SessionPlace(memory))
     assert "gpu_mem_limit" not in made[0].given[0][1]
 
 
 @pytest.mark.parametrize("captures", [False, True])
 def test_a_session_that_captures_leaves_nothing_to_the_cpu(made: list[FakeSession], memory: CudaMemory, captures: bool) -> None:
-    Session(GRAPH, place=Place(memory, captures=captures))
+    Session(GRAPH, place=SessionPlace(memory, captures=captures))
     [session] = made
     assert session.given[0][1]["enable_cuda_graph"] == str(int(captures))
     assert entry(session.options, "session.disable_cpu_ep_fallback") == str(int(captures))
@@ -143,7 +143,7 @@ def test_a_session_that_captures_leaves_nothing_to_the_cpu(made: list[FakeSessio
 
 
 def test_the_fused_norm_stays_on_a_gpu_and_goes_on_the_cpu(made: list[FakeSession], memory: CudaMemory) -> None:
-    Session(GRAPH, place=Place(memory))
+    Session(GRAPH, place=SessionPlace(memory))
     Session(GRAPH)
     on_gpu, on_cpu = made
     disabled = "optimization.disable_specified_optimizers"
@@ -172,14 +172,14 @@ def test_what_went_wrong_is_told_apart(
 ) -> None:
     FakeSession.error = error
     with pytest.raises(kind, match=message) as raised:
-        Session(GRAPH, place=Place(memory))
+        Session(GRAPH, place=SessionPlace(memory))
     assert type(raised.value) is kind
 
 
 def test_a_runtime_that_goes_on_without_the_gpu_is_refused(made: list[FakeSession], memory: CudaMemory) -> None:
     FakeSession.providers = ["CPUExecutionProvider"]
     with pytest.raises(DeviceError, match="libraries that it needs"):
-        Session(GRAPH, place=Place(memory))
+        Session(GRAPH, place=SessionPlace(memory))
 
 
 class PickySession(FakeSession):
@@ -209,7 +209,7 @@ def test_a_missing_library_is_not_taken_for_a_missing_kernel(
     monkeypatch.setattr(module.ort, "InferenceSession", PickySession)
     PickySession.providers = providers
     with pytest.raises(kind, match=message):
-        Session(GRAPH, place=Place(memory, captures=True))
+        Session(GRAPH, place=SessionPlace(memory, captures=True))
 
 
 def test_what_was_tried_ends_where_nobody_captures(
@@ -227,11 +227,11 @@ def test_what_was_tried_ends_where_nobody_captures(
             return FakeSession.providers
 
         def __del__(self) -> None:
-            ends.append(GATE._running > 0)
+            ends.append(CUDA_GRAPH_LOCK._running > 0)
 
     monkeypatch.setattr(module.ort, "InferenceSession", BriefSession)
     with pytest.raises(BundleError):
-        Session(GRAPH, place=Place(memory, captures=True))
+        Session(GRAPH, place=SessionPlace(memory, captures=True))
     assert ends == [True, True]
 
 
@@ -239,11 +239,11 @@ def test_a_runtime_without_the_provider_is_refused(memory: CudaMemory) -> None:
     if module.has_cuda():
         pytest.skip("the runtime that is installed has it")
     with pytest.raises(DeviceError, match="no CUDA provider: pip"):
-        Session(GRAPH, place=Place(memory))
+        Session(GRAPH, place=SessionPlace(memory))
 
 
 def test_arrays_are_bound_where_they_lie(made: list[FakeSession], memory: CudaMemory) -> None:
-    session = Session(GRAPH, place=Place(memory))
+    session = Session(GRAPH, place=SessionPlace(memory))
     cache, k = memory.zeros((4, 3), np.float16), np.array([5])
     session.bind({"cache": cache.first(2), "k": k}, {"present": cache.first(2), "best": cache.part(2, 4)})
     bound = made[0].binding
@@ -258,7 +258,7 @@ def test_arrays_are_bound_where_they_lie(made: list[FakeSession], memory: CudaMe
 
 
 def test_what_is_copied_when_it_is_bound_is_waited_for(made: list[FakeSession], memory: CudaMemory) -> None:
-    session = Session(GRAPH, place=Place(memory))
+    session = Session(GRAPH, place=SessionPlace(memory))
     array = memory.zeros((2,), np.int64)
     session.bind({"x": array}, {"y": np.zeros(2, np.int64)})
     assert not made[0].binding.synchronized
@@ -267,7 +267,7 @@ def test_what_is_copied_when_it_is_bound_is_waited_for(made: list[FakeSession], 
 
 
 def test_runs_say_which_graph_they_are(made: list[FakeSession], memory: CudaMemory) -> None:
-    session = Session(GRAPH, place=Place(memory, captures=True))
+    session = Session(GRAPH, place=SessionPlace(memory, captures=True))
     one, other = session.bind({}, {}), session.bind({}, {})
     for binding, graph in ((one, None), (one, 7), (other, 8), (one, 7), (one, UNCAPTURED)):
         binding.run(graph)
@@ -277,14 +277,14 @@ def test_runs_say_which_graph_they_are(made: list[FakeSession], memory: CudaMemo
 
 
 def test_unbound_runs_capture_nothing(made: list[FakeSession], memory: CudaMemory) -> None:
-    session = Session(GRAPH, place=Place(memory, captures=True))
+    session = Session(GRAPH, place=SessionPlace(memory, captures=True))
     [answer] = session.run({"x": np.arange(3)})
     assert answer.tolist() == [0, 1, 2]
     assert run_entries(made[0].runs[0]) == ("-1", "0")
 
 
 def test_what_fails_on_a_gpu_is_an_engine_error(made: list[FakeSession], memory: CudaMemory) -> None:
-    binding = Session(GRAPH, place=Place(memory)).bind({}, {})
+    binding = Session(GRAPH, place=SessionPlace(memory)).bind({}, {})
     made[0].fails = module.RUNTIME_ERRORS[0]("CUDA failure 700")
     with pytest.raises(EngineError, match="CUDA failure 700"):
         binding.run(UNCAPTURED)
@@ -292,16 +292,16 @@ def test_what_fails_on_a_gpu_is_an_engine_error(made: list[FakeSession], memory:
 
 @pytest.mark.parametrize("act", ["load", "bind", "run", "run bound"])
 def test_a_gpus_session_waits_while_another_thread_captures(made: list[FakeSession], memory: CudaMemory, act: str) -> None:
-    session = Session(GRAPH, place=Place(memory))
+    session = Session(GRAPH, place=SessionPlace(memory))
     binding = session.bind({}, {})
     acts: dict[str, Callable[[], object]] = {
-        "load": lambda: Session(GRAPH, place=Place(memory)),
+        "load": lambda: Session(GRAPH, place=SessionPlace(memory)),
         "bind": lambda: session.bind({}, {}),
         "run": lambda: session.run({"x": np.arange(3)}),
         "run bound": binding.run,
     }
     thread = threading.Thread(target=acts[act])
-    with GATE.capturing():
+    with CUDA_GRAPH_LOCK.capturing():
         thread.start()
         thread.join(0.05)
         assert thread.is_alive()
@@ -314,7 +314,7 @@ def test_a_gpus_session_waits_while_another_thread_captures(made: list[FakeSessi
 def test_a_gpus_session_does_not_end_while_another_thread_captures(
     made: list[FakeSession], memory: CudaMemory, captured: bool
 ) -> None:
-    session = Session(GRAPH, place=Place(memory))
+    session = Session(GRAPH, place=SessionPlace(memory))
     binding = session.bind({}, {})
     ended = weakref.ref(made.pop())
 
@@ -323,7 +323,7 @@ def test_a_gpus_session_does_not_end_while_another_thread_captures(
         del session, binding
 
     thread = threading.Thread(target=drop)
-    with GATE.capturing() if captured else nullcontext():
+    with CUDA_GRAPH_LOCK.capturing() if captured else nullcontext():
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
@@ -369,9 +369,9 @@ def test_shapes_and_types_of_inputs_and_outputs(doubling: Path) -> None:
             ask("z")
 
 
-@pytest.mark.parametrize("place", [None, Place(HostMemory()), Place(HostMemory(), limit_bytes=1, captures=True)])
+@pytest.mark.parametrize("place", [None, SessionPlace(HostMemory()), SessionPlace(HostMemory(), limit_bytes=1, captures=True)])
 @pytest.mark.parametrize("graph", [None, UNCAPTURED, 3])
-def test_the_cpu_runs_over_arrays_of_either_kind(doubling: Path, place: Place | None, graph: int | None) -> None:
+def test_the_cpu_runs_over_arrays_of_either_kind(doubling: Path, place: SessionPlace | None, graph: int | None) -> None:
     """Whatever a place says that is for GPUs; in place too."""
     session = Session(doubling, place=place)
     memory = HostMemory()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.errors import (
     CancelledError,
     DeadlineError,
@@ -75,7 +75,7 @@ def test_a_late_call_does_not_get_the_turns_that_it_missed() -> None:
 
 
 def searching(rows: int = 1, beam_size: int = 4, source: Sequence[int] = (5, 6, 2)) -> RecordedCall:
-    return call_of(*(Row(source, 10, Search(beam_size=beam_size)) for _ in range(rows)))
+    return call_of(*(Row(source, 10, SearchParams(beam_size=beam_size)) for _ in range(rows)))
 
 
 def test_beams_take_as_many_slots_as_they_are_wide() -> None:
@@ -371,5 +371,5 @@ def test_a_lane_that_is_behind_does_not_refuse_for_another() -> None:
     with pytest.raises(OverloadedError):
         scheduler.check(True, 1, 45.0, 10.0)
     scheduler.submit(make_call(deadline=11.0), 10.0)  # it goes before the patient ones
-    scheduler.submit(call_of(Row((5, 6, 2), 10, Search(beam_size=4))), 10.0)
+    scheduler.submit(call_of(Row((5, 6, 2), 10, SearchParams(beam_size=4))), 10.0)
     scheduler.check(False, 1, 45.0, 10.0)

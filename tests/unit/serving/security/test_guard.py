@@ -1,4 +1,4 @@
-"""Who may call what."""
+"""Access control: API keys, certificates and admin calls."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ LOAD = "/triptych.v1.ModelService/LoadModel"
 
 @dataclass
 class Connection:
-    """As much of gRPC's context as the guard looks at."""
+    """The part of gRPC's context that the guard reads."""
 
     names: tuple[bytes, ...] | None = None
 
@@ -31,49 +31,49 @@ class Connection:
         return self.names
 
 
-def call(path: str, key: str = "") -> CallContext:
+def a_call(path: str, key: str = "") -> CallContext:
     service, method = path.lstrip("/").split("/")
     metadata = {"authorization": f"Bearer {key}"} if key else {}
     return CallContext(service, method, "unary", "id", "ipv4:127.0.0.1:1", metadata, ModelLeases(), Observers())
 
 
-def admit(guard: AccessGuard, rpc: CallContext, *names: bytes) -> str:
-    """Who the guard takes the caller for."""
-    guard.admit(rpc, Connection(names))  # type: ignore[arg-type]
-    return rpc.principal
+def admit(guard: AccessGuard, call: CallContext, *names: bytes) -> str:
+    """Return the principal of an admitted call."""
+    guard.admit(call, Connection(names))  # type: ignore[arg-type]
+    return call.principal
 
 
-def test_nobody_is_asked_and_nobody_is_admin_by_default() -> None:
+def test_default_admits_every_call_but_admin_calls() -> None:
     guard = AccessGuard(SecurityOptions())
-    assert admit(guard, call(TRANSLATE)) == ""
-    assert admit(guard, call(TRANSLATE, "some-key"), b"ignored") == ""
-    with pytest.raises(PermissionDeniedError, match=r"LoadModel is off: start the server with .* --allow-admin"):
-        admit(guard, call(LOAD), b"ignored")
+    assert admit(guard, a_call(TRANSLATE)) == ""
+    assert admit(guard, a_call(TRANSLATE, "some-key"), b"ignored") == ""
+    with pytest.raises(PermissionDeniedError, match=r"LoadModel is disabled: start the server with .* --allow-admin"):
+        admit(guard, a_call(LOAD), b"ignored")
 
 
-def test_everybody_is_admin_on_request() -> None:
-    assert admit(AccessGuard(SecurityOptions(allow_admin=True)), call(LOAD)) == ""
+def test_allow_admin() -> None:
+    assert admit(AccessGuard(SecurityOptions(allow_admin=True)), a_call(LOAD)) == ""
 
 
-def test_names_of_certificates_are_one_line() -> None:
+def test_control_characters_in_certificate_names_are_replaced() -> None:
     guard = AccessGuard(SecurityOptions(**MUTUAL))
-    assert admit(guard, call(TRANSLATE), b"app\n2026-01-01 INFO all is well\x1b[0m") == "app?2026-01-01 INFO all is well?[0m"
-    assert admit(guard, call(TRANSLATE), "größe ".encode()) == "größe?"
+    assert admit(guard, a_call(TRANSLATE), b"app\n2026-01-01 INFO all is well\x1b[0m") == "app?2026-01-01 INFO all is well?[0m"
+    assert admit(guard, a_call(TRANSLATE), "größe ".encode()) == "größe?"
 
 
-def test_certificates_name_callers_and_admins() -> None:
+def test_certificates_identify_callers_and_admins() -> None:
     guard = AccessGuard(SecurityOptions(**MUTUAL, admin_clients=("ops",)))
-    assert admit(guard, call(TRANSLATE), b"app", b"app.example.com") == "app"
-    assert admit(guard, call(LOAD), b"host", b"ops") == "host"
-    with pytest.raises(PermissionDeniedError, match="for clients that the server's --admin-client names; 'app' is none"):
-        admit(guard, call(LOAD), b"app")
+    assert admit(guard, a_call(TRANSLATE), b"app", b"app.example.com") == "app"
+    assert admit(guard, a_call(LOAD), b"host", b"ops") == "host"
+    with pytest.raises(PermissionDeniedError, match="for the clients named by the server's --admin-client; 'app' is not one"):
+        admit(guard, a_call(LOAD), b"app")
     with pytest.raises(PermissionDeniedError):
-        admit(guard, call(LOAD))
+        admit(guard, a_call(LOAD))
 
 
 @pytest.fixture
 def secrets(tmp_path: Path) -> dict[str, str]:
-    """Keys by name, in the file `keys`."""
+    """Keys by name; their hashes are in the file `keys`."""
     secrets = {"app": new_secret(), "ops": new_secret(), "guest": new_secret()}
     lines = [
         key_line("app", Role.INFER, secrets["app"]),
@@ -84,45 +84,45 @@ def secrets(tmp_path: Path) -> dict[str, str]:
     return secrets
 
 
-def test_keys_name_callers_and_admins(tmp_path: Path, secrets: dict[str, str]) -> None:
+def test_keys_identify_callers_and_admins(tmp_path: Path, secrets: dict[str, str]) -> None:
     guard = AccessGuard(SecurityOptions(api_keys=tmp_path / "keys"))
-    assert admit(guard, call(TRANSLATE, secrets["app"])) == "app"
-    assert admit(guard, call(TRANSLATE, secrets["ops"])) == admit(guard, call(LOAD, secrets["ops"])) == "ops"
-    with pytest.raises(PermissionDeniedError, match="takes an API key of the role admin; 'app' has the role infer"):
-        admit(guard, call(LOAD, secrets["app"]))
+    assert admit(guard, a_call(TRANSLATE, secrets["app"])) == "app"
+    assert admit(guard, a_call(TRANSLATE, secrets["ops"])) == admit(guard, a_call(LOAD, secrets["ops"])) == "ops"
+    with pytest.raises(PermissionDeniedError, match="needs an API key with the role admin; 'app' has the role infer"):
+        admit(guard, a_call(LOAD, secrets["app"]))
     for wrong in ("", new_secret(), secrets["app"][:-1]):
         with pytest.raises(UnauthenticatedError) as caught:
-            admit(guard, call(TRANSLATE, wrong))
+            admit(guard, a_call(TRANSLATE, wrong))
         assert not wrong or wrong not in str(caught.value)
 
 
-def test_a_key_ends_with_its_last_day(tmp_path: Path, secrets: dict[str, str]) -> None:
+def test_expired_key(tmp_path: Path, secrets: dict[str, str]) -> None:
     now = datetime(2027, 6, 30, 23, 59, 59, tzinfo=UTC)
     guard = AccessGuard(SecurityOptions(api_keys=tmp_path / "keys"), lambda: now)
-    assert admit(guard, call(LOAD, secrets["guest"])) == "guest"
+    assert admit(guard, a_call(LOAD, secrets["guest"])) == "guest"
     now = datetime(2027, 7, 1, tzinfo=UTC)
     for path in (TRANSLATE, LOAD):
-        with pytest.raises(UnauthenticatedError, match="the API key 'guest' expired at 2027-07-01 00:00 UTC"):
-            admit(guard, call(path, secrets["guest"]))
+        with pytest.raises(UnauthenticatedError, match="API key 'guest' expired at 2027-07-01 00:00 UTC"):
+            admit(guard, a_call(path, secrets["guest"]))
 
 
-def test_a_certificate_does_not_stand_in_for_a_key(tmp_path: Path, secrets: dict[str, str]) -> None:
+def test_certificate_does_not_replace_a_key(tmp_path: Path, secrets: dict[str, str]) -> None:
     guard = AccessGuard(SecurityOptions(**MUTUAL, api_keys=tmp_path / "keys", admin_clients=("boss",)))
     with pytest.raises(UnauthenticatedError):
-        admit(guard, call(TRANSLATE), b"boss")
-    assert admit(guard, call(LOAD, secrets["app"]), b"boss") == "app"
+        admit(guard, a_call(TRANSLATE), b"boss")
+    assert admit(guard, a_call(LOAD, secrets["app"]), b"boss") == "app"
 
 
-def test_probes_need_no_key_and_are_named_where_they_can_be(tmp_path: Path, secrets: dict[str, str]) -> None:
+def test_probes_need_no_key(tmp_path: Path, secrets: dict[str, str]) -> None:
     guard = AccessGuard(SecurityOptions(**MUTUAL, api_keys=tmp_path / "keys"))
     for path in ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch", "/inference.GRPCInferenceService/ServerReady"):
-        assert admit(guard, call(path), b"probe") == "probe"
+        assert admit(guard, a_call(path), b"probe") == "probe"
     with pytest.raises(UnauthenticatedError):
-        admit(guard, call("/inference.GRPCInferenceService/ModelReady"), b"probe")
+        admit(guard, a_call("/inference.GRPCInferenceService/ModelReady"), b"probe")
 
 
-def test_no_service_is_open_by_its_name(tmp_path: Path, secrets: dict[str, str]) -> None:
+def test_other_services_need_a_key(tmp_path: Path, secrets: dict[str, str]) -> None:
     guard = AccessGuard(SecurityOptions(api_keys=tmp_path / "keys"))
     for service in (*services.ALL_SERVICES, "grpc.health.v1.Healthy", "xgrpc.health.v1.Health"):
         with pytest.raises(UnauthenticatedError):
-            admit(guard, call(f"/{service}/Any"))
+            admit(guard, a_call(f"/{service}/Any"))

@@ -1,4 +1,4 @@
-"""Options of security: one that would have no effect, or that opens what another closes, is refused."""
+"""Security options: those without effect and contradictions are rejected."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ KEYS: dict[str, Any] = {"api_keys": FILE}
     ("options", "fault"),
     [
         ({"tls_key": FILE}, "--tls-key has no effect without --tls-cert"),
-        ({"tls_certificate": FILE}, "--tls-cert needs its key: add --tls-key"),
+        ({"tls_certificate": FILE}, "--tls-cert needs --tls-key"),
         ({"tls_client_ca": FILE}, "--tls-client-ca has no effect without --tls-cert"),
         ({"admin_clients": ("ops",)}, "--admin-client has no effect without --tls-client-ca"),
         ({**TLS, "admin_clients": ("ops",)}, "--admin-client has no effect without --tls-client-ca"),
@@ -29,7 +29,7 @@ KEYS: dict[str, Any] = {"api_keys": FILE}
         ({**KEYS, **TLS, "allow_plaintext_keys": True}, "--allow-plaintext-keys has no effect with --tls-cert"),
     ],
 )
-def test_what_has_no_effect_is_refused(options: dict[str, Any], fault: str) -> None:
+def test_options_without_effect_are_rejected(options: dict[str, Any], fault: str) -> None:
     with pytest.raises(SecurityError) as caught:
         SecurityOptions(**options)
     assert fault in str(caught.value)
@@ -42,19 +42,21 @@ def test_all_faults_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "line"),
     [
-        {},
-        TLS,
-        MUTUAL,
-        KEYS,
-        {**KEYS, "allow_plaintext_keys": True},
-        {**MUTUAL, **KEYS, "admin_clients": ("ops",)},
-        {"allow_admin": True},
+        ({}, "no TLS, no authentication; model loading disabled"),
+        (TLS, "TLS, no authentication; model loading disabled"),
+        (MUTUAL, "mutual TLS, client certificates required; model loading disabled"),
+        (KEYS, "no TLS, API keys required; model loading allowed for API keys with the role admin"),
+        (
+            {**MUTUAL, **KEYS, "admin_clients": ("ops",)},
+            "mutual TLS, API keys required; model loading allowed for API keys with the role admin or ops",
+        ),
+        ({"allow_admin": True}, "no TLS, no authentication; model loading allowed for every caller"),
     ],
 )
-def test_what_goes_together(options: dict[str, Any]) -> None:
-    assert SecurityOptions(**options).describe().startswith("security: ")
+def test_description(options: dict[str, Any], line: str) -> None:
+    assert SecurityOptions(**options).describe() == f"security: {line}"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
         ({}, "0.0.0.0", True),
     ],
 )
-def test_keys_do_not_travel_in_the_clear(options: dict[str, Any], host: str, fine: bool) -> None:
+def test_keys_without_tls_need_loopback(options: dict[str, Any], host: str, fine: bool) -> None:
     security = SecurityOptions(**options)
     if fine:
         security.check_host(host)
@@ -81,7 +83,7 @@ def test_keys_do_not_travel_in_the_clear(options: dict[str, Any], host: str, fin
 
 
 @pytest.mark.parametrize("options", [{"allow_admin": True}, {**MUTUAL, "admin_clients": ("ops",)}])
-def test_admins_need_something_to_do(options: dict[str, Any]) -> None:
+def test_admin_options_need_explicit_model_control(options: dict[str, Any]) -> None:
     SecurityOptions(**options).check_control(explicit=True)
     with pytest.raises(SecurityError, match="has no effect without --model-control explicit"):
         SecurityOptions(**options).check_control(explicit=False)
@@ -95,5 +97,5 @@ def test_admins_need_something_to_do(options: dict[str, Any]) -> None:
         *((host, False) for host in ("0.0.0.0", "::", "10.0.0.1", "localhost.example.com", "")),
     ],
 )
-def test_loopback(host: str, local: bool) -> None:
+def test_is_loopback(host: str, local: bool) -> None:
     assert is_loopback(host) is local

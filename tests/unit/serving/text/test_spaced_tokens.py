@@ -8,6 +8,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.text.tasks import FILL_MASK_TASK, QUESTION_ANSWERING_TASK, TOKEN_CLASSIFICATION_TASK
 from triptych_serving.models.text.text_model import TextModel
 
 from ....fixtures.encoders import CLS, MASK, SEP, SPECIALS, VOCABULARY, sign, write_text_bundle
@@ -56,12 +57,12 @@ def test_the_space_before_a_mask_is_the_tokens(repository: Path, make: Callable[
             (" two[MASK] seven", " two three seven"),
             (" two  \n[MASK].", " two three."),
         ]:
-            [filled] = model.fill_mask([text], top_k=1)
+            [filled] = model.run(FILL_MASK_TASK, [text], top_k=1)
             assert filled.masks[0].candidates[0].token_str == f"{space}three"
             assert filled.masks[0].candidates[0].sequence == sequence
-        [first] = model.fill_mask(["[MASK] seven"], targets=[" one"])
+        [first] = model.run(FILL_MASK_TASK, ["[MASK] seven"], targets=[" one"])
         assert first.masks[0].candidates[0].sequence == "one seven"
-        [tail] = model.fill_mask([" six [MASK]!"], targets=["teen"])
+        [tail] = model.run(FILL_MASK_TASK, [" six [MASK]!"], targets=["teen"])
         assert (tail.masks[0].candidates[0].token_str, tail.masks[0].candidates[0].sequence) == ("teen", " sixteen!")
     finally:
         model.close(drain=False)
@@ -70,12 +71,12 @@ def test_the_space_before_a_mask_is_the_tokens(repository: Path, make: Callable[
 def test_a_target_may_lack_its_space(repository: Path) -> None:
     model = load(repository, unigram())
     try:
-        [filled] = model.fill_mask([" two [MASK]"], targets=["three", " nine", "▁one"])
+        [filled] = model.run(FILL_MASK_TASK, [" two [MASK]"], targets=["three", " nine", "▁one"])
         assert [each.token_str for each in filled.masks[0].candidates] == ["three", "one", "nine"]
         with pytest.raises(InvalidInputError, match=r"targets\[0\]: 'berlin' is not in the model's vocabulary"):
-            model.fill_mask([" two [MASK]"], targets=["berlin"])
+            model.run(FILL_MASK_TASK, [" two [MASK]"], targets=["berlin"])
         with pytest.raises(InvalidInputError, match=r"targets\[1\]: 'twenty' is 2 tokens of the model"):
-            model.fill_mask([" two [MASK]"], targets=["two", "twenty"])
+            model.run(FILL_MASK_TASK, [" two [MASK]"], targets=["two", "twenty"])
     finally:
         model.close(drain=False)
 
@@ -84,7 +85,7 @@ def test_a_target_may_lack_its_space(repository: Path) -> None:
 def test_entities_have_no_space_around_them(repository: Path, make: Callable[[], Tokenizer]) -> None:
     model = load(repository, make(), "token-classification")
     try:
-        [result] = model.classify_tokens([" anna smith lives in  paris"])
+        [result] = model.run(TOKEN_CLASSIFICATION_TASK, [" anna smith lives in  paris"])
         assert [(entity.label, entity.text, entity.start) for entity in result.entities] == [
             ("PER", "anna smith", 1),
             ("LOC", "paris", 22),
@@ -97,7 +98,7 @@ def test_entities_have_no_space_around_them(repository: Path, make: Callable[[],
 def test_answers_have_no_space_around_them(repository: Path, make: Callable[[], Tokenizer]) -> None:
     model = load(repository, make(), "question-answering")
     try:
-        [result] = model.answer([(" where does anna smith lives", " anna smith lives in paris")])
+        [result] = model.run(QUESTION_ANSWERING_TASK, [(" where does anna smith lives", " anna smith lives in paris")])
         [answer] = result.answers
         assert (answer.text, answer.start, answer.end) == ("paris", 21, 26)
     finally:

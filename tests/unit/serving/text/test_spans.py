@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import BARE
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.text.spans import Span, joined_spans, source_spans, target_spans
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.sentences import Splitter
 
 from ....fixtures.framed import copy_framed
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
 
 ALIGNED = DecodingOptions(return_alignment=True)
-CODEC = TextCodec(BUNDLE / "tokenizer.json", 512)
+CODEC = TranslationTokenizer(BUNDLE / "tokenizer.json", 512)
 TEXT = f"  {SOURCES[0]}  {SOURCES[1]}\n\n{SOURCES[2]}\t"
 
 
@@ -84,10 +84,10 @@ def translator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     translator.close()
 
 
-@pytest.mark.parametrize("split", [True, False])
-def test_spans_of_a_translated_text(translator: Translator, split: bool) -> None:
+@pytest.mark.parametrize("split", [SplitSentences.AUTO, SplitSentences.OFF])
+def test_spans_of_a_translated_text(translator: Translator, split: SplitSentences) -> None:
     text, languages = (
-        (TEXT if split else SOURCES[0]),
+        (TEXT if split is SplitSentences.AUTO else SOURCES[0]),
         ("en", "it") if len(translator.manifest.target_languages) > 1 else ("", ""),
     )
     options = DecodingOptions(return_alignment=True, beam_size=2, num_hypotheses=2, split_sentences=split)

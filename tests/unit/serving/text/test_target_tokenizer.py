@@ -12,9 +12,9 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import BundleError
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.postprocess import Output
+from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import SOURCE, TARGET, copy_bundle, edit_manifest
 
@@ -36,7 +36,7 @@ def spell(ids: list[int]) -> str:
 
 
 @pytest.fixture(scope="module")
-def translator(tmp_path_factory: pytest.TempPathFactory, codec: TextCodec) -> Iterator[Translator]:
+def translator(tmp_path_factory: pytest.TempPathFactory, codec: TranslationTokenizer) -> Iterator[Translator]:
     folder = copy_bundle(tmp_path_factory.mktemp("two-tokenizers"))
     content = numbers(codec.vocabulary).to_str().encode()
     (folder / NAME).write_bytes(content)
@@ -52,7 +52,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory, codec: TextCodec) -> It
 
 
 @pytest.fixture(scope="module")
-def expected(codec: TextCodec) -> list[int]:
+def expected(codec: TranslationTokenizer) -> list[int]:
     """Ids of the translation."""
     return codec.encode([TARGET])[0][:-1]
 
@@ -60,11 +60,11 @@ def expected(codec: TextCodec) -> list[int]:
 def test_it_writes_what_is_said(translator: Translator, expected: list[int]) -> None:
     assert translator.translate([SOURCE])[0].text == spell(expected)
     *pieces, output = translator.stream(SOURCE)
-    assert isinstance(output, Output)
+    assert isinstance(output, Translation)
     assert "".join(map(str, pieces)) == output.text == spell(expected)
 
 
-def test_it_reads_prefixes(translator: Translator, codec: TextCodec) -> None:
+def test_it_reads_prefixes(translator: Translator, codec: TranslationTokenizer) -> None:
     prefix = list(codec.encode_prefixes(["Die Frau"], 64)[0])
     [output] = translator.translate([SOURCE], DecodingOptions(target_prefix=(spell(prefix),)))
     assert output.text.startswith(f"{spell(prefix)} w")
@@ -87,7 +87,7 @@ def test_it_says_which_tokens_are_bytes(tmp_path: Path) -> None:
     bytes_of_target = {"<unk>": 0, "a": 1, "<0xC3>": 2}
     for name, pieces in (("source.json", {"<unk>": 0, "a": 1, "b": 2}), ("target.json", bytes_of_target)):
         Tokenizer(models.WordLevel(pieces, unk_token="<unk>")).save(str(tmp_path / name))
-    codec = TextCodec(tmp_path / "source.json", 9, 9, tmp_path / "target.json")
+    codec = TranslationTokenizer(tmp_path / "source.json", 9, 9, tmp_path / "target.json")
     assert codec.decode_stable([1, 2]) == "a"
 
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from triptych_serving.bundle.manifest import Framing
 from triptych_serving.errors import BundleError, InvalidInputError
-from triptych_serving.text.translation_tokenizer import Pieces, TextCodec
+from triptych_serving.text.translation_tokenizer import TextPieces, TranslationTokenizer
 from triptych_serving.text.validation import PartNames, SentenceNames
 
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET, TARGETS
@@ -18,14 +18,14 @@ SPECIAL = range(4)
 END = 2
 
 
-def test_text_survives_the_round_trip(codec: TextCodec) -> None:
+def test_text_survives_the_round_trip(codec: TranslationTokenizer) -> None:
     rows = codec.encode(TARGETS)
     assert all(row[-1] == END for row in rows)
     assert codec.decode([row[:-1] for row in rows]) == TARGETS
 
 
 @pytest.mark.parametrize("text", ["</s>", "a </s> b", "<pad>", "<s>", "<unk>", "</s></s>"])
-def test_special_tokens_in_a_text_are_text(codec: TextCodec, text: str) -> None:
+def test_special_tokens_in_a_text_are_text(codec: TranslationTokenizer, text: str) -> None:
     [ids] = codec.encode([text])
     assert ids[-1] == END
     assert not set(ids[:-1]) & set(SPECIAL)
@@ -33,35 +33,35 @@ def test_special_tokens_in_a_text_are_text(codec: TextCodec, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
-def test_an_empty_text_is_refused_with_its_index(codec: TextCodec, text: str) -> None:
+def test_an_empty_text_is_refused_with_its_index(codec: TranslationTokenizer, text: str) -> None:
     with pytest.raises(InvalidInputError, match="the text is empty") as error:
         codec.encode([SOURCE, text])
     assert error.value.field == "contents[1]"
 
 
-def test_a_long_text_is_refused_with_its_tokens(codec: TextCodec) -> None:
+def test_a_long_text_is_refused_with_its_tokens(codec: TranslationTokenizer) -> None:
     with pytest.raises(InvalidInputError, match=r"contents\[1\]: 65 tokens are too long, the model takes at most 64 tokens"):
         codec.encode([SOURCE, " ".join("1" * 32)])
 
 
-def test_the_longest_text_is_accepted(codec: TextCodec) -> None:
+def test_the_longest_text_is_accepted(codec: TranslationTokenizer) -> None:
     [ids] = codec.encode([" ".join("1" * 31) + "1"])
     assert len(ids) == 64
 
 
-def test_an_endless_text_is_refused_without_tokenizing_it(codec: TextCodec) -> None:
+def test_an_endless_text_is_refused_without_tokenizing_it(codec: TranslationTokenizer) -> None:
     with pytest.raises(InvalidInputError, match=r"contents\[0\]: 10,000,000 characters are too long"):
         codec.encode(["a" * 10_000_000])
 
 
-def test_a_lone_surrogate_is_refused_with_its_index(codec: TextCodec) -> None:
+def test_a_lone_surrogate_is_refused_with_its_index(codec: TranslationTokenizer) -> None:
     with pytest.raises(InvalidInputError, match="not Unicode") as error:
         codec.encode([SOURCE, "a \udcff b"])
     assert error.value.field == "contents[1]"
 
 
 @pytest.mark.parametrize("text", ["\0", "a\0b", "\ufeffa", "🙂", "\u202eabc", "क्षि", "\ufffd", "a\r\nb"])
-def test_odd_characters_are_text(codec: TextCodec, text: str) -> None:
+def test_odd_characters_are_text(codec: TranslationTokenizer, text: str) -> None:
     [ids] = codec.encode([text])
     assert codec.decode([ids[:-1]]) == [text]
 
@@ -69,18 +69,18 @@ def test_odd_characters_are_text(codec: TextCodec, text: str) -> None:
 def test_what_is_no_tokenizer_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(BundleError, match="not a tokenizer"):
-        TextCodec(tmp_path / "tokenizer.json", 64)
+        TranslationTokenizer(tmp_path / "tokenizer.json", 64)
 
 
 def test_two_codecs_do_not_share_their_limits() -> None:
     path = BUNDLE / "tokenizer.json"
-    short, long = TextCodec(path, 2), TextCodec(path, 64)
+    short, long = TranslationTokenizer(path, 2), TranslationTokenizer(path, 64)
     long.encode([SOURCE])
     with pytest.raises(InvalidInputError):
         short.encode([SOURCE])
 
 
-def test_sentences_are_named_by_their_text(codec: TextCodec) -> None:
+def test_sentences_are_named_by_their_text(codec: TranslationTokenizer) -> None:
     names = SentenceNames(owners=[3, 7])
     message = r"contents\[7\]: 64 tokens are too long for one sentence, .* at most 64 tokens; it begins '1 1 1"
     assert len(codec.encode([SOURCE, " ".join("1" * 31)], names)[1]) == 63
@@ -88,7 +88,7 @@ def test_sentences_are_named_by_their_text(codec: TextCodec) -> None:
         codec.encode([SOURCE, " ".join("1" * 32)], names)
 
 
-def test_what_fits_is_what_can_be_encoded(codec: TextCodec) -> None:
+def test_what_fits_is_what_can_be_encoded(codec: TranslationTokenizer) -> None:
     assert codec.fits(SOURCE)
     assert codec.fits(" ".join("1" * 31) + "1")
     assert not codec.fits(" ".join("1" * 32))
@@ -98,7 +98,7 @@ def test_what_fits_is_what_can_be_encoded(codec: TextCodec) -> None:
 FRAMING = Framing("Bitte: ", (7, 8), (9,), (5,))
 
 
-def test_a_frame_stands_around_a_text(codec: TextCodec) -> None:
+def test_a_frame_stands_around_a_text(codec: TranslationTokenizer) -> None:
     [source, again] = codec.encode_sources([SOURCE, TARGET], FRAMING)
     [own, with_text] = codec.encode([SOURCE, f"Bitte: {SOURCE}"])
     assert source.ids == [7, 8, *with_text, 9]
@@ -108,7 +108,7 @@ def test_a_frame_stands_around_a_text(codec: TextCodec) -> None:
 
 
 @pytest.mark.parametrize("text", ["\n", " a", "\u3000a"])
-def test_a_text_behind_a_frames_own_has_a_token_at_least(codec: TextCodec, text: str) -> None:
+def test_a_text_behind_a_frames_own_has_a_token_at_least(codec: TranslationTokenizer, text: str) -> None:
     framing = Framing("Bitte, bitte: ")
     if not text.strip():
         with pytest.raises(InvalidInputError, match="the text is empty"):
@@ -118,7 +118,7 @@ def test_a_text_behind_a_frames_own_has_a_token_at_least(codec: TextCodec, text:
         assert len(source) >= 2
 
 
-def test_what_fits_into_a_frame_is_what_can_be_encoded_in_it(codec: TextCodec) -> None:
+def test_what_fits_into_a_frame_is_what_can_be_encoded_in_it(codec: TranslationTokenizer) -> None:
     for framing in (FRAMING, Framing(before=(7,)), Framing("Bitte: ")):
         for count in range(20, 33):
             text = " ".join("1" * count)
@@ -134,19 +134,19 @@ def test_a_normalizer_that_writes_out_is_not_taken_by_surprise(tmp_path: Path) -
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "ص": 1}, unk_token="<unk>"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Split("", "isolated")
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    codec = TextCodec(tmp_path / "tokenizer.json", 12)
+    codec = TranslationTokenizer(tmp_path / "tokenizer.json", 12)
     assert len(codec._tokenizer.encode("\ufdfa")) == 18
     assert not codec.fits("\ufdfa")
     assert codec.fits("a b c d")
 
 
-def test_a_prefix_has_no_end_of_sentence(codec: TextCodec) -> None:
+def test_a_prefix_has_no_end_of_sentence(codec: TranslationTokenizer) -> None:
     [whole], [prefix, blank] = codec.encode([TARGET]), codec.encode_prefixes([TARGET, " "], 64)
     assert prefix == tuple(whole[:-1])
     assert blank == ()
 
 
-def test_a_prefix_is_shorter_than_the_translation_may_be(codec: TextCodec) -> None:
+def test_a_prefix_is_shorter_than_the_translation_may_be(codec: TranslationTokenizer) -> None:
     message = r"options.target_prefix\[1\]: 14 tokens are too long, they must be less than max_length, which is 14"
     codec.encode_prefixes(["", TARGET], 15)
     with pytest.raises(InvalidInputError, match=message):
@@ -154,7 +154,7 @@ def test_a_prefix_is_shorter_than_the_translation_may_be(codec: TextCodec) -> No
 
 
 def test_targets_have_a_limit_of_their_own() -> None:
-    codec = TextCodec(BUNDLE / "tokenizer.json", 64, 5)
+    codec = TranslationTokenizer(BUNDLE / "tokenizer.json", 64, 5)
     codec.encode([SOURCE])
     with pytest.raises(
         InvalidInputError, match=r"pairs\[0\]\.target: 15 tokens are too long, the model takes at most 5 tokens"
@@ -162,15 +162,15 @@ def test_targets_have_a_limit_of_their_own() -> None:
         codec.encode_targets([TARGET], PartNames("pairs", ("target",)))
 
 
-def pieces_of(codec: TextCodec, ids: list[int]) -> list[str]:
+def pieces_of(codec: TranslationTokenizer, ids: list[int]) -> list[str]:
     """What a stream sends while a row grows, and at its end."""
-    pieces = Pieces()
+    pieces = TextPieces()
     grown = [pieces.advance(codec.decode_stable(ids[:length])) for length in range(1, len(ids) + 1)]
     return [*grown, pieces.advance(codec.decode([ids])[0])]
 
 
 @pytest.mark.parametrize("text", [TARGET, "Äpfel 🙂🙂 für müde Füße", "日本語", "क्षि", "a  b", "e\u0301"])
-def test_pieces_joined_are_the_text(codec: TextCodec, text: str) -> None:
+def test_pieces_joined_are_the_text(codec: TranslationTokenizer, text: str) -> None:
     [ids] = codec.encode([text])
     pieces = pieces_of(codec, ids[:-1])
     assert "".join(pieces) == codec.decode([ids[:-1]])[0]
@@ -180,23 +180,23 @@ def test_pieces_joined_are_the_text(codec: TextCodec, text: str) -> None:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(ids=st.lists(st.integers(3, 299), min_size=1, max_size=40))
 def test_pieces_of_any_tokens_are_its_text(ids: list[int]) -> None:
-    codec = TextCodec(BUNDLE / "tokenizer.json", 64)
+    codec = TranslationTokenizer(BUNDLE / "tokenizer.json", 64)
     assert "".join(pieces_of(codec, ids)) == codec.decode([ids])[0]
 
 
 def test_a_text_that_shrinks_sends_nothing_twice() -> None:
-    pieces = Pieces()
+    pieces = TextPieces()
     assert [pieces.advance(text) for text in ("Der", "Der Mann", "Der", "Der Mann s")] == ["Der", " Mann", "", " s"]
 
 
-def metaspace(folder: Path) -> TextCodec:
+def metaspace(folder: Path) -> TranslationTokenizer:
     """A tokenizer in the style of SentencePiece: "▁" begins a word, and single bytes stand for what it has no piece for."""
     pieces = ["<unk>", "▁", "▁Der", "▁M", "ann", "s", ".", "▁?", *(f"<0x{byte:02X}>" for byte in range(256))]
     tokenizer = Tokenizer(models.WordLevel({piece: index for index, piece in enumerate(pieces)}, unk_token="<unk>"))
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     tokenizer.decoder = decoders.Sequence(steps)
     tokenizer.save(str(folder / "tokenizer.json"))
-    return TextCodec(folder / "tokenizer.json", 64)
+    return TranslationTokenizer(folder / "tokenizer.json", 64)
 
 
 def ids_of(text: str) -> list[int]:

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from triptych_serving.text.tokenizers import read_tokenizer
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary
 
 from ....fixtures.toy import BUNDLE, TARGETS
@@ -37,7 +37,7 @@ def test_bytes_of_a_sentence_are_its_text(kind: str) -> None:
     assert whole.decode() == tokenizer.decode(list(range(count))).removeprefix(" ")
 
 
-def test_the_embedded_tokenizer(codec: TextCodec) -> None:
+def test_the_embedded_tokenizer(codec: TranslationTokenizer) -> None:
     vocabulary = Vocabulary.of(read_tokenizer(BUNDLE / "tokenizer.json"))
     for text, row in zip(TARGETS, codec.encode(TARGETS), strict=True):
         assert vocabulary.tail(row, 10_000) == text.encode()

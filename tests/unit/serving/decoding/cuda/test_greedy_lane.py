@@ -15,7 +15,7 @@ from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
 from triptych_serving.errors import EngineError
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.scheduling.decode_scheduler import Job
 from triptych_serving.scheduling.request import Finish, Row
@@ -233,7 +233,7 @@ def test_the_gate_is_left_whatever_happens(manifest: TranslationManifest) -> Non
     entered = threading.Event()
 
     def enter() -> None:
-        with GATE.capturing():
+        with CUDA_GRAPH_LOCK.capturing():
             entered.set()
 
     threading.Thread(target=enter).start()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.search_params import GREEDY, Search
+from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.greedy_lane import Lane
@@ -19,9 +19,9 @@ from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit
-from triptych_serving.runtime.memory.gpu import GpuMemory
-from triptych_serving.runtime.model_devices import Places
-from triptych_serving.runtime.session import Place, Session
+from triptych_serving.runtime.memory.cudart import GpuMemory
+from triptych_serving.runtime.model_devices import ModelDevices
+from triptych_serving.runtime.session import Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import Job, LaneKind
 from triptych_serving.scheduling.request import Row
 
@@ -36,11 +36,11 @@ GPUS = Device("cuda", 0), Device("cuda", 1)
 SCORE_TOLERANCE = 0.02  # between a batch and a row alone: sums in another order, rounded to 16 bits
 SEARCHES = {
     "greedy": GREEDY,
-    "scored": Search(scores=True),
-    "beam": Search(beam_size=4, num_hypotheses=4),
-    "wide": Search(beam_size=5, length_penalty=0.3, coverage_penalty=0.2, alignment=True),
-    "samples": Search(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
-    "constrained": Search(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
+    "scored": SearchParams(scores=True),
+    "beam": SearchParams(beam_size=4, num_hypotheses=4),
+    "wide": SearchParams(beam_size=5, length_penalty=0.3, coverage_penalty=0.2, alignment=True),
+    "samples": SearchParams(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
+    "constrained": SearchParams(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
 }
 
 
@@ -51,7 +51,7 @@ def bundle() -> Bundle:
 
 @pytest.fixture(scope="module")
 def lanes(bundle: Bundle) -> LaneFactory:
-    lanes = LaneFactory(bundle, "fp16", SLOTS, [Place(StrictMemory())])
+    lanes = LaneFactory(bundle, "fp16", SLOTS, [SessionPlace(StrictMemory())])
     lanes.open_all()
     return lanes
 
@@ -60,7 +60,7 @@ def lanes(bundle: Bundle) -> LaneFactory:
 def sources(bundle: Bundle) -> list[tuple[int, ...]]:
     translator = Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions()))
     translator.close()
-    return [tuple(ids) for ids in translator.codec.encode(SOURCES)]
+    return [tuple(ids) for ids in translator.tokenizer.encode(SOURCES)]
 
 
 class Alone:
@@ -244,19 +244,19 @@ def test_what_fails_later_gives_its_memory_back(
 
     monkeypatch.setattr(DeviceGreedyLane, "warm_up", fail)
     sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-    make, close = Session.__init__, Places.close
+    make, close = Session.__init__, ModelDevices.close
     left: list[int] = []
 
     def count(self: Session, *args: Any, **kwargs: Any) -> None:
         sessions.add(self)
         make(self, *args, **kwargs)
 
-    def close_after(self: Places) -> None:
+    def close_after(self: ModelDevices) -> None:
         left.append(len(sessions))
         close(self)
 
     monkeypatch.setattr(Session, "__init__", count)
-    monkeypatch.setattr(Places, "close", close_after)
+    monkeypatch.setattr(ModelDevices, "close", close_after)
     counted = budgets(1 << 40)
     with pytest.raises(DeviceError, match="no kernel image"):
         Translator("toy", 1, bundle, options(gpus, counted))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import Limits, TranslationManifest
-from triptych_serving.bundle.search_params import Search
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.cuda.host_mirrored_cache import HostMirroredCache
 from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache
 from triptych_serving.decoding.cuda.prefill import Prefill
@@ -35,12 +35,12 @@ from ...toy_graphs import END, LIMIT, SHAPE, VOCABULARY, TableRun, TableStep, ma
 COUNT = 20  # slots
 WORDS = Vocabulary([b""] * VOCABULARY)
 SEARCHES = {
-    "scored": Search(scores=True),
-    "beam": Search(beam_size=4, num_hypotheses=4),
-    "covered": Search(beam_size=3, coverage_penalty=0.2, alignment=True),
-    "sample": Search(sampling_topk=5, temperature=1.5, seed=4),
-    "samples": Search(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
-    "constrained": Search(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
+    "scored": SearchParams(scores=True),
+    "beam": SearchParams(beam_size=4, num_hypotheses=4),
+    "covered": SearchParams(beam_size=3, coverage_penalty=0.2, alignment=True),
+    "sample": SearchParams(sampling_topk=5, temperature=1.5, seed=4),
+    "samples": SearchParams(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
+    "constrained": SearchParams(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
 }
 
 

@@ -24,9 +24,9 @@ from triptych_serving.errors import BundleError, DeviceMemoryError, EngineError
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory import DeviceArray
 from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit
-from triptych_serving.runtime.memory.gpu import GpuMemory
+from triptych_serving.runtime.memory.cudart import GpuMemory
 from triptych_serving.runtime.memory.sizes import show_bytes
-from triptych_serving.runtime.session import Place
+from triptych_serving.runtime.session import SessionPlace
 
 from ...calls import PATIENCE_SECONDS
 from ...stub_device import StubMemory, StubSession, stub_plan
@@ -67,7 +67,7 @@ class Opened:
 
     def __init__(self) -> None:
         self.memories: list[GpuStub] = []
-        self.places: list[Place] = []
+        self.places: list[SessionPlace] = []
         self.sessions: weakref.WeakSet[StubSession] = weakref.WeakSet()
         self.fault: Exception | None = None
         self.room: int | None = None
@@ -77,7 +77,7 @@ class Opened:
         self.memories[-1].room = self.room
         return self.memories[-1]
 
-    def session(self, path: Path, threads: int, place: Place) -> StubSession:
+    def session(self, path: Path, threads: int, place: SessionPlace) -> StubSession:
         self.places.append(place)
         if self.fault and len(self.places) == 2:
             raise self.fault

@@ -13,8 +13,8 @@ from triptych_serving.encoding.cuda import graph as devicegraph
 from triptych_serving.encoding.cuda.buckets import Bucket
 from triptych_serving.encoding.cuda.graph import DeviceGraph
 from triptych_serving.errors import EngineError, UnavailableError
-from triptych_serving.runtime.layout import Array
-from triptych_serving.runtime.session import UNCAPTURED, Place, Session
+from triptych_serving.runtime.arrays import Array
+from triptych_serving.runtime.session import UNCAPTURED, Session, SessionPlace
 
 from ...calls import PATIENCE_SECONDS, eventually
 from ...runtime.memory.strict_memory import StrictMemory
@@ -26,7 +26,7 @@ class Bench:
 
     def __init__(self, captures: bool = False) -> None:
         self.session, self.memory, self.transfers = StubSession(), StubMemory(), StubMemory()
-        place = Place(self.memory, captures=captures)
+        place = SessionPlace(self.memory, captures=captures)
         self.graph = DeviceGraph(cast(Session, self.session), place, self.transfers, stub_plan())
 
     def run(self, *values: int) -> Array:
@@ -130,7 +130,7 @@ def test_nothing_is_run_on_what_is_still_being_brought(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("landing", [1, devicegraph.LANDING_BYTES])
 def test_many_threads_keep_to_a_strict_devices_manners(landing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devicegraph, "LANDING_BYTES", landing)
-    place = Place(StrictMemory())
+    place = SessionPlace(StrictMemory())
     graph = DeviceGraph(cast(Session, StubSession()), place, StrictMemory(runs=False), stub_plan())
     bucket = next(bucket for bucket in graph.plan.buckets.captured if bucket.rows == 4)
     shapes = graph.plan.shapes(bucket)

@@ -11,7 +11,7 @@ from triptych_serving.encoding.cuda.buckets import Bucket
 from triptych_serving.encoding.cuda.graph import DeviceGraph
 from triptych_serving.encoding.cuda.replica_pool import REST_SECONDS, ReplicaPool
 from triptych_serving.errors import EngineError
-from triptych_serving.runtime.session import Place, Session
+from triptych_serving.runtime.session import Session, SessionPlace
 
 from ...calls import eventually
 from ...stub_device import POISON, StubMemory, StubSession, stub_plan
@@ -22,7 +22,7 @@ ONE = Bucket(1, 1, k=1)
 def test_a_batch_goes_to_whichever_device_is_free() -> None:
     memories, sessions = [StubMemory() for _ in range(2)], [StubSession() for _ in range(2)]
     graphs = [
-        DeviceGraph(cast(Session, session), Place(memory), StubMemory(), stub_plan())
+        DeviceGraph(cast(Session, session), SessionPlace(memory), StubMemory(), stub_plan())
         for session, memory in zip(sessions, memories, strict=True)
     ]
     fleet = ReplicaPool(graphs, 5)
@@ -62,7 +62,7 @@ class Two:
         self.now = 100.0
         self.memories, self.sessions = [StubMemory() for _ in range(2)], [StubSession() for _ in range(2)]
         graphs = [
-            DeviceGraph(cast(Session, session), Place(memory), StubMemory(), stub_plan())
+            DeviceGraph(cast(Session, session), SessionPlace(memory), StubMemory(), stub_plan())
             for session, memory in zip(self.sessions, self.memories, strict=True)
         ]
         self.fleet = ReplicaPool(graphs, 1, lambda: self.now)
@@ -123,7 +123,7 @@ def test_a_device_that_cannot_be_closed_keeps_no_other_open() -> None:
 
 
 def test_desks_are_used_again() -> None:
-    graph = DeviceGraph(cast(Session, StubSession()), Place(StubMemory()), StubMemory(), stub_plan())
+    graph = DeviceGraph(cast(Session, StubSession()), SessionPlace(StubMemory()), StubMemory(), stub_plan())
     fleet = ReplicaPool([graph], 2)
     first, second = fleet.take(), fleet.take()
     assert not np.shares_memory(first.inputs, second.inputs)

@@ -17,6 +17,13 @@ from triptych_serving.encoding.cuda.text_runner import DeviceTextRunner
 from triptych_serving.encoding.options import GPU_BATCHES, EncoderOptions
 from triptych_serving.encoding.text_runner import PER_MASK, TextRow
 from triptych_serving.errors import BundleError, EngineError
+from triptych_serving.models.text.tasks import (
+    EMBEDDING_TASK,
+    FILL_MASK_TASK,
+    QUESTION_ANSWERING_TASK,
+    TEXT_CLASSIFICATION_TASK,
+    TOKEN_CLASSIFICATION_TASK,
+)
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.session import Binding
@@ -101,18 +108,22 @@ def test_every_request_is_answered_alike(repository: Path) -> None:
     texts = ["one two [MASK]", "[MASK] [MASK] seven [MASK]", " ".join(["one", "[MASK]"] * 25), "three [MASK]"]
     with both(two_ways(repository, "fill-mask", next_sentence=True)) as (plain, bucketed):
         for ask in (
-            lambda model: model.fill_mask(texts, 3),
-            lambda model: model.fill_mask(texts, 1000),
-            lambda model: model.fill_mask(texts * 8, 2, targets=["one", "six", "paris"]),
-            lambda model: model.embed(["one", "one two three four five six seven"] * 7),
-            lambda model: model.classify([("one", "two three")] * 3),
+            lambda model: model.run(FILL_MASK_TASK, texts, top_k=3),
+            lambda model: model.run(FILL_MASK_TASK, texts, top_k=1000),
+            lambda model: model.run(FILL_MASK_TASK, texts * 8, top_k=2, targets=["one", "six", "paris"]),
+            lambda model: model.run(EMBEDDING_TASK, ["one", "one two three four five six seven"] * 7),
+            lambda model: model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three")] * 3),
         ):
             assert ask(bucketed) == ask(plain)
     with both(two_ways(repository, "token-classification")) as (plain, bucketed):
-        assert bucketed.classify_tokens(["anna lives in paris"] * 5) == plain.classify_tokens(["anna lives in paris"] * 5)
+        assert bucketed.run(TOKEN_CLASSIFICATION_TASK, ["anna lives in paris"] * 5) == plain.run(
+            TOKEN_CLASSIFICATION_TASK, ["anna lives in paris"] * 5
+        )
     with both(two_ways(repository, "question-answering")) as (plain, bucketed):
         questions = [("where does anna?", "anna smith lives in paris"), ("where?", "in paris")]
-        assert bucketed.answer(questions, 2) == plain.answer(questions, 2)
+        assert bucketed.run(QUESTION_ANSWERING_TASK, questions, top_k=2) == plain.run(
+            QUESTION_ANSWERING_TASK, questions, top_k=2
+        )
 
 
 def test_more_masks_than_fit_take_several_runs(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,13 +172,13 @@ def test_desks_come_back_whatever_happens(repository: Path, monkeypatch: pytest.
             patch.setattr(Binding, "run", fail)
             for _ in range(2 * count):
                 with pytest.raises(EngineError, match="out of luck"):
-                    bucketed.embed(["one", "two"])
+                    bucketed.run(EMBEDDING_TASK, ["one", "two"])
         with monkeypatch.context() as patch:
             patch.setattr(DeviceTextRunner, "_fill", fail)
             for _ in range(2 * count):
                 with pytest.raises(EngineError, match="out of luck"):
-                    bucketed.embed(["one", "two"])
-        assert bucketed.embed(["one"])[0].token_count == 3
+                    bucketed.run(EMBEDDING_TASK, ["one", "two"])
+        assert bucketed.run(EMBEDDING_TASK, ["one"])[0].token_count == 3
         eventually(lambda: desks.qsize() == count)
 
 
@@ -207,7 +218,7 @@ def test_a_model_may_have_several_devices(repository: Path) -> None:
     with both(two_ways(repository, "fill-mask"), devices=(CPU, CPU)) as (plain, bucketed):
         assert len(bucketed.engine._threads) == 5
         texts = [" ".join([*NUMBERS[:count], "[MASK]"]) for count in range(1, 10)] * 20
-        assert bucketed.fill_mask(texts, 2) == plain.fill_mask(texts, 2)
+        assert bucketed.run(FILL_MASK_TASK, texts, top_k=2) == plain.run(FILL_MASK_TASK, texts, top_k=2)
 
 
 def test_batches_of_a_gpu_are_large_unless_somebody_chose() -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from triptych_serving.errors import OverloadedError
-from triptych_serving.models.image.decode_queue import DecodeQueue
-from triptych_serving.models.image.image_limiter import Gate
+from triptych_serving.models.image.image_job import DecodeQueue
+from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.wait_estimator import LEAST_SAMPLES, Forecast
 
@@ -44,7 +44,7 @@ class StubEngine:
 
 def test_images_that_would_be_late_are_refused() -> None:
     line = StubLine(Forecast(3.0, 1.0))
-    gate = Gate(10, line, clock=lambda: 100.0)
+    gate = ImageLimiter(10, line, clock=lambda: 100.0)
     with (
         pytest.raises(OverloadedError, match=r"it is in 3.50 s, but a wait of 3.00 s and then 1.00 s of work"),
         gate.admit(2, 103.5),
@@ -56,27 +56,27 @@ def test_images_that_would_be_late_are_refused() -> None:
 
 
 def test_nothing_is_refused_for_its_deadline_while_nothing_is_known() -> None:
-    with Gate(10, StubLine(None), clock=lambda: 100.0).admit(2, 100.1):
+    with ImageLimiter(10, StubLine(None), clock=lambda: 100.0).admit(2, 100.1):
         pass
-    with Gate(10, clock=lambda: 100.0).admit(2, 100.1):
+    with ImageLimiter(10, clock=lambda: 100.0).admit(2, 100.1):
         pass
 
 
 def test_late_images_pass_where_nobody_minds() -> None:
-    gate = Gate(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(refuses_late=False), lambda: 100.0)
+    gate = ImageLimiter(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(refuses_late=False), lambda: 100.0)
     with gate.admit(1, 101.0):
         assert gate.held == 1
 
 
 def test_a_long_wait_is_refused_without_a_deadline() -> None:
-    gate = Gate(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(waiting_seconds=2.0), lambda: 100.0)
+    gate = ImageLimiter(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(waiting_seconds=2.0), lambda: 100.0)
     with pytest.raises(OverloadedError, match=r"at most 2\.00 s may be waited"), gate.admit(1):
         pass
 
 
 def test_a_full_gate_says_when_half_of_it_will_be_done() -> None:
     line = StubLine(Forecast(3.0, 1.0))
-    gate = Gate(10, line, QueueLimits(waiting_calls=2))
+    gate = ImageLimiter(10, line, QueueLimits(waiting_calls=2))
     with gate.admit(1), gate.admit(1):
         with pytest.raises(OverloadedError, match="2 requests wait, 1 more exceed 2") as refused, gate.admit(1):
             pass

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from triptych_serving.errors import CancelledError, DeadlineError, InvalidInputError, OverloadedError, UnavailableError
-from triptych_serving.models.image import image_request as module
-from triptych_serving.models.image.image_limiter import Gate
+from triptych_serving.models.image import image_job as module
+from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
 
 from ...calls import PATIENCE_SECONDS, eventually
@@ -141,7 +141,7 @@ def test_closing_at_once_fails_what_waits(model: ImageModel, held: threading.Eve
 
 
 def test_the_gate_counts_what_it_holds() -> None:
-    gate = Gate(10)
+    gate = ImageLimiter(10)
     with pytest.raises(InvalidInputError, match="images: 11 in one request, at most 10 can wait; send fewer"), gate.admit(11):
         pass
     with gate.admit(8):
@@ -157,7 +157,7 @@ def test_the_gate_counts_what_it_holds() -> None:
 
 
 def test_the_gate_holds_nothing_back_when_the_caller_fails() -> None:
-    gate = Gate(10)
+    gate = ImageLimiter(10)
     with pytest.raises(ZeroDivisionError), gate.admit(10):
         raise ZeroDivisionError
     assert gate.held == 0

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from triptych_serving.errors import InvalidInputError, UnsupportedError
-from triptych_serving.models.results import FilledText
 from triptych_serving.models.text import fill_mask as module
+from triptych_serving.models.text.fill_mask import FilledText
+from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK, QUESTION_ANSWERING_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.session import Session
 
@@ -30,7 +31,7 @@ def sequences(filled: FilledText) -> list[str]:
 
 
 def test_candidates_come_best_first_with_their_probability(model: TextModel) -> None:
-    [filled] = model.fill_mask(["one two [MASK]"], top_k=3)
+    [filled] = model.run(FILL_MASK_TASK, ["one two [MASK]"], top_k=3)
     assert words(filled) == [["three", "four", "two"]]
     candidates = filled.masks[0].candidates
     assert [candidate.token for candidate in candidates] == [ID["three"], ID["four"], ID["two"]]
@@ -41,12 +42,12 @@ def test_candidates_come_best_first_with_their_probability(model: TextModel) -> 
 
 
 def test_the_default_is_five_candidates(model: TextModel) -> None:
-    [filled] = model.run(model.prepare_fill_mask(["one [MASK]"]))
+    [filled] = model.run(FILL_MASK_TASK, ["one [MASK]"])
     assert [len(mask) for mask in words(filled)] == [5]
 
 
 def test_each_mask_is_filled_in_the_callers_own_text(model: TextModel) -> None:
-    [filled] = model.fill_mask(["ONE  [MASK]\n- Two[MASK], [CLS] Café 漢 six [MASK]"], top_k=1)
+    [filled] = model.run(FILL_MASK_TASK, ["ONE  [MASK]\n- Two[MASK], [CLS] Café 漢 six [MASK]"], top_k=1)
     assert words(filled) == [["two"], ["three"], ["seven"]]
     assert sequences(filled) == [
         "ONE  two\n- Two[MASK], [CLS] Café 漢 six [MASK]",
@@ -57,41 +58,41 @@ def test_each_mask_is_filled_in_the_callers_own_text(model: TextModel) -> None:
 
 @pytest.mark.parametrize(("text", "sequence"), [("six [MASK]!", "sixteen!"), ("six[MASK]", "sixteen"), ("[MASK]", "teen")])
 def test_a_piece_goes_on_with_the_word_before(model: TextModel, text: str, sequence: str) -> None:
-    [filled] = model.fill_mask([text], targets=["##teen"])
+    [filled] = model.run(FILL_MASK_TASK, [text], targets=["##teen"])
     assert words(filled) == [["##teen"]]
     assert sequences(filled) == [sequence]
 
 
 def test_targets_are_ranked_alone_with_the_same_probabilities(model: TextModel) -> None:
-    [everything] = model.fill_mask(["six [MASK]"], top_k=1_000)
-    [filled] = model.fill_mask(["six [MASK]"], targets=["nine", "Two", "##ty", "seven", "nine"])
+    [everything] = model.run(FILL_MASK_TASK, ["six [MASK]"], top_k=1_000)
+    [filled] = model.run(FILL_MASK_TASK, ["six [MASK]"], targets=["nine", "Two", "##ty", "seven", "nine"])
     assert words(filled) == [["seven", "nine", "##ty", "two"]]
     scores = {candidate.token: candidate.score for candidate in everything.masks[0].candidates}
     for candidate in filled.masks[0].candidates:
         assert candidate.score == pytest.approx(scores[candidate.token], rel=1e-5)
-    [two] = model.fill_mask(["six [MASK]"], targets=["nine", "two", "seven"], top_k=2)
+    [two] = model.run(FILL_MASK_TASK, ["six [MASK]"], targets=["nine", "two", "seven"], top_k=2)
     assert words(two) == [["seven", "nine"]]
 
 
 def test_top_k_beyond_the_vocabulary_is_all_of_it(model: TextModel) -> None:
-    [filled] = model.fill_mask(["one [MASK]"], top_k=1_000)
+    [filled] = model.run(FILL_MASK_TASK, ["one [MASK]"], top_k=1_000)
     assert sorted(words(filled)[0]) == sorted(VOCABULARY)
     assert sum(candidate.score for candidate in filled.masks[0].candidates) == pytest.approx(1, rel=1e-4)
 
 
 def test_rows_of_one_batch_get_their_own(model: TextModel) -> None:
     texts = [f"{word} " * (1 + index % 7) + "[MASK] one [MASK]" for index, word in enumerate(["two", "five", "eight"] * 30)]
-    together = model.fill_mask(texts, top_k=2)
-    assert [words(filled) for filled in together] == [words(model.fill_mask([text], top_k=2)[0]) for text in texts]
+    together = model.run(FILL_MASK_TASK, texts, top_k=2)
+    assert [words(filled) for filled in together] == [words(model.run(FILL_MASK_TASK, [text], top_k=2)[0]) for text in texts]
     expected = {"two": "three", "five": "six", "eight": "nine"}
     assert [words(filled)[0][0] for filled in together] == [expected[text.split()[0]] for text in texts]
 
 
 def test_fifty_masks_are_fine_and_too_many_tokens_are_not(model: TextModel) -> None:
-    [filled] = model.fill_mask(["one" + " [MASK]" * 50], top_k=1)
+    [filled] = model.run(FILL_MASK_TASK, ["one" + " [MASK]" * 50], top_k=1)
     assert len(filled.masks) == 50
     with pytest.raises(InvalidInputError, match=r"contents\[1\]: 71 tokens are too long, the model takes at most 64"):
-        model.fill_mask(["[MASK]", "one" + " [MASK]" * (MAX_TOKENS + 4)])
+        model.run(FILL_MASK_TASK, ["[MASK]", "one" + " [MASK]" * (MAX_TOKENS + 4)])
 
 
 @pytest.mark.parametrize(
@@ -119,18 +120,18 @@ def test_bad_requests_name_what_is_wrong(
     model: TextModel, texts: Sequence[str], targets: Sequence[str], top_k: int, message: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        model.fill_mask(texts, top_k, targets)
+        model.run(FILL_MASK_TASK, texts, top_k=top_k, targets=targets)
 
 
 def test_answers_that_would_fill_the_memory_are_refused(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ANSWER_CHARACTERS", 100)
-    model.fill_mask(["one [MASK]"], top_k=10)
+    model.run(FILL_MASK_TASK, ["one [MASK]"], top_k=10)
     with pytest.raises(InvalidInputError, match="top_k: 11 candidates of each mask make 110 characters of text, at most 100"):
-        model.fill_mask(["one [MASK]"], top_k=11)
+        model.run(FILL_MASK_TASK, ["one [MASK]"], top_k=11)
 
 
 def test_nothing_to_fill_is_no_result(model: TextModel) -> None:
-    assert model.fill_mask([]) == []
+    assert model.run(FILL_MASK_TASK, []) == []
 
 
 def test_log_probabilities_are_fetched_for_targets_alone(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,9 +143,9 @@ def test_log_probabilities_are_fetched_for_targets_alone(model: TextModel, monke
         return run(session, inputs, outputs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Session, "run", spy)
-    model.fill_mask(["one [MASK]"])
-    model.fill_mask(["one [MASK]"], targets=["two"])
-    model.embed(["one"])
+    model.run(FILL_MASK_TASK, ["one [MASK]"])
+    model.run(FILL_MASK_TASK, ["one [MASK]"], targets=["two"])
+    model.run(EMBEDDING_TASK, ["one"])
     assert fetched == [{"scores", "tokens"}, {"log_probabilities"}, {"mean"}]
 
 
@@ -152,4 +153,4 @@ def test_a_model_without_masks_says_what_it_does(model: TextModel) -> None:
     with pytest.raises(
         UnsupportedError, match="model 'fill-mask' is not one that answers questions; it fills masks, embeds text"
     ):
-        model.answer([("where?", "here")])
+        model.run(QUESTION_ANSWERING_TASK, [("where?", "here")])

@@ -9,13 +9,22 @@ import numpy as np
 import pytest
 
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.capability import EMBEDDING
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import BundleError, EngineError, InvalidInputError, UnsupportedError
-from triptych_serving.models.results import Answer, Entity
+from triptych_serving.models.text.embedding import EMBEDDING
+from triptych_serving.models.text.question_answering import ExtractedAnswer
+from triptych_serving.models.text.tasks import (
+    EMBEDDING_TASK,
+    FILL_MASK_TASK,
+    QUESTION_ANSWERING_TASK,
+    TEXT_CLASSIFICATION_TASK,
+    TOKEN_CLASSIFICATION_TASK,
+)
 from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.models.text.token_classification import Entity
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
+from triptych_serving.scheduling.engine import run_rows
 
 from .....fixtures.encoders import CLS, ID, SEP, sign, write_text_bundle
 from ...encoders import OPTIONS, text_model
@@ -23,40 +32,40 @@ from ...encoders import OPTIONS, text_model
 
 def test_a_vector_is_the_mean_over_the_texts_own_tokens(repository: Path) -> None:
     with text_model(repository) as model:
-        short, long = model.embed(["one", "one two three four five"])
+        short, long = model.run(EMBEDDING_TASK, ["one", "one two three four five"])
         ids = [CLS, ID["one"], SEP]
         assert short.values == pytest.approx((np.mean(ids), 0, 1, 1))
         assert (short.token_count, long.token_count) == (3, 7)
-        assert model.embed(["one"], pooling="cls")[0].values == (CLS, 0, 0, 1)
-        [unit] = model.embed(["one"], normalize=True)
+        assert model.run(EMBEDDING_TASK, ["one"], pooling="cls")[0].values == (CLS, 0, 0, 1)
+        [unit] = model.run(EMBEDDING_TASK, ["one"], normalize=True)
         assert np.linalg.norm(unit.values) == pytest.approx(1)
         assert np.array(unit.values) * np.linalg.norm(short.values) == pytest.approx(np.array(short.values))
 
 
 def test_a_mask_is_text_where_nothing_is_filled(repository: Path) -> None:
     with text_model(repository) as model:
-        assert model.embed(["[MASK] [SEP]"])[0].token_count == 8  # [ mask ] [ sep ]
-        assert model.fill_mask(["[MASK] [SEP]"])[0].token_count == 6
+        assert model.run(EMBEDDING_TASK, ["[MASK] [SEP]"])[0].token_count == 8  # [ mask ] [ sep ]
+        assert model.run(FILL_MASK_TASK, ["[MASK] [SEP]"])[0].token_count == 6
 
 
 def test_every_text_model_embeds(repository: Path) -> None:
     for task in ("text-classification", "token-classification", "question-answering"):
         with text_model(repository, task) as model:
             assert model.capabilities == {task, EMBEDDING}
-            assert len(model.embed(["one"])[0].values) == 4
+            assert len(model.run(EMBEDDING_TASK, ["one"])[0].values) == 4
 
 
 def test_a_bundle_says_how_its_vectors_are_made_and_a_request_decides(repository: Path) -> None:
     with text_model(repository, "text-embedding", pooling="cls", normalize=True) as model:
         assert model.capabilities == {EMBEDDING}
         assert model.describe().startswith("embeds text, CPU")
-        [default], [plain] = model.embed(["one two"]), model.embed(["one two"], normalize=False)
-        [mean] = model.embed(["one two"], pooling="mean", normalize=False)
+        [default], [plain] = model.run(EMBEDDING_TASK, ["one two"]), model.run(EMBEDDING_TASK, ["one two"], normalize=False)
+        [mean] = model.run(EMBEDDING_TASK, ["one two"], pooling="mean", normalize=False)
         assert plain.values == (CLS, 0, 0, 1)
         assert default.values == pytest.approx(np.array(plain.values) / np.linalg.norm(plain.values))
         assert mean.values == pytest.approx((np.mean([CLS, ID["one"], ID["two"], SEP]), 0, 1.5, 1))
         with pytest.raises(UnsupportedError, match="model 'text-embedding' is not one that fills masks; it embeds text"):
-            model.fill_mask(["[MASK]"])
+            model.run(FILL_MASK_TASK, ["[MASK]"])
 
 
 def test_an_unknown_pooling_is_refused(repository: Path) -> None:
@@ -64,20 +73,24 @@ def test_an_unknown_pooling_is_refused(repository: Path) -> None:
         text_model(repository) as model,
         pytest.raises(InvalidInputError, match="pooling: 'max' is unknown, it must be one of"),
     ):
-        model.embed(["one"], pooling="max")
+        model.run(EMBEDDING_TASK, ["one"], pooling="max")
 
 
 def test_texts_get_their_labels_in_order(repository: Path) -> None:
     with text_model(repository, "text-classification") as model:
-        one, many = model.classify(["one", "one two three"])
+        one, many = model.run(TEXT_CLASSIFICATION_TASK, ["one", "one two three"])
         assert [label.label for label in one.labels] == ["one word", "two words", "many words"]
         assert [label.index for label in many.labels] == [2, 1, 0]
         assert sum(label.score for label in one.labels) == pytest.approx(1)
-        assert [len(result.labels) for result in model.classify(["one"], top_k=1) + model.classify(["one"], top_k=9)] == [1, 3]
+        assert [
+            len(result.labels)
+            for result in model.run(TEXT_CLASSIFICATION_TASK, ["one"], top_k=1)
+            + model.run(TEXT_CLASSIFICATION_TASK, ["one"], top_k=9)
+        ] == [1, 3]
         with pytest.raises(InvalidInputError, match="top_k: 0 is out of range, it must be at least 1"):
-            model.classify(["one"], top_k=0)
+            model.run(TEXT_CLASSIFICATION_TASK, ["one"], top_k=0)
         with pytest.raises(InvalidInputError, match=r"inputs\[1\]\.text_pair: the model takes single texts"):
-            model.classify(["one", ("one", "two")])
+            model.run(TEXT_CLASSIFICATION_TASK, ["one", ("one", "two")])
 
 
 @pytest.mark.parametrize(
@@ -85,30 +98,34 @@ def test_texts_get_their_labels_in_order(repository: Path) -> None:
 )
 def test_pairs_where_the_model_takes_pairs(repository: Path, task: str, members: dict[str, bool]) -> None:
     with text_model(repository, task, **members) as model:
-        [result] = model.classify([("one", "two three")])
+        [result] = model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three")])
         assert result.token_count == 6
         with pytest.raises(InvalidInputError, match=r"inputs\[0\]\.text_pair: there is none, the model takes pairs"):
-            model.classify(["one"])
+            model.run(TEXT_CLASSIFICATION_TASK, ["one"])
         with pytest.raises(InvalidInputError, match=r"inputs\[1\]\.text: the text is empty"):
-            model.classify([("one", "two"), ("", "two")])
+            model.run(TEXT_CLASSIFICATION_TASK, [("one", "two"), ("", "two")])
         with pytest.raises(InvalidInputError, match=r"inputs\[0\]\.text_pair: the text is empty"):
-            model.classify([("one", " ")])
+            model.run(TEXT_CLASSIFICATION_TASK, [("one", " ")])
         with pytest.raises(InvalidInputError, match=r"inputs\[0\]: 103 tokens are too long"):
-            model.classify([("one " * 50, "one " * 50)])
+            model.run(TEXT_CLASSIFICATION_TASK, [("one " * 50, "one " * 50)])
 
 
 def test_a_classifier_may_take_both_pairs_and_single_texts(repository: Path) -> None:
     with text_model(repository, "text-classification", pairs=True, singles=True) as model:
-        assert [each.token_count for each in model.classify(["one", ("one", "two three"), "two"])] == [3, 6, 3]
+        assert [each.token_count for each in model.run(TEXT_CLASSIFICATION_TASK, ["one", ("one", "two three"), "two"])] == [
+            3,
+            6,
+            3,
+        ]
         with pytest.raises(InvalidInputError, match=r"inputs\[0\]\.text_pair: the text is empty"):
-            model.classify([("one", "")])
+            model.run(TEXT_CLASSIFICATION_TASK, [("one", "")])
 
 
 def test_next_sentence(repository: Path) -> None:
     with text_model(repository, "fill-mask", next_sentence=True) as model:
-        [result] = model.classify([("one", "two three")])
+        [result] = model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three")])
         assert {label.label: label.score for label in result.labels} == pytest.approx({"next": 0.5, "not_next": 0.5})
-        [result] = model.classify([("one", "two three four five")])
+        [result] = model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three four five")])
         assert [(label.label, label.index) for label in result.labels] == [("next", 1), ("not_next", 0)]
         assert model.labels == ("not_next", "next")
 
@@ -116,68 +133,72 @@ def test_next_sentence(repository: Path) -> None:
 def test_masks_vectors_and_pairs_share_batches(repository: Path) -> None:
     with text_model(repository, "fill-mask", next_sentence=True) as model:
         fill, embed, follow = (
-            model.prepare_fill_mask(["one [MASK] five [MASK]"], 1),
-            model.prepare_embed(["two"]),
-            model.prepare_classify([("one", "two three")]),
+            model.prepare(FILL_MASK_TASK, ["one [MASK] five [MASK]"], top_k=1),
+            model.prepare(EMBEDDING_TASK, ["two"]),
+            model.prepare(TEXT_CLASSIFICATION_TASK, [("one", "two three")]),
         )
         runner = model.engine._runner
         items = [*embed.items, *fill.items, *follow.items]
         batch = runner.prepare(items)
         runner.finish(items, runner.run(batch))
         assert [mask.candidates[0].token_str for mask in fill.read()[0].masks] == ["two", "six"]
-        assert embed.read() == model.embed(["two"])
+        assert embed.read() == model.run(EMBEDDING_TASK, ["two"])
         assert follow.read()[0].labels[0].score == pytest.approx(0.5)
 
 
 def test_results_do_not_keep_the_batch(repository: Path) -> None:
     with text_model(repository) as model:
-        work = model.prepare_fill_mask(["one [MASK]"] * 40)
-        model.run(work)
+        work = model.prepare(FILL_MASK_TASK, ["one [MASK]"] * 40)
+        run_rows(model.engine, work.items)
         assert all(array.base is None for item in work.items for array in item.result.values())
 
 
 def test_entities(repository: Path) -> None:
     with text_model(repository, "token-classification") as model:
-        [labelled] = model.classify_tokens(["Ünd Anna Smith, anna  lives in 漢Paris."])
+        [labelled] = model.run(TOKEN_CLASSIFICATION_TASK, ["Ünd Anna Smith, anna  lives in 漢Paris."])
         assert [(e.label, e.text, e.start, e.end) for e in labelled.entities] == [
             ("PER", "Anna Smith", 4, 14),
             ("PER", "anna", 16, 20),
             ("LOC", "Paris", 32, 37),
         ]
         assert labelled.entities[0].score == pytest.approx(0.7)
-        [every] = model.classify_tokens(["anna lives"], aggregation="none")
+        [every] = model.run(TOKEN_CLASSIFICATION_TASK, ["anna lives"], aggregation="none")
         assert every.entities == (
             Entity("B-PER", pytest.approx(0.7), "anna", 0, 4),
             Entity("O", pytest.approx(0.7), "lives", 5, 10),
         )
-        [none] = model.classify_tokens(["one two"])
+        [none] = model.run(TOKEN_CLASSIFICATION_TASK, ["one two"])
         assert none.entities == ()
         with pytest.raises(InvalidInputError, match="aggregation: 'max' is unknown"):
-            model.classify_tokens(["one"], "max")
+            model.run(TOKEN_CLASSIFICATION_TASK, ["one"], aggregation="max")
 
 
 def test_a_new_entity_begins_where_its_label_says(repository: Path) -> None:
     with text_model(repository, "token-classification") as model:
-        [labelled] = model.classify_tokens(["anna anna smith smith paris paris"])
+        [labelled] = model.run(TOKEN_CLASSIFICATION_TASK, ["anna anna smith smith paris paris"])
         assert [entity.text for entity in labelled.entities] == ["anna", "anna smith smith", "paris", "paris"]
 
 
 def test_answers(repository: Path) -> None:
     with text_model(repository, "question-answering") as model:
         context = "Ünd Anna Smith lives in Paris."
-        best, second = (answer for [result] in [model.answer([("Where does anna?", context)], 2)] for answer in result.answers)
+        best, second = (
+            answer
+            for [result] in [model.run(QUESTION_ANSWERING_TASK, [("Where does anna?", context)], top_k=2)]
+            for answer in result.answers
+        )
         assert (best.text, best.start, best.end) == ("Paris", 24, 29)
         assert (second.text, second.start, second.end) == ("Anna Smith", 4, 14)
         assert best.score > second.score > 0
-        [lone] = model.answer([("in?", "in")])
-        assert lone.answers == (Answer("in", pytest.approx(1.0), 0, 2),)
+        [lone] = model.run(QUESTION_ANSWERING_TASK, [("in?", "in")])
+        assert lone.answers == (ExtractedAnswer("in", pytest.approx(1.0), 0, 2),)
         assert lone.token_count == 6
 
 
 def test_answers_never_overlap_nor_leave_the_context(repository: Path) -> None:
     with text_model(repository, "question-answering") as model:
         context = "anna smith in paris smith paris in anna"
-        [result] = model.answer([("paris?", context)], 100, 3)
+        [result] = model.run(QUESTION_ANSWERING_TASK, [("paris?", context)], top_k=100, max_answer_length=3)
         spans = sorted((answer.start, answer.end) for answer in result.answers)
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
         assert all(context[answer.start : answer.end] == answer.text for answer in result.answers)
@@ -188,7 +209,7 @@ def test_answers_never_overlap_nor_leave_the_context(repository: Path) -> None:
 
 def test_an_answer_is_whole_words(repository: Path) -> None:
     with text_model(repository, "question-answering") as model:
-        [result] = model.answer([("where?", "sixteen")])
+        [result] = model.run(QUESTION_ANSWERING_TASK, [("where?", "sixteen")])
         assert [answer.text for answer in result.answers] == ["sixteen"]
 
 
@@ -204,15 +225,15 @@ def test_an_answer_is_whole_words(repository: Path) -> None:
 )
 def test_bad_questions(repository: Path, inputs: Sequence[tuple[str, str]], options: dict[str, int], message: str) -> None:
     with text_model(repository, "question-answering") as model, pytest.raises(InvalidInputError, match=message):
-        model.answer(inputs, **options)
+        model.run(QUESTION_ANSWERING_TASK, inputs, **options)
 
 
 @pytest.mark.parametrize(
     ("task", "field", "ask"),
     [
-        ("fill-mask", "contents", lambda model: model.embed(["one"] * 3)),
-        ("text-classification", "inputs", lambda model: model.classify(["one"] * 3)),
-        ("question-answering", "inputs", lambda model: model.answer([("where?", "in Paris")] * 3)),
+        ("fill-mask", "contents", lambda model: model.run(EMBEDDING_TASK, ["one"] * 3)),
+        ("text-classification", "inputs", lambda model: model.run(TEXT_CLASSIFICATION_TASK, ["one"] * 3)),
+        ("question-answering", "inputs", lambda model: model.run(QUESTION_ANSWERING_TASK, [("where?", "in Paris")] * 3)),
     ],
 )
 def test_too_many_texts_are_refused_by_the_requests_own_field(
@@ -235,8 +256,8 @@ def test_a_runtime_that_fails_is_an_error_and_the_model_lives_on(repository: Pat
         with monkeypatch.context() as patch:
             patch.setattr(Session, "run", fail)
             with pytest.raises(EngineError, match="out of luck"):
-                model.embed(["one"])
-        assert model.embed(["one"])[0].token_count == 3
+                model.run(EMBEDDING_TASK, ["one"])
+        assert model.run(EMBEDDING_TASK, ["one"])[0].token_count == 3
 
 
 def spoil_post_processor(content: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""Every option of the contract: its range, its default, and what it means together with the others."""
+"""Decoding options: ranges, defaults, and combinations."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -7,9 +7,16 @@ import pytest
 
 from triptych.v1 import translation_pb2
 from triptych_serving.bundle.manifest import Generation
-from triptych_serving.bundle.search_params import GREEDY, EarlyStopping, Rules, Search
+from triptych_serving.bundle.search_params import GREEDY, EarlyStopping, SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError, UnsupportedError
-from triptych_serving.models.translation.options import Decoding, DecodingOptions, ModelDefaults, resolve_options
+from triptych_serving.models.translation.options import (
+    DecodingOptions,
+    ModelDefaults,
+    ResolvedOptions,
+    SplitSentences,
+    option_values,
+    resolve_options,
+)
 from triptych_serving.services.v1.codec import options_from
 
 LIMIT, SLOTS = 64, 8
@@ -53,12 +60,13 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
     "sampling_topp": [0.0, -0.5, 1.5, NAN, INFINITE],
     "split_sentences": [17],
 }
-BAD_TOGETHER = [
+CONTRADICTIONS = [
     pytest.param({"num_hypotheses": 5, "beam_size": 4}, "num_hypotheses: 5 is above beam_size, which is 4", id="n-best"),
     pytest.param({"num_hypotheses": 9, "sampling_topk": 0}, "num_hypotheses: 9 is above the limit of 8", id="samples"),
     pytest.param({"beam_size": 2, "sampling_topk": 5}, "beam_size: 2 is not for sampling", id="beams and top k"),
     pytest.param({"beam_size": 2, "sampling_topp": 0.5}, "beam_size: 2 is not for sampling", id="beams and top p"),
     pytest.param({"min_length": 6, "max_length": 5}, "min_length: 6 is above max_length, which is 5", id="lengths"),
+    pytest.param({"max_length": 64}, "max_length: 64 is above the model's limit of 63 tokens", id="model limit"),
     pytest.param(
         {"suppress_sequences": ["x", "er "], "target_prefix": ["Der Mann"]},
         "target_prefix[0]: 'er ' is in it, and in suppress_sequences too",
@@ -73,12 +81,12 @@ def cases(table: dict[str, list[Any]]) -> list[Any]:
     return [pytest.param(name, value, id=f"{name}={value!s:.30}") for name, values in table.items() for value in values]
 
 
-def resolve(generation: Generation = GENERATION, **values: Any) -> Decoding:
-    """As a request would: from the wire's message on."""
+def resolve(generation: Generation = GENERATION, **values: Any) -> ResolvedOptions:
+    """Resolve the options of a wire message."""
     return resolve_options(options_from(translation_pb2.DecodingOptions(**values)), 1, ModelDefaults(generation, LIMIT), SLOTS)
 
 
-def test_the_wire_and_the_server_know_the_same_options() -> None:
+def test_wire_and_server_have_the_same_options() -> None:
     wire = [field.name for field in translation_pb2.DecodingOptions.DESCRIPTOR.fields]
     assert wire == NAMES == list(GOOD)
 
@@ -87,79 +95,79 @@ def test_absent_options_are_none_or_empty() -> None:
     assert options_from(translation_pb2.DecodingOptions()) == DecodingOptions()
 
 
-def test_values_arrive_as_they_were_sent() -> None:
-    message = translation_pb2.DecodingOptions(beam_size=4, length_penalty=0.5, target_prefix=["a", "b"], return_scores=False)
-    assert options_from(message) == DecodingOptions(
-        beam_size=4, length_penalty=0.5, target_prefix=("a", "b"), return_scores=False
+def test_values_arrive_as_sent() -> None:
+    message = translation_pb2.DecodingOptions(
+        beam_size=4, length_penalty=0.5, target_prefix=["a", "b"], return_scores=False, split_sentences=2
     )
+    options = options_from(message)
+    expected = {
+        "beam_size": 4,
+        "length_penalty": 0.5,
+        "target_prefix": ("a", "b"),
+        "return_scores": False,
+        "split_sentences": SplitSentences.OFF,
+    }
+    assert options == DecodingOptions(**expected)  # type: ignore[arg-type]
+    values = dict(zip(NAMES, option_values(options), strict=True))
+    assert {name: value for name, value in values.items() if value not in (None, ())} == expected
+    assert type(values["split_sentences"]) is str
 
 
 @pytest.mark.parametrize(("name", "value"), cases(GOOD))
-def test_what_is_in_range_is_accepted(name: str, value: Any) -> None:
+def test_values_in_range_are_accepted(name: str, value: Any) -> None:
     resolve(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "value"), cases(OUT_OF_RANGE))
-def test_out_of_range_names_the_option(name: str, value: Any) -> None:
+def test_values_out_of_range_are_rejected_by_name(name: str, value: Any) -> None:
     with pytest.raises(InvalidInputError) as error:
         resolve(**{name: value})
     assert error.value.field == f"options.{name}"
 
 
-@pytest.mark.parametrize("name", ["no_repeat_ngram_size", "min_length", "sampling_topk", "seed", "beam_size"])
-def test_negative_counts_which_the_wire_cannot_carry_are_refused_too(name: str) -> None:
-    with pytest.raises(InvalidInputError, match=rf"^options\.{name}: -1 is out of range"):
-        resolve_options(DecodingOptions(**{name: -1}), 1, DEFAULTS, SLOTS)
-
-
-@pytest.mark.parametrize(("values", "message"), BAD_TOGETHER)
-def test_what_contradicts_itself_names_the_option(values: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("values", "message"), CONTRADICTIONS)
+def test_contradictions_are_rejected_by_name(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError) as error:
         resolve(**values)
     assert str(error.value).startswith(f"options.{message}")
 
 
-def test_a_text_that_is_not_unicode_is_refused() -> None:
+def test_suppressed_texts_must_be_unicode() -> None:
     with pytest.raises(InvalidInputError, match=r"^options\.suppress_sequences\[0\]: the text is not Unicode"):
         resolve_options(DecodingOptions(suppress_sequences=("\udcff",)), 1, DEFAULTS, SLOTS)
 
 
-def test_the_length_limit_is_the_models() -> None:
-    with pytest.raises(InvalidInputError, match="64 is above the model's limit of 63 tokens"):
-        resolve(max_length=64)
-
-
 def test_no_options_are_greedy_search() -> None:
-    assert resolve() == Decoding(GREEDY, 60, (), splits=True)
+    assert resolve() == ResolvedOptions(GREEDY, 60, (), splits=True)
 
 
-def test_options_become_a_search() -> None:
+def test_options_become_search_parameters() -> None:
     options = {"beam_size": 4, "num_hypotheses": 2, "length_penalty": 0.5, "suppress_sequences": ["a"], "return_scores": True}
-    expected = Search(beam_size=4, num_hypotheses=2, length_penalty=0.5, suppressed=("a",), scores=True)
+    expected = SearchParams(beam_size=4, num_hypotheses=2, length_penalty=0.5, suppressed=("a",), scores=True)
     assert resolve(**options).search == expected
 
 
-def test_defaults_are_the_models() -> None:
+def test_a_request_overrides_the_models_defaults() -> None:
     generation = Generation(60, 4, 2.0, 3, 0.6, 0.2, 1.5, 3, 5)
-    expected = Search(4, 2.0, 3, 0.6, 0.2, 1.5, 3, min_length=5)
+    expected = SearchParams(4, 2.0, 3, 0.6, 0.2, 1.5, 3, min_length=5)
     assert resolve(generation).search == expected
     assert resolve(generation, length_penalty=0.0).search == replace(expected, length_penalty=0.0)
 
 
-def test_the_rules_are_the_models_alone() -> None:
+def test_search_rules_come_from_the_model_alone() -> None:
     rules: dict[str, Any] = {
-        "rules": Rules.TRANSFORMERS,
+        "rules": SearchRules.TRANSFORMERS,
         "early_stopping": EarlyStopping.NEVER,
         "forced_end": True,
         "suppressed_tokens": ((0,), (5, 6)),
     }
     search = resolve(replace(GENERATION, **rules), beam_size=4).search
-    assert search == Search(beam_size=4, **rules)
+    assert search == SearchParams(beam_size=4, **rules)
     assert not set(rules) & set(NAMES)
 
 
-def test_the_rules_of_transformers_know_no_patience() -> None:
-    generation = replace(GENERATION, rules=Rules.TRANSFORMERS)
+def test_patience_is_unsupported_by_the_rules_of_transformers() -> None:
+    generation = replace(GENERATION, rules=SearchRules.TRANSFORMERS)
     resolve(generation, beam_size=4, patience=1.0)
     with pytest.raises(UnsupportedError, match=r"^options\.patience: this model's beam search has none"):
         resolve(generation, beam_size=4, patience=2.0)
@@ -179,67 +187,67 @@ FORCED = ModelDefaults(replace(GENERATION, min_length=9), LIMIT, forced=3)
         ({"min_length": 0}, 0, 60),
     ],
 )
-def test_forced_tokens_count_in_the_manifests_lengths_and_not_in_a_requests(
+def test_forced_tokens_count_in_the_manifests_lengths_but_not_in_a_requests(
     options: dict[str, int], shortest: int, longest: int
 ) -> None:
     found = resolve_options(DecodingOptions(**options), 1, FORCED, SLOTS)  # type: ignore[arg-type]
     assert (found.search.min_length, found.max_tokens) == (shortest, longest)
 
 
-def test_forced_tokens_alone_are_no_shortest_length() -> None:
+def test_a_minimum_of_forced_tokens_alone_is_none() -> None:
     defaults = replace(FORCED, generation=replace(GENERATION, min_length=3))
     assert resolve_options(DecodingOptions(), 1, defaults, SLOTS).search == GREEDY
 
 
-def test_limits_are_named_without_forced_tokens() -> None:
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         (DecodingOptions(max_length=61), "max_length: 61 is above the model's limit of 60 tokens"),
         (DecodingOptions(max_length=5, min_length=6), "min_length: 6 is above max_length, which is 5"),
         (DecodingOptions(min_length=58), "min_length: 58 is above max_length, which is 57"),
-    ):
-        with pytest.raises(InvalidInputError, match=message):
-            resolve_options(options, 1, FORCED, SLOTS)
+    ],
+)
+def test_errors_name_lengths_without_forced_tokens(options: DecodingOptions, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        resolve_options(options, 1, FORCED, SLOTS)
 
 
 @pytest.mark.parametrize("default", [True, False])
-def test_a_model_says_whether_texts_are_split(default: bool) -> None:
+@pytest.mark.parametrize(("requested", "expected"), [(None, None), (SplitSentences.AUTO, True), (SplitSentences.OFF, False)])
+def test_a_request_overrides_whether_texts_are_split(
+    default: bool, requested: SplitSentences | None, expected: bool | None
+) -> None:
     defaults = replace(DEFAULTS, splits=default)
-    for asked, expected in ((None, default), (True, True), (False, False)):
-        assert resolve_options(DecodingOptions(split_sentences=asked), 1, defaults, SLOTS).splits is expected
+    resolved = resolve_options(DecodingOptions(split_sentences=requested), 1, defaults, SLOTS)
+    assert resolved.splits is (default if expected is None else expected)
 
 
-def test_a_default_gives_way_to_what_is_asked_for() -> None:
+def test_defaults_adapt_to_the_request() -> None:
     generation = replace(GENERATION, beam_size=4, num_hypotheses=4, min_length=20)
     assert resolve(generation, beam_size=2).search.num_hypotheses == 2
     assert resolve(generation, sampling_topk=0).search.beam_size == 1
     assert resolve(generation, max_length=10).search.min_length == 10
 
 
-def test_top_p_alone_draws_from_all_tokens() -> None:
+def test_top_p_alone_samples_from_all_tokens() -> None:
     assert resolve(sampling_topp=0.5).search.sampling_topk == 0
     assert resolve(sampling_topp=0.5, sampling_topk=7).search.sampling_topk == 7
 
 
-def test_a_temperature_alone_is_still_greedy_search() -> None:
+def test_a_temperature_alone_is_greedy_search() -> None:
     assert resolve(sampling_temperature=0.5, seed=3).search == GREEDY
 
 
-def test_a_sample_without_a_seed_has_a_new_one_each_time() -> None:
+def test_a_sample_without_a_seed_gets_a_random_one() -> None:
     seeds = {resolve(sampling_topk=0).search.seed for _ in range(5)}
     assert len(seeds) == 5
     assert resolve(sampling_topk=0, seed=7).search.seed == 7
 
 
-def test_samples_may_be_as_many_as_slots() -> None:
+def test_samples_are_limited_by_the_slots() -> None:
     assert resolve(sampling_topk=0, num_hypotheses=SLOTS).search.slots == SLOTS
 
 
-def test_prefixes_are_one_for_each_text() -> None:
+def test_each_text_has_its_prefix() -> None:
     options = DecodingOptions(target_prefix=("a", ""))
     assert resolve_options(options, 2, DEFAULTS, SLOTS).prefixes == ("a", "")
-
-
-@pytest.mark.parametrize(("split", "splits"), [(None, True), (True, True), (False, False)])
-def test_texts_are_split_unless_told_otherwise(split: bool | None, splits: bool) -> None:
-    options = DecodingOptions(split_sentences=split)
-    assert resolve_options(options, 1, DEFAULTS, SLOTS).splits is splits

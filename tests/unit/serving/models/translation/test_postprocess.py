@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych_serving.bundle.search_params import GREEDY, Search
-from triptych_serving.models.translation.postprocess import GrowingText, Output, PreparedText, assemble
+from triptych_serving.bundle.search_params import GREEDY, SearchParams
+from triptych_serving.models.translation.postprocess import GrowingText, PreparedText, Translation, assemble
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.sentences import Splitter
 
 from .....fixtures.toy import BUNDLE, TARGETS
@@ -17,11 +17,11 @@ TEXT = f"  {TARGETS[0]}\n\n{TARGETS[1]} {TARGETS[2]}\t"
 STOP, LENGTH = Finish.STOP, Finish.LENGTH
 
 
-def ids_of(codec: TextCodec, text: str) -> list[int]:
+def ids_of(codec: TranslationTokenizer, text: str) -> list[int]:
     return codec.encode([text])[0][:-1]
 
 
-def prepare(codec: TextCodec, text: str, search: Search = GREEDY) -> PreparedText:
+def prepare(codec: TranslationTokenizer, text: str, search: SearchParams = GREEDY) -> PreparedText:
     sentences = Splitter("de", lambda _: True).split(text)
     return PreparedText(sentences, tuple(Row(source, 63, search) for source in codec.encode(sentences.texts)))
 
@@ -38,13 +38,13 @@ def echo(row: Row) -> None:
     answer(row, Hypothesis(tuple(row.source[:-1]), STOP))
 
 
-def output_of(codec: TextCodec, text: PreparedText) -> Output:
+def output_of(codec: TranslationTokenizer, text: PreparedText) -> Translation:
     [output] = assemble([text], codec)
     return output
 
 
 @pytest.mark.parametrize("text", [TEXT, TARGETS[0], f"{TARGETS[0]}\n", f"\n \n{TARGETS[0]}\r\n\r\n\r\n{TARGETS[1]}\u2028x"])
-def test_a_model_that_repeats_its_input_gives_the_text_back(codec: TextCodec, text: str) -> None:
+def test_a_model_that_repeats_its_input_gives_the_text_back(codec: TranslationTokenizer, text: str) -> None:
     prepared = prepare(codec, text)
     for row in prepared.rows:
         echo(row)
@@ -54,7 +54,7 @@ def test_a_model_that_repeats_its_input_gives_the_text_back(codec: TextCodec, te
     assert output.source_token_count == output.token_count + len(prepared.rows)
 
 
-def test_texts_keep_their_order(codec: TextCodec) -> None:
+def test_texts_keep_their_order(codec: TranslationTokenizer) -> None:
     texts = [prepare(codec, text) for text in (TEXT, TARGETS[5], TARGETS[6])]
     for text in texts:
         for row in text.rows:
@@ -62,21 +62,21 @@ def test_texts_keep_their_order(codec: TextCodec) -> None:
     assert [output.text for output in assemble(texts, codec)] == [TEXT, TARGETS[5], TARGETS[6]]
 
 
-def test_one_sentence_that_was_cut_cuts_the_text(codec: TextCodec) -> None:
+def test_one_sentence_that_was_cut_cuts_the_text(codec: TranslationTokenizer) -> None:
     prepared = prepare(codec, TEXT)
     for row, finish in zip(prepared.rows, (STOP, LENGTH, STOP), strict=True):
         answer(row, Hypothesis(tuple(row.source[:-1]), finish))
     assert output_of(codec, prepared).finish is LENGTH
 
 
-def hypothesis(codec: TextCodec, text: str, score: float, sources: int, weight: float) -> Hypothesis:
+def hypothesis(codec: TranslationTokenizer, text: str, score: float, sources: int, weight: float) -> Hypothesis:
     tokens = tuple(ids_of(codec, text))
     return Hypothesis(tokens, STOP, score, score, np.full((len(tokens), sources), weight, np.float32))
 
 
-def test_hypotheses_of_several_sentences(codec: TextCodec) -> None:
+def test_hypotheses_of_several_sentences(codec: TranslationTokenizer) -> None:
     """The second text has the second best of each sentence, or its last."""
-    prepared = prepare(codec, TEXT, Search(beam_size=3, num_hypotheses=3, scores=True))
+    prepared = prepare(codec, TEXT, SearchParams(beam_size=3, num_hypotheses=3, scores=True))
     first, second, third = prepared.rows
     answer(first, *(hypothesis(codec, TARGETS[index], -float(index), 1, 1) for index in (1, 2, 3)))
     answer(second, hypothesis(codec, TARGETS[4], -4.0, 1, 1))
@@ -89,15 +89,15 @@ def test_hypotheses_of_several_sentences(codec: TextCodec) -> None:
     assert [one.alignment for one in output.hypotheses] == [None, None, None]
 
 
-def test_scores_are_only_shown_to_who_asked(codec: TextCodec) -> None:
-    prepared = prepare(codec, TARGETS[0], Search(beam_size=2))
+def test_scores_are_only_shown_to_who_asked(codec: TranslationTokenizer) -> None:
+    prepared = prepare(codec, TARGETS[0], SearchParams(beam_size=2))
     answer(prepared.rows[0], hypothesis(codec, TARGETS[1], -1.0, 4, 1))
     [found] = output_of(codec, prepared).hypotheses
     assert (found.score, found.alignment) == (None, None)
 
 
-def test_alignment_spans_all_source_tokens(codec: TextCodec) -> None:
-    prepared = prepare(codec, f"{TARGETS[0]} {TARGETS[1]}", Search(alignment=True))
+def test_alignment_spans_all_source_tokens(codec: TranslationTokenizer) -> None:
+    prepared = prepare(codec, f"{TARGETS[0]} {TARGETS[1]}", SearchParams(alignment=True))
     for row, weight in zip(prepared.rows, (0.25, 0.5), strict=True):
         answer(row, hypothesis(codec, TARGETS[2], -1.0, row.size, weight))
     [found] = output_of(codec, prepared).hypotheses
@@ -109,7 +109,7 @@ def test_alignment_spans_all_source_tokens(codec: TextCodec) -> None:
     assert found.token_count == 2 * tokens
 
 
-def test_a_stream_of_one_sentence(codec: TextCodec) -> None:
+def test_a_stream_of_one_sentence(codec: TranslationTokenizer) -> None:
     prepared = prepare(codec, TARGETS[0])
     [row], growing, said = prepared.rows, GrowingText(prepared, codec), []
     for token in row.source[:-1]:
@@ -124,7 +124,7 @@ def test_a_stream_of_one_sentence(codec: TextCodec) -> None:
     assert growing.advance(row) == ""
 
 
-def test_a_sentence_waits_for_those_before_it(codec: TextCodec) -> None:
+def test_a_sentence_waits_for_those_before_it(codec: TranslationTokenizer) -> None:
     prepared = prepare(codec, TEXT)
     (first, second, third), growing = prepared.rows, GrowingText(prepared, codec)
     echo(third)
@@ -138,7 +138,7 @@ def test_a_sentence_waits_for_those_before_it(codec: TextCodec) -> None:
     assert said + growing.advance(second) == TEXT
 
 
-def test_the_end_of_a_sentence_is_noticed_with_the_news_of_another(codec: TextCodec) -> None:
+def test_the_end_of_a_sentence_is_noticed_with_the_news_of_another(codec: TranslationTokenizer) -> None:
     prepared = prepare(codec, f"{TARGETS[0]} {TARGETS[1]}")
     first, second = prepared.rows
     growing = GrowingText(prepared, codec)
@@ -146,7 +146,7 @@ def test_the_end_of_a_sentence_is_noticed_with_the_news_of_another(codec: TextCo
     assert growing.advance(second).startswith(f"{TARGETS[0]} ")
 
 
-def test_a_row_that_begins_anew_repeats_nothing(codec: TextCodec) -> None:
+def test_a_row_that_begins_anew_repeats_nothing(codec: TranslationTokenizer) -> None:
     prepared = prepare(codec, TARGETS[0])
     [row], growing = prepared.rows, GrowingText(prepared, codec)
     row.tokens.extend(row.source[:6])
@@ -161,7 +161,7 @@ def test_a_row_that_begins_anew_repeats_nothing(codec: TextCodec) -> None:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(order=st.lists(st.integers(0, 2), max_size=120))
 def test_pieces_are_a_prefix_whatever_the_order(order: list[int]) -> None:
-    codec = TextCodec(BUNDLE / "tokenizer.json", 64)
+    codec = TranslationTokenizer(BUNDLE / "tokenizer.json", 64)
     prepared = prepare(codec, TEXT)
     growing, said = GrowingText(prepared, codec), ""
     for index in [*order, *[0, 1, 2] * 40]:

@@ -7,13 +7,13 @@ import pytest
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, Preparer
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
+from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, Preprocessor
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from .....fixtures.toy import SOURCE, SOURCES, TARGET
 
-DEFAULTS, OFF = DecodingOptions(), DecodingOptions(split_sentences=False)
+DEFAULTS, OFF = DecodingOptions(), DecodingOptions(split_sentences=SplitSentences.OFF)
 LONG = " ".join("1" * 40)  # more tokens than the toy takes
 
 
@@ -23,11 +23,11 @@ def manifest(bundle: Bundle) -> TranslationManifest:
 
 
 @pytest.fixture(scope="module")
-def preparer(codec: TextCodec, manifest: TranslationManifest) -> Preparer:
-    return Preparer(codec, manifest, slots=8)
+def preparer(codec: TranslationTokenizer, manifest: TranslationManifest) -> Preprocessor:
+    return Preprocessor(codec, manifest, slots=8)
 
 
-def test_every_sentence_is_a_row(preparer: Preparer, codec: TextCodec) -> None:
+def test_every_sentence_is_a_row(preparer: Preprocessor, codec: TranslationTokenizer) -> None:
     prepared = preparer.prepare([f"{SOURCES[0]} {SOURCES[1]}", SOURCES[2]], DEFAULTS)
     assert [len(text.rows) for text in prepared.texts] == [2, 1]
     assert [row.source for text in prepared.texts for row in text.rows] == codec.encode(SOURCES[:3])
@@ -35,18 +35,18 @@ def test_every_sentence_is_a_row(preparer: Preparer, codec: TextCodec) -> None:
     assert [row.source for row in prepared.rows] == codec.encode([SOURCES[0], SOURCES[2], SOURCES[1]])
 
 
-def test_a_text_is_one_row_if_it_is_asked_for(preparer: Preparer, codec: TextCodec) -> None:
+def test_a_text_is_one_row_if_it_is_asked_for(preparer: Preprocessor, codec: TranslationTokenizer) -> None:
     text = f" {SOURCES[0]} {SOURCES[1]}"
     assert [row.source for row in preparer.prepare([text], OFF).rows] == codec.encode([text])
 
 
-def test_a_text_of_one_sentence_is_the_same_row_either_way(preparer: Preparer) -> None:
+def test_a_text_of_one_sentence_is_the_same_row_either_way(preparer: Preprocessor) -> None:
     for source in SOURCES:
         [split], [whole] = (preparer.prepare([source], options).rows for options in (DEFAULTS, OFF))
         assert split.source == whole.source
 
 
-def test_a_paragraph_may_be_longer_than_a_sentence(preparer: Preparer) -> None:
+def test_a_paragraph_may_be_longer_than_a_sentence(preparer: Preprocessor) -> None:
     text = "\n".join(SOURCES * 20)
     assert len(preparer.prepare([text], DEFAULTS).rows) == len(SOURCES) * 20
     with pytest.raises(InvalidInputError, match=r"^contents\[0\]: 265,279 characters are too long"):
@@ -55,86 +55,88 @@ def test_a_paragraph_may_be_longer_than_a_sentence(preparer: Preparer) -> None:
 
 @pytest.mark.parametrize("texts", [[SOURCE, ""], [SOURCE, " \n"]])
 @pytest.mark.parametrize("options", [DEFAULTS, OFF], ids=["auto", "off"])
-def test_an_empty_text_is_refused_with_its_index(preparer: Preparer, texts: list[str], options: DecodingOptions) -> None:
+def test_an_empty_text_is_refused_with_its_index(preparer: Preprocessor, texts: list[str], options: DecodingOptions) -> None:
     with pytest.raises(InvalidInputError, match=r"^contents\[1\]: the text is empty"):
         preparer.prepare(texts, options)
 
 
 @pytest.mark.parametrize("options", [DEFAULTS, OFF], ids=["auto", "off"])
-def test_a_lone_surrogate_is_refused_with_its_index(preparer: Preparer, options: DecodingOptions) -> None:
+def test_a_lone_surrogate_is_refused_with_its_index(preparer: Preprocessor, options: DecodingOptions) -> None:
     with pytest.raises(InvalidInputError, match=r"^contents\[1\]: the text is not Unicode"):
         preparer.prepare([SOURCE, "a \udcff b"], options)
 
 
-def test_a_sentence_that_is_too_long_is_refused_with_its_text(preparer: Preparer) -> None:
+def test_a_sentence_that_is_too_long_is_refused_with_its_text(preparer: Preprocessor) -> None:
     message = r"^contents\[1\]: 81 tokens are too long for one sentence, the model takes at most 64 tokens; it begins '1 1 "
     with pytest.raises(InvalidInputError, match=message):
         preparer.prepare([SOURCE, f"{SOURCE} {SOURCE}\n{LONG}\n{SOURCE}"], DEFAULTS)
 
 
-def test_a_book_is_refused_without_a_look(preparer: Preparer) -> None:
+def test_a_book_is_refused_without_a_look(preparer: Preprocessor) -> None:
     with pytest.raises(InvalidInputError, match=r"^contents\[0\]: 1,000,001 characters are too long, at most 1,000,000"):
         preparer.prepare(["a" * (MAX_CHARACTERS + 1)], DEFAULTS)
 
 
-def test_a_prefix_begins_the_first_sentence(preparer: Preparer, codec: TextCodec) -> None:
+def test_a_prefix_begins_the_first_sentence(preparer: Preprocessor, codec: TranslationTokenizer) -> None:
     options = DecodingOptions(target_prefix=("Der", ""))
     prepared = preparer.prepare([f"{SOURCE} {SOURCE}", SOURCE], options)
     assert [row.prefix for row in prepared.rows] == [codec.encode_prefixes(["Der"], 64)[0], (), ()]
 
 
-def test_a_prefix_that_leaves_no_room_is_refused(preparer: Preparer) -> None:
+def test_a_prefix_that_leaves_no_room_is_refused(preparer: Preprocessor) -> None:
     with pytest.raises(InvalidInputError, match=r"^options\.target_prefix\[0\]: 14 tokens are too long"):
         preparer.prepare([SOURCE], DecodingOptions(target_prefix=(TARGET,), max_length=14))
 
 
-def test_limits_and_search_are_every_rows(preparer: Preparer) -> None:
+def test_limits_and_search_are_every_rows(preparer: Preprocessor) -> None:
     rows = preparer.prepare([f"{SOURCE} {SOURCE}"], DecodingOptions(max_length=7, beam_size=4)).rows
     assert [(row.max_tokens, row.search.beam_size) for row in rows] == [(7, 4), (7, 4)]
 
 
-def test_the_splitter_is_for_the_requests_language(codec: TextCodec, manifest: TranslationManifest) -> None:
-    preparer = Preparer(codec, replace(manifest, source_languages=("en", "de")), slots=8)
+def test_the_splitter_is_for_the_requests_language(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
+    preparer = Preprocessor(codec, replace(manifest, source_languages=("en", "de")), slots=8)
     text = "Er kam am 3. Mai. Gut."
     assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
 
 
-def test_a_model_that_is_no_translator_takes_texts_whole(codec: TextCodec, manifest: TranslationManifest) -> None:
+def test_a_model_that_is_no_translator_takes_texts_whole(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
     text = f"{SOURCES[0]} {SOURCES[1]}"
     languages = ("und",)
     whole = replace(manifest, splits=False, source_languages=languages, target_languages=languages)
-    preparer = Preparer(codec, whole, slots=8)
+    preparer = Preprocessor(codec, whole, slots=8)
     assert len(preparer.prepare([text], DEFAULTS).rows) == 1
     assert len(preparer.prepare([text], DecodingOptions(beam_size=2)).rows) == 1
-    assert len(preparer.prepare([text], DecodingOptions(split_sentences=True)).rows) == 2
+    assert len(preparer.prepare([text], DecodingOptions(split_sentences=SplitSentences.AUTO)).rows) == 2
 
 
-def test_a_model_of_no_language_splits_by_that_of_the_request(codec: TextCodec, manifest: TranslationManifest) -> None:
-    preparer = Preparer(codec, replace(manifest, source_languages=("und",)), slots=8)
+def test_a_model_of_no_language_splits_by_that_of_the_request(
+    codec: TranslationTokenizer, manifest: TranslationManifest
+) -> None:
+    preparer = Preprocessor(codec, replace(manifest, source_languages=("und",)), slots=8)
     text = "Er kam am 3. Mai. Gut."
     assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
 
 
-def test_several_languages_leave_a_choice(codec: TextCodec, manifest: TranslationManifest) -> None:
-    preparer = Preparer(codec, replace(manifest, source_languages=("en", "de")), slots=8)
+def test_several_languages_leave_a_choice(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
+    preparer = Preprocessor(codec, replace(manifest, source_languages=("en", "de")), slots=8)
     with pytest.raises(InvalidInputError, match=r"^source_language_code: the model has several, name one of: en, de$"):
         preparer.prepare([SOURCE], DEFAULTS)
 
 
-def test_an_alignment_over_a_book_is_refused(preparer: Preparer) -> None:
+def test_an_alignment_over_a_book_is_refused(preparer: Preprocessor) -> None:
     options = DecodingOptions(return_alignment=True)
     preparer.prepare([" ".join(SOURCES[:50])], options)
     with pytest.raises(InvalidInputError, match=r"^options\.return_alignment: the 384 sentences of contents\[1\] may need"):
         preparer.prepare([SOURCE, " ".join(SOURCES)], options)
 
 
-def test_options_may_be_lists(preparer: Preparer) -> None:
+def test_options_may_be_lists(preparer: Preprocessor) -> None:
     lists = DecodingOptions(target_prefix=[], suppress_sequences=[])
     [row], [plain] = (preparer.prepare([SOURCE], options).rows for options in (lists, DEFAULTS))
     assert row.search == plain.search
 
 
-def test_what_is_remembered_of_options_is_theirs_alone(preparer: Preparer) -> None:
+def test_what_is_remembered_of_options_is_theirs_alone(preparer: Preprocessor) -> None:
     for _ in range(2):
         for size in (1, 2):
             options = DecodingOptions(beam_size=size, max_length=size + 3)
@@ -146,7 +148,7 @@ def test_what_is_remembered_of_options_is_theirs_alone(preparer: Preparer) -> No
         preparer.prepare([SOURCE], DecodingOptions(beam_size=9))
 
 
-def test_samples_without_a_seed_are_never_alike(preparer: Preparer) -> None:
+def test_samples_without_a_seed_are_never_alike(preparer: Preprocessor) -> None:
     options = DecodingOptions(sampling_topk=3)
     [first], [second] = (preparer.prepare([SOURCE], options).rows for _ in range(2))
     assert first.search.seed != second.search.seed

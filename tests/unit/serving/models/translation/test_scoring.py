@@ -7,10 +7,10 @@ import pytest
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.scoring import LOGIT_BYTES, Score, Scorer, ScoreRunner
+from triptych_serving.models.translation.scoring import LOGIT_BYTES, Scorer, ScoreRunner, TranslationScore
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.engine import run_rows
-from triptych_serving.text.translation_tokenizer import TextCodec
+from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from .....fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 
@@ -32,13 +32,13 @@ class StubSession:
         return [(-targets[:, 1:] - lengths[:, None] / 1000).astype(np.float32)]
 
 
-def scores(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> list[Score]:
+def scores(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> list[TranslationScore]:
     work = scorer.prepare(pairs)
     run_rows(scorer.engine, work.items, work.field)
     return work.read()
 
 
-def test_every_pair_has_its_own_tokens(codec: TextCodec) -> None:
+def test_every_pair_has_its_own_tokens(codec: TranslationTokenizer) -> None:
     scorer = Scorer(StubSession(), codec, TOKENS, runs=2)  # type: ignore[arg-type]
     try:
         found = scores(scorer, PAIRS)
@@ -50,9 +50,9 @@ def test_every_pair_has_its_own_tokens(codec: TextCodec) -> None:
         assert score.log_probability == pytest.approx(sum(expected))
 
 
-def test_batches_stay_below_the_limit_of_the_logits(codec: TextCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_stay_below_the_limit_of_the_logits(codec: TranslationTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = 300_000
-    monkeypatch.setattr(TextCodec, "vocabulary", property(lambda self: vocabulary))
+    monkeypatch.setattr(TranslationTokenizer, "vocabulary", property(lambda self: vocabulary))
     session = StubSession()
     scorer = Scorer(session, codec, TOKENS, runs=1)  # type: ignore[arg-type]
     try:
@@ -80,7 +80,7 @@ def test_what_is_behind_a_target_is_padding() -> None:
         ((SOURCE, "\udcff"), "pairs[1].target: the text is not Unicode"),
     ],
 )
-def test_a_bad_pair_is_named(codec: TextCodec, pair: tuple[str, str], message: str) -> None:
+def test_a_bad_pair_is_named(codec: TranslationTokenizer, pair: tuple[str, str], message: str) -> None:
     scorer = Scorer(StubSession(), codec, TOKENS, runs=1)  # type: ignore[arg-type]
     try:
         with pytest.raises(InvalidInputError) as error:

@@ -8,7 +8,7 @@ import pytest
 from triptych_serving.errors import DeviceMemoryError
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import Budget, Budgets, MemoryLimit, parse_limit
-from triptych_serving.runtime.memory.gpu import GpuMemory
+from triptych_serving.runtime.memory.cudart import GpuMemory
 
 GIB = 1 << 30
 GPU = Device("cuda", 0)

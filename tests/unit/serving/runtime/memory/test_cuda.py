@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from triptych_serving.errors import DeviceError, DeviceMemoryError, EngineError
-from triptych_serving.runtime.cuda_graph_lock import GATE
+from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory import Box, open_memory
+from triptych_serving.runtime.memory import CacheRegion, open_memory
 from triptych_serving.runtime.memory.cuda import RING_BYTES, CudaMemory
 from triptych_serving.runtime.memory.cudart import load_runtime
 
@@ -85,9 +85,9 @@ def test_marks_share_events(memory: CudaMemory, cuda: FakeCuda) -> None:
 
 def test_a_copy_is_one_call(memory: CudaMemory, cuda: FakeCuda) -> None:
     cache, encoded = memory.zeros((4, 8, 2, 16, 4), np.float16), memory.zeros((4, 3, 2, 5, 4), np.float16)
-    memory.copy(Box(encoded, slice(0, 3), slice(0, 5)), Box(cache, slice(2, 5), slice(0, 5)))
+    memory.copy(CacheRegion(encoded, slice(0, 3), slice(0, 5)), CacheRegion(cache, slice(2, 5), slice(0, 5)))
     assert cuda.calls["cudaMemcpy3DAsync"] == 1
-    memory.copy(Box(encoded, slice(0, 3), slice(2, 2)), Box(cache, slice(2, 5), slice(0, 0)))
+    memory.copy(CacheRegion(encoded, slice(0, 3), slice(2, 2)), CacheRegion(cache, slice(2, 5), slice(0, 0)))
     assert cuda.calls["cudaMemcpy3DAsync"] == 1
 
 
@@ -195,7 +195,7 @@ def test_it_waits_while_another_thread_captures(memory: CudaMemory, cuda: FakeCu
     array = memory.zeros((1,), np.int8)
     before = sum(cuda.calls.values())
     thread = threading.Thread(target=lambda: memory.fill(array, 1))
-    with GATE.capturing():
+    with CUDA_GRAPH_LOCK.capturing():
         thread.start()
         thread.join(0.05)
         assert thread.is_alive()

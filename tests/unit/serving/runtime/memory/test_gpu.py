@@ -4,7 +4,7 @@ import pytest
 
 from triptych_serving.errors import DeviceError
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory.gpu import Gpu, GpuMemory, find_gpus, gpu_memory
+from triptych_serving.runtime.memory.cudart import Gpu, GpuMemory, find_gpus, gpu_memory
 
 from .fake_cuda import TOTAL, FakeCuda, cudaError_t
 

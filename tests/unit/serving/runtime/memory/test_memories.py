@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.memory import Box, DeviceArray, HostMemory, Memory, host_view, open_memory
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, HostMemory, Memory, host_view, open_memory
 from triptych_serving.runtime.memory.cuda import RING_BYTES, CudaMemory
 
 from .fake_cuda import FakeCuda
@@ -159,8 +159,8 @@ def test_boxes_are_copied_as_numpy_copies_them(maker: str, drawn: Any, dtype: ty
     source, target = rng.random(source_shape).astype(dtype), rng.random(target_shape).astype(dtype)
     on_device, to_device = put(memory, source), put(memory, target)
     memory.copy(
-        Box(on_device, slice(row, row + rows), slice(position, position + positions)),
-        Box(to_device, slice(to_row, to_row + rows), slice(to_position, to_position + positions)),
+        CacheRegion(on_device, slice(row, row + rows), slice(position, position + positions)),
+        CacheRegion(to_device, slice(to_row, to_row + rows), slice(to_position, to_position + positions)),
     )
     expected = target.copy()
     expected[:, to_row : to_row + rows, :, to_position : to_position + positions] = source[
@@ -174,7 +174,7 @@ def test_boxes_are_copied_as_numpy_copies_them(maker: str, drawn: Any, dtype: ty
 def test_rows_move_within_one_array(memory: Memory) -> None:
     host = np.arange(2 * 4 * 2 * 3 * 2, dtype=np.float32).reshape(2, 4, 2, 3, 2)
     array = put(memory, host)
-    memory.copy(Box(array, slice(3, 4), slice(0, 2)), Box(array, slice(1, 2), slice(0, 2)))
+    memory.copy(CacheRegion(array, slice(3, 4), slice(0, 2)), CacheRegion(array, slice(1, 2), slice(0, 2)))
     host[:, 1, :, :2] = host[:, 3, :, :2]
     np.testing.assert_array_equal(read(memory, array), host)
 
@@ -182,19 +182,19 @@ def test_rows_move_within_one_array(memory: Memory) -> None:
 def test_what_does_not_fit_is_refused(memory: Memory) -> None:
     array, cache = memory.zeros((2, 3), np.int32), memory.zeros((1, 4, 2, 5, 2), np.float16)
     wide, elsewhere = memory.zeros((1, 4, 2, 5, 2), np.float32), DeviceArray(64, (2, 3), np.dtype(np.int32), Device("cuda", 7))
-    box = Box(cache, slice(0, 2), slice(0, 3))
+    box = CacheRegion(cache, slice(0, 2), slice(0, 3))
     for refused, message in (
         (lambda: memory.upload(np.zeros((2, 3)), array), r"float64 \(2, 3\) does not fit"),
         (lambda: memory.upload(np.zeros((3, 2), np.int32), array), r"int32 \(3, 2\) does not fit"),
         (lambda: memory.download(array, np.zeros((3, 2), np.int32).T), "not C-contiguous"),
         (lambda: memory.upload(np.zeros((2, 3), np.int32), elsewhere), "an array on cuda:7 is copied with the memory of"),
-        (lambda: memory.copy(box, Box(cache, slice(2, 4), slice(0, 4))), "extents differ"),
-        (lambda: memory.copy(box, Box(wide, slice(0, 2), slice(0, 3))), "types differ"),
-        (lambda: memory.copy(box, Box(cache, slice(1, 3), slice(2, 5))), "overlap"),
-        (lambda: Box(array, slice(0, 1), slice(0, 1)), r"it must be \[N, B, H, T, D\]"),
-        (lambda: Box(cache, slice(0, 5), slice(0, 1)), "rows are slice"),
-        (lambda: Box(cache, slice(0, 1), slice(0, 4, 2)), "positions are slice"),
-        (lambda: Box(cache, slice(0, 1), slice(None)), "positions are slice"),
+        (lambda: memory.copy(box, CacheRegion(cache, slice(2, 4), slice(0, 4))), "extents differ"),
+        (lambda: memory.copy(box, CacheRegion(wide, slice(0, 2), slice(0, 3))), "types differ"),
+        (lambda: memory.copy(box, CacheRegion(cache, slice(1, 3), slice(2, 5))), "overlap"),
+        (lambda: CacheRegion(array, slice(0, 1), slice(0, 1)), r"it must be \[N, B, H, T, D\]"),
+        (lambda: CacheRegion(cache, slice(0, 5), slice(0, 1)), "rows are slice"),
+        (lambda: CacheRegion(cache, slice(0, 1), slice(0, 4, 2)), "positions are slice"),
+        (lambda: CacheRegion(cache, slice(0, 1), slice(None)), "positions are slice"),
     ):
         with pytest.raises(ValueError, match=message):
             refused()

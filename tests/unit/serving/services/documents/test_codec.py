@@ -1,4 +1,4 @@
-"""What is asked for a document, from the wire."""
+"""Document requests from the wire, events and errors to the wire."""
 
 from typing import Any
 
@@ -11,9 +11,18 @@ from triptych_documents.format import FORMATS, FormatInfo
 from triptych_documents.rules import Term
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.rpc.call_context import ModelUse
-from triptych_serving.services.documents.codec import MAX_KEYS, MAX_SHOWN, MAX_TERMS, finding_to, invalid_document, order_from
-from triptych_serving.services.documents.news import news_to
-from triptych_serving.services.documents.run import Progress, Summary
+from triptych_serving.services.documents.codec import (
+    MAX_KEYS,
+    MAX_SHOWN,
+    MAX_TERMS,
+    DocumentEvent,
+    DocumentProgress,
+    DocumentSummary,
+    document_error,
+    event_to,
+    finding_to,
+    query_from,
+)
 
 Config = translation_pb2.DocumentConfig
 Options = translation_pb2.DecodingOptions
@@ -21,13 +30,13 @@ Reading = translation_pb2.DocumentReadOptions
 TermMessage = translation_pb2.GlossaryTerm
 
 
-def refused(**members: Any) -> InvalidInputError:
+def rejected(**members: Any) -> InvalidInputError:
     with pytest.raises(InvalidInputError) as error:
-        order_from(Config(**{"format": "text", **members}))
+        query_from(Config(**{"format": "text", **members}))
     return error.value
 
 
-def test_everything_that_a_config_says() -> None:
+def test_config() -> None:
     config = Config(
         format="csv",
         source_language_code="deu_Latn",
@@ -41,20 +50,20 @@ def test_everything_that_a_config_says() -> None:
         glossary=[TermMessage(source="Haus", target="house")],
         keep=["Triptych"],
     )
-    order = order_from(config)
-    assert (order.kind.name, order.wish.model, order.wish.version) == ("csv", "toy", "2")
-    assert (order.wish.source_language, order.wish.target_language) == ("deu_Latn", "pt_BR")
-    assert order.options.beam_size == 4
-    reading = order.read_options(("de", "pt-BR"))
+    query = query_from(config)
+    assert (query.format.name, query.selector.model, query.selector.version) == ("csv", "toy", "2")
+    assert (query.selector.source_language, query.selector.target_language) == ("deu_Latn", "pt_BR")
+    assert query.options.beam_size == 4
+    reading = query.read_options(("de", "pt-BR"))
     assert (reading.source_language, reading.target_language) == ("de", "pt-BR")
     assert (reading.encoding, reading.columns, reading.keys, reading.skip_keys) == ("latin-1", ("a", "2"), ("*.b",), ("c",))
     assert (reading.header, reading.wrapped, reading.retranslate, reading.mark_fuzzy) == (False, True, False, True)
-    rules = order.rules(("de", "pt-BR"))
+    rules = query.rules(("de", "pt-BR"))
     assert (rules.glossary, rules.keep, rules.source_language) == ((Term("Haus", "house"),), ("Triptych",), "de")
 
 
-def test_what_is_left_out_is_found_out() -> None:
-    reading = order_from(Config(format="text")).reading
+def test_missing_read_options() -> None:
+    reading = query_from(Config(format="text")).reading
     assert (reading.header, reading.wrapped, reading.encoding, reading.source_language) == (None, None, "", "")
 
 
@@ -66,23 +75,23 @@ def test_what_is_left_out_is_found_out() -> None:
         ({"format": "po", "mime_type": "text/html", "file_name": "a.txt"}, "po"),
     ],
 )
-def test_what_the_document_is(members: dict[str, str], name: str) -> None:
-    assert order_from(Config(**members)).kind.name == name
+def test_format(members: dict[str, str], name: str) -> None:
+    assert query_from(Config(**members)).format.name == name
 
 
 @pytest.mark.parametrize(
     ("members", "field", "problem"),
     [
-        ({"format": ""}, "config.file_name", "one must say what the document is"),
+        ({"format": ""}, "config.file_name", "set one of them"),
         ({"format": "doc"}, "config.format", "format 'doc' is not"),
         ({"format": "", "mime_type": "image/png"}, "config.mime_type", "image/png"),
         ({"format": "", "file_name": "a.exe"}, "config.file_name", "a.exe"),
         ({"source_language_code": "?"}, "config.source_language_code", "not a language code"),
         ({"target_language_code": "?"}, "config.target_language_code", "not a language code"),
-        ({"options": Options(num_hypotheses=2)}, "config.options.num_hypotheses", "no use"),
-        ({"options": Options(target_prefix=["a"])}, "config.options.target_prefix", "no use"),
-        ({"options": Options(return_alignment=True)}, "config.options.return_alignment", "no use"),
-        ({"options": Options(split_sentences=2)}, "config.options.split_sentences", "no use"),
+        ({"options": Options(num_hypotheses=2)}, "config.options.num_hypotheses", "has no effect"),
+        ({"options": Options(target_prefix=["a"])}, "config.options.target_prefix", "has no effect"),
+        ({"options": Options(return_alignment=True)}, "config.options.return_alignment", "has no effect"),
+        ({"options": Options(split_sentences=2)}, "config.options.split_sentences", "has no effect"),
         (
             {"glossary": [TermMessage(source="a", target="b"), TermMessage(source=" ", target="b")]},
             "config.glossary[1].source",
@@ -97,15 +106,15 @@ def test_what_the_document_is(members: dict[str, str], name: str) -> None:
         ({"keep": ["a"] * (MAX_TERMS + 1)}, "config.keep", "10,001 entries, at most 10,000"),
     ],
 )
-def test_what_makes_no_sense_names_its_field(members: dict[str, Any], field: str, problem: str) -> None:
-    error = refused(**members)
+def test_invalid_field_is_named(members: dict[str, Any], field: str, problem: str) -> None:
+    error = rejected(**members)
     assert error.field == field
     assert problem in error.problem
 
 
-def test_options_that_change_nothing_do_no_harm() -> None:
+def test_options_without_effect_are_accepted() -> None:
     options = Options(num_hypotheses=1, return_scores=False, return_alignment=False, split_sentences=0)
-    assert order_from(Config(format="text", options=options)).options.num_hypotheses == 1
+    assert query_from(Config(format="text", options=options)).options.num_hypotheses == 1
 
 
 @pytest.mark.parametrize(
@@ -117,36 +126,32 @@ def test_options_that_change_nothing_do_no_harm() -> None:
         (OptionError("glossary", "odd"), "config.glossary", "odd"),
     ],
 )
-def test_errors_of_documents_name_the_wires_fields(error: Any, field: str, problem: str) -> None:
-    found = invalid_document(error)
+def test_document_errors_name_the_field(error: Any, field: str, problem: str) -> None:
+    found = document_error(error)
     assert (found.field, found.problem) == (field, problem)
 
 
 @pytest.mark.parametrize("kind", FindingKind)
 @pytest.mark.parametrize("severity", Severity)
-def test_every_finding_has_its_place_on_the_wire(kind: FindingKind, severity: Severity) -> None:
+def test_findings(kind: FindingKind, severity: Severity) -> None:
     message = finding_to(Finding(kind, severity, "line 3", "a" * 2 * MAX_SHOWN))
     assert translation_pb2.FindingKind.Name(message.kind) == f"FINDING_KIND_{kind.name}"
     assert translation_pb2.FindingSeverity.Name(message.severity) == f"FINDING_SEVERITY_{severity.name}"
     assert (message.where, len(message.message)) == ("line 3", MAX_SHOWN + 3)
 
 
-def test_a_finding_says_half_a_surrogate_pair_some_other_way() -> None:
+def test_half_a_surrogate_pair_in_a_finding_is_replaced() -> None:
     assert finding_to(Finding(FindingKind.REFUSED, Severity.ERROR, "a\ud83d", "b")).where == "a?"
 
 
-def test_all_kinds_of_news() -> None:
-    kind: FormatInfo = FORMATS[0]
+def test_events() -> None:
+    accepted: FormatInfo = FORMATS[0]
     use = ModelUse("toy", "2", stages={"inference": (1.0, 3.0)})
     finding = Finding(FindingKind.TAG, Severity.NOTE, "", "")
-    news = [news_to(one) for one in (kind, Progress(1, 2), finding, b"abc", Summary(use, 3, 4, 5))]
-    assert [one.WhichOneof("event") for one in news] == ["accepted", "progress", "finding", "chunk", "summary"]
-    summary = news[-1].summary
-    assert (summary.model, summary.model_version, summary.segments, summary.sentences, summary.total_bytes) == (
-        "toy",
-        "2",
-        3,
-        4,
-        5,
-    )
+    events: list[DocumentEvent] = [accepted, DocumentProgress(1, 2), finding, b"abc", DocumentSummary(use, 3, 4, 5)]
+    responses = [event_to(event) for event in events]
+    assert [response.WhichOneof("event") for response in responses] == ["accepted", "progress", "finding", "chunk", "summary"]
+    summary = responses[-1].summary
+    assert (summary.model, summary.model_version) == ("toy", "2")
+    assert (summary.segments, summary.sentences, summary.total_bytes) == (3, 4, 5)
     assert summary.timing.inference_seconds == 2.0

@@ -1,0 +1,117 @@
+"""The precision int8-shortlist: int8's graphs, and a step that looks at the part of the vocabulary that a source may need.
+
+The part comes from a lexicon (`triptych_training.data.lexicon`); `triptych_serving.decoding.shortlist` describes its file.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from triptych_export.bundle_files import WEIGHT_BITS, write_graph
+from triptych_export.errors import SourceError
+from triptych_export.graphs.tracing import trace_short_search, trace_short_step
+from triptych_export.graphs.translation import NEVER, Decoding
+from triptych_export.graphs.weight_folding import fold_scales, fuse_norms
+from triptych_export.quantization.dynamic import LARGEST, quantize_columns
+from triptych_export.quantization.weights_file import WeightsFile
+from triptych_export.samples import chunks
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
+from triptych_serving.decoding.shortlist import Shortlist
+from triptych_training.data.corpus import Pair
+from triptych_training.data.lexicon import Lexicon, LexiconOptions, learn_lexicon
+
+SHORT_PRECISION = "int8-shortlist"
+SHORT_FILES: Mapping[str, str] = {
+    "shortlist": "shortlist.npz",
+    "short_step": "short_step.int8.onnx",
+    "short_search": "short_search.int8.onnx",
+    "projection": "projection.npz",
+}
+ENCODED = 10_000  # pairs at once; a tokenizer's answer takes a hundred times the memory of its ids
+NARROW = 1 << 16  # ids below fit 16 bits
+Ids = list[int]
+
+
+def check_shortlist(source: TranslationSource) -> None:
+    """See whether a model can have one.
+
+    Raises:
+        SourceError: its sources have a vocabulary or frames of their own, of which a list by source tokens knows nothing.
+    """
+    if source.target_tokenizer is not None or source.model.config.source_vocabulary_size:
+        raise SourceError("shortlist: source and target have different vocabularies; it is for models that share one")
+    framed = [code for code, frame in source.sources.items() if frame != SourceFrame()]
+    framed += [code for code, frame in source.targets.items() if frame != TargetFrame()]
+    if framed:
+        raise SourceError(f"shortlist: tokens stand around the texts ({', '.join(framed[:5])}); it is for models of one pair")
+
+
+def learn_shortlist(source: TranslationSource, pairs: Sequence[Pair], options: LexiconOptions | None = None) -> Lexicon:
+    """A lexicon in the model's own tokens; pairs that are too long for the model are left out, as in training.
+
+    Raises:
+        SourceError: no pair is short enough.
+    """
+    config = source.model.config
+    longest = min(source.max_source, source.max_target)
+    known = [pair for part in chunks(pairs, ENCODED) for pair in _encode(source.tokenizer, part)]
+    fitting = [pair for pair in known if max(map(len, pair)) <= longest]
+    if not fitting:
+        raise SourceError(f"shortlist: none of {len(pairs):,} pairs has at most {longest} tokens on both sides")
+    return learn_lexicon(fitting, config.vocabulary_size, options, needed=(config.eos_id,))
+
+
+def write_shortlist(lexicon: Lexicon, path: Path) -> None:
+    """Write `shortlist.npz`."""
+    kind = np.uint16 if len(lexicon.offsets) - 1 <= NARROW else np.uint32
+    np.savez_compressed(
+        path,
+        offsets=lexicon.offsets.astype(np.uint32),
+        targets=lexicon.targets.astype(kind),
+        always=lexicon.always.astype(kind),
+    )
+
+
+def write_short_graphs(source: TranslationSource, decoding: Decoding, folder: Path, weights: WeightsFile) -> None:
+    """Write the graphs whose output projection is an input, and that projection in int8.
+
+    Args:
+        source: the model.
+        decoding: of all its graphs.
+        folder: of the bundle.
+        weights: int8's, which these graphs share.
+    """
+    folded = fuse_norms(fold_scales(source.model))
+    for kind, trace in (("short_step", trace_short_step), ("short_search", trace_short_search)):
+        write_graph(trace(folded, decoding), folder / SHORT_FILES[kind], weights, "int8")
+    projection = folded.projection
+    values, scales = quantize_columns(projection.weight.detach().numpy().T, LARGEST[WEIGHT_BITS])
+    given = projection.bias
+    biases = np.zeros(len(scales), np.float32) if given is None else given.detach().numpy().copy()
+    biases[list(decoding.suppressed)] = NEVER
+    np.savez_compressed(folder / SHORT_FILES["projection"], weights=values.T, scales=scales, biases=biases)
+
+
+def coverage(shortlist: Shortlist, sources: Sequence[Ids], outputs: Sequence[Ids]) -> dict[str, float]:
+    """How much of what the whole vocabulary gives lies in the lists, and how long these are.
+
+    Sources that the list does not know are covered, since they get the whole vocabulary, and count for no size.
+    """
+    sizes, tokens, covered = [], 0, 0
+    for source, output in zip(sources, outputs, strict=True):
+        ids = shortlist.ids(source)
+        tokens += len(output)
+        covered += len(output) if ids is None else int(np.isin(output, ids).sum())
+        sizes += [] if ids is None else [len(ids)]
+    return {
+        "shortlist_mean_tokens": round(float(np.mean(sizes)), 1) if sizes else 0.0,
+        "shortlist_coverage_percent": round(100 * covered / max(1, tokens), 2),
+    }
+
+
+def _encode(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[tuple[Ids, Ids]]:
+    sources, targets = (tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1))
+    return [(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]

@@ -1,0 +1,361 @@
+"""Encoder-decoder checkpoints as translation bundles."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from sacrebleu.metrics.bleu import BLEU
+
+from triptych_export.bundle_files import (
+    HALF_PRECISION,
+    PRECISIONS,
+    graphs_member,
+    write_graph,
+    write_manifest,
+    write_tokenizer,
+)
+from triptych_export.card import Description
+from triptych_export.errors import SourceError
+from triptych_export.families.family import Report, Say
+from triptych_export.families.shortlist import (
+    SHORT_FILES,
+    SHORT_PRECISION,
+    check_shortlist,
+    coverage,
+    learn_shortlist,
+    write_short_graphs,
+    write_shortlist,
+)
+from triptych_export.graphs.lazy_graph import Graph
+from triptych_export.graphs.tracing import (
+    trace_encoder,
+    trace_half_encoder,
+    trace_half_score,
+    trace_half_search,
+    trace_half_step,
+    trace_score,
+    trace_search,
+    trace_step,
+)
+from triptych_export.graphs.translation import Decoding
+from triptych_export.graphs.weight_folding import fold_scales, fuse_norms, head_dim
+from triptych_export.parity.sentences import LanguagePair, draw_sentences
+from triptych_export.parity.teacher_forcing import ForcedDecoder, check_agreement, forced_agreement
+from triptych_export.parity.translation import (
+    Sample,
+    affordable,
+    agreement,
+    check_parity,
+    decode,
+    make_framed_sample,
+    make_sample,
+)
+from triptych_export.quantization.float16_ranges import within_half
+from triptych_export.quantization.weights_file import WeightsFile
+from triptych_export.samples import spread
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import FORMAT, TRANSLATION, TranslationManifest
+from triptych_serving.decoding.logits_processor import single_tokens
+from triptych_serving.decoding.shortlist import read_shortlist
+from triptych_serving.runtime.process import trim_heap
+from triptych_text.languages import UNDETERMINED
+from triptych_training.checkpoints.translation import ARCHITECTURE, load_checkpoint
+from triptych_training.data.corpus import Pair, read_pairs
+from triptych_training.models.transformer import Transformer
+
+KINDS = ("encoder", "step", "search", "score")
+Trace = Callable[[Transformer, Decoding], Graph]
+TRACES: Mapping[str, Trace] = dict(zip(KINDS, (trace_encoder, trace_step, trace_search, trace_score), strict=True))
+HALF_TRACES: Mapping[str, Trace] = dict(
+    zip(KINDS, (trace_half_encoder, trace_half_step, trace_half_search, trace_half_score), strict=True)
+)
+TARGET_TOKENIZER = "target_tokenizer.json"
+PARITY_SENTENCES = 300
+DRAWN_SENTENCES, FEWEST_SENTENCES = 200, 32  # of a small and of a large model that comes without any
+DRAWN_LENGTH = 64  # tokens of their translations
+DRAWN_WORK = 20_000_000_000  # parameters times sentences: some minutes
+QUALITY_SLOTS = 16
+RANGE_SENTENCES = 100  # that activations are looked at in
+
+
+def open_translation_family(
+    folder: Path, valid: Sequence[str], lexicon: Sequence[str] = (), extras: Sequence[str] = ()
+) -> "TranslationFamily":
+    """A checkpoint folder that a training of ours wrote.
+
+    Args:
+        folder: the checkpoint.
+        valid: files of sentence pairs for parity and BLEU; empty: the sample in the folder.
+        lexicon: files of sentence pairs that a shortlist is learnt from; empty: there is none.
+        extras: precisions to write beside the usual ones.
+
+    Raises:
+        SourceError: there are no sentences.
+        TrainingError: checkpoint or sentences cannot be read.
+    """
+    source = TranslationSource.of(load_checkpoint(folder))
+    pairs = read_pairs(valid) if valid else list(source.samples)
+    if not pairs:
+        raise SourceError(f"{folder}: holds no sentences for the parity check; name a file of pairs with --valid")
+    return TranslationFamily(source, pairs, read_pairs(lexicon), extras)
+
+
+class TranslationFamily:
+    """A translation model, wherever it was trained.
+
+    Args:
+        source: the model and what belongs to it.
+        pairs: sentence pairs for parity and BLEU, of the model's first languages; empty: sentences are drawn by lot, and there
+            is no BLEU.
+        lexicon_pairs: what a shortlist is learnt from; empty: there is none.
+        extras: precisions to write beside the usual ones.
+
+    Raises:
+        SourceError: there can be no shortlist.
+    """
+
+    def __init__(
+        self,
+        source: TranslationSource,
+        pairs: Sequence[Pair] = (),
+        lexicon_pairs: Sequence[Pair] = (),
+        extras: Sequence[str] = (),
+    ) -> None:
+        self.source = source
+        self.pairs = pairs
+        self.lexicon_pairs = lexicon_pairs
+        self.languages = LanguagePair.first(source)
+        self.precisions = (*PRECISIONS, *extras)
+        if lexicon_pairs:
+            check_shortlist(source)
+
+    @property
+    def default_name(self) -> str:
+        if len(self.source.sources) > 1 or len(self.source.targets) > 1 or UNDETERMINED in self.source.targets:
+            return self.source.family
+        return f"{self.languages.source}-{self.languages.target}"
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        return self.source.provenance
+
+    def describe(self) -> Description:
+        config = self.source.model.config
+        shape = f"{config.decoder_layers}, {config.decoder_block.heads}, {config.decoder_block.attention.head_dim}"
+        rows = {
+            "decoder layers, heads, head size": shape,
+            "longest source, target (tokens)": f"{self.source.max_source}, {self.source.max_target}",
+        }
+        return Description(_sentence(self.source), rows)
+
+    def write(self, folder: Path, say: Say) -> None:
+        write_translation(self.source, folder, say, self.lexicon_pairs, self.precisions)
+
+    def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
+        """Parity of fp32, agreement of the other precisions; BLEU of all where there are references.
+
+        fp16's agreement is also told token by token, and checked. The model's weights are gone then: those of the bundle take
+        their place in memory.
+        """
+        sources, references = self._known_pairs()
+        say("decoding in PyTorch")
+        sample = self._sample(sources)
+        if HALF_PRECISION in self.precisions:
+            say("looking for numbers that float16 cannot hold")
+            self._check_range(sample)
+        self._release()
+        say("comparing the bundle with PyTorch, token by token")
+        parity: Report = {"fp32": check_parity(folder, "fp32", sample)}
+        bundle = open_bundle(folder)
+        for precision in [p for p in bundle.manifest.precisions if p != "fp32"]:
+            outputs = decode(
+                bundle, precision, sample.sources, sample.max_length, affordable(bundle, QUALITY_SLOTS), sample.prefixes
+            )
+            parity[precision] = agreement(sample.expected, outputs)
+            if precision == HALF_PRECISION:
+                parity[precision] |= self._force(bundle, sample)
+        metrics: Report = {}
+        if references:
+            say("measuring BLEU")
+            metrics = self._quality(bundle, sources, references)
+        if SHORT_PRECISION in bundle.manifest.precisions:
+            shortlist = read_shortlist(bundle.path(SHORT_FILES["shortlist"]), self.source.model.config.vocabulary_size)
+            metrics |= coverage(shortlist, sample.sources, sample.expected)
+        return parity, metrics
+
+    @torch.inference_mode()
+    def _check_range(self, sample: Sample) -> None:
+        """Raises RangeError."""
+        model = self.source.model
+        with within_half(model):
+            for source, answer in spread(list(zip(sample.sources, sample.expected, strict=True)), RANGE_SENTENCES):
+                model(torch.tensor([source]), torch.tensor([[model.config.bos_id, *answer]]))
+
+    @staticmethod
+    def _force(bundle: Bundle, sample: Sample) -> Report:
+        """Token by token, behind PyTorch's own; raises ParityError where too few are the same."""
+        decoder = ForcedDecoder(bundle, HALF_PRECISION, affordable(bundle, QUALITY_SLOTS))
+        found = decoder.follow(sample.sources, sample.expected)
+        report = forced_agreement(found, sample, bundle.manifest_of(TranslationManifest).tokens.end)
+        check_agreement(report)
+        return report
+
+    def _release(self) -> None:
+        """Give the weights back; who still holds them, as the tracer's library its last graph, is left with nothing."""
+        for parameter in self.source.model.parameters():
+            parameter.data = torch.empty(0)
+        trim_heap()
+        with torch.device("meta"):
+            self.source = replace(self.source, model=Transformer(self.source.model.config))
+
+    def _known_pairs(self) -> tuple[list[list[int]], list[str]]:
+        """Sources, framed, that are short enough, and their references."""
+        encoded = self.languages.encode(self.source.tokenizer, [source for source, _ in self.pairs])
+        fitting = [
+            (ids, target) for ids, (_, target) in zip(encoded, self.pairs, strict=True) if len(ids) <= self.source.max_source
+        ]
+        return [ids for ids, _ in fitting], [target for _, target in fitting]
+
+    def _sample(self, sources: Sequence[list[int]]) -> Sample:
+        model, longest = self.source.model, self.source.max_target - 1
+        if self.source.family == ARCHITECTURE:
+            return make_sample(model, spread(sources, PARITY_SENTENCES), longest)
+        count = max(FEWEST_SENTENCES, min(DRAWN_SENTENCES, DRAWN_WORK // sum(p.numel() for p in model.parameters())))
+        if sources:
+            chosen = spread(sources, count)
+            prefixes = [self.languages.framing.forced] * len(chosen)
+        else:
+            chosen, prefixes = draw_sentences(self.source, count)
+        return make_framed_sample(model, chosen, prefixes, min(DRAWN_LENGTH, longest), suppressed_tokens(self.source))
+
+    def _quality(self, bundle: Bundle, sources: Sequence[list[int]], references: Sequence[str]) -> Report:
+        metrics: Report = {"validation_pairs": len(sources)}
+        scorer = BLEU()
+        forced, longest = self.languages.framing.forced, self.source.max_target - 1
+        for precision in bundle.manifest.precisions:
+            outputs = decode(bundle, precision, sources, longest, affordable(bundle, QUALITY_SLOTS), [forced] * len(sources))
+            texts = self.source.targets_tokenizer.decode_batch([output[len(forced) :] for output in outputs])
+            metrics[f"bleu_{precision.replace('-', '_')}"] = round(scorer.corpus_score(texts, [list(references)]).score, 2)
+        metrics["sacrebleu_signature"] = str(scorer.get_signature())
+        return metrics
+
+
+def write_translation(
+    source: TranslationSource,
+    folder: Path,
+    say: Say,
+    lexicon_pairs: Sequence[Pair] = (),
+    precisions: Sequence[str] = PRECISIONS,
+) -> None:
+    """Graphs in some precisions, tokenizers and a first manifest; with a shortlist where there are pairs to learn it from."""
+    folder.mkdir()
+    say("tracing the graphs")
+    weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in precisions}
+    half = {precision: file for precision, file in weights.items() if precision == HALF_PRECISION}
+    whole = {precision: file for precision, file in weights.items() if precision not in half}
+    for traces, files in ((TRACES, whole), (HALF_TRACES, half)):
+        if files:
+            _write_kinds(source, traces, folder, files)
+    if lexicon_pairs:
+        write_short_graphs(source, _decoding(source), folder, weights["int8"])
+        say(f"learning the shortlist from {len(lexicon_pairs):,} pairs")
+        write_shortlist(learn_shortlist(source, lexicon_pairs), folder / SHORT_FILES["shortlist"])
+    write_tokenizer(source.tokenizer, folder / "tokenizer.json")
+    if source.target_tokenizer is not None:
+        write_tokenizer(source.target_tokenizer, folder / TARGET_TOKENIZER)
+    write_manifest(folder, translation_manifest(source, precisions, shortlist=bool(lexicon_pairs)))
+
+
+def translation_manifest(
+    source: TranslationSource, precisions: Sequence[str] = PRECISIONS, shortlist: bool = False
+) -> dict[str, Any]:
+    """All that the model's source says."""
+    graphs = {p: graphs_member(KINDS, p) for p in precisions}
+    if shortlist:
+        graphs[SHORT_PRECISION] = {**graphs_member(KINDS, "int8"), **SHORT_FILES}
+    config = source.model.config
+    return {
+        "format": FORMAT,
+        "task": TRANSLATION,
+        "family": source.family,
+        "source_languages": list(source.sources),
+        "target_languages": list(source.targets),
+        **_optional(source),
+        "tokens": {"pad": config.pad_id, "start": config.bos_id, "end": config.eos_id},
+        "limits": {"max_source_tokens": source.max_source, "max_target_tokens": source.max_target},
+        "decoder": {
+            "layers": config.decoder_layers,
+            "heads": config.decoder_block.heads,
+            "head_dim": head_dim(source.model),
+        },
+        "precisions": graphs,
+        "default_precision": "fp32",
+        "generation": {"max_length": source.max_target - 1, **source.generation},
+        "provenance": {},
+        "metrics": {},
+        "parity": {},
+    }
+
+
+def _write_kinds(
+    source: TranslationSource, traces: Mapping[str, Trace], folder: Path, weights: Mapping[str, WeightsFile]
+) -> None:
+    """Every graph in some precisions; none is kept while the next one is traced."""
+    folded, plain, decoding = fuse_norms(fold_scales(source.model)), fuse_norms(source.model), _decoding(source)
+    for kind, trace in traces.items():
+        _write_kind(kind, trace(plain if kind == "score" else folded, decoding), folder, weights)
+
+
+def _write_kind(kind: str, graph: Graph, folder: Path, weights: Mapping[str, WeightsFile]) -> None:
+    """One graph in some precisions."""
+    for precision, file in weights.items():
+        write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision)
+
+
+def suppressed_tokens(source: TranslationSource) -> tuple[int, ...]:
+    """Tokens that no translation has."""
+    return tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
+
+
+def _decoding(source: TranslationSource) -> Decoding:
+    edits_last = source.generation.get("rules") == "transformers"
+    renormalizes = bool(source.generation.get("renormalize", False))
+    return Decoding(source.max_source, source.max_target, suppressed_tokens(source), edits_last, renormalizes)
+
+
+def _optional(source: TranslationSource) -> dict[str, Any]:
+    """Members that say what is not usual."""
+    sources = {code: {"before": frame.before, "after": frame.after} for code, frame in source.sources.items()}
+    targets = {
+        code: {"text": frame.text, "before": frame.before, "forced": frame.forced} for code, frame in source.targets.items()
+    }
+    members = {
+        "frames": _filled({"sources": _filled_each(sources), "targets": _filled_each(targets)}),
+        "target_tokenizer": TARGET_TOKENIZER if source.target_tokenizer else "",
+    }
+    return _filled(members) | ({} if source.splits else {"splits": False})
+
+
+def _filled_each(values: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    return _filled({name: _filled(each) for name, each in values.items()})
+
+
+def _filled(values: Mapping[str, object]) -> dict[str, object]:
+    """Without empty members."""
+    return {name: value for name, value in values.items() if value}
+
+
+def _sentence(source: TranslationSource) -> str:
+    sources, targets = list(source.sources), list(source.targets)
+    if UNDETERMINED in targets:
+        return "Turns texts into other texts."
+    if len(sources) == len(targets) == 1:
+        return f"Translates {sources[0]} to {targets[0]}."
+    return f"Translates {_languages(sources)} to {_languages(targets)}."
+
+
+def _languages(codes: Sequence[str]) -> str:
+    return codes[0] if len(codes) == 1 else f"{len(codes)} languages"

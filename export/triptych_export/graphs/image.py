@@ -1,0 +1,147 @@
+"""The graphs of the image families: bytes of pixels in, the best labels out.
+
+Inputs: `pixels` `[B, height, width, 3]` uint8 RGB, `k` `[1]` int64. Outputs: `scores` `[B, k]`, descending, and `labels`
+`[B, k]`.
+Layers may be in float16, for CUDA; the classifier and what it reads are float32.
+Normalisation, `(pixel / 255 - mean) / std`, is part of the weights as far as it can be.
+
+Shapes: `B` images, `P` patches, `S` leading tokens, `E` model dimensions, `C` classes.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_export.graphs.encoder_layer import FirstPositionLayer, FusedLayer
+from triptych_export.graphs.image_stems import PatchStem, PixelStem
+from triptych_export.graphs.operators import top_k
+from triptych_export.graphs.window_layer import GatheredMerging, WindowLayer
+from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.swin import PatchMerging, Swin, SwinLayer, SwinStage
+from triptych_training.models.vit import Vit
+
+
+class ImageGraph(nn.Module):
+    """Common frame: names of inputs and outputs, and the ranking of the labels.
+
+    Args:
+        image: height and width, in pixels.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("pixels", "k")
+    outputs: ClassVar[tuple[str, ...]] = ("scores", "labels")
+
+    def __init__(self, image: tuple[int, int]) -> None:
+        super().__init__()
+        self.image = image
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        """-> `[B, C]`."""
+        raise NotImplementedError
+
+    def forward(self, pixels: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """-> scores and labels `[B, k]`."""
+        return top_k(torch.softmax(self.logits(pixels), dim=-1), k)
+
+
+class VitGraph(ImageGraph):
+    """ViT and DeiT.
+
+    Args:
+        model: in evaluation mode.
+        mean: of each channel, 0 to 1.
+        std: of each channel, 0 to 1.
+    """
+
+    def __init__(self, model: Vit, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(model.config.image)
+        stem, tokens = model.stem, model.config.tokens
+        image = model.config.image
+        self.stem = PatchStem(stem, image, mean, std) if isinstance(stem, nn.Conv2d) else PixelStem(stem, mean, std)
+        positions = model.positions.detach()
+        self.first = nn.Parameter(model.leading().detach() + positions[:tokens])  # [1, S, E]
+        self.rest = nn.Parameter(positions[tokens:] + self.stem.bias)  # [P, E]
+        *layers, last = (layer for layer in model.layers if isinstance(layer, EncoderLayer))
+        self.layers = nn.ModuleList(FusedLayer(layer) for layer in layers)
+        read = 1 if model.distillation_classifier is None else tokens
+        self.last = FirstPositionLayer(last, read)
+        self.norm = model.norm
+        self.classifier = model.classifier if read == 1 else _mean_classifier(model)
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        """-> `[B, C]`."""
+        x = self.join(self.stem(pixels))
+        for layer in self.layers:
+            x = layer(x, None)
+        states = self.norm(self.last(x))
+        if self.last.positions > 1:
+            states = states.reshape(-1, self.last.positions * states.shape[-1])  # side by side
+        y: Tensor = self.classifier(states.float())
+        return y
+
+    def join(self, patches: Tensor) -> Tensor:
+        """Vectors of patches `[B, P, E]` -> the layers' input `[B, S + P, E]`."""
+        return torch.cat((self.first.expand(patches.shape[0], -1, -1), patches + self.rest), dim=1)
+
+
+class PaddedVitGraph(VitGraph):
+    """The same without a number that a host would have to take from a shape: such a graph can be captured on a GPU."""
+
+    def __init__(self, model: Vit, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(model, mean, std)
+        tokens = model.config.tokens
+        rest = self.rest.detach().expand(model.config.patches, -1)
+        self.places = nn.Parameter(torch.cat((self.first.detach().reshape(tokens, -1), rest)))  # [S + P, E]
+        self.tokens = tokens
+
+    def join(self, patches: Tensor) -> Tensor:
+        return functional.pad(patches, (0, 0, self.tokens, 0)) + self.places
+
+
+class SwinGraph(ImageGraph):
+    """Swin; arguments as VitGraph's."""
+
+    def __init__(self, model: Swin, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(model.config.image)
+        self.stem = PatchStem(model.stem, self.image, mean, std)
+        self.stem_norm = model.stem_norm
+        self.positions = model.positions
+        parts = [part for stage in model.stages if isinstance(stage, SwinStage) for part in (*stage.layers, stage.merging)]
+        layers = [WindowLayer(part) for part in parts if isinstance(part, SwinLayer)]
+        self.body = nn.ModuleList(
+            GatheredMerging(part) if isinstance(part, PatchMerging) else layers.pop(0) for part in parts if part is not None
+        )
+        self.norm, self.classifier = model.norm, model.classifier
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        """-> `[B, C]`."""
+        x = self.stem_norm(self.stem(pixels) + self.stem.bias)
+        if self.positions is not None:
+            x = x + self.positions
+        for part in self.body:
+            x = part(x)
+        y: Tensor = self.classifier(self.norm(x).float().mean(1))
+        return y
+
+
+def image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float]) -> ImageGraph:
+    """The graph that serves a model."""
+    return VitGraph(model, mean, std) if isinstance(model, Vit) else SwinGraph(model, mean, std)
+
+
+def half_image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float]) -> ImageGraph:
+    """The one to be traced in float16, for CUDA."""
+    return PaddedVitGraph(model, mean, std) if isinstance(model, Vit) else SwinGraph(model, mean, std)
+
+
+def _mean_classifier(model: Vit) -> nn.Linear:
+    """One projection of both tokens' states, side by side, to the mean of the two classifiers' logits."""
+    first, second = model.classifier, model.distillation_classifier
+    assert second is not None
+    both = nn.Linear(2 * first.in_features, first.out_features)
+    both.weight = nn.Parameter(torch.cat((first.weight.detach(), second.weight.detach()), dim=1) / 2)
+    both.bias = nn.Parameter((first.bias.detach() + second.bias.detach()) / 2)
+    return both

@@ -1,0 +1,259 @@
+"""The graphs of the BERT family, one a task, as modules around the checkpoint's own sub-modules.
+
+Inputs of all: `ids` and `segments` `[B, T]` int32, `lengths` `[B]` int32; what lies beyond a row's length is padding and never
+matters. Outputs of all: `mean` and `cls` `[B, E]`, the last hidden states' mean over the row's tokens and that of token 0.
+Layers may be in float16, for CUDA; what stands behind them, and all outputs, are float32.
+
+Shapes: `B` rows, `T` positions, `E` model dimensions, `M` masks of all rows, `V` tokens, `C` classes.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_export.graphs.encoder_layer import FusedLayer
+from triptych_export.graphs.operators import top_k
+from triptych_export.graphs.rotary_layer import RotaryLayer
+from triptych_training.models.bert import (
+    Bert,
+    BertForEmbedding,
+    BertForPretraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
+from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.modernbert import ModernBert, ModernBertLayer
+
+NEVER = float("-inf")
+
+
+class BertStates(nn.Module):
+    """Hidden states."""
+
+    def __init__(self, bert: Bert) -> None:
+        super().__init__()
+        self.embedding, self.norm = bert.embedding, bert.norm
+        self.layers = nn.ModuleList(FusedLayer(layer) for layer in bert.layers if isinstance(layer, EncoderLayer))
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
+        """`[B, T, E]`; `numbers` are the positions' own, `[1, T]`."""
+        x = self.embed(ids, segments, numbers)
+        for layer in self.layers:
+            x = layer(x, lengths)
+        hidden: Tensor = self.norm(x)
+        return hidden
+
+    def embed(self, ids: Tensor, segments: Tensor, numbers: Tensor) -> Tensor:
+        """The layers' input `[B, T, E]`."""
+        x: Tensor = self.embedding(ids, segments)
+        return x
+
+
+class CountedBertStates(BertStates):
+    """The same with position vectors gathered by number: how many there are, no host has to tell."""
+
+    def embed(self, ids: Tensor, segments: Tensor, numbers: Tensor) -> Tensor:
+        x: Tensor = self.embedding.at(ids, segments, functional.embedding(numbers, self.embedding.positions.weight))
+        return x
+
+
+class ModernBertStates(nn.Module):
+    """Hidden states, of which some layers look at a window only."""
+
+    def __init__(self, bert: ModernBert) -> None:
+        super().__init__()
+        self.config = bert.config
+        self.embedding, self.norm = bert.embedding, bert.norm
+        self.layers = nn.ModuleList(RotaryLayer(layer) for layer in bert.layers if isinstance(layer, ModernBertLayer))
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
+        """`[B, T, E]`; `numbers` are the positions' own, `[1, T]`."""
+        near = (numbers[0, :, None] - numbers).abs() <= self.config.window  # [T, T]
+        x = self.embedding(ids, segments)
+        bias = torch.zeros((), dtype=x.dtype).masked_fill(~near, NEVER)[None, None]
+        for index, layer in enumerate(self.layers):
+            x = layer(x, lengths, None if index in self.config.global_layers else bias)
+        hidden: Tensor = self.norm(x)
+        return hidden
+
+
+class TextEncoder(nn.Module):
+    """Hidden states and what is pooled from them."""
+
+    def __init__(self, bert: Bert | ModernBert) -> None:
+        super().__init__()
+        self.states = BertStates(bert) if isinstance(bert, Bert) else ModernBertStates(bert)
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states `[B, T, E]`, in the layers' own type, their mean and the first one, float32 `[B, E]` each."""
+        hidden = self.states(ids, segments, lengths, self.numbers(ids))
+        shares = self.inside(ids, lengths).float() / lengths[:, None]  # [B, T]
+        mean = torch.bmm(shares[:, None], hidden.float()).squeeze(1)
+        return hidden, mean, hidden[:, 0].float()
+
+    def inside(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """`[B, T]` bool, False on padding."""
+        return self.numbers(ids) < lengths[:, None]
+
+    def numbers(self, ids: Tensor) -> Tensor:
+        """Of the positions, `[1, T]` int32."""
+        return torch.arange(ids.shape[1], dtype=torch.int32)[None]
+
+
+class CountedTextEncoder(TextEncoder):
+    """The same without a number that a host would have to take from a shape: such a graph can be captured on a GPU."""
+
+    def __init__(self, bert: Bert | ModernBert) -> None:
+        super().__init__(bert)
+        if isinstance(bert, Bert):
+            self.states = CountedBertStates(bert)
+
+    def numbers(self, ids: Tensor) -> Tensor:
+        return (ids[:1] * 0 + 1).cumsum(1, dtype=torch.int32) - 1
+
+
+class TextGraph(nn.Module):
+    """Common frame: names of inputs and outputs beside the encoder."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("ids", "segments", "lengths")
+    outputs: ClassVar[tuple[str, ...]] = ("mean", "cls")
+
+    def __init__(self, model: BertModel) -> None:
+        super().__init__()
+        self.encoder = TextEncoder(model.bert)
+        self.max_positions = model.config.max_positions
+
+
+class EmbeddingGraph(TextGraph):
+    """The pooled states alone."""
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, E]` twice."""
+        _, mean, cls = self.encoder(ids, segments, lengths)
+        return mean, cls
+
+
+class FillMaskGraph(TextGraph):
+    """Only the masked positions reach the vocabulary; the best `k` are chosen in the graph.
+
+    `absent`: ids that are no tokens, as where an embedding has more rows than its tokenizer tokens; they are no choices.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = (*TextGraph.inputs, "places", "k")
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "scores", "tokens", "log_probabilities")
+    penalty: Tensor | None  # [V]
+
+    def __init__(self, model: BertForPretraining, absent: Sequence[int] = ()) -> None:
+        super().__init__(model)
+        self.head = model.masked_token
+        penalty = torch.zeros(model.config.vocabulary_size)
+        penalty[list(absent)] = NEVER
+        self.register_buffer("penalty", penalty if absent else None)
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        """`places` `[M]` int64 are indices in the flattened `[B*T]`; -> `[M, k]` scores and tokens, `[M, V]`."""
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        return mean, cls, *self._fill(hidden, places, k)
+
+    def _fill(self, hidden: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits = self.head(torch.index_select(hidden.flatten(0, 1), 0, places).float())
+        # One vectorised pass serves both: ReduceLogSumExp alone takes five times as long.
+        log_probabilities = torch.log_softmax(logits, dim=-1)
+        best, tokens = top_k(log_probabilities if self.penalty is None else log_probabilities + self.penalty, k)
+        return torch.exp(best), tokens, log_probabilities
+
+
+class PretrainingGraph(FillMaskGraph):
+    """FillMaskGraph that also says whether the second text follows the first."""
+
+    outputs: ClassVar[tuple[str, ...]] = (*FillMaskGraph.outputs, "next_sentence")
+
+    def __init__(self, model: BertForPretraining, absent: Sequence[int] = ()) -> None:
+        super().__init__(model, absent)
+        self.pooler, self.next_sentence = model.pooler, model.next_sentence
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        """As FillMaskGraph, and probabilities `[B, 2]`; index 1: it follows."""
+        assert self.pooler is not None
+        assert self.next_sentence is not None
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        follows = torch.softmax(self.next_sentence(self.pooler(cls)), dim=-1)
+        return mean, cls, *self._fill(hidden, places, k), follows
+
+
+class TextClassificationGraph(TextGraph):
+    """Probabilities of the text's labels."""
+
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "probabilities")
+
+    def __init__(self, model: BertForSequenceClassification) -> None:
+        super().__init__(model)
+        self.pooler, self.classifier = model.pooler, model.classifier
+        self.pooling, self.probabilities = model.config.pooling, model.probabilities
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, C]`."""
+        _, mean, cls = self.encoder(ids, segments, lengths)
+        pooled = self.pooler(cls if self.pooling == "cls" else mean)
+        return mean, cls, self.probabilities(self.classifier(pooled))
+
+
+class TokenClassificationGraph(TextGraph):
+    """Probabilities of every token's labels."""
+
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "probabilities")
+
+    def __init__(self, model: BertForTokenClassification) -> None:
+        super().__init__(model)
+        self.head, self.classifier = model.head, model.classifier
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, T, C]`."""
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        return mean, cls, torch.softmax(self.classifier(self.head(hidden.float())), dim=-1)
+
+
+class QuestionAnsweringGraph(TextGraph):
+    """Logits of the answer's first and last token."""
+
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "start", "end")
+
+    def __init__(self, model: BertForQuestionAnswering) -> None:
+        super().__init__(model)
+        self.head, self.span = model.head, model.span
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, T]` each, -inf on padding."""
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        start, end = self.span(self.head(hidden.float())).unbind(-1)
+        padding = ~self.encoder.inside(ids, lengths)
+        return mean, cls, start.masked_fill(padding, NEVER), end.masked_fill(padding, NEVER)
+
+
+def text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
+    """The graph that serves a model's head; `absent` ids never fill a mask."""
+    match model:
+        case BertForPretraining(next_sentence=None):
+            return FillMaskGraph(model, absent)
+        case BertForPretraining():
+            return PretrainingGraph(model, absent)
+        case BertForEmbedding():
+            return EmbeddingGraph(model)
+        case BertForSequenceClassification():
+            return TextClassificationGraph(model)
+        case BertForTokenClassification():
+            return TokenClassificationGraph(model)
+        case BertForQuestionAnswering():
+            return QuestionAnsweringGraph(model)
+
+
+def half_text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
+    """The one to be traced in float16, for CUDA."""
+    graph = text_graph(model, absent)
+    graph.encoder = CountedTextEncoder(model.bert)
+    return graph

@@ -1,0 +1,449 @@
+"""The graphs of a translation bundle, as modules around the checkpoint's own sub-modules.
+
+`EncoderGraph` turns a source into the cross-attention keys and values of every decoder layer. `StepGraph` decodes one token of
+every row by arg-max; `SearchGraph` is the same step with everything that other searches ask for; the short ones of both look at
+a part of the vocabulary. These expect a model prepared by `fold_scales`. `ScoreGraph` reads a whole target at once. Shapes: `B`
+rows, `S` source positions, `T` cache positions, `H` heads of `D`, `L` decoder layers, `E` model dimensions, `V` tokens.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_export.graphs.encoder_layer import FusedLayer, packed_bias, packed_weight
+from triptych_export.graphs.operators import (
+    KeyValues,
+    cached_attention,
+    fused_attention,
+    integer_projection,
+    memory_attention,
+    packed_attention,
+    top_k,
+)
+from triptych_export.graphs.relative_positions import DistanceBias
+from triptych_training.models.attention import AttentionShape
+from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.positions import RelativeBias
+from triptych_training.models.transformer import DecoderLayer, Transformer
+
+NEVER = -1e9  # logit of a token that is not to be given
+BLOCK = 64  # columns of a shortlist come in such blocks
+
+# Queries `[B, 1, H*D]`, memory, and whether the weights are asked for -> context `[B, 1, H*D]`, weights `[B, H, 1, S]` or None.
+SourceAttention = Callable[[Tensor, KeyValues, bool], tuple[Tensor, Tensor | None]]
+
+VECTORS = ("tokens", "positions", "last", "forced")
+EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
+COLUMNS = ("columns", "column_scales", "column_biases", "column_tokens")
+BEST = ("top_log_probabilities", "top_tokens", "forced_log_probabilities", "attention")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What the graphs must know beside the model."""
+
+    max_source: int  # tokens: the caches have room for so many
+    max_target: int
+    suppressed: tuple[int, ...] = ()  # tokens that the arg-max never gives
+    edits_last: bool = False  # log-probabilities are edited as they are, behind the softmax, as `generate` of transformers does
+    renormalizes: bool = False  # edited, they make 1 again; for edits that come last
+
+
+class EncoderGraph(nn.Module):
+    """Source ids -> cross-attention keys and values."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.source = SourceEncoder(model)
+        self.decoder = model.decoder
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """`[B, S]` int64 and `[B]` int32 -> `[2L, B, H, S, D]`: layer i's keys at 2i, its values at 2i + 1."""
+        projected = [p for memory in self.decoder.project_memory(self.source(source, lengths)) for p in memory]
+        return torch.stack(projected)
+
+
+class SourceEncoder(nn.Module):
+    """The encoder on fused operators."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        encoder = model.encoder
+        self.embedding, self.norm = encoder.embedding, encoder.norm
+        self.relative = None if encoder.relative is None else DistanceBias(encoder.relative)
+        packed = is_packed(model.config.block.attention, encoder.relative)
+        self.layers = nn.ModuleList(FusedLayer(layer) if packed else SourceLayer(layer) for layer in _encoder_layers(model))
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """`[B, S]` int64 and `[B]` int32 -> `[B, S, E]`."""
+        x = self.embedding(source)
+        bias = None if self.relative is None else self.relative(torch.arange(source.shape[1]))
+        for layer in self.layers:
+            x = layer(x, lengths) if isinstance(layer, FusedLayer) else layer(x, lengths, bias)
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class SourceLayer(nn.Module):
+    """An encoder layer whose attention the packed operator cannot do: with a bias, or with heads of a size of their own."""
+
+    def __init__(self, layer: EncoderLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None) -> Tensor:
+        """`[B, S, E]` -> `[B, S, E]`; `lengths` `[B]` int32, `bias` `[1, H, S, S]`."""
+        frame, attention = self.layer.attention_residual, self.layer.attention
+        query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)
+        context = fused_attention(query, key, value, attention.heads, lengths, attention.scale, bias)
+        x = frame.leave(x, attention.output(context))
+        frame = self.layer.feedforward_residual
+        return frame.leave(x, self.layer.feedforward(frame.enter(x)))
+
+
+class CachedDecoder(nn.Module):
+    """One position of every row through the decoder's layers, over static caches."""
+
+    def __init__(self, model: Transformer, decoding: Decoding, weights: bool) -> None:
+        super().__init__()
+        decoder = self.decoder = model.decoder
+        self.relative = None if decoder.relative is None else DistanceBias(decoder.relative)
+        self.heads = model.config.decoder_block.heads
+        self.target_capacity, self.source_capacity = capacity(decoding.max_target), capacity(decoding.max_source)
+        self.weights = weights
+
+    def forward(
+        self, places: list[Tensor], cache: list[Tensor], memory: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        """Hidden states `[B, 1, E]`, the caches, and the last layer's attention to the source `[B, H, 1, S]` if asked for.
+
+        `places` are the first three of StepGraph's vectors.
+        """
+        tokens, positions, last = places
+        newest, table = tokens[:, None], self.decoder.embedding.positions
+        vectors = None if table is None else functional.embedding(positions[:, None], table.weight)
+        x = self.decoder.embedding.at(newest, vectors)  # [B, 1, E]
+        bias = None if self.relative is None else self.relative.at(positions, self.target_capacity)
+        attend = self.source_attention(x, last)
+        present: list[Tensor] = []
+        attention = None
+        for index, layer in enumerate(self.decoder.layers):
+            assert isinstance(layer, DecoderLayer)
+            weights = self.weights and index == len(self.decoder.layers) - 1
+            own = KeyValues(cache[2 * index], cache[2 * index + 1], self.target_capacity)
+            other = KeyValues(memory[2 * index], memory[2 * index + 1], self.source_capacity)
+            packed = layer.attention.query_key_value(layer.attention_residual.enter(x))
+            context, key, value = cached_attention(packed, own, positions, self.heads, bias)
+            x = layer.attention_residual.leave(x, layer.attention.output(context))
+            query = layer.cross_attention.query(layer.cross_attention_residual.enter(x))
+            context, attention = attend(query, other, weights)
+            x = layer.cross_attention_residual.leave(x, layer.cross_attention.output(context))
+            x = layer.feedforward_residual.leave(x, layer.feedforward(layer.feedforward_residual.enter(x)))
+            present += [key, value]
+        return self.decoder.finish(x), present, attention
+
+    def source_attention(self, x: Tensor, last: Tensor) -> SourceAttention:
+        """How this step looks at the source; `last` is the third of the vectors."""
+        nothing = x[:, :0]
+
+        def attend(query: Tensor, memory: KeyValues, weights: bool) -> tuple[Tensor, Tensor | None]:
+            nonlocal nothing
+            if nothing.shape[-1] != query.shape[-1]:
+                nothing = query[:, :0]
+            return memory_attention(query, nothing, memory, last, self.heads, weights)
+
+        return attend
+
+
+class StepGraph(nn.Module):
+    """The last token of every row -> the likeliest next one, the caches updated in place."""
+
+    inputs: ClassVar[tuple[str, ...]] = VECTORS
+    outputs: ClassVar[tuple[str, ...]] = ("next",)
+
+    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+        super().__init__()
+        self.decoder = CachedDecoder(model, decoding, weights=False)
+        self.projection = suppress(model.projection, decoding.suppressed)
+        self.columns = block_width(model.projection.out_features)
+
+    def forward(self, vectors: list[Tensor], cache: list[Tensor], memory: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """One step.
+
+        Args:
+            vectors: each row's newest token `[B]` int64, where that stands `[B]` int32, the index of its last source position
+                `[B]` int32, and the token to answer instead of the arg-max, or -1, `[B]` int64.
+            cache: `[B, H, T, D]` keys and values of every layer, as EncoderGraph orders them.
+            memory: `[B, H, S, D]` cross-attention keys and values, in the same order.
+
+        Returns:
+            Next tokens `[B]` int64 and the caches.
+        """
+        *places, forced = vectors
+        hidden, present, _ = self.decoder(places, cache, memory)
+        best = arg_max(self.projection(hidden.squeeze(1)), self.columns)
+        return torch.where(forced >= 0, forced, best), present
+
+
+class SearchGraph(nn.Module):
+    """The same step for beams, samples, penalties, scores and alignments: log-probabilities instead of the arg-max."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates")
+    outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
+
+    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+        super().__init__()
+        self.decoder = CachedDecoder(model, decoding, weights=True)
+        self.projection = model.projection
+        self.decoding = decoding
+
+    def forward(
+        self,
+        vectors: list[Tensor],
+        edits: list[Tensor],
+        candidates: Tensor,
+        cache: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+        """One step.
+
+        Args:
+            vectors: as StepGraph, but the last is the token whose log-probability is asked for.
+            cache, memory: as StepGraph.
+            edits: tokens `[B, E]` int64, factors `[B, E]` and offsets `[B, E]`: a token's logit x becomes
+                (x / factor if x > 0 else x * factor) + offset before the softmax (the factor is the repetition penalty of
+                Keskar et al. 2019). Where edits come last, x is the log-probability, or where the factor is negative, which
+                then counts without its sign, the logit, whose log-probability follows with the softmax of all logits as they
+                were. Equal tokens of a row have equal edits.
+            candidates: `[1]` int64, C.
+
+        Returns:
+            The C largest log-probabilities `[B, C]`, their tokens `[B, C]`, the forced token's `[B, 1]`, the last layer's
+            attention to the source, mean over heads, `[B, S]`, all log-probabilities `[B, V]`, and the caches.
+        """
+        *places, forced = vectors
+        hidden, present, attention = self.decoder(places, cache, memory)
+        assert attention is not None
+        log_probabilities = _edited(self.projection(hidden.squeeze(1)).float(), edits, self.decoding)
+        best, best_tokens, of_forced = _rank(log_probabilities, candidates, forced)
+        return best, best_tokens, of_forced, attention.squeeze(2).mean(1), log_probabilities, present
+
+
+class ShortStepGraph(nn.Module):
+    """StepGraph with some columns of the output projection, which are inputs: those that the rows at hand may need."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *COLUMNS)
+    outputs: ClassVar[tuple[str, ...]] = ("next",)
+
+    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+        super().__init__()
+        self.decoder = CachedDecoder(model, decoding, weights=False)
+
+    def forward(
+        self,
+        vectors: list[Tensor],
+        columns: list[Tensor],
+        cache: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Tensor, list[Tensor]]:
+        """One step.
+
+        Args:
+            vectors, cache, memory: as StepGraph.
+            columns: weights `[E, N]` int8, scales `[N]`, biases `[N]` (very small for a column that only fills up) and the
+                tokens that they stand for, `[N]` int64; N is a multiple of BLOCK.
+
+        Returns:
+            As StepGraph.
+        """
+        *places, forced = vectors
+        hidden, present, _ = self.decoder(places, cache, memory)
+        weights, scales, biases, ids = columns
+        best = ids[two_stage_argmax(integer_projection(hidden.squeeze(1), weights, scales, biases), BLOCK)]
+        return torch.where(forced >= 0, forced, best), present
+
+
+class ShortSearchGraph(nn.Module):
+    """SearchGraph with some columns of the output projection, as ShortStepGraph; probabilities are among these columns."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates", *COLUMNS)
+    outputs: ClassVar[tuple[str, ...]] = BEST
+
+    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+        super().__init__()
+        self.decoder = CachedDecoder(model, decoding, weights=True)
+        self.decoding = decoding
+
+    def forward(
+        self,
+        vectors: list[Tensor],
+        edits: list[Tensor],
+        candidates: Tensor,
+        columns: list[Tensor],
+        cache: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+        """One step.
+
+        Args:
+            vectors, edits: as SearchGraph, but with numbers of columns for the forced token and the edited ones.
+            candidates, cache, memory: as SearchGraph.
+            columns: as ShortStepGraph.
+
+        Returns:
+            As SearchGraph, without all log-probabilities.
+        """
+        *places, forced = vectors
+        hidden, present, attention = self.decoder(places, cache, memory)
+        assert attention is not None
+        weights, scales, biases, ids = columns
+        logits = integer_projection(hidden.squeeze(1), weights, scales, biases)
+        log_probabilities = _edited(logits, edits, self.decoding)
+        best, found, of_forced = _rank(log_probabilities, candidates, forced)
+        return best, ids[found], of_forced, attention.squeeze(2).mean(1), present
+
+
+class ScoreGraph(nn.Module):
+    """Source and target -> the log-probability of every target token, in one run (teacher forcing)."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.source = SourceEncoder(model)
+        decoder = self.decoder = model.decoder
+        self.projection = model.projection
+        self.relative = None if decoder.relative is None else DistanceBias(decoder.relative)
+        packed = is_packed(model.config.decoder_block.attention, decoder.relative)
+        self.layers = nn.ModuleList(TargetLayer(layer, packed) for layer in _decoder_layers(model))
+
+    def forward(self, source: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
+        """`[B, S]` int64, `[B]` int32 and `[B, 1+T]` int64, start token first -> `[B, T]`, of all tokens but the first.
+
+        What a row has behind its target is padding: its numbers mean nothing and change nothing.
+        """
+        memory = self.source(source, lengths)
+        mask = (torch.arange(source.shape[1], dtype=torch.int32) < lengths[:, None]).int()
+        inputs = targets[:, :-1]
+        x = self.decoder.embedding(inputs)
+        bias = None if self.relative is None else self.relative(torch.arange(inputs.shape[1]))
+        for layer in self.layers:
+            x = layer(x, memory, mask, bias)
+        logits = self.projection(self.decoder.finish(x).flatten(0, 1)).float()  # [B*T, V]
+        log_probabilities = torch.log_softmax(logits, dim=-1).gather(1, targets[:, 1:].reshape(-1, 1))
+        return log_probabilities.view(targets.shape[0], -1)
+
+
+class TargetLayer(nn.Module):
+    """A decoder layer that reads all positions of its targets at once."""
+
+    def __init__(self, layer: DecoderLayer, packed: bool) -> None:
+        super().__init__()
+        self.layer = layer
+        self.weight = packed_weight(layer.attention.query_key_value) if packed else None
+        self.bias = packed_bias(layer.attention.query_key_value) if packed else None
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
+        """`[B, T, E]` -> `[B, T, E]`; `memory` `[B, S, E]`, its `mask` `[B, S]` int32, `bias` `[1, H, T, T]`."""
+        layer = self.layer
+        frame, own = layer.attention_residual, layer.attention
+        x = frame.leave(x, own.output(self._look_back(frame.enter(x), bias)))
+        frame, cross = layer.cross_attention_residual, layer.cross_attention
+        key, value = cross.key_value(memory).chunk(2, dim=-1)
+        context = fused_attention(cross.query(frame.enter(x)), key, value, cross.heads, mask, cross.scale)
+        x = frame.leave(x, cross.output(context))
+        frame = layer.feedforward_residual
+        return frame.leave(x, layer.feedforward(frame.enter(x)))
+
+    def _look_back(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        own = self.layer.attention
+        if self.weight is not None and self.bias is not None:
+            return packed_attention(x, self.weight, self.bias, None, own.heads, causal=True)
+        query, key, value = own.query_key_value(x).chunk(3, dim=-1)
+        return fused_attention(query, key, value, own.heads, None, own.scale, bias, causal=True)
+
+
+def capacity(tokens: int) -> int:
+    """Positions of a cache: of one position alone the runtime would take a step for a whole prompt."""
+    return max(2, tokens)
+
+
+def is_packed(shape: AttentionShape, relative: RelativeBias | None) -> bool:
+    """Self-attention of whole sequences fits the operator that projects by itself."""
+    return shape.scaled and shape.inner_dim == shape.model_dim and relative is None
+
+
+def arg_max(logits: Tensor, columns: int) -> Tensor:
+    """`[B, V]` -> `[B]`: the first of the best tokens, in two stages where `columns` says how."""
+    if columns:
+        return two_stage_argmax(logits, columns)
+    _, best = top_k(logits, torch.ones(1, dtype=torch.int64))
+    return best.squeeze(1)
+
+
+def two_stage_argmax(logits: Tensor, columns: int) -> Tensor:
+    """`[B, V]` -> `[B]`: the best block of `columns` first, then the best within it.
+
+    ReduceMax is vectorised where ONNX Runtime's ArgMax is not: 36 us against 311 for 32 x 16,000. Ties go to the first token,
+    as with one arg-max.
+    """
+    blocks = torch.unflatten(logits, 1, (-1, columns))  # [B, V/columns, columns]
+    block: Tensor = blocks.amax(-1).argmax(-1)  # [B]
+    best = blocks.gather(1, block[:, None, None].expand(-1, 1, columns)).squeeze(1)  # [B, columns]
+    return block * columns + best.argmax(-1)
+
+
+def block_width(size: int) -> int:
+    """Columns of the equal blocks into which a vocabulary falls, near its root; 0 where there are none.
+
+    TopK then takes 133 us for 32 x 16,000; filled up, the projection would lie in memory twice.
+    """
+    widths = [width for width in range(32, 1025) if size % width == 0] if size > 256 else [size]
+    return min(widths, key=lambda width: abs(width - math.isqrt(size)), default=0)
+
+
+def _edited(logits: Tensor, edits: list[Tensor], decoding: Decoding) -> Tensor:
+    """Log-probabilities `[B, V]`."""
+    tokens, factors, offsets = edits
+    given = logits.gather(1, tokens)
+    if not decoding.edits_last:
+        edited = logits.scatter(1, tokens, _edit(given, factors, offsets))
+        return torch.log_softmax(edited, dim=-1)
+    log_probabilities = torch.log_softmax(logits, dim=-1)
+    likely = log_probabilities.gather(1, tokens)
+    of_likely, of_given = _edit(likely, factors, offsets), _edit(given, -factors, offsets)
+    edited = torch.where(factors > 0, of_likely, of_given - (given - likely))  # the difference is the softmax's own
+    log_probabilities = log_probabilities.scatter(1, tokens, edited)
+    return torch.log_softmax(log_probabilities, dim=-1) if decoding.renormalizes else log_probabilities
+
+
+def _edit(values: Tensor, factors: Tensor, offsets: Tensor) -> Tensor:
+    return torch.where(values > 0, values / factors, values * factors) + offsets
+
+
+def _rank(log_probabilities: Tensor, candidates: Tensor, forced: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best, where they stand, and the forced one's."""
+    return *top_k(log_probabilities, candidates), log_probabilities.gather(1, forced[:, None])
+
+
+@torch.no_grad()
+def suppress(projection: nn.Linear, tokens: tuple[int, ...], never: float = NEVER) -> nn.Linear:
+    """The same weights, with a bias that keeps some tokens from ever being the best."""
+    if not tokens:
+        return projection
+    bias = torch.zeros(projection.out_features) if projection.bias is None else projection.bias.detach().clone()
+    bias[list(tokens)] = never
+    result = nn.Linear(projection.in_features, projection.out_features, device="meta")
+    result.weight, result.bias = projection.weight, nn.Parameter(bias, requires_grad=False)
+    return result
+
+
+def _encoder_layers(model: Transformer) -> list[EncoderLayer]:
+    return [layer for layer in model.encoder.layers if isinstance(layer, EncoderLayer)]
+
+
+def _decoder_layers(model: Transformer) -> list[DecoderLayer]:
+    return [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]

@@ -1,0 +1,106 @@
+"""What is done to a translation model's weights before it is traced, so that the graphs have less to do.
+
+Both functions give a copy that shares its weights with the original, but for those that change: a few percent of them.
+"""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_export.graphs.operators import rms_norm
+from triptych_training.models.attention import CrossAttention, SelfAttention
+from triptych_training.models.transformer import Transformer
+
+HEAD_MULTIPLE = 8  # GroupQueryAttention's heads have a multiple of so many dimensions
+
+
+def head_dim(model: Transformer) -> int:
+    """Dimensions of a head in the decoder's caches."""
+    size = model.config.decoder_block.attention.head_dim
+    return size + -size % HEAD_MULTIPLE
+
+
+@torch.no_grad()
+def fold_scales(model: Transformer) -> Transformer:
+    """A copy whose decoder answers the same with less to multiply.
+
+    Queries carry the scale of their attention, the last norm that of the projection, and heads are filled up with zeros to
+    `head_dim` dimensions.
+    """
+    model = _shallow_copy(model).eval()
+    missing = head_dim(model) - model.config.decoder_block.attention.head_dim
+    for module in model.decoder.modules():
+        if isinstance(module, SelfAttention):
+            _fold(module, module.query_key_value, 3, missing)
+        elif isinstance(module, CrossAttention):
+            _fold(module, module.query, 1, missing)
+            _widen(module.key_value, 2 * module.heads, missing)
+    decoder = model.decoder
+    if isinstance(decoder.norm, nn.LayerNorm | nn.RMSNorm) and decoder.output_scale != 1.0:
+        for name, parameter in list(decoder.norm.named_parameters()):
+            setattr(decoder.norm, name, _frozen(parameter * decoder.output_scale))
+        decoder.output_scale = 1.0
+    return model
+
+
+def fuse_norms(model: Transformer) -> Transformer:
+    """A copy that can be traced, but no longer run: its RMS norms are one operator each."""
+    model = _shallow_copy(model).eval()
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.RMSNorm):
+                setattr(parent, name, RmsNorm(child))
+    return model
+
+
+class RmsNorm(nn.Module):
+    """Zhang and Sennrich 2019, as an operator of the runtime, which does not find it in its parts."""
+
+    def __init__(self, norm: nn.RMSNorm) -> None:
+        super().__init__()
+        self.weight, self.epsilon = norm.weight, norm.eps or torch.finfo(torch.float32).eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[..., E]` -> `[..., E]`."""
+        return rms_norm(x, self.weight, self.epsilon)
+
+
+def _shallow_copy(model: Transformer) -> Transformer:
+    """Modules of its own, on the same weights."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
+
+
+def _fold(attention: SelfAttention | CrossAttention, projection: nn.Linear, parts: int, missing: int) -> None:
+    """Scale the queries, the first of the projection's parts, and fill up all heads."""
+    if attention.scale != 1.0:
+        factors = torch.ones(parts)
+        factors[0] = attention.scale
+        factors = factors.repeat_interleave(projection.out_features // parts)
+        projection.weight = _frozen(projection.weight * factors[:, None])
+        if projection.bias is not None:
+            projection.bias = _frozen(projection.bias * factors)
+        attention.scale = 1.0
+    _widen(projection, parts * attention.heads, missing)
+    if missing:
+        output = attention.output
+        width = output.in_features // attention.heads
+        columns = torch.unflatten(output.weight, 1, (attention.heads, width))
+        output.weight = _frozen(functional.pad(columns, (0, missing)).flatten(1))
+        output.in_features = output.weight.shape[1]
+
+
+def _widen(projection: nn.Linear, heads: int, missing: int) -> None:
+    """Give each head so many outputs more that are zero."""
+    if not missing:
+        return
+    rows = torch.unflatten(projection.weight, 0, (heads, -1))
+    projection.weight = _frozen(functional.pad(rows, (0, 0, 0, missing)).flatten(0, 1))
+    if projection.bias is not None:
+        projection.bias = _frozen(functional.pad(torch.unflatten(projection.bias, 0, (heads, -1)), (0, missing)).flatten())
+    projection.out_features = projection.weight.shape[0]
+
+
+def _frozen(tensor: Tensor) -> nn.Parameter:
+    return nn.Parameter(tensor, requires_grad=False)

@@ -1,0 +1,121 @@
+"""ModernBERT checkpoints (Warner et al. 2024)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.architectures.bert import CLASSIFIER
+from triptych_export.huggingface.checkpoint.activations import activation
+from triptych_export.huggingface.checkpoint.mapping import Rule
+from triptych_export.huggingface.checkpoint.special_ids import SpecialIds
+from triptych_export.huggingface.checkpoint.text_heads import ANSWER, BARE, MASKED, TEXT, TOKENS, TextMapping, load_text, refuse
+from triptych_export.huggingface.folder import CONFIG, Folder
+from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.models.bert import EncoderConfig
+from triptych_training.models.modernbert import ModernBertConfig
+
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+THETAS = {GLOBAL: ("global_rope_theta", 160_000.0), LOCAL: ("local_rope_theta", 10_000.0)}
+
+
+def load_modernbert(folder: Folder) -> BertCheckpoint:
+    """See `load_text`."""
+    return load_text(folder, MAPPING)
+
+
+def _config(folder: Folder, special: SpecialIds) -> ModernBertConfig:
+    refuse(folder, {"rope_scaling": None})
+    config = folder.config
+    kinds = config.get("layer_types") or _alternate(config["num_hidden_layers"], config.get("global_attn_every_n_layers", 3))
+    if len(kinds) != config["num_hidden_layers"] or set(kinds) - {GLOBAL, LOCAL}:
+        raise ValueError(f"layer_types: {kinds} is not {GLOBAL} or {LOCAL} for each of {config['num_hidden_layers']} layers")
+    return ModernBertConfig(
+        vocabulary_size=config["vocab_size"],
+        model_dim=config["hidden_size"],
+        heads=config["num_attention_heads"],
+        feedforward_dim=config["intermediate_size"],
+        layers=config["num_hidden_layers"],
+        max_positions=config["max_position_embeddings"],
+        global_layers=tuple(index for index, kind in enumerate(kinds) if kind == GLOBAL),
+        window=config.get("local_attention", 128) // 2,
+        global_theta=_theta(folder, GLOBAL),
+        local_theta=_theta(folder, LOCAL),
+        activation=activation(folder, "hidden_activation"),
+        attention_bias=config.get("attention_bias", False),
+        feedforward_bias=config.get("mlp_bias", False),
+        norm_bias=config.get("norm_bias", False),
+        norm_epsilon=config.get("norm_eps", 1e-5),
+        pad_id=special.pad,
+        cls_id=special.cls,
+        sep_id=special.sep,
+        mask_id=special.mask,
+        head_activation=activation(folder, "classifier_activation"),
+        head_bias=config.get("classifier_bias", False),
+        projection_bias=config.get("decoder_bias", True),
+        tied=config.get("tie_word_embeddings", True),
+        pooling=config.get("classifier_pooling", "cls"),
+    )
+
+
+def _alternate(layers: int, every: int) -> list[str]:
+    return [LOCAL if index % every else GLOBAL for index in range(layers)]
+
+
+def _theta(folder: Folder, kind: str) -> float:
+    """Newer files have an object for each kind of layer, older ones a member."""
+    member, default = THETAS[kind]
+    parameters: dict[str, Any] = (folder.config.get("rope_parameters") or {}).get(kind) or {}
+    if (scaling := parameters.get("rope_type", "default")) != "default":
+        raise SourceError(f"{folder.path / CONFIG}: rope_type: {scaling!r} is not supported; supported: 'default'")
+    named = parameters.get("rope_theta", folder.config.get(member))
+    return float(default if named is None else named)
+
+
+def _gate(rows: Tensor) -> Tensor:
+    return rows.chunk(2)[0]
+
+
+def _expansion(rows: Tensor) -> Tensor:
+    return rows.chunk(2)[1]
+
+
+def _rules(_config: EncoderConfig) -> Sequence[Rule]:
+    layer = "layers.{i}"
+    return (
+        Rule("bert.embedding.tokens.weight", "embeddings.tok_embeddings.weight", others=["decoder.weight"]),
+        Rule("bert.embedding.norm", "embeddings.norm"),
+        Rule("bert.layers.{i}.attention.query_key_value", f"{layer}.attn.Wqkv"),
+        Rule("bert.layers.{i}.attention.output", f"{layer}.attn.Wo"),
+        Rule("bert.layers.{i}.attention_residual.norm", f"{layer}.attn_norm"),
+        Rule("bert.layers.{i}.feedforward.gate", f"{layer}.mlp.Wi", change=_gate),
+        Rule("bert.layers.{i}.feedforward.expand", f"{layer}.mlp.Wi", change=_expansion),
+        Rule("bert.layers.{i}.feedforward.contract", f"{layer}.mlp.Wo"),
+        Rule("bert.layers.{i}.feedforward_residual.norm", f"{layer}.mlp_norm"),
+        Rule("bert.norm", "final_norm"),
+    )
+
+
+def _dense(ours: str) -> tuple[Rule, Rule]:
+    return Rule(f"{ours}.dense", "head.dense"), Rule(f"{ours}.norm", "head.norm")
+
+
+MAPPING = TextMapping(
+    classes=("ModernBert",),
+    config=_config,
+    encoder=_rules,
+    heads={
+        BARE: (),
+        MASKED: (
+            Rule("masked_token.transform", "head.dense"),
+            Rule("masked_token.norm", "head.norm"),
+            Rule("masked_token.projection", "decoder"),
+        ),
+        TEXT: (*_dense("pooler"), CLASSIFIER),
+        TOKENS: (*_dense("head"), CLASSIFIER),
+        ANSWER: (*_dense("head"), Rule("span", "classifier")),
+    },
+    prefixes=("model.",),
+    ignored=("*position_ids", "head.*", "decoder.*", "classifier.*"),
+)

@@ -1,0 +1,252 @@
+"""How a checkpoint wants its texts generated: generation_config.json, as members of a bundle's manifest of the same meaning.
+
+Source: https://huggingface.co/docs/transformers/main_classes/text_generation. What cannot be carried over is listed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import CONFIG, Folder
+from triptych_serving.bundle.search_params import range_fault
+
+FILE = "generation_config.json"
+EARLY_STOPPING = {False: "heuristic", True: "full", "never": "never"}
+# Members that are ours, but for the name.
+SAME = {
+    "num_beams": "beam_size",
+    "num_return_sequences": "num_hypotheses",
+    "length_penalty": "length_penalty",
+    "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+}
+WHOLE = ("num_beams", "num_return_sequences", "no_repeat_ngram_size")
+NEUTRAL: Mapping[str, object] = {  # the manifest's defaults
+    "beam_size": 1,
+    "num_hypotheses": 1,
+    "length_penalty": 1.0,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "early_stopping": "heuristic",
+    "forced_end": False,
+    "renormalize": False,
+    "suppressed_tokens": [],
+}
+# Members that change what is generated and that we do not have, with their values that change nothing.
+FOREIGN: Mapping[str, tuple[object, ...]] = {
+    "num_beam_groups": (1,),
+    "diversity_penalty": (0.0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1.0,),
+    "exponential_decay_length_penalty": (),
+    "begin_suppress_tokens": ([],),
+    "sequence_bias": ({}, []),
+    "force_words_ids": ([],),
+    "constraints": ([],),
+    "penalty_alpha": (0.0,),
+    "guidance_scale": (1.0,),
+    "stop_strings": ([],),
+    "max_time": (),
+    "token_healing": (False,),
+    "dola_layers": (),
+    "watermarking_config": (),
+}
+# Members that only matter where tokens are drawn, which ours are when a request asks for it, in its own way.
+SAMPLING: Mapping[str, tuple[object, ...]] = {
+    "do_sample": (False,),
+    "temperature": (1.0,),
+    "top_k": (0,),
+    "top_p": (1.0,),
+    "min_p": (),
+    "top_h": (),
+    "typical_p": (1.0,),
+    "epsilon_cutoff": (0.0,),
+    "eta_cutoff": (0.0,),
+}
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """Special ids, and members of the manifest's `generation`.
+
+    Args:
+        pad: pads sources.
+        start: the decoder's first input.
+        end: of a sentence.
+        first: every text begins with it; None: with any token.
+        members: those of the manifest that are not the defaults, `max_length` among them.
+        left: what could not be carried over, for people; empty if there is nothing.
+    """
+
+    pad: int
+    start: int
+    end: int
+    first: int | None
+    members: Mapping[str, Any]
+    left: str
+
+
+def read_generation(
+    folder: Folder, limit: int, defaults: Mapping[str, Any], wanted: Mapping[str, Any] | None = None
+) -> GenerationSettings:
+    """The settings of generation_config.json or, in checkpoints from before there was one, of config.json.
+
+    Args:
+        folder: the checkpoint's.
+        limit: tokens that the decoder has positions for.
+        defaults: members that count where config.json lacks them.
+        wanted: members that count where the file that was read lacks them.
+
+    Raises:
+        SourceError: a member is missing or out of range; names file, member and value.
+    """
+    return _Reader(folder, defaults, wanted or {}).read(limit)
+
+
+class _Reader:
+    """Members by name; None where nothing is said."""
+
+    def __init__(self, folder: Folder, defaults: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        own = folder.read_json(FILE)
+        self.place = folder.path / (CONFIG if own is None else FILE)
+        self.config = {**defaults, **_said(folder.config)}
+        self.values = {**wanted, **(self.config if own is None else _said(own))}
+
+    def read(self, limit: int) -> GenerationSettings:
+        end = self._end()
+        forced_end = self._forces_end(end)
+        suppressed, left = self._suppressed(end), dict(self._foreign())
+        members = {
+            "rules": "transformers",
+            "max_length": self._max_length(limit) - 1 - forced_end,
+            "min_length": self._min_length(),
+            "early_stopping": self._early_stopping(),
+            "forced_end": forced_end,
+            "renormalize": bool(self.values.get("renormalize_logits", False)),
+            "suppressed_tokens": suppressed,
+            **{ours: self._number(name, ours) for name, ours in SAME.items() if name in self.values},
+        }
+        self._check(members)
+        return GenerationSettings(
+            pad=self._special("pad_token_id"),
+            start=self._start(),
+            end=end,
+            first=self._first(),
+            members={name: value for name, value in members.items() if name not in NEUTRAL or value != NEUTRAL[name]},
+            left=", ".join(f"{name} = {value}" for name, value in left.items()),
+        )
+
+    def _end(self) -> int:
+        """Several ends are one where they are the same."""
+        value = self._member("eos_token_id")
+        if isinstance(value, list) and len(set(value)) > 1:
+            raise self._fault("eos_token_id", value, "a model has one end of the sentence here")
+        return self._id("eos_token_id", value[0] if isinstance(value, list) and value else value)
+
+    def _start(self) -> int:
+        name = "decoder_start_token_id"
+        return self._special(name if self._member(name) is not None else "bos_token_id")
+
+    def _first(self) -> int | None:
+        first = self.values.get("forced_bos_token_id")
+        if first is None and self.config.get("force_bos_token_to_be_generated"):  # what it was called at first
+            first = self._member("bos_token_id")
+        return None if first is None else self._id("forced_bos_token_id", first)
+
+    def _forces_end(self, end: int) -> bool:
+        forced = self.values.get("forced_eos_token_id")
+        if forced not in (None, end, [end]):
+            raise self._fault("forced_eos_token_id", forced, f"it has to be the end of the sentence, {end}")
+        return forced is not None
+
+    def _max_length(self, limit: int) -> int:
+        """Theirs counts the decoder's start and the end.
+
+        Where nothing is said `generate()` stops after 20 tokens, which cuts sentences and which nobody wants: a text may then
+        be as long as the model can make it.
+        """
+        if "max_new_tokens" in self.values:
+            given = self._natural("max_new_tokens") + 1
+        else:
+            given = self._natural("max_length") if "max_length" in self.values else limit
+        if given < 2:
+            raise self._fault("max_length", given, "it has to be at least 2, the decoder's start and a token")
+        return min(given, limit)
+
+    def _min_length(self) -> int:
+        """Theirs counts the decoder's start."""
+        new = self._natural("min_new_tokens") if "min_new_tokens" in self.values else 0
+        return max(new, (self._natural("min_length") if "min_length" in self.values else 0) - 1)
+
+    def _early_stopping(self) -> str:
+        value = self.values.get("early_stopping", False)
+        if not isinstance(value, bool | str) or value not in EARLY_STOPPING:
+            raise self._fault("early_stopping", value, 'it has to be true, false or "never"')
+        return EARLY_STOPPING[value]
+
+    def _suppressed(self, end: int) -> list[list[int]]:
+        """Runs of ids that must not occur; one that is the end itself is no such run, for transformers too."""
+        runs = self.values.get("bad_words_ids") or []
+        singles = self.values.get("suppress_tokens") or []
+        if not isinstance(runs, list) or not all(_are_ids(run) and run for run in runs):
+            raise self._fault("bad_words_ids", runs, "it has to be lists of ids")
+        if not _are_ids(singles):
+            raise self._fault("suppress_tokens", singles, "it has to be a list of ids")
+        found = [*runs, *([token] for token in singles)]
+        return [run for place, run in enumerate(found) if run != [end] and run not in found[:place]]
+
+    def _foreign(self) -> Iterator[tuple[str, Any]]:
+        draws = bool(self.values.get("do_sample"))
+        for name, neutral in (*FOREIGN.items(), *(SAMPLING.items() if draws else ())):
+            if (value := self.values.get(name)) is not None and value not in neutral:
+                yield name, value
+        if self._member("eos_token_id") in (self.values.get("suppress_tokens") or []):
+            yield "suppress_tokens", "the end of the sentence"
+
+    def _check(self, members: Mapping[str, Any]) -> None:
+        theirs = {ours: name for name, ours in SAME.items()}
+        for name, value in members.items():
+            if (ours := name) in theirs and (fault := range_fault(ours, value)):
+                raise SourceError(f"{self.place}: {theirs[ours]}: {fault}")
+        beams, texts = members.get("beam_size", 1), members.get("num_hypotheses", 1)
+        if texts > beams:
+            raise self._fault("num_return_sequences", texts, f"it is above num_beams, {beams}")
+        if members["min_length"] > members["max_length"]:
+            raise self._fault("min_length", self.values.get("min_length"), "it is above max_length")
+
+    def _number(self, name: str, ours: str) -> float:
+        if name in WHOLE:
+            return self._natural(name)
+        value = self.values[name]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._fault(name, value, "it has to be a number")
+        return float(value)
+
+    def _natural(self, name: str) -> int:
+        return self._id(name, self.values[name])
+
+    def _special(self, name: str) -> int:
+        return self._id(name, self._member(name))
+
+    def _member(self, name: str) -> Any:
+        """Special ids may be in either file."""
+        return self.values.get(name, self.config.get(name))
+
+    def _id(self, name: str, value: Any) -> int:
+        if type(value) is not int or value < 0:
+            raise self._fault(name, value, "it has to be a whole number of at least 0")
+        return value
+
+    def _fault(self, name: str, value: object, reason: str) -> SourceError:
+        return SourceError(f"{self.place}: {name}: {value!r}; {reason}")
+
+
+def _said(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Null says as much as nothing."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _are_ids(value: object) -> bool:
+    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)

@@ -1,0 +1,198 @@
+"""preprocessor_config.json: how an image file becomes a model's pixels.
+
+The processors are transformers' own of these names; what is not said in the file is as their classes have it. Source:
+https://huggingface.co/docs/transformers/main_classes/image_processor
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import Folder
+from triptych_serving.bundle.manifest.image import SHORTEST_EDGE, STRETCH
+from triptych_training.checkpoints.encoder import ImagePreprocessing
+
+FILE, WHOLE_FILE = "preprocessor_config.json", "processor_config.json"
+BYTE = 255.0
+FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
+SUFFIXES = ("Fast", "Pil", "ImageProcessor", "FeatureExtractor")
+WARPED = 384  # ConvNext's: from this size on nothing is cut off
+
+Members = Mapping[str, Any]
+Size = tuple[int, int]  # height, width
+
+HALF, CLIP_MEAN, CLIP_STD = [0.5] * 3, [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+IMAGENET_MEAN, IMAGENET_STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+COMMON: Members = {
+    "do_resize": True,
+    "do_center_crop": False,
+    "do_rescale": True,
+    "rescale_factor": 1 / BYTE,
+    "do_normalize": True,
+    "do_pad": False,
+    "default_to_square": True,
+    "size": {"height": 224, "width": 224},
+    "crop_size": {"height": 224, "width": 224},
+    "resample": 3,
+    "image_mean": HALF,
+    "image_std": HALF,
+}
+_CLIP: Members = {
+    "size": {"shortest_edge": 224},
+    "default_to_square": False,
+    "do_center_crop": True,
+    "image_mean": CLIP_MEAN,
+    "image_std": CLIP_STD,
+}
+# What a class has otherwise than COMMON.
+PROCESSORS: Mapping[str, Members] = {
+    "ViT": {"resample": 2},
+    "DeiT": {"size": {"height": 256, "width": 256}, "do_center_crop": True},
+    "Beit": {},
+    "Siglip": {"default_to_square": False},
+    "Pvt": {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD},
+    "CLIP": _CLIP,
+    "Bit": _CLIP,
+    "ConvNext": {"size": {"shortest_edge": WARPED}, "default_to_square": False, "crop_pct": 224 / 256},
+}
+USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT"}  # by model_type, where the file names no processor
+
+
+def read_image_processor(folder: Folder) -> ImagePreprocessing:
+    """What the folder's image processor does to an image.
+
+    Raises:
+        SourceError: there is none, or it does what a bundle cannot; names the member, its value and what there may be.
+    """
+    name, given = _read(folder)
+    try:
+        return preprocessing(_kind(given, folder.model_type), given)
+    except ValueError as error:
+        raise SourceError(f"{folder.path / name}: {error}") from error
+
+
+def preprocessing(kind: str, given: Members) -> ImagePreprocessing:
+    """What a processor of this kind does that is told these members.
+
+    Raises:
+        ValueError: it is none of `PROCESSORS`, or does what a bundle cannot.
+    """
+    if kind not in PROCESSORS:
+        names = ", ".join(f"{name}ImageProcessor" for name in PROCESSORS)
+        raise ValueError(f"image_processor_type: {kind}ImageProcessor is not supported; supported: {names}")
+    members = {**COMMON, **PROCESSORS[kind], **{name: value for name, value in given.items() if value is not None}}
+    if not members["do_resize"]:
+        raise ValueError("do_resize: false; the model takes images of one size, so they must be resized")
+    if members["do_pad"]:
+        raise ValueError("do_pad: true; padding is not supported")
+    mean, std = _normalisation(members)
+    return ImagePreprocessing(
+        **(_convnext_size(members) if kind == "ConvNext" else _sizes(members)),
+        interpolation=_interpolation(members["resample"]),
+        mean=mean,
+        std=std,
+    )
+
+
+def _read(folder: Folder) -> tuple[str, Members]:
+    if (members := folder.read_json(FILE)) is not None:
+        return FILE, members
+    whole = folder.read_json(WHOLE_FILE) or {}
+    if isinstance(members := whole.get("image_processor"), dict):
+        return WHOLE_FILE, members
+    raise SourceError(f"{folder.path}: holds no {FILE}, which says how images are resized and normalised")
+
+
+def _kind(members: Members, model_type: str) -> str:
+    usual = USUAL.get(model_type, model_type)
+    name = str(members.get("image_processor_type") or members.get("feature_extractor_type") or usual)
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _sizes(members: Members) -> dict[str, Any]:
+    """Members of ImagePreprocessing."""
+    size = _sides("size", members["size"], members["default_to_square"])
+    crop = _sides("crop_size", members["crop_size"], True) if members["do_center_crop"] else None
+    if isinstance(crop, int):
+        raise ValueError(f"crop_size: {members['crop_size']} has no height and width")
+    if isinstance(size, int):
+        if crop is None:
+            raise ValueError(f"size: shortest_edge {size} without do_center_crop; the model takes images of one size")
+        return _cut_from_shortest_edge(size, crop)
+    if crop is None or crop == size:
+        return {"height": size[0], "width": size[1], "resize": STRETCH}
+    if crop[0] > size[0] or crop[1] > size[1]:
+        raise ValueError(f"crop_size: {_text(crop)} exceeds size {_text(size)}; padding is not supported")
+    return {"height": crop[0], "width": crop[1], "resize": STRETCH, "resize_height": size[0], "resize_width": size[1]}
+
+
+def _convnext_size(members: Members) -> dict[str, Any]:
+    """A square of the shortest edge, cut from more of the image where it is small."""
+    edge = _sides("size", members["size"], False)
+    if not isinstance(edge, int):
+        raise ValueError(f"size: {members['size']}, expected shortest_edge")
+    if members["do_center_crop"]:
+        raise ValueError("do_center_crop: true; ConvNextImageProcessor crops by crop_pct")
+    if edge >= WARPED:
+        return {"height": edge, "width": edge, "resize": STRETCH}
+    share = members["crop_pct"]
+    if not isinstance(share, float | int) or not 0 < share <= 1:
+        raise ValueError(f"crop_pct: {share!r} is outside (0, 1]")
+    return _cut_from_shortest_edge(int(edge / share), (edge, edge))
+
+
+def _cut_from_shortest_edge(edge: int, crop: Size) -> dict[str, Any]:
+    if max(crop) > edge:
+        raise ValueError(f"crop_size: {_text(crop)} exceeds the shortest_edge {edge} of size; padding is not supported")
+    return {"height": crop[0], "width": crop[1], "resize": SHORTEST_EDGE, "resize_size": edge}
+
+
+def _sides(name: str, value: object, square: bool) -> Size | int:
+    """Height and width, or the shortest edge."""
+    given = {key: side for key, side in value.items() if side is not None} if isinstance(value, dict) else value
+    match given:
+        case bool():
+            pass
+        case int() if given > 0:
+            return (given, given) if square else given
+        case [int(height), int(width)] if min(height, width) > 0:
+            return height, width
+        case {"height": int(height), "width": int(width), **others} if min(height, width) > 0 and not others:
+            return height, width
+        case {"shortest_edge": int(edge), **others} if edge > 0 and not others:
+            return edge
+    raise ValueError(f"{name}: {value!r}, expected a number of pixels, height and width, or a shortest_edge alone")
+
+
+def _interpolation(resample: object) -> str:
+    if not isinstance(resample, int) or not 0 <= resample < len(FILTERS):
+        known = ", ".join(f"{number} ({name})" for number, name in enumerate(FILTERS))
+        raise ValueError(f"resample: {resample!r} is unknown; supported: {known}")
+    return FILTERS[resample]
+
+
+def _normalisation(members: Members) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """Mean and deviation of `(pixel / 255 - mean) / deviation`, which stands for whatever rescaling and normalising is done."""
+    mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    if members["do_normalize"]:
+        mean, std = _channels("image_mean", members["image_mean"]), _channels("image_std", members["image_std"])
+    factor = members["rescale_factor"] if members["do_rescale"] else 1.0
+    if not isinstance(factor, float | int) or not factor > 0:
+        raise ValueError(f"rescale_factor: {factor!r} is not above 0")
+    if min(std) <= 0:
+        raise ValueError(f"image_std: {list(std)}, every channel's must be above 0")
+    full = BYTE * factor  # what the brightest pixel becomes
+    return (mean[0] / full, mean[1] / full, mean[2] / full), (std[0] / full, std[1] / full, std[2] / full)
+
+
+def _channels(name: str, value: object) -> tuple[float, float, float]:
+    values = [value] * 3 if isinstance(value, float | int) else value
+    if isinstance(values, Sequence) and len(values) == 3 and all(isinstance(each, float | int) for each in values):
+        return float(values[0]), float(values[1]), float(values[2])
+    raise ValueError(f"{name}: {value!r}, expected a number, or one each for red, green and blue")
+
+
+def _text(size: Size) -> str:
+    return f"{size[1]} x {size[0]}"

@@ -1,0 +1,101 @@
+"""The languages of a translation checkpoint, and how the model is told them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from langcodes import Language
+from tokenizers import Tokenizer
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import Folder
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.text.languages import find_language, list_languages
+from triptych_text.languages import UNDETERMINED, is_language
+
+Framing = TypeVar("Framing", SourceFrame, TargetFrame)
+
+# Groups of languages (ISO 639-5) and codes of none in particular: a model's name may have them, a text is in none of them.
+GROUP_CODES = """
+aav afa alg alv apa aqa aql art ath auf aus awd azc bad bai bat ber bih bnt btk cai cau cba ccn ccs cdc cdd cel cmc cpe cpf cpp
+crp csu cus day dmn dra egx esx euq fiu fox gem gme gmq gmw grk hmx hok hyx iir ijo inc ine ira iro itc jpx kar kdo khi kro map
+mis mkh mno mul mun myn nah nai ngf nic nub omq omv oto paa phi plf poz pqe pqw pra qwe roa sai sal sdv sem sgn sio sit sla smi
+son sqj ssa syd tai tbq trk tup tut tuw und urj wak wen xgn xnd ypk zhx zle zls zlw znd zxx
+"""
+GROUPS = frozenset(GROUP_CODES.split())
+
+
+@dataclass(frozen=True)
+class Languages:
+    """By code, in order.
+
+    Args:
+        sources: what stands around a source of each language.
+        targets: how the model is told to write each language.
+        splits: the model translates sentence by sentence.
+        notes: for people, on the model card.
+    """
+
+    sources: Mapping[str, SourceFrame]
+    targets: Mapping[str, TargetFrame]
+    splits: bool = True
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def choose(self, source_language: str, target_language: str) -> "Languages":
+        """Only that source and that target, where they are not empty; they name what is undetermined.
+
+        Raises:
+            SourceError: a code is malformed, or none of several that the model has.
+        """
+        sources = _choose(self.sources, source_language, "source_language")
+        targets = _choose(self.targets, target_language, "target_language")
+        named = {*sources, *targets} != {UNDETERMINED} and bool(source_language or target_language)
+        return replace(self, sources=sources, targets=targets, splits=self.splits or named)
+
+
+def text_to_text(before: Sequence[int] = (), first: int | None = None) -> Languages:
+    """Of a model that is told by its input what to do, if at all.
+
+    Args:
+        before: ids in front of every source.
+        first: the first token of every text.
+    """
+    forced = () if first is None else (first,)
+    sources, targets = {UNDETERMINED: SourceFrame(before=tuple(before))}, {UNDETERMINED: TargetFrame(forced=forced)}
+    return Languages(sources, targets, splits=False)
+
+
+def language_tokens(tokenizer: Tokenizer, pattern: str) -> dict[str, int]:
+    """Codes, the pattern's first group, with the ids of their tokens, by id."""
+    names = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
+    return {found[1]: number for name, number in names if (found := re.fullmatch(pattern, name))}
+
+
+def is_known(code: str) -> bool:
+    """Whether it is the code of a language, or of a group of them, that exists."""
+    return is_language(code) and Language.get(code).is_valid()
+
+
+def single(code: str | None) -> str:
+    """The code itself if it is one language's, else "und"."""
+    return code if code and is_known(code) and Language.get(code).language not in GROUPS else UNDETERMINED
+
+
+def model_name(folder: Folder) -> str:
+    """What the checkpoint is called: on the hub, or as its folder."""
+    cached = next((part for part in folder.path.parts if part.startswith("models--")), "")
+    return cached.removeprefix("models--").replace("--", "/") or folder.path.absolute().name
+
+
+def _choose(offered: Mapping[str, Framing], code: str, name: str) -> Mapping[str, Framing]:
+    if not code:
+        return offered
+    try:
+        found = find_language(code, tuple(offered), name)
+    except InvalidInputError as error:
+        raise SourceError(f"{name}: {code!r} is not a language code such as de, de-DE or deu_Latn") from error
+    if found is None:
+        raise SourceError(f"{name}: {code!r} is none of the model's: {list_languages(tuple(offered))}")
+    return {code if found == UNDETERMINED else found: offered[found]}

@@ -1,0 +1,170 @@
+"""Which of a checkpoint's tensors become which of our modules' parameters: one list of rules a family.
+
+A model is built on PyTorch's meta device, without memory for its weights; `load_rules` then gives it the checkpoint's own, one
+tensor at a time. Faults are told in the checkpoint's names, which its owner knows, and all at once.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.checkpoint.weights import StoredWeights
+
+Change = Callable[[Tensor], Tensor]
+NUMBER = re.compile(r"\{(\w+)\}")
+SHOWN_FAULTS = 60
+
+
+@dataclass(frozen=True, init=False)
+class Rule:
+    """Where one of our parameters, or all of a module's, come from.
+
+    Args:
+        ours: a parameter ("class_token") or a module ("encoder.layers.{i}.attention.output"); `{i}` is any number.
+        theirs: the checkpoint's name of the same; several are stacked along the first dimension.
+        change: applied to what was stacked; works on tensors of PyTorch's meta device too.
+        others: names under which the same tensor may be stored as well, or instead.
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+    change: Change | None
+    others: tuple[str, ...]
+
+    def __init__(self, ours: str, *theirs: str, change: Change | None = None, others: Sequence[str] = ()) -> None:
+        object.__setattr__(self, "ours", ours)
+        object.__setattr__(self, "theirs", theirs)
+        object.__setattr__(self, "change", change)
+        object.__setattr__(self, "others", tuple(others))
+
+    def match(self, parameter: str) -> "Source | None":
+        """The sources of one of our parameters, if the rule is about it."""
+        if found := re.fullmatch(f"{_pattern(self.ours)}(?P<_rest>\\.[^.]+)?", parameter):
+            numbers, rest = found.groupdict(), found["_rest"] or ""
+            names, others = (tuple(_fill(name, numbers) + rest for name in each) for each in (self.theirs, self.others))
+            return Source(names, others, self.change)
+        return None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One parameter's tensors."""
+
+    names: tuple[str, ...]
+    others: tuple[str, ...]
+    change: Change | None
+
+    def found(self, stored: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Those of the names that the checkpoint has; None where it lacks any."""
+        for names in (self.names, *((other,) for other in self.others)):
+            if all(name in stored for name in names):
+                return names
+        return None
+
+    def make(self, parts: Sequence[Tensor]) -> Tensor:
+        """The parameter."""
+        whole = parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
+        return self.change(whole) if self.change else whole
+
+
+def load_rules(
+    model: nn.Module,
+    weights: StoredWeights,
+    rules: Sequence[Rule],
+    ignored: Sequence[str] = (),
+    prefixes: Sequence[str] = (),
+) -> None:
+    """Give a model that is on the meta device its weights, float32 on the CPU, and put it into evaluation mode.
+
+    Args:
+        model: of which every parameter has a rule; tied ones stay tied.
+        weights: the checkpoint's.
+        rules: the first that is about a parameter counts.
+        ignored: patterns of names that are of no use to us, such as "*.position_ids".
+        prefixes: leading parts of names that a checkpoint may have or lack, such as "bert.".
+
+    Raises:
+        SourceError: names every missing, unexpected and misshapen weight.
+        ValueError: no rule is about one of the model's parameters.
+    """
+    stored = {_plain(name, prefixes): name for name in weights}
+    sources = {name: _source(name, rules, prefixes) for name, _ in model.named_parameters()}
+    faults: list[str] = []
+    used = {name for source in sources.values() for name in (*source.names, *source.others)}
+    for name, parameter in model.named_parameters():
+        faults += _faults(sources[name], parameter.shape, weights, stored)
+    unexpected = sorted(
+        name for plain, name in stored.items() if plain not in used and not any(fnmatchcase(name, each) for each in ignored)
+    )
+    if unexpected:
+        faults.append(f"unexpected {', '.join(unexpected[:SHOWN_FAULTS])}{_more(unexpected)}")
+    if faults:
+        places = ", ".join(path.name for path in weights.paths[:3]) + ("..." if len(weights.paths) > 3 else "")
+        raise SourceError(f"{weights.paths[0].parent} ({places}): {'; '.join(faults)}")
+    _assign(model, sources, weights, stored)
+
+
+def _source(parameter: str, rules: Sequence[Rule], prefixes: Sequence[str]) -> Source:
+    for rule in rules:
+        if (source := rule.match(parameter)) is not None:
+            names, others = (tuple(_plain(name, prefixes) for name in each) for each in (source.names, source.others))
+            return Source(names, others, source.change)
+    raise ValueError(f"no rule is about {parameter}")
+
+
+def _faults(source: Source, shape: torch.Size, weights: StoredWeights, stored: Mapping[str, str]) -> Iterator[str]:
+    names = source.found(stored)
+    if names is None:
+        yield from (f"missing {name}" for name in source.names if name not in stored)
+        return
+    shapes = [weights[stored[name]] for name in names]
+    try:
+        made = source.make([torch.empty(each, device="meta") for each in shapes]).shape
+    except (RuntimeError, IndexError, ValueError) as error:
+        made = torch.Size()
+        reason = f" ({' '.join(str(error).split())})"
+    else:
+        reason = "" if len(names) == 1 and source.change is None else f", together {list(made)}"
+    if made != shape:
+        given = ", ".join(f"{stored[name]} {list(each)}" for name, each in zip(names, shapes, strict=True))
+        yield f"misshapen {given}{reason}, expected {list(shape)}"
+
+
+@torch.no_grad()
+def _assign(model: nn.Module, sources: Mapping[str, Source], weights: StoredWeights, stored: Mapping[str, str]) -> None:
+    """Tied parameters are one object under several names; each becomes one real parameter under all of them."""
+    made: dict[int, nn.Parameter] = {}
+    owners = [
+        (owner, name, parameter) for owner in model.modules() for name, parameter in owner.named_parameters(recurse=False)
+    ]
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for owner, name, parameter in owners:
+        if id(parameter) not in made:
+            source = sources[names[id(parameter)]]
+            tensor = source.make([weights.tensor(stored[each]) for each in source.found(stored) or ()]).contiguous()
+            made[id(parameter)] = nn.Parameter(tensor, requires_grad=False)
+        setattr(owner, name, made[id(parameter)])
+    model.eval()
+
+
+def _plain(name: str, prefixes: Sequence[str]) -> str:
+    """Without the first of the prefixes that it has."""
+    return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
+
+
+def _pattern(ours: str) -> str:
+    parts = NUMBER.split(ours)  # text, name, text, name, ...
+    return "".join(f"(?P<{part}>\\d+)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
+
+
+def _fill(theirs: str, numbers: Mapping[str, str | None]) -> str:
+    return NUMBER.sub(lambda place: str(numbers[place[1]]), theirs)
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - SHOWN_FAULTS} more" if len(names) > SHOWN_FAULTS else ""

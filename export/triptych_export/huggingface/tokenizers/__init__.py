@@ -1,0 +1,4 @@
+"""Tokenizers of Hugging Face checkpoints, converted to one `tokenizer.json`.
+
+Imported by `huggingface.architectures` and `huggingface.checkpoint`.
+"""

@@ -1,0 +1,93 @@
+"""A folder's tokenizer.json, with what the files beside it change in it."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer, pre_tokenizers
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.tokenizers.piece_tokenizer import cuts, cutter
+from triptych_export.huggingface.tokenizers.special_tokens import CONFIG, FLAGS, SpecialTokens
+
+NAME = "tokenizer.json"
+# Settings of tokenizer_config.json that win, by the kind of component and its member.
+SETTINGS = {
+    "BertNormalizer": {
+        "do_lower_case": "lowercase",
+        "strip_accents": "strip_accents",
+        "tokenize_chinese_chars": "handle_chinese_chars",
+    },
+    "ByteLevel": {"add_prefix_space": "add_prefix_space"},
+    "RobertaProcessing": {"add_prefix_space": "add_prefix_space"},
+}
+
+
+def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    """The tokenizer of tokenizer.json: special tokens are special, nothing is truncated or padded.
+
+    Raises:
+        SourceError: the file is not a tokenizer.
+    """
+    content = folder.read_json(NAME) or {}
+    try:
+        special = _mark_special(content, tokens)
+        _apply_settings(content, folder.read_json(CONFIG) or {})
+        content |= {"truncation": None, "padding": None}
+        tokenizer: Tokenizer = Tokenizer.from_str(json.dumps(content))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise SourceError(f"{folder.path / NAME}: not a tokenizer: {error}") from error
+    if content["model"].get("type") == "Unigram":  # finds every name of its vocabulary in a text
+        pattern = cuts(special, (name for name, _ in content["model"]["vocab"] if name not in special))
+        steps = [step for step in (tokenizer.pre_tokenizer, cutter(pattern) if pattern else None) if step is not None]
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    return tokenizer
+
+
+def _mark_special(content: dict[str, Any], tokens: SpecialTokens) -> dict[str, None]:
+    """Adds what the other files add and makes special what they call so; the special names of the model's vocabulary."""
+    ids = _ids(content["model"]["vocab"])
+    added = {token["content"]: token for token in content.get("added_tokens", ())}
+    for number, token in tokens.placed.items():
+        if token.content not in added:
+            added[token.content] = _member(ids.get(token.content, number), token)
+    for name, token in tokens.all.items():
+        if name in added:
+            added[name]["special"] = True
+        elif name in ids:
+            added[name] = _member(ids[name], token)
+    content["added_tokens"] = sorted(added.values(), key=lambda member: int(member["id"]))
+    return {name: None for name, member in added.items() if member["special"] and name in ids}
+
+
+def _ids(vocabulary: Mapping[str, int] | Sequence[Sequence[Any]]) -> dict[str, int]:
+    if isinstance(vocabulary, Mapping):
+        return dict(vocabulary)
+    return {entry[0]: index for index, entry in enumerate(vocabulary)}
+
+
+def _member(number: int, token: Any) -> dict[str, Any]:
+    return {
+        "id": number,
+        "content": token.content,
+        **{flag: getattr(token, flag) for flag in FLAGS},
+        "special": token.special,
+    }
+
+
+def _apply_settings(content: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    for component in _components([content.get(name) for name in ("normalizer", "pre_tokenizer", "post_processor")]):
+        for setting, member in SETTINGS.get(component.get("type", ""), {}).items():
+            if setting in config:
+                component[member] = config[setting]
+
+
+def _components(members: Any) -> Iterator[dict[str, Any]]:
+    """Every JSON object in there."""
+    if isinstance(members, dict):
+        yield members
+        members = list(members.values())
+    if isinstance(members, list):
+        for member in members:
+            yield from _components(member)

@@ -1,0 +1,250 @@
+"""SentencePiece models as `tokenizers.Tokenizer`s that give the same ids.
+
+A `tokenizers` model finds every name of its vocabulary in a text. SentencePiece does not: control, byte and unknown pieces, and
+in a vocabulary that two languages share the pieces of the other one, are never found. What keeps them out here:
+
+- special tokens keep their names; a text that spells one out is cut inside of the name (`cuts`);
+- of a unigram model all others get the name `HIDDEN + piece`, which the decoder turns back into the piece. A BPE model makes
+  what it has merges for, and nothing else.
+
+Characters without a piece are another matter: SentencePiece hands on a run of them as it stands, and it is the vocabulary that
+finds no id for it. In one of two languages it may well have one. So runs that are names there stay, others become `UNKNOWN`.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE, Unigram
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.tokenizers.piece_model import SPACE, UNIGRAM, Kind, PieceModel
+
+HIDDEN = "\uffff"  # two characters that Unicode keeps free of meaning
+UNKNOWN = "\ufffe"
+COMBINING = r"\n\p{M}\x{200C}\x{200D}\x{FF9E}\x{FF9F}"  # what is one grapheme with the character before
+SEMITIC = r"[\x{591}-\x{8FF}&&\p{M}]"  # marks that are often not written in Unicode's order
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The ids of a checkpoint.
+
+    Args:
+        names: pieces and special tokens by id.
+        unknown: the token for what has no piece; one of `names`.
+        special: those of `names` that decoding leaves out.
+        behind: further tokens, whose ids follow.
+    """
+
+    names: Sequence[str]
+    unknown: str
+    special: Sequence[AddedToken]
+    behind: Sequence[AddedToken] = ()
+
+    @cached_property
+    def reserved(self) -> Collection[str]:
+        """The special names."""
+        return {token.content for token in self.special}
+
+
+def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary, strips: bool = False) -> Tokenizer:
+    """A tokenizer without post-processor.
+
+    Args:
+        model: finds the pieces.
+        vocabulary: gives them ids; a piece that it lacks is never formed.
+        strips: whether decoding drops white space at both ends, as Hugging Face's tokenizers around the sentencepiece package
+            do; else only the space before the first word.
+
+    Raises:
+        SourceError: the vocabulary lacks pieces that longer ones are made of.
+    """
+    foreign = _foreign(model, vocabulary)
+    hidden = _hidden(model, vocabulary, foreign)
+    tokenizer = Tokenizer(
+        _unigram(model, vocabulary, hidden) if model.algorithm == UNIGRAM else _bpe(model, vocabulary, foreign)
+    )
+    tokenizer.normalizer = normalizers.Sequence([*_normalizers(model), *_unknown_runs(model, foreign)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_pre_tokenizers(model, vocabulary))
+    tokenizer.decoder = decoders.Sequence(_decoders(model, bool(hidden), strips))
+    tokenizer.add_tokens([*vocabulary.special, *vocabulary.behind])
+    return tokenizer
+
+
+def cuts(names: Iterable[str], found: Iterable[str]) -> str:
+    """A pattern of the characters to cut a text behind (as "merged_with_previous"), so that none of the names is found in it.
+
+    Where it can be, a cut is between two letters that no piece has side by side, and of which at least one is a piece: what is
+    found then is what would be found if the name were not in the vocabulary. Shorter than two letters, a name cannot be cut.
+
+    Args:
+        names: that are to be kept out.
+        found: all other names of the vocabulary.
+    """
+    pieces = set(found)
+    joined = {pair for piece in pieces for pair in _pairs(piece)}
+    pairs: dict[str, None] = {}  # in order
+    whole = []
+    for name in names:
+        free = [pair for pair in _pairs(name) if pair not in joined and not pieces.isdisjoint(pair)]
+        if free:
+            pairs[next((pair for pair in free if pair in pairs), free[0])] = None
+        elif len(name) > 1:
+            whole.append(name)
+    patterns = [f"{re.escape(text[0])}(?={re.escape(text[1:])})" for text in (*whole, *pairs)]
+    return "|".join(patterns)
+
+
+def _pairs(name: str) -> list[str]:
+    return [name[place : place + 2] for place in range(len(name) - 1)]
+
+
+def cutter(pattern: str) -> pre_tokenizers.PreTokenizer:
+    """A pre-tokenizer that applies the pattern of `cuts`."""
+    return pre_tokenizers.Split(Regex(pattern), "merged_with_previous")
+
+
+def _foreign(model: PieceModel, vocabulary: Vocabulary) -> list[str]:
+    """Names of characters none of which is a piece: a text that has one between other characters gets its id."""
+    if model.byte_fallback:
+        return []  # there a character without a piece becomes bytes
+    letters = {name for name in model.found if len(name) == 1}
+    return [name for name in vocabulary.names if letters.isdisjoint(name) and name not in vocabulary.reserved]
+
+
+def _unfound(model: PieceModel, vocabulary: Vocabulary) -> list[str]:
+    """Names that must stay as they are and must not be found."""
+    known = {*vocabulary.reserved, *(piece.text for piece in model.pieces if piece.kind == Kind.BYTE)}
+    return [name for name in vocabulary.names if name in known and name not in model.found]
+
+
+def _hidden(model: PieceModel, vocabulary: Vocabulary, foreign: Iterable[str]) -> set[str]:
+    """Names that a unigram model must not find, and that need not stay as they are."""
+    if model.algorithm != UNIGRAM:
+        return set()
+    return set(vocabulary.names).difference(model.found, foreign, _unfound(model, vocabulary))
+
+
+def _unigram(model: PieceModel, vocabulary: Vocabulary, hidden: Collection[str]) -> Unigram:
+    lowest = min(
+        (piece.score for piece in model.pieces if piece.kind == Kind.NORMAL), default=0.0
+    )  # the unknown score hangs on it
+    scores = {name: max(piece.score, lowest) for name, piece in model.found.items()}
+    entries = [(HIDDEN + name if name in hidden else name, scores.get(name, lowest)) for name in vocabulary.names]
+    return Unigram(entries, unk_id=vocabulary.names.index(vocabulary.unknown), byte_fallback=model.byte_fallback)
+
+
+def _bpe(model: PieceModel, vocabulary: Vocabulary, foreign: Collection[str]) -> BPE:
+    ids = {name: index for index, name in enumerate(vocabulary.names)}
+    return BPE(
+        vocab=ids,
+        merges=[*_merges(model, ids), *_foreign_merges(foreign)],
+        unk_token=vocabulary.unknown,
+        fuse_unk=True,
+        byte_fallback=model.byte_fallback,
+        ignore_merges=bool(model.symbols),  # which no merge makes
+    )
+
+
+def _merges(model: PieceModel, ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Every way to make a piece of two, the best pieces first."""
+    pieces = [piece for piece in model.pieces if piece.kind == Kind.NORMAL]
+    normal = {piece.text for piece in pieces}
+    kept = normal.intersection(ids)
+    merges: list[tuple[str, str]] = []
+    lost = []
+    for piece in sorted((piece for piece in pieces if piece.text in kept), key=lambda piece: -piece.score):
+        usable = _ways(piece.text, kept)
+        merges += usable
+        if not usable and _ways(piece.text, normal):
+            lost.append(piece.text)
+    if lost:
+        raise SourceError(
+            f"the vocabulary lacks the parts that {len(lost)} SentencePiece pieces are made of, such as {lost[0]!r}"
+        )
+    return merges
+
+
+def _foreign_merges(foreign: Collection[str]) -> list[tuple[str, str]]:
+    names = set(foreign)
+    return [way for name in sorted(foreign, key=len) for way in _ways(name, names)]
+
+
+def _ways(name: str, parts: Collection[str]) -> list[tuple[str, str]]:
+    """The two parts that a name can be made of."""
+    ways = ((name[:place], name[place:]) for place in range(1, len(name)))
+    return [way for way in ways if way[0] in parts and way[1] in parts]
+
+
+def _normalizers(model: PieceModel) -> list[normalizers.Normalizer]:
+    steps = _character_rules(model.charsmap) if model.charsmap else []
+    if model.trims:
+        steps.append(normalizers.Replace(Regex(r"\A +| +(?= )"), ""))
+    steps.append(normalizers.Replace(" ", SPACE))
+    if model.trims:
+        steps.append(normalizers.Replace(Regex(rf"{SPACE}+\z"), ""))
+    if model.dummy_prefix:
+        steps.append(normalizers.Prepend(SPACE))
+    return steps
+
+
+def _character_rules(charsmap: bytes) -> list[normalizers.Normalizer]:
+    """The compiled rules, and what the library's own reading of them gets wrong.
+
+    SentencePiece applies the longest rule that fits. `Precompiled` does so for single characters; of a grapheme of several it
+    may drop all but the first, and it never composes Korean syllables. So graphemes are taken apart for it, and NFC composes
+    what the rules (NFKC, in all models of note) would have. NFC also sorts marks, which SentencePiece does not: those that are
+    often not in its order are kept apart.
+    """
+    rules = normalizers.Precompiled(charsmap)
+    if rules.normalize_str("e\u0301") != "\u00e9":
+        return [rules]  # they do not compose
+    return [
+        normalizers.Replace(Regex(f"(?<=[^{HIDDEN}])(?=[{COMBINING}])"), HIDDEN),
+        rules,
+        normalizers.Replace(Regex(f"(?<!{SEMITIC}){HIDDEN}|{HIDDEN}(?!{SEMITIC})"), ""),
+        normalizers.NFC(),
+        normalizers.Replace(HIDDEN, ""),
+    ]
+
+
+def _unknown_runs(model: PieceModel, foreign: Sequence[str]) -> list[normalizers.Normalizer]:
+    """Two or more characters without a piece are one unknown token, unless all of them together are a name."""
+    if not foreign:
+        return []
+    other = _other_characters(model)
+    names = "|".join(re.escape(name) for name in foreign if len(name) > 1)
+    but = f"(?!(?:{names})(?!{other}))" if names else ""
+    return [normalizers.Replace(Regex(f"(?<!{other}){but}{other}{{2,}}"), UNKNOWN)]
+
+
+def _other_characters(model: PieceModel) -> str:
+    """A pattern of one character that is no piece."""
+    letters = sorted(name for name in model.found if len(name) == 1)
+    return "[^" + "".join(f"\\x{{{ord(letter):X}}}" for letter in letters) + "]"
+
+
+def _pre_tokenizers(model: PieceModel, vocabulary: Vocabulary) -> list[pre_tokenizers.PreTokenizer]:
+    # Words one by one, for they are cached; where no piece goes from one into the next.
+    by_word = not any(SPACE in name[1:] for name in model.found)
+    steps: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Metaspace(SPACE, prepend_scheme="never", split=by_word)]
+    if model.symbols:
+        longest_first = sorted(model.symbols, key=len, reverse=True)
+        steps.append(pre_tokenizers.Split(Regex("|".join(map(re.escape, longest_first))), "isolated"))
+    whole_words = model.algorithm == UNIGRAM or model.symbols  # may be names; else merges make what is found
+    if whole_words and (pattern := cuts(_unfound(model, vocabulary), model.found)):
+        steps.append(cutter(pattern))
+    return steps
+
+
+def _decoders(model: PieceModel, hides: bool, strips: bool) -> list[decoders.Decoder]:
+    steps: list[decoders.Decoder] = [decoders.Replace(HIDDEN, "")] if hides else []
+    if model.byte_fallback:
+        steps.append(decoders.ByteFallback())
+    steps.append(decoders.Metaspace(SPACE, prepend_scheme="always" if model.dummy_prefix or model.trims else "never"))
+    if strips:
+        steps += [decoders.Fuse(), decoders.Replace(Regex(r"\A\s+|\s+\z"), "")]
+    return steps

@@ -1,0 +1,247 @@
+"""The tokenizers of Hugging Face checkpoints, as serving uses them.
+
+A tokenizer.json is taken; without one, a tokenizer that gives the same ids is made of the older files. In the latter case
+SentencePiece is the model: what its own package makes of a text, this tokenizer makes of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer, processors
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.tokenizers import language_codes
+from triptych_export.huggingface.tokenizers.fast_tokenizer import NAME as FAST
+from triptych_export.huggingface.tokenizers.fast_tokenizer import fast_tokenizer
+from triptych_export.huggingface.tokenizers.piece_model import Kind, PieceModel, read_piece_model
+from triptych_export.huggingface.tokenizers.piece_tokenizer import Vocabulary, piece_tokenizer
+from triptych_export.huggingface.tokenizers.special_tokens import CONFIG, SpecialTokens, read_special_tokens, special_token
+from triptych_export.huggingface.tokenizers.word_tokenizers import adds_space, byte_level, read_names, word_piece
+
+PIECES = "sentencepiece.bpe.model"
+EXTRA_IDS = 100  # of T5, unless tokenizer_config.json says otherwise
+
+BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
+PLAIN = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+FAIRSEQ = {**PLAIN, "bos_token": "<s>", "sep_token": "</s>", "cls_token": "<s>", "mask_token": "<mask>"}
+
+
+@dataclass(frozen=True)
+class TranslationTokenizers:
+    """Of a translation model.
+
+    Args:
+        source: makes texts ids, the end token last.
+        target: the same for translations, and makes ids texts; None: `source` does.
+    """
+
+    source: Tokenizer
+    target: Tokenizer | None = None
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the tokenizers of one class of Hugging Face's are made of their files."""
+
+    make: Callable[[Folder, SpecialTokens], Tokenizer]
+    roles: dict[str, str]  # special tokens unless a file names other ones
+
+
+def text_tokenizer(folder: Folder) -> Tokenizer:
+    """An encoder's tokenizer: its post-processor adds what a text, or a pair of texts, has around it; nothing is cut or padded.
+
+    Raises:
+        SourceError: there is no tokenizer in the folder, or one that cannot be used.
+    """
+    family = _family(folder)
+    tokens = _special_tokens(folder, family)
+    fast = folder.has(FAST)
+    tokenizer = fast_tokenizer(folder, tokens) if fast else family.make(folder, tokens)
+    if tokenizer.post_processor is None:
+        _frame_texts(tokenizer, folder, family, tokens)
+    return tokenizer
+
+
+def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
+    """A translation model's tokenizers: the ids of the text, then the end token; languages are left to the caller.
+
+    Raises:
+        SourceError: there is no tokenizer in the folder, or one that cannot be used.
+    """
+    family = _family(folder)
+    tokens = _special_tokens(folder, family)
+    if family is FAMILIES["MarianTokenizer"] and folder.has("source.spm"):  # its tokenizer.json could only be for one side
+        made = TranslationTokenizers(_marian_source(folder, tokens), _marian_target(folder, tokens))
+    elif folder.has(FAST):
+        made = TranslationTokenizers(fast_tokenizer(folder, tokens))
+    else:
+        made = TranslationTokenizers(family.make(folder, tokens))
+    for tokenizer in (made.source, made.target):
+        if tokenizer is not None:
+            _end_texts(tokenizer, folder, tokens)
+    return made
+
+
+def _marian_source(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    """Pieces of source.spm, ids of vocab.json, which may be those of both languages."""
+    return _marian(folder, tokens, "source.spm", "vocab.json")
+
+
+def _marian_target(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    config = folder.read_json(CONFIG) or {}
+    separate = config.get("separate_vocabs", folder.has("target_vocab.json"))
+    return _marian(folder, tokens, "target.spm", "target_vocab.json" if separate else "vocab.json")
+
+
+def _marian(folder: Folder, tokens: SpecialTokens, pieces: str, ids: str) -> Tokenizer:
+    names = read_names(folder, ids)
+    if (unknown := tokens.name("unk_token")) not in names:
+        raise SourceError(f"{folder.path / ids}: lacks the unknown token {unknown}")
+    languages = [special_token(name) for name in names if name.startswith(">>") and name.endswith("<<")]
+    special = [*tokens.within(names), *languages]
+    return piece_tokenizer(_read(folder, pieces), Vocabulary(names, unknown, special, tokens.behind(names)), strips=True)
+
+
+def _m2m100(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    names = read_names(folder, "vocab.json")
+    config = folder.read_json(CONFIG) or {}
+    codes = language_codes.WMT21 if config.get("language_codes") == "wmt21" else language_codes.M2M100
+    behind = tokens.behind(names, _languages(tokens, [f"__{code}__" for code in codes]))
+    vocabulary = Vocabulary(names, tokens.name("unk_token"), tokens.within(names), behind)
+    return piece_tokenizer(_read(folder, PIECES), vocabulary, strips=True)
+
+
+def _fairseq(codes: Sequence[str] = ()) -> Callable[[Folder, SpecialTokens], Tokenizer]:
+    """Pieces as fairseq numbers them: four special tokens instead of SentencePiece's three, then languages and the mask."""
+
+    def make(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+        model = _read(folder, PIECES)
+        if [piece.kind for piece in model.pieces[:3]] != [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL]:
+            first = [piece.text for piece in model.pieces[:3]]
+            raise SourceError(f"{folder.path / PIECES}: it begins with {first}, expected <unk>, <s>, </s>")
+        first = [tokens.name(role) for role in ("bos_token", "pad_token", "eos_token", "unk_token")]
+        names = [*first, *(piece.text for piece in model.pieces[3:])]
+        family = [*_languages(tokens, codes), tokens.name("mask_token"), *(token.content for token in tokens.additional)]
+        return _tokenizer(folder, model, names, tokens, family)
+
+    return make
+
+
+def _camembert(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    model = _read(folder, PIECES)
+    first = ["<s>NOTUSED", tokens.name("pad_token"), "</s>NOTUSED", tokens.name("unk_token"), "<unk>NOTUSED"]
+    names = [*first, *(piece.text for piece in model.pieces[1:])]
+    unused = [special_token(name) for name in first if name.endswith("NOTUSED")]
+    tokens = SpecialTokens(tokens.roles, (*tokens.additional, *unused), tokens.placed)
+    return _tokenizer(folder, model, names, tokens, [tokens.name("mask_token")])
+
+
+def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    model = _read(folder, "spiece.model")
+    config = folder.read_json(CONFIG) or {}
+    extra = [f"<extra_id_{number}>" for number in reversed(range(config.get("extra_ids", EXTRA_IDS)))]
+    return _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, extra)
+
+
+def _tokenizer(
+    folder: Folder, model: PieceModel, names: Sequence[str], tokens: SpecialTokens, family: Sequence[str]
+) -> Tokenizer:
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise SourceError(f"{folder.path}: token {twice!r} is a special token and a piece, expected one of them")
+    return piece_tokenizer(
+        model, Vocabulary(names, tokens.name("unk_token"), tokens.within(names), tokens.behind(names, family))
+    )
+
+
+def _languages(tokens: SpecialTokens, codes: Sequence[str]) -> Sequence[str]:
+    """Language tokens in the order of the folder's own list; in the family's where the folder has none."""
+    listed = [token.content for token in tokens.additional]
+    return listed if set(listed).intersection(codes) else codes
+
+
+def _read(folder: Folder, name: str) -> PieceModel:
+    if not folder.has(name):
+        raise SourceError(f"{folder.path}: no tokenizer, expected {FAST} or {name}")
+    return read_piece_model(folder.path / name)
+
+
+FAMILIES = {
+    "BertTokenizer": Family(word_piece, BERT),
+    "DistilBertTokenizer": Family(word_piece, BERT),
+    "RobertaTokenizer": Family(byte_level, FAIRSEQ),
+    "BartTokenizer": Family(byte_level, FAIRSEQ),
+    "XLMRobertaTokenizer": Family(_fairseq(), FAIRSEQ),
+    "CamembertTokenizer": Family(_camembert, FAIRSEQ),
+    "MBartTokenizer": Family(_fairseq(language_codes.MBART), FAIRSEQ),
+    "MBart50Tokenizer": Family(_fairseq(language_codes.MBART50), FAIRSEQ),
+    "NllbTokenizer": Family(_fairseq(language_codes.NLLB), FAIRSEQ),
+    "M2M100Tokenizer": Family(_m2m100, {**PLAIN, "bos_token": "<s>"}),
+    "MarianTokenizer": Family(_marian_source, PLAIN),
+    "T5Tokenizer": Family(_t5, PLAIN),
+}
+FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
+CLASSES = {
+    "bert": "BertTokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
+    "roberta": "RobertaTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+    "bart": "BartTokenizer",
+    "mbart": "MBartTokenizer",
+    "marian": "MarianTokenizer",
+    "t5": "T5Tokenizer",
+    "mt5": "T5Tokenizer",
+}
+
+
+def _family(folder: Folder) -> Family:
+    """By the class that the files name or, where that is one for any tokenizer.json, by the architecture."""
+    named = [str(file.get("tokenizer_class") or "") for file in (folder.read_json(CONFIG) or {}, folder.config)]
+    kind = folder.model_type
+    if kind == "m2m_100":  # M2M100 or NLLB
+        named.append("M2M100Tokenizer" if folder.has("vocab.json") else "NllbTokenizer")
+    for name in (*(name.removesuffix("Fast") for name in named), CLASSES.get(kind, "")):
+        if name in FAMILIES:
+            return FAMILIES[name]
+    found = " or ".join(repr(name) for name in (*named, kind) if name)
+    raise SourceError(
+        f"{folder.path}: no tokenizer is known for {found or 'it'}, expected one of {', '.join(sorted(FAMILIES))}"
+    )
+
+
+def _special_tokens(folder: Folder, family: Family) -> SpecialTokens:
+    lstrip = family.roles.get("mask_token") == "<mask>"  # BERT's mask leaves the space
+    defaults = {role: special_token(name, lstrip and role == "mask_token") for role, name in family.roles.items()}
+    return read_special_tokens(folder, defaults)
+
+
+def _frame_texts(tokenizer: Tokenizer, folder: Folder, family: Family, tokens: SpecialTokens) -> None:
+    """Adds the special tokens that a text or a pair has around it."""
+    first, last = tokens.name("cls_token"), tokens.name("sep_token")
+    ids = [(name, _id(tokenizer, folder, name)) for name in (first, last)]
+    if family.roles is BERT:
+        single, pair = [f"{first}:0", "$A:0", f"{last}:0"], ["$B:1", f"{last}:1"]
+        tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=[*single, *pair], special_tokens=ids)
+    elif family.make is byte_level:
+        tokenizer.post_processor = processors.RobertaProcessing(ids[1], ids[0], add_prefix_space=adds_space(folder))
+    else:
+        single = [first, "$A", last]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=single, pair=[*single, last, "$B", last], special_tokens=ids
+        )
+
+
+def _end_texts(tokenizer: Tokenizer, folder: Folder, tokens: SpecialTokens) -> None:
+    end = tokens.name("eos_token")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=["$A", end], pair=["$A", "$B", end], special_tokens=[(end, _id(tokenizer, folder, end))]
+    )
+
+
+def _id(tokenizer: Tokenizer, folder: Folder, name: str) -> int:
+    if (found := tokenizer.token_to_id(name)) is None:
+        raise SourceError(f"{folder.path}: the special token {name!r} is not in the tokenizer's vocabulary")
+    return int(found)

@@ -1,0 +1,202 @@
+"""Proof that a text bundle answers as its checkpoint does: the graph under serving's session against the model itself.
+
+Every text goes through PyTorch alone, without padding, and through the graph in batches of 1, 3 and 16 texts of mixed length.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from triptych_export.errors import ParityError
+from triptych_export.parity.comparison import Answer, Floats
+from triptych_export.samples import chunks
+from triptych_serving.runtime.session import Session
+from triptych_training.models.bert import (
+    BertForEmbedding,
+    BertForPretraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertModel,
+)
+
+MASK_EVERY = 7  # tokens, where the text has no masks of its own
+TOP = 5
+RANDOM_ROWS, RANDOM_LENGTH = 96, 128  # how many rows of tokens drawn by lot, and the length of all but the longest one
+LONGEST_ROW = 1024  # tokens; longer ones would take minutes
+SEED = 20
+ANY_TEXT = "a"
+
+
+@dataclass(frozen=True)
+class TextRow:
+    """One encoded text, or pair; `places` are the positions of its masks."""
+
+    ids: Sequence[int]
+    segments: Sequence[int]
+    places: Sequence[int] = ()
+
+
+def make_rows(tokenizer: Tokenizer, model: BertModel, samples: Sequence[str | tuple[str, str]]) -> list[TextRow]:
+    """Encode, cut to what the model takes, and mask every seventh token where the model is to fill masks."""
+    plain = Tokenizer.from_str(tokenizer.to_str())
+    plain.no_padding()
+    plain.enable_truncation(model.config.max_positions)
+    return [
+        _masked(model, encoding.ids, encoding.type_ids, encoding.special_tokens_mask, index)
+        for index, encoding in enumerate(plain.encode_batch(list(samples)))
+    ]
+
+
+def random_rows(tokenizer: Tokenizer, model: BertModel, pairs: bool) -> list[TextRow]:
+    """Rows of tokens drawn by lot, of mixed lengths and one of the longest there may be, framed as the tokenizer frames texts.
+
+    Args:
+        tokenizer: says which ids are tokens, and what stands around them.
+        model: fills masks, which are put in, or not.
+        pairs: every second row is a pair.
+    """
+    chance = np.random.default_rng(SEED)
+    size = model.config.vocabulary_size
+    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    words = np.array(sorted(set(tokenizer.get_vocab().values()) - special - absent_ids(tokenizer, size)), np.int64)
+    words = words[words < size]
+    frames = [_frame(tokenizer, pair) for pair in ((False, True) if pairs else (False,))]
+    longest = min(model.config.max_positions, LONGEST_ROW)
+    lengths = chance.permutation(np.geomspace(2, min(longest, RANDOM_LENGTH), RANDOM_ROWS).astype(int)).tolist()
+    rows = []
+    for index, length in enumerate([*lengths, longest]):
+        frame = frames[index % len(frames)]
+        parts = sum(part is None for part, _ in frame)
+        room = max(parts, length - (len(frame) - parts))
+        sizes = [room // parts + (place < room % parts) for place in range(parts)]
+        ids: list[int] = []
+        segments: list[int] = []
+        fixed: list[int] = []
+        for token, segment in frame:
+            drawn = [token] if token is not None else chance.choice(words, sizes.pop()).tolist()
+            ids += drawn
+            segments += [segment] * len(drawn)
+            fixed += [int(token is not None)] * len(drawn)
+        rows.append(_masked(model, ids, segments, fixed, index))
+    return rows
+
+
+def absent_ids(tokenizer: Tokenizer, vocabulary_size: int) -> set[int]:
+    """Rows of an embedding that are no tokens."""
+    return set(range(vocabulary_size)) - set(tokenizer.get_vocab(with_added_tokens=True).values())
+
+
+def _frame(tokenizer: Tokenizer, pair: bool) -> list[tuple[int | None, int]]:
+    """Ids around a text, or a pair of texts, with their segments; None where a text stands."""
+    encoding = tokenizer.encode(ANY_TEXT, ANY_TEXT) if pair else tokenizer.encode(ANY_TEXT)
+    parts = zip(encoding.sequence_ids, encoding.ids, encoding.type_ids, strict=True)
+    frame: list[tuple[int | None, int]] = []
+    for text, group in groupby(parts, key=lambda part: part[0]):
+        ids = [(token, segment) for _, token, segment in group]
+        frame += ids if text is None else [(None, ids[0][1])]
+    return frame
+
+
+def _masked(model: BertModel, ids: Sequence[int], segments: Sequence[int], special: Sequence[int], index: int) -> TextRow:
+    """The row, with masks where the model is to fill some."""
+    if not isinstance(model, BertForPretraining):
+        return TextRow(ids, segments)
+    mask = model.config.mask_id
+    places = _places(special, ids, mask, index)
+    return TextRow([mask if place in places else token for place, token in enumerate(ids)], segments, places)
+
+
+def answer_in_torch(model: BertModel, row: TextRow) -> Answer:
+    """What the graph must answer, as the model computes it for this text alone."""
+    hidden: list[Tensor] = []
+    hook = model.bert.register_forward_hook(lambda _module, _inputs, output: hidden.append(output))
+    ids, segments = torch.tensor([row.ids]), torch.tensor([row.segments])
+    try:
+        with torch.no_grad():
+            if isinstance(model, BertForPretraining):
+                logits, follows = model(ids, segments, torch.tensor(row.places, dtype=torch.int64))
+                answer = {"log_probabilities": torch.log_softmax(logits, -1)}
+                if follows is not None:
+                    answer["next_sentence"] = torch.softmax(follows[0], -1)
+            elif isinstance(model, BertForQuestionAnswering):
+                start, end = model(ids, segments)
+                answer = {"start": start[0], "end": end[0]}
+            elif isinstance(model, BertForEmbedding):
+                answer = {}
+                model(ids, segments)
+            elif isinstance(model, BertForSequenceClassification):
+                answer = {"probabilities": model.probabilities(model(ids, segments)[0])}
+            else:
+                answer = {"probabilities": torch.softmax(model(ids, segments)[0], -1)}
+    finally:
+        hook.remove()
+    answer |= {"mean": hidden[0][0].mean(0), "cls": hidden[0][0, 0]}
+    return {name: values.numpy() for name, values in answer.items()}
+
+
+def answer_in_session(
+    session: Session, rows: Sequence[TextRow], size: int, pad: int, absent: Collection[int] = ()
+) -> list[Answer]:
+    """The graph's answers, `size` texts at once; `absent` ids are never named for a mask.
+
+    Raises:
+        ParityError: the best tokens that it names are not those of its own log-probabilities.
+    """
+    return [answer for chunk in chunks(rows, size) for answer in _run(session, chunk, pad, sorted(absent))]
+
+
+def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[int]) -> list[Answer]:
+    inputs = _inputs(rows, pad)
+    if "places" in session.inputs:
+        flat = [row * inputs["ids"].shape[1] + place for row, text in enumerate(rows) for place in text.places]
+        inputs |= {"places": np.array(flat, np.int64), "k": np.array([TOP], np.int64)}
+    outputs = dict(zip(session.outputs, session.run(inputs), strict=True))
+    masks = np.cumsum([0, *(len(row.places) for row in rows)])
+    answers: list[Answer] = []
+    for index, row in enumerate(rows):
+        answer: dict[str, Floats] = {"mean": outputs["mean"][index], "cls": outputs["cls"][index]}
+        if "places" in inputs:
+            part = slice(masks[index], masks[index + 1])
+            answer["log_probabilities"] = outputs["log_probabilities"][part]
+            allowed = np.array(outputs["log_probabilities"][part])
+            allowed[:, absent] = -np.inf
+            _check_top(allowed, outputs["scores"][part], outputs["tokens"][part])
+        for name in ("start", "end"):
+            if name in outputs:
+                answer[name] = outputs[name][index, : len(row.ids)]
+        for name in ("next_sentence", "probabilities"):
+            if name in outputs:
+                answer[name] = outputs[name][index][: len(row.ids)] if outputs[name].ndim == 3 else outputs[name][index]
+        answers.append(answer)
+    return answers
+
+
+def _inputs(rows: Sequence[TextRow], pad: int) -> dict[str, NDArray[Any]]:
+    length = max(len(row.ids) for row in rows)
+    ids = np.full((len(rows), length), pad, np.int32)
+    segments = np.zeros((len(rows), length), np.int32)
+    for index, row in enumerate(rows):
+        ids[index, : len(row.ids)], segments[index, : len(row.ids)] = row.ids, row.segments
+    return {"ids": ids, "segments": segments, "lengths": np.array([len(row.ids) for row in rows], np.int32)}
+
+
+def _check_top(log_probabilities: Floats, scores: Floats, tokens: NDArray[np.int64]) -> None:
+    named = np.take_along_axis(log_probabilities, tokens, axis=-1)
+    best = -np.sort(-log_probabilities, axis=-1)[:, : tokens.shape[1]]
+    if not (np.array_equal(named, best) and np.allclose(np.exp(named), scores, rtol=1e-4, atol=1e-7)):
+        raise ParityError("the graph's best tokens are not those of its own log-probabilities")
+
+
+def _places(special: Sequence[int], ids: Sequence[int], mask: int, index: int) -> list[int]:
+    """Masks that are there already, or every seventh token from a start that differs from text to text; at least one."""
+    if mask in ids:
+        return [place for place, token in enumerate(ids) if token == mask]
+    free = [place for place, fixed in enumerate(special) if not fixed]
+    return free[index % min(MASK_EVERY, len(free)) :: MASK_EVERY] if free else []

@@ -1,0 +1,52 @@
+"""One weights file for all graphs of a precision: equal tensors are stored once and mapped, not copied, into the process.
+
+ONNX external data, https://onnx.ai/onnx/repo-docs/ExternalData.html
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from onnx import StringStringEntryProto, TensorProto, numpy_helper
+
+from triptych_export.graphs.lazy_graph import LARGE, Graph, tensor_bytes
+
+ALIGNMENT = 4_096  # bytes; what memory mapping asks for
+
+
+class WeightsFile:
+    """Collects the large tensors of several graphs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offsets: dict[str, int] = {}
+        self._end = 0
+        path.write_bytes(b"")
+
+    def externalize(self, graph: Graph) -> None:
+        """Move the large initializers of `graph` into the file, one by one; its message then refers to the file by name."""
+        for tensor in graph.model.graph.initializer:
+            if tensor_bytes(tensor) >= LARGE:
+                data = np.ascontiguousarray(graph.values(tensor)).data.cast("B")
+                self._refer(tensor, self._store(data), len(data))
+            elif tensor.name in graph.tensors:
+                tensor.CopyFrom(numpy_helper.from_array(graph.values(tensor), tensor.name))
+        graph.tensors.clear()
+
+    def _store(self, data: memoryview) -> int:
+        digest = hashlib.sha256(data).hexdigest()
+        if digest not in self._offsets:
+            offset = -(-self._end // ALIGNMENT) * ALIGNMENT
+            with open(self.path, "r+b") as file:
+                file.seek(offset)
+                file.write(data)
+            self._offsets[digest], self._end = offset, offset + len(data)
+        return self._offsets[digest]
+
+    def _refer(self, tensor: TensorProto, offset: int, length: int) -> None:
+        name, dims, kind = tensor.name, list(tensor.dims), tensor.data_type
+        tensor.Clear()
+        tensor.name, tensor.data_type, tensor.data_location = name, kind, TensorProto.EXTERNAL
+        tensor.dims.extend(dims)
+        for key, value in (("location", self.path.name), ("offset", str(offset)), ("length", str(length))):
+            tensor.external_data.append(StringStringEntryProto(key=key, value=value))

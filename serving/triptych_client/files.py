@@ -1,0 +1,94 @@
+"""Documents and images from bytes, paths and binary files, and translated documents to paths and binary files."""
+
+import os
+import tempfile
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+DocumentSource: TypeAlias = bytes | bytearray | memoryview | str | PathLike[str] | BinaryIO
+"""A document: its bytes, its path, or a file opened in binary mode."""
+
+DocumentTarget: TypeAlias = str | PathLike[str] | BinaryIO
+"""The destination of a translated document: a path, or a file opened in binary mode."""
+
+ImageSource: TypeAlias = bytes | bytearray | memoryview | str | PathLike[str] | BinaryIO
+"""A JPEG, PNG or WebP file: its bytes, its path, or a file opened in binary mode."""
+
+
+def read_file(source: bytes | bytearray | memoryview | str | PathLike[str] | BinaryIO, noun: str) -> tuple[bytes, str]:
+    """Return the content of a file and its name, which is empty if it has none.
+
+    Args:
+        source: The file.
+        noun: For errors: "a document" or "an image".
+
+    Raises:
+        OSError: The file cannot be read.
+        TypeError: The source is of no supported type, or a file opened in text mode.
+    """
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source), ""
+    if isinstance(source, str | PathLike):
+        path = Path(source)
+        return path.read_bytes(), path.name
+    read = getattr(source, "read", None)
+    if read is None:
+        raise TypeError(f"{noun} is bytes, a path or a binary file, not {type(source).__name__}")
+    content = read()
+    if not isinstance(content, bytes):
+        raise TypeError(f"the file of {noun} returned {type(content).__name__}, must be opened in binary mode")
+    name = getattr(source, "name", "")
+    return content, Path(name).name if isinstance(name, str) else ""
+
+
+def read_document(source: DocumentSource) -> tuple[bytes, str]:
+    """Return the content of a document and its file name. Raises as `read_file`."""
+    return read_file(source, "a document")
+
+
+def read_image(source: ImageSource) -> bytes:
+    """Return the content of an image file. Raises as `read_file`."""
+    return read_file(source, "an image")[0]
+
+
+def check_images(sources: object, method: str) -> None:
+    """Reject a single image where several belong: paths, bytes and files are iterable, too.
+
+    Raises:
+        TypeError: `sources` is one image.
+    """
+    if isinstance(sources, str | bytes | bytearray | memoryview | PathLike) or hasattr(sources, "read"):
+        raise TypeError(f"{method} takes several images; classify_image takes one image")
+
+
+def write_document(target: DocumentTarget | None, content: bytes) -> None:
+    """Write a document, if there is a target. A path is replaced as a whole or not at all.
+
+    Raises:
+        OSError: The target cannot be written.
+    """
+    if isinstance(target, str | PathLike):
+        _replace(Path(target), content)
+    elif target is not None:
+        target.write(content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+        temporary.chmod(path.stat().st_mode if path.exists() else 0o666 & ~_umask())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    # The only way to read it is to set it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,321 @@
+"""ClassifyImageStream: images that are classified in any order, blocking and for asyncio."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+import grpc
+
+from triptych.v1.image_classification_pb2 import ClassifyImageStreamRequest, ClassifyImageStreamResponse
+from triptych_client.arguments import ClassifyImageArguments
+from triptych_client.call import Call
+from triptych_client.connection import Method
+from triptych_client.errors import DeadlineExceededError, ResourceExhaustedError, ServerError, TriptychClientError
+from triptych_client.files import ImageSource, read_image
+from triptych_client.messages import fill, read, served_from
+from triptych_client.results import ClassifiedImage, ImageOutcome
+from triptych_client.status import error_of, error_of_async_stream, error_of_status
+
+Images: TypeAlias = Iterable[ImageSource] | AsyncIterable[ImageSource]
+
+CLASSIFY_IMAGE_STREAM = Method(
+    "/triptych.v1.ImageClassificationService/ClassifyImageStream", ClassifyImageStreamRequest, ClassifyImageStreamResponse
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """An image that the server wants again after a pause."""
+
+    request: ClassifyImageStreamRequest
+    pause_seconds: float
+
+
+class ImageExchange:
+    """The images of one stream that are in flight, without input and output.
+
+    Requests without a response are kept, so that a new connection can send them again.
+
+    Args:
+        arguments: Those of `triptych_client.arguments.ClassifyImageArguments`, without those of the call.
+        call: Identity, timeout and retries; the timeout is the longest time without progress.
+        in_flight: Maximum number of images in flight.
+        max_message_bytes: Limit of the client; a larger image gets an error.
+
+    Raises:
+        TypeError: An argument is unknown.
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any], call: Call, in_flight: int, max_message_bytes: int) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight is {in_flight}, must be 1 or more")
+        if unknown := arguments.keys() - ClassifyImageArguments.__optional_keys__:
+            raise TypeError(f"classify_images() got an unexpected keyword argument {min(unknown)!r}")
+        self.call = call
+        self.pending: dict[int, ClassifyImageStreamRequest] = {}
+        self._in_flight = in_flight
+        self._max_message_bytes = max_message_bytes
+        self._options = fill(ClassifyImageStreamRequest, arguments)
+        self._attempts = call.attempts()
+        self._moved = False
+        self._taken = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more image may be sent."""
+        return len(self.pending) < self._in_flight
+
+    def start(self) -> list[ClassifyImageStreamRequest]:
+        """Return the first requests for a new connection."""
+        self._moved = False
+        return list(self.pending.values())
+
+    def add(self, read_next: Callable[[], bytes]) -> ClassifyImageStreamRequest | ImageOutcome:
+        """Return the request for the next image, or the outcome if it cannot be sent."""
+        index, self._taken = self._taken, self._taken + 1
+        try:
+            request = self._request(index, read_next())
+        except (OSError, TypeError, ResourceExhaustedError) as error:
+            return ImageOutcome(index, error=error)
+        self.pending[index] = request
+        self._moved = True
+        return request
+
+    def take(self, message: ClassifyImageStreamResponse) -> ImageOutcome | Resend:
+        """Process a response. Raises ServerError if it has no outcome, or belongs to no image in flight."""
+        index = message.image_id
+        request = self.pending.get(index)
+        if request is None or message.WhichOneof("outcome") is None:
+            raise self.broken(f"the server sent an unexpected response for image {index}")
+        if message.HasField("error"):
+            return self._rejected(request, error_of_status(message.error, self.call.request_id))
+        del self.pending[index]
+        self._moved = True
+        return ImageOutcome(index, read(ClassifiedImage, message.result, **served_from(message, self.call.request_id)))
+
+    def pause_after(self, error: TriptychClientError) -> float:
+        """Return the seconds to wait before the images in flight are sent again.
+
+        Raises:
+            TriptychClientError: No retry is possible, or there was no progress since the last one.
+        """
+        if self._moved:
+            # One connection ends with the deadline of its call, the stream continues as long as there is progress.
+            self._moved, self._attempts = False, self.call.attempts()
+            if isinstance(error, DeadlineExceededError):
+                return 0.0
+        return self._attempts.pause_after(error)
+
+    def broken(self, message: str) -> ServerError:
+        """Make the error for a server that violates the contract."""
+        return ServerError(message, code="INTERNAL", request_id=self.call.request_id)
+
+    def _request(self, index: int, image: bytes) -> ClassifyImageStreamRequest:
+        request = ClassifyImageStreamRequest(image_id=index, image=image)
+        request.MergeFrom(self._options)
+        # gRPC would end the whole stream.
+        if (size := request.ByteSize()) > self._max_message_bytes:
+            message = (
+                f"the image's message has {size:,} bytes, `max_message_bytes` of the client is {self._max_message_bytes:,}"
+            )
+            raise ResourceExhaustedError(message, code="RESOURCE_EXHAUSTED", request_id=self.call.request_id)
+        return request
+
+    def _rejected(self, request: ClassifyImageStreamRequest, error: TriptychClientError) -> ImageOutcome | Resend:
+        try:
+            return Resend(request, self._attempts.pause_after(error))
+        except TriptychClientError:
+            del self.pending[request.image_id]
+            self._moved = True
+            return ImageOutcome(request.image_id, error=error)
+
+
+def stream_images(channel: grpc.Channel, images: Iterable[ImageSource], exchange: ImageExchange) -> Generator[ImageOutcome]:
+    """Take images, in the calling thread, as long as there is room, and yield outcomes. Closing the generator cancels."""
+    connection = _ImageConnection(channel, exchange)
+    source = iter(images)
+    try:
+        while True:
+            for image in source:
+                added = exchange.add(partial(read_image, image))
+                if isinstance(added, ImageOutcome):
+                    yield added
+                else:
+                    connection.send(added)
+                if not exchange.has_room:
+                    break
+            if not exchange.pending:
+                break
+            yield connection.receive()
+        connection.finish()
+    finally:
+        connection.cancel()
+
+
+class _ImageConnection:
+    """The running call, replaced by a new one after a failure."""
+
+    def __init__(self, channel: grpc.Channel, exchange: ImageExchange) -> None:
+        self._method = channel.stream_stream(CLASSIFY_IMAGE_STREAM.path, **CLASSIFY_IMAGE_STREAM.codec)
+        self._exchange = exchange
+        self._call: Any = None
+        self._outbox: SimpleQueue[ClassifyImageStreamRequest | None] = SimpleQueue()
+
+    def send(self, request: ClassifyImageStreamRequest) -> None:
+        """Send a request that `exchange.add` has returned, without blocking."""
+        if self._call is None:
+            self._connect()
+        else:
+            self._outbox.put(request)
+
+    def receive(self) -> ImageOutcome:
+        """Wait for the next outcome. Raises TriptychClientError if the last attempt failed."""
+        while True:
+            outcome = self._exchange.take(self._next())
+            if isinstance(outcome, ImageOutcome):
+                return outcome
+            time.sleep(outcome.pause_seconds)
+            self.send(outcome.request)
+
+    def finish(self) -> None:
+        """Let the server end the call after the last outcome."""
+        self._outbox.put(None)
+        with contextlib.suppress(grpc.RpcError):  # all outcomes are known
+            for _ in self._call or ():
+                raise self._exchange.broken("the server sent more responses than it got images")
+
+    def cancel(self) -> None:
+        """Cancel the call, here and on the server; no effect after its end."""
+        self._outbox.put(None)  # ends the thread that reads the queue
+        if self._call is not None:
+            self._call.cancel()
+
+    def _connect(self) -> Any:
+        self._outbox = SimpleQueue()
+        for request in self._exchange.start():
+            self._outbox.put(request)
+        call = self._exchange.call
+        self._call = self._method(iter(self._outbox.get, None), timeout=call.timeout_seconds, metadata=call.metadata)
+        return self._call
+
+    def _next(self) -> ClassifyImageStreamResponse:
+        while True:
+            call = self._connect() if self._call is None else self._call
+            try:
+                response: ClassifyImageStreamResponse = next(call)
+                return response
+            except StopIteration:
+                raise self._exchange.broken("the stream ended before its last response") from None
+            except grpc.RpcError as failure:
+                self.cancel()
+                self._call = None
+                pause = self._exchange.pause_after(error_of(failure, self._exchange.call.request_id))
+            time.sleep(pause)
+
+
+async def stream_images_async(
+    channel: grpc.aio.Channel, images: Images, exchange: ImageExchange
+) -> AsyncGenerator[ImageOutcome]:
+    """`stream_images` for asyncio; files are read in a thread."""
+    connection = _AsyncImageConnection(channel, exchange)
+    source = _iterate(images)
+    try:
+        while True:
+            async for image in source:
+                added = await asyncio.to_thread(exchange.add, partial(read_image, image))
+                if isinstance(added, ImageOutcome):
+                    yield added
+                else:
+                    connection.send(added)
+                if not exchange.has_room:
+                    break
+            if not exchange.pending:
+                break
+            yield await connection.receive()
+        await connection.finish()
+    finally:
+        connection.cancel()
+
+
+async def _iterate(images: Images) -> AsyncIterator[ImageSource]:
+    if isinstance(images, AsyncIterable):
+        async for image in images:
+            yield image
+    else:
+        for image in images:
+            yield image
+
+
+class _AsyncImageConnection:
+    """`_ImageConnection` for asyncio."""
+
+    def __init__(self, channel: grpc.aio.Channel, exchange: ImageExchange) -> None:
+        self._method = channel.stream_stream(CLASSIFY_IMAGE_STREAM.path, **CLASSIFY_IMAGE_STREAM.codec)
+        self._exchange = exchange
+        self._call: Any = None
+        self._outbox: asyncio.Queue[ClassifyImageStreamRequest | None] = asyncio.Queue()
+
+    def send(self, request: ClassifyImageStreamRequest) -> None:
+        """Send a request that `exchange.add` has returned, without waiting."""
+        if self._call is None:
+            self._connect()
+        else:
+            self._outbox.put_nowait(request)
+
+    async def receive(self) -> ImageOutcome:
+        """Wait for the next outcome. Raises TriptychClientError if the last attempt failed."""
+        while True:
+            outcome = self._exchange.take(await self._next())
+            if isinstance(outcome, ImageOutcome):
+                return outcome
+            await asyncio.sleep(outcome.pause_seconds)
+            self.send(outcome.request)
+
+    async def finish(self) -> None:
+        """Let the server end the call after the last outcome."""
+        self._outbox.put_nowait(None)
+        if self._call is not None:
+            with contextlib.suppress(grpc.RpcError):  # all outcomes are known
+                async for _ in self._call:
+                    raise self._exchange.broken("the server sent more responses than it got images")
+
+    def cancel(self) -> None:
+        """Cancel the call, here and on the server; no effect after its end."""
+        self._outbox.put_nowait(None)  # ends the task that reads the queue
+        if self._call is not None:
+            self._call.cancel()
+
+    def _connect(self) -> Any:
+        self._outbox = asyncio.Queue()
+        for request in self._exchange.start():
+            self._outbox.put_nowait(request)
+        call = self._exchange.call
+        self._call = self._method(_until_none(self._outbox), timeout=call.timeout_seconds, metadata=call.metadata)
+        return self._call
+
+    async def _next(self) -> ClassifyImageStreamResponse:
+        while True:
+            call = self._connect() if self._call is None else self._call
+            try:
+                response: ClassifyImageStreamResponse = await anext(aiter(call))
+                return response
+            except StopAsyncIteration:
+                raise self._exchange.broken("the stream ended before its last response") from None
+            except grpc.RpcError as failure:
+                self.cancel()
+                self._call = None
+                pause = self._exchange.pause_after(error_of_async_stream(failure, self._exchange.call.request_id))
+            await asyncio.sleep(pause)
+
+
+async def _until_none(
+    outbox: "asyncio.Queue[ClassifyImageStreamRequest | None]",
+) -> AsyncIterator[ClassifyImageStreamRequest]:
+    while (request := await outbox.get()) is not None:
+        yield request

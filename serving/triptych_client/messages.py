@@ -1,0 +1,171 @@
+"""Conversion between the client's values and protobuf messages, by field name."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from functools import cache, partial
+from typing import Any, Protocol, TypedDict, TypeVar, get_args, get_type_hints
+
+from google.protobuf.message import Message
+
+from triptych.v1 import common_pb2, model_pb2, translation_pb2
+from triptych_client.errors import ServerError
+from triptych_client.options import DecodingOptions
+from triptych_client.results import FinishReason, Hypothesis, Model, Timing, Translation
+
+MessageType = TypeVar("MessageType", bound=Message)
+Result = TypeVar("Result")
+# The only arguments whose names differ from those on the wire.
+WIRE_NAMES = {"source_language": "source_language_code", "target_language": "target_language_code"}
+
+
+class ServedMessage(Protocol):
+    """A message with the model and the timing of a call."""
+
+    model: str
+    model_version: str
+
+    @property
+    def timing(self) -> common_pb2.Timing: ...
+
+
+class ServedFields(TypedDict):
+    """The fields of `triptych_client.results.Served`."""
+
+    model: str
+    model_version: str
+    timing: Timing
+    request_id: str
+
+
+def fill(kind: type[MessageType], values: Mapping[str, Any]) -> MessageType:
+    """Make a message from named values. None leaves a field unset; an enum value is given by its short name, such as "mean".
+
+    Raises:
+        TypeError: A single text for a field that takes several.
+        ValueError: A negative integer, or an unknown enum value.
+    """
+    named = {WIRE_NAMES.get(name, name): value for name, value in values.items() if value is not None}
+    known: Mapping[str, Any] = kind.DESCRIPTOR.fields_by_name
+    return kind(**{name: _wire_value(known[name], value) for name, value in named.items()})
+
+
+def _wire_value(field: Any, value: Any) -> Any:
+    if field.is_repeated and isinstance(value, str):
+        # It would be read as a sequence of one-letter texts.
+        raise TypeError(f"{field.name} takes several values, not one text")
+    if field.type in (field.TYPE_UINT32, field.TYPE_UINT64) and value < 0:
+        raise ValueError(f"{field.name} is {value}, must be 0 or more")
+    if field.enum_type is not None:
+        numbers = {name: number for number, name in enum_names(field.enum_type).items()}
+        if value not in numbers:
+            raise ValueError(f"{field.name} is {value!r}, must be one of: {', '.join(numbers)}")
+        return numbers[value]
+    return value
+
+
+@cache
+def enum_names(enum: Any) -> dict[int, str]:
+    """Map the numbers of a protobuf enum to short names: POOLING_MEAN is "mean". The unspecified value is left out."""
+    prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return {value.number: value.name.removeprefix(prefix).lower() for value in enum.values if value.number}
+
+
+def options_message(options: DecodingOptions) -> translation_pb2.DecodingOptions:
+    """Convert the options of a translation."""
+    return fill(translation_pb2.DecodingOptions, {field.name: getattr(options, field.name) for field in fields(options)})
+
+
+def read(kind: type[Result], message: Any, **given: Any) -> Result:
+    """Make a dataclass from the fields of a message with the same names.
+
+    Nested messages become dataclasses, repeated fields tuples, enums StrEnums (`UNKNOWN` for a number that this client does not
+    know).
+
+    Args:
+        kind: The dataclass.
+        message: The protobuf message.
+        given: Fields that do not come from the message.
+    """
+    plan: list[tuple[str, Callable[[Any], Any]]] = _plan(kind, message.DESCRIPTOR)  # type: ignore[arg-type]
+    return kind(**{name: convert(getattr(message, name)) for name, convert in plan if name not in given}, **given)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@cache
+def _plan(kind: Any, descriptor: Any) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Choose a conversion for each field that the dataclass and the message share."""
+    hints = get_type_hints(kind)
+    known = descriptor.fields_by_name
+    return [(name, _conversion(hints[name], known[name])) for name in (f.name for f in fields(kind)) if name in known]
+
+
+def _is_nested(hint: Any) -> bool:
+    return is_dataclass(hint)
+
+
+def _conversion(hint: Any, field: Any) -> Callable[[Any], Any]:
+    if field.is_repeated:
+        item = get_args(hint)[0]
+        return (lambda messages: tuple(read(item, message) for message in messages)) if _is_nested(item) else tuple
+    if _is_nested(hint):
+        return partial(read, hint)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        members = {number: hint(name) for number, name in enum_names(field.enum_type).items() if name in list(hint)}
+        return lambda number: members.get(number, hint("unknown"))
+    return _same
+
+
+def served_from(message: ServedMessage, request_id: str) -> ServedFields:
+    """Read the fields that all results of a call share."""
+    return ServedFields(
+        model=message.model,
+        model_version=message.model_version,
+        timing=read(Timing, message.timing),
+        request_id=request_id,
+    )
+
+
+FINISH_REASONS = {n: FinishReason(name) for n, name in enum_names(translation_pb2.FinishReason.DESCRIPTOR).items()}
+
+
+def _spans(tokens: Iterable[translation_pb2.TextSpan]) -> tuple[tuple[int, int], ...]:
+    return tuple((token.start, token.end) for token in tokens)
+
+
+def hypothesis_from(message: translation_pb2.Hypothesis) -> Hypothesis:
+    """Read one hypothesis."""
+    return Hypothesis(
+        text=message.text,
+        score=message.score if message.HasField("score") else None,
+        finish_reason=FINISH_REASONS.get(message.finish_reason, FinishReason.UNKNOWN),
+        token_count=message.token_count,
+        alignment=tuple(tuple(token.source_weights) for token in message.alignment),
+        spans=_spans(message.tokens),
+    )
+
+
+def translation_from(message: translation_pb2.Translation, served: ServedFields) -> Translation:
+    """Read one translation. Raises ServerError if it has no hypothesis."""
+    if not message.hypotheses:
+        problem = "the server sent a translation without hypotheses"
+        raise ServerError(problem, code="INTERNAL", request_id=served["request_id"])
+    return Translation(
+        text=message.translated_text,
+        hypotheses=tuple(map(hypothesis_from, message.hypotheses)),
+        source_token_count=message.source_token_count,
+        source_spans=_spans(message.source_tokens),
+        **served,
+    )
+
+
+def model_from(message: model_pb2.Model) -> Model:
+    """Read the description of a model."""
+    languages = {
+        "source_languages": tuple(message.source_language_codes),
+        "target_languages": tuple(message.target_language_codes),
+    }
+    return read(Model, message, **languages)

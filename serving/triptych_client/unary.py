@@ -1,0 +1,131 @@
+"""Unary calls with retries, one or several at a time, blocking and for asyncio."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+
+from triptych_client.call import Call
+from triptych_client.connection import Method, Request, Response
+from triptych_client.status import error_of
+
+Result = TypeVar("Result")
+
+
+class RequestGroup:
+    """Running requests that can be stopped together. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._running: set[grpc.Future[Any]] = set()
+
+    def run(self, start: "Callable[[], grpc.Future[Result]]") -> Result:
+        """Start a request and wait for its response.
+
+        Raises:
+            grpc.RpcError: The request failed.
+            grpc.FutureCancelledError: The group was stopped, before or during the request.
+        """
+        with self._lock:
+            if self._stopped.is_set():
+                raise grpc.FutureCancelledError
+            request = start()
+            self._running.add(request)
+        try:
+            return request.result()
+        finally:
+            # No effect on a finished request; an interrupted wait must not leave one running.
+            request.cancel()
+            with self._lock:
+                self._running.discard(request)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until the time is over or the group is stopped."""
+        self._stopped.wait(seconds)
+
+    def stop(self) -> None:
+        """Cancel all running requests, here and on the server, and start no more."""
+        with self._lock:
+            self._stopped.set()
+            for request in self._running:
+                request.cancel()
+
+
+def send(
+    channel: grpc.Channel, method: Method[Request, Response], request: Request, call: Call, group: RequestGroup | None = None
+) -> Response:
+    """Send one request and return its response. Stopping the group from another thread cancels it.
+
+    Raises:
+        TriptychClientError: The last attempt failed.
+    """
+    group = group or RequestGroup()
+    send_once = channel.unary_unary(method.path, **method.codec)
+    attempts = call.attempts()
+    while True:
+        start = partial(send_once.future, request, timeout=attempts.remaining_seconds(), metadata=call.metadata)
+        try:
+            response: Response = group.run(start)
+            return response
+        except grpc.RpcError as failure:
+            pause = attempts.pause_after(error_of(failure, call.request_id, call.first_input))
+        group.sleep(pause)
+
+
+def send_all(
+    channel: grpc.Channel, method: Method[Request, Response], requests: Sequence[tuple[Request, Call]], concurrency: int
+) -> list[Response]:
+    """Return the responses in the order of the requests, of which up to `concurrency` run at a time.
+
+    Raises:
+        TriptychClientError: One request failed; the others are cancelled.
+    """
+    if len(requests) <= 1:
+        return [send(channel, method, request, call) for request, call in requests]
+    group = RequestGroup()
+    pool = ThreadPoolExecutor(min(concurrency, len(requests)), "triptych-client")
+    try:
+        futures = [pool.submit(send, channel, method, request, call, group) for request, call in requests]
+        for future in as_completed(futures):
+            future.result()
+        return [future.result() for future in futures]
+    finally:
+        group.stop()
+        pool.shutdown(cancel_futures=True)
+
+
+async def send_async(channel: grpc.aio.Channel, method: Method[Request, Response], request: Request, call: Call) -> Response:
+    """`send` for asyncio; cancelling the task cancels the request."""
+    send_once = channel.unary_unary(method.path, **method.codec)
+    attempts = call.attempts()
+    while True:
+        try:
+            response: Response = await send_once(request, timeout=attempts.remaining_seconds(), metadata=call.metadata)
+            return response
+        except grpc.RpcError as failure:
+            pause = attempts.pause_after(error_of(failure, call.request_id, call.first_input))
+        await asyncio.sleep(pause)
+
+
+async def send_all_async(
+    channel: grpc.aio.Channel, method: Method[Request, Response], requests: Sequence[tuple[Request, Call]], concurrency: int
+) -> list[Response]:
+    """`send_all` for asyncio."""
+    limit = asyncio.Semaphore(concurrency)
+
+    async def send_one(request: Request, call: Call) -> Response:
+        async with limit:
+            return await send_async(channel, method, request, call)
+
+    tasks = [asyncio.create_task(send_one(request, call)) for request, call in requests]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,40 @@
+"""The capabilities of a model: the tasks that it can be requested for."""
+
+from triptych_serving.bundle.manifest import (
+    IMAGE_CLASSIFICATION,
+    TEXT_CLASSIFICATION,
+    TEXT_EMBEDDING,
+    TRANSLATION,
+    Manifest,
+    TextManifest,
+)
+from triptych_serving.errors import UnsupportedError
+from triptych_serving.models.text.embedding import EMBEDDING
+from triptych_serving.models.text.tasks import TEXT_TASKS
+
+VERBS = {
+    TRANSLATION: "translates",
+    **{name: task.verb for name, task in TEXT_TASKS.items()},
+    IMAGE_CLASSIFICATION: "classifies images",
+}
+
+
+def capabilities_of(manifest: Manifest) -> frozenset[str]:
+    """Return a model's capabilities.
+
+    They are its task; every model of the text family also embeds, and one with next-sentence prediction classifies pairs.
+    """
+    if not isinstance(manifest, TextManifest):
+        return frozenset({manifest.task})
+    more = {TEXT_CLASSIFICATION} if manifest.next_sentence else set()
+    return frozenset({manifest.task, EMBEDDING, *more}) - {TEXT_EMBEDDING}
+
+
+def describe(capabilities: frozenset[str]) -> str:
+    """Describe capabilities, such as "fills masks, embeds text"."""
+    return ", ".join(verb for capability, verb in VERBS.items() if capability in capabilities)
+
+
+def unsupported(name: str, wanted: str, capabilities: frozenset[str]) -> UnsupportedError:
+    """Return the error for a model that lacks the requested capability."""
+    return UnsupportedError(f"model {name!r} is not one that {VERBS[wanted]}; it {describe(capabilities)}")

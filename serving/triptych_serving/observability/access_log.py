@@ -1,0 +1,103 @@
+"""Access log: one line for each call on request, errors of engines, and the ids of the call for every log line."""
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from triptych_serving.errors import ServingError
+from triptych_serving.observability.logs import CallIds, current_ids
+from triptych_serving.rpc.call_context import CallContext, ModelUse
+
+access = logging.getLogger("triptych_serving.access")
+
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")  # W3C Trace Context
+
+
+@dataclass(slots=True)
+class CallTotals:
+    """Sums over all inferences of a call; a stream may have thousands."""
+
+    models: dict[str, None] = field(default_factory=dict)  # in order
+    versions: dict[str, None] = field(default_factory=dict)
+    rows: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    queue_seconds: float = 0.0
+    cached: int = 0
+    failed: int = 0
+
+    def add(self, use: ModelUse) -> None:
+        """Add one inference."""
+        self.models[use.model] = self.versions[use.version] = None
+        self.rows += use.rows
+        self.tokens_in += use.tokens_in
+        self.tokens_out += use.tokens_out
+        start, end = use.stages.get("queue", (0.0, 0.0))
+        self.queue_seconds += end - start
+        self.cached += use.cached
+        self.failed += use.failed
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the log line."""
+        return {
+            "model": ",".join(self.models),
+            "version": ",".join(self.versions),
+            "rows": self.rows,
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "queue_seconds": round(self.queue_seconds, 6),
+            "cached": self.cached,
+            "failed": self.failed,
+        }
+
+
+class LogObserver:
+    """Set the ids of each call for the logs, and log calls that failed in an engine, which itself knows only batches.
+
+    Args:
+        trace_id: returns the trace id of a call that has started.
+        lines: log a line for each call that has ended.
+    """
+
+    def __init__(self, trace_id: Callable[[CallContext], str], lines: bool) -> None:
+        self._trace_id = trace_id
+        self._lines = lines
+        self._totals: dict[CallContext, CallTotals] = {}
+
+    def on_start(self, call: CallContext) -> None:
+        current_ids.set(CallIds(call.request_id, self._trace_id(call)))
+        if self._lines:
+            self._totals[call] = CallTotals()
+
+    def on_use(self, call: CallContext, use: ModelUse) -> None:
+        if call in self._totals:  # a model's work may end after its call
+            self._totals[call].add(use)
+
+    def on_end(self, call: CallContext) -> None:
+        totals = self._totals.pop(call, None)
+        if call.code == "INTERNAL" and isinstance(call.error, ServingError):  # other errors are logged where they occur
+            access.error("call failed: %s", call.error, extra={"fields": _fields(call)})
+        level = logging.DEBUG if call.is_background else logging.INFO
+        if self._lines and access.isEnabledFor(level):
+            sums = totals.fields() if totals and totals.models else {}
+            access.log(level, "call ended", extra={"fields": {**_fields(call), **sums}})
+
+
+def trace_id_of(call: CallContext) -> str:
+    """Return the trace id of the caller's `traceparent` as 32 hexadecimal digits; empty if there is none."""
+    match = TRACEPARENT.fullmatch(str(call.metadata.get("traceparent", "")))
+    return match[1] if match else ""
+
+
+def _fields(call: CallContext) -> dict[str, Any]:
+    fields = {
+        "method": call.full_method,
+        "code": call.code,
+        "peer": unquote(call.peer),
+        "principal": call.principal,
+        "seconds": round(call.ended - call.arrived, 6),
+    }
+    return {name: value for name, value in fields.items() if value != ""}

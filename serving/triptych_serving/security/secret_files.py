@@ -1,0 +1,96 @@
+"""Files with secrets: reloaded when they change, and reported when every user of the machine may read them."""
+
+import logging
+import stat
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from triptych_serving.errors import SecurityError
+
+logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+Signature = tuple[tuple[int, int, int, int] | None, ...]
+
+FRESH_SECONDS = 2.0  # a file system may give two changes that are this close the same time
+
+
+class ReloadedFiles(Generic[Value]):
+    """A value read from files, and read again when they change. A bad change is logged and the last value is kept. Thread-safe.
+
+    Args:
+        name: names the value in the log.
+        paths: the files.
+        read: reads the value; raises SecurityError.
+        every_seconds: least time between two checks of the files' times.
+
+    Raises:
+        SecurityError: the files cannot be used at the start.
+    """
+
+    def __init__(self, name: str, paths: Sequence[Path], read: Callable[[], Value], every_seconds: float = 0.0) -> None:
+        self._name = name
+        self._paths = paths
+        self._read = read
+        self._every_seconds = every_seconds
+        self._lock = threading.Lock()
+        self._fault = ""
+        self._checked = time.monotonic()
+        self._signature = self._sign()
+        self._value = read()
+
+    def get(self) -> Value:
+        """Return the current value."""
+        with self._lock:
+            if time.monotonic() - self._checked >= self._every_seconds:
+                self._check()
+            return self._value
+
+    def _check(self) -> None:
+        self._checked = time.monotonic()
+        signature = self._sign()
+        if signature == self._signature and not self._fault and not _is_fresh(signature):
+            return
+        self._signature = signature
+        try:
+            value = self._read()
+        except SecurityError as error:
+            if str(error) != self._fault:  # log each fault once, not at each check
+                logger.error("%s: reload failed, keeping the last good version: %s", self._name, error)
+            self._fault = str(error)
+            return
+        if value != self._value or self._fault:
+            self._value, self._fault = value, ""
+            logger.info("%s: reloaded", self._name)
+
+    def _sign(self) -> Signature:
+        return tuple(_sign(path) for path in self._paths)
+
+
+def warn_if_open(path: Path) -> None:
+    """Log a warning if every user of the machine may read or change a file; a missing file is ignored."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    allowed = [word for bit, word in ((stat.S_IROTH, "read"), (stat.S_IWOTH, "change")) if mode & bit]
+    if allowed:
+        logger.warning("%s: every user of this machine may %s it; run: chmod 600 %s", path, " and ".join(allowed), path)
+
+
+def _sign(path: Path) -> tuple[int, int, int, int] | None:
+    """Return what differs after a change, of the file that links lead to; None without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _is_fresh(signature: Signature) -> bool:
+    """Return True if another change may have the same times. The second number is ctime, which only the kernel sets."""
+    now = time.time_ns()
+    return any(file is not None and abs(now - file[1]) < FRESH_SECONDS * 1e9 for file in signature)

@@ -1,0 +1,197 @@
+"""TLS of the server's port: certificates are checked before they are used, and reloaded while the server runs.
+
+Python's ssl does the checks: gRPC itself accepts a key of another certificate, and then fails with every client.
+"""
+
+import contextlib
+import logging
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import grpc
+
+from triptych_serving.errors import SecurityError
+from triptych_serving.security.options import SecurityOptions
+from triptych_serving.security.secret_files import ReloadedFiles, warn_if_open
+
+logger = logging.getLogger(__name__)
+
+NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME, for which ssl has no name
+ED25519 = bytes.fromhex("06032b6570")  # object identifier
+HANDSHAKE_ROUNDS = 4  # at most
+DAY_SECONDS = 86_400
+EXPIRES_SOON_DAYS = 7
+
+DecodedCertificate = Mapping[str, Any]  # in the form of ssl's getpeercert()
+FetchCertificates: TypeAlias = "Callable[[], grpc.ServerCertificateConfiguration]"
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """The contents of a server's certificate files, PEM."""
+
+    chain: bytes
+    key: bytes = field(repr=False)
+    client_ca: bytes | None = None
+    subject: str = field(default="", compare=False)  # for the log
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+
+def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCredentials | None:
+    """Make the credentials of a server that listens on `host`; None without TLS.
+
+    Raises:
+        SecurityError: a file cannot be used, or API keys would cross the network unencrypted.
+    """
+    options.check_host(host)
+    if options.tls_certificate is None or options.tls_key is None:
+        return None
+    chain, key, client_ca = options.tls_certificate, options.tls_key, options.tls_client_ca
+    warn_if_open(key)
+    paths = [chain, key, *([client_ca] if client_ca else [])]
+    source = CertificateSource(
+        ReloadedFiles(f"TLS certificate {chain}", paths, lambda: read_certificates(chain, key, client_ca))
+    )
+    fetch = cast(FetchCertificates, source.fetch)  # the type stubs do not know that None means no change
+    return grpc.dynamic_ssl_server_credentials(source.first(), fetch, require_client_authentication=client_ca is not None)
+
+
+class CertificateSource:
+    """Certificates for gRPC, which asks for them at every new connection, in its own threads."""
+
+    def __init__(self, files: ReloadedFiles[Certificates]) -> None:
+        self._files = files
+        self._current = files.get()
+
+    def first(self) -> grpc.ServerCertificateConfiguration:
+        """Return the certificates of the start."""
+        return _configuration(self._current)
+
+    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return new certificates, or None if nothing has changed."""
+        found = self._files.get()
+        if found is self._current:
+            return None
+        self._current = found
+        return _configuration(found)
+
+
+def read_certificates(chain: Path, key: Path, client_ca: Path | None = None) -> Certificates:
+    """Read and check certificate, key and the authorities of clients.
+
+    Raises:
+        SecurityError: a file cannot be read or has other contents, or the key does not belong to the certificate.
+    """
+    contents = _read_pair(chain, key)
+    context = _server_context(chain, key)
+    decoded, binary = _handshake(context, chain)
+    if contents != _read_pair(chain, key):  # the checks opened the files by name
+        raise SecurityError(f"{chain}, {key}: replaced while they were read")
+    authorities = None if client_ca is None else _read_pem(client_ca, "CERTIFICATE")
+    warnings = [*_validity_warnings(decoded, chain)]
+    if ED25519 in binary:
+        warnings.append(f"{chain}: clients based on gRPC's core (Python, C++ and others) reject Ed25519 certificates")
+    if client_ca is not None:
+        warnings += [each for authority in _authorities(client_ca) for each in _validity_warnings(authority, client_ca)]
+    subject = f"{_names(decoded)} until {decoded['notAfter']}"
+    return Certificates(contents[0], contents[1], authorities, subject, tuple(warnings))
+
+
+def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:
+    for warning in certificates.warnings:
+        logger.warning("%s", warning)
+    logger.info("TLS certificate: %s", certificates.subject)
+    return grpc.ssl_server_certificate_configuration([(certificates.key, certificates.chain)], certificates.client_ca)
+
+
+def _read_pair(chain: Path, key: Path) -> tuple[bytes, bytes]:
+    return _read_pem(chain, "CERTIFICATE"), _read_pem(key, "PRIVATE KEY")
+
+
+def _read_pem(path: Path, label: str) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SecurityError(f"{path}: {error.strerror}") from error
+    if f"{label}-----".encode() not in content:
+        raise SecurityError(f"{path}: no {label.lower()} found; it must be a PEM file with a line -----BEGIN {label}-----")
+    return content
+
+
+def _server_context(chain: Path, key: Path) -> ssl.SSLContext:
+    def refuse_password() -> bytes:
+        raise SecurityError(f"{key}: encrypted; the server needs it unencrypted: openssl pkey -in {key} -out FILE")
+
+    _client_context(chain)  # after this, errors are not the certificate's fault
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(chain, key, refuse_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise SecurityError(f"{key}: does not belong to the certificate {chain}") from error
+        raise SecurityError(f"{chain}, {key}: cannot be used: {_reason(error)}") from error
+    return context
+
+
+def _client_context(authorities: Path) -> ssl.SSLContext:
+    """Make the context of a client that trusts these authorities, at any time."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
+    try:
+        context.load_verify_locations(authorities)
+    except ssl.SSLError as error:
+        raise SecurityError(f"{authorities}: damaged certificate: {_reason(error)}") from error
+    return context
+
+
+def _handshake(server: ssl.SSLContext, chain: Path) -> tuple[DecodedCertificate, bytes]:
+    """Shake hands with a client that trusts the certificate itself; return the certificate, decoded and binary."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = _client_context(chain).wrap_bio(to_client, to_server)
+    ends = [client, server.wrap_bio(to_server, to_client, server_side=True)]
+    try:
+        for end in ends * HANDSHAKE_ROUNDS:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        raise SecurityError(f"{chain}: clients would reject it: {error.verify_message}") from error
+    except ssl.SSLError as error:
+        raise SecurityError(f"{chain}: clients would reject it: {_reason(error)}") from error
+    return client.getpeercert() or {}, client.getpeercert(binary_form=True) or b""
+
+
+def _authorities(path: Path) -> list[DecodedCertificate]:
+    found: list[DecodedCertificate] = list(_client_context(path).get_ca_certs())
+    if not found:
+        raise SecurityError(f"{path}: no certificate of an authority found, so no client could be verified")
+    return found
+
+
+def _validity_warnings(certificate: DecodedCertificate, path: Path) -> list[str]:
+    now = time.time()
+    begin, end = (ssl.cert_time_to_seconds(certificate[name]) for name in ("notBefore", "notAfter"))
+    subject = f"{path}: the certificate of {_names(certificate)}"
+    if now < begin:
+        return [f"{subject} is not valid before {certificate['notBefore']}; clients reject it until then"]
+    if now > end:
+        return [f"{subject} expired at {certificate['notAfter']}; clients reject it"]
+    if now > end - EXPIRES_SOON_DAYS * DAY_SECONDS:
+        return [f"{subject} expires at {certificate['notAfter']}"]
+    return []
+
+
+def _names(certificate: DecodedCertificate) -> str:
+    """Join the alternative names, or else return the subject's common name."""
+    alternatives = [str(value) for _, value in certificate.get("subjectAltName", ())]
+    subject = [str(value) for part in certificate.get("subject", ()) for _, value in part]
+    return ", ".join(alternatives or subject[-1:]) or "(no name)"
+
+
+def _reason(error: ssl.SSLError) -> str:
+    reason = (error.reason or "PEM").replace("_", " ")
+    return "it cannot be decoded" if "PEM" in reason else reason.lower()

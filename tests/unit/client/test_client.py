@@ -1,0 +1,102 @@
+"""Settings, life cycle and the model and health services of both clients."""
+
+import asyncio
+import threading
+
+import grpc
+import pytest
+
+from triptych_client import AsyncClient, CallCancelledError, Client, ModelState, NotFoundError
+from triptych_client.settings import DEFAULT_SERVER
+
+from .conftest import Ask
+from .fake_server import FakeServer
+
+
+def test_models(server: FakeServer, ask: Ask) -> None:
+    assert [model.name for model in ask(server.address, lambda client: client.models())] == ["fake"]
+    assert ask(server.address, lambda client: client.model("fake")).version == "2"
+    assert ask(server.address, lambda client: client.model("fake", "1")).version == "1"
+
+
+def test_models_are_loaded_and_unloaded(server: FakeServer, ask: Ask) -> None:
+    older, newer = ask(server.address, lambda client: client.load_model("fake"))
+    assert (older.version, older.version_labels, older.default_version) == ("2", (), False)
+    assert (newer.version, newer.version_labels, newer.default_version) == ("3", ("canary",), True)
+    assert newer.state is ModelState.READY
+    ask(server.address, lambda client: client.load_model("fake", "canary"))
+    assert ask(server.address, lambda client: client.unload_model("fake", "2")) is None
+    assert {request.name for request in server.requests} == {"fake"}
+    assert [request.version for request in server.requests] == ["", "canary", "2"]
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_ready_is_what_the_server_reports(server: FakeServer, ask: Ask, ready: bool) -> None:
+    server.set_ready(ready)
+    assert ask(server.address, lambda client: client.is_ready()) is ready
+    with pytest.raises(NotFoundError):
+        ask(server.address, lambda client: client.is_ready("no.such.Service"))
+
+
+def test_without_a_server_nothing_is_ready(ask: Ask) -> None:
+    with FakeServer() as server:
+        address = server.address
+    assert ask(address, lambda client: client.is_ready()) is False
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_address_comes_from_argument_then_environment(
+    client: type[Client | AsyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRIPTYCH_SERVER", raising=False)
+    assert client().address == DEFAULT_SERVER
+    monkeypatch.setenv("TRIPTYCH_SERVER", "translator:9")
+    assert client().address == "translator:9"
+    assert client("here:1").address == "here:1"
+
+
+@pytest.mark.parametrize("setting", ["timeout_seconds", "retries", "concurrency", "texts_per_call", "max_message_bytes"])
+def test_settings_out_of_range_are_named(setting: str) -> None:
+    with pytest.raises(ValueError, match=setting):
+        Client(**{setting: -1})
+
+
+def test_closing_the_client_cancels_running_requests(server: FakeServer) -> None:
+    arrived = threading.Event()
+    client = Client(server.address)
+
+    def hang(context: grpc.ServicerContext) -> None:
+        arrived.set()
+        server.hang.wait()
+
+    def close() -> None:
+        arrived.wait()
+        client.close()
+
+    server.script = [hang]
+    closer = threading.Thread(target=close)
+    closer.start()
+    with pytest.raises(CallCancelledError):
+        client.translate("a")
+    closer.join()
+
+
+def test_an_async_client_may_be_made_before_its_loop(server: FakeServer) -> None:
+    client = AsyncClient(server.address)
+
+    async def main() -> str:
+        async with client:
+            return (await client.translate("a")).text
+
+    assert asyncio.run(main()) == "A"
+
+
+def test_threads_share_a_client(server: FakeServer) -> None:
+    texts: list[str] = []
+    with Client(server.address) as client:
+        threads = [threading.Thread(target=lambda text=text: texts.append(client.translate(text).text)) for text in "abcdefgh"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(texts) == list("ABCDEFGH")

@@ -1,0 +1,262 @@
+"""The unary calls of both clients: requests, results, splitting and checks."""
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import grpc
+import pytest
+
+from triptych.v1 import (
+    embedding_pb2,
+    fill_mask_pb2,
+    image_classification_pb2,
+    question_answering_pb2,
+    text_classification_pb2,
+    token_classification_pb2,
+    translation_pb2,
+)
+from triptych_client import (
+    Aggregation,
+    Answer,
+    DecodingOptions,
+    Entity,
+    FieldViolation,
+    FilledMask,
+    FinishReason,
+    InvalidArgumentError,
+    MaskCandidate,
+    ScoredLabel,
+    ServerError,
+    SplitSentences,
+)
+from triptych_client.call import Call
+from triptych_client.tasks import EMBED, TRANSLATE, Task, byte_size, split
+
+from .conftest import Ask
+from .fake_server import FakeServer, bad_field, fail, succeed
+
+WHERE = {"model": "m", "model_version": "7"}
+LANGUAGES = {"target_language": "en", "source_language": "de"}
+LANGUAGE_CODES = {"target_language_code": "en", "source_language_code": "de"}
+OPTIONS = DecodingOptions(beam_size=4, target_prefix=("Good",), split_sentences=SplitSentences.OFF, seed=0)
+OPTIONS_MESSAGE = translation_pb2.DecodingOptions(
+    beam_size=4, target_prefix=["Good"], split_sentences=translation_pb2.SPLIT_SENTENCES_OFF, seed=0
+)
+
+CALLS = [
+    pytest.param(
+        lambda client, **more: client.translate("tag", options=OPTIONS, **LANGUAGES, **more),
+        translation_pb2.TranslateRequest(contents=["tag"], options=OPTIONS_MESSAGE, **LANGUAGE_CODES, **WHERE),
+        lambda result: (
+            (result.text, result.finish_reason, result.truncated) == ("TAG", FinishReason.STOP, False)
+            and (result.source_token_count, result.hypotheses[0].token_count, result.hypotheses[0].score) == (4, 3, None)
+        ),
+        id="translate",
+    ),
+    pytest.param(
+        lambda client, **more: client.score_translations([("tag", "TOG")], **LANGUAGES, **more),
+        translation_pb2.ScoreTranslationsRequest(
+            pairs=[translation_pb2.TranslationPair(source="tag", target="TOG")], **LANGUAGE_CODES, **WHERE
+        ),
+        lambda result: (result.log_probability, result.token_log_probabilities) == (-1.0, (0.0, -1.0, 0.0)),
+        id="score_translations",
+    ),
+    pytest.param(
+        lambda client, **more: client.fill_mask("a [MASK] c [MASK]", top_k=2, targets=["x", "y"], **more),
+        fill_mask_pb2.FillMaskRequest(contents=["a [MASK] c [MASK]"], top_k=2, targets=["x", "y"], **WHERE),
+        lambda result: result.masks == (FilledMask((MaskCandidate(0.5, 7, "x", "a x c [MASK]"),)),) * 2,
+        id="fill_mask",
+    ),
+    pytest.param(
+        lambda client, **more: client.embed("abc", pooling="cls", normalize=True, **more),
+        embedding_pb2.EmbedTextRequest(contents=["abc"], pooling=embedding_pb2.POOLING_CLS, normalize=True, **WHERE),
+        lambda result: result.values == (0.5, 3.0),
+        id="embed",
+    ),
+    pytest.param(
+        lambda client, **more: client.classify_text("abc", top_k=1, **more),
+        text_classification_pb2.ClassifyTextRequest(inputs=[text_classification_pb2.TextInput(text="abc")], top_k=1, **WHERE),
+        lambda result: result.labels == (ScoredLabel("yes", 0.75, 1),),
+        id="classify_text",
+    ),
+    pytest.param(
+        lambda client, **more: client.classify_text(("a", "b"), **more),
+        text_classification_pb2.ClassifyTextRequest(
+            inputs=[text_classification_pb2.TextInput(text="a", text_pair="b")], **WHERE
+        ),
+        lambda result: result.token_count == 1,
+        id="classify_text, pair",
+    ),
+    pytest.param(
+        lambda client, **more: client.classify_tokens("Ada", aggregation=Aggregation.NONE, **more),
+        token_classification_pb2.ClassifyTokensRequest(
+            contents=["Ada"], aggregation=token_classification_pb2.AGGREGATION_NONE, **WHERE
+        ),
+        lambda result: result.entities == (Entity("PER", 0.75, "Ada", 0, 3),),
+        id="classify_tokens",
+    ),
+    pytest.param(
+        lambda client, **more: client.answer("who?", "by Ada", top_k=2, max_answer_length=9, **more),
+        question_answering_pb2.AnswerQuestionRequest(
+            inputs=[question_answering_pb2.QuestionInput(question="who?", context="by Ada")],
+            top_k=2,
+            max_answer_length=9,
+            **WHERE,
+        ),
+        lambda result: result.answers == (Answer(" Ada", 0.75, 2, 6),),
+        id="answer",
+    ),
+    pytest.param(
+        lambda client, **more: client.classify_image(b"image", top_k=2, **more),
+        image_classification_pb2.ClassifyImageRequest(images=[b"image"], top_k=2, **WHERE),
+        lambda result: (result.labels, result.width, result.height) == ((ScoredLabel("yes", 0.75, 1),), 5, 2),
+        id="classify_image",
+    ),
+]
+
+
+@pytest.mark.parametrize(("question", "request_message", "is_right"), CALLS)
+def test_requests_and_results(
+    server: FakeServer, ask: Ask, question: Callable[..., Any], request_message: Any, is_right: Callable[[Any], bool]
+) -> None:
+    result = ask(server.address, lambda client: question(client, request_id="mine", **WHERE))
+    assert server.requests == [request_message]
+    assert server.request_ids == ["mine"]
+    result = result if hasattr(result, "model") else result[0]
+    assert is_right(result)
+    assert (result.model, result.model_version, result.request_id) == ("fake", "2", "mine")
+    assert result.timing.inference_seconds == 0.25
+    with pytest.raises(FrozenInstanceError):
+        result.model = "other"
+
+
+MANY = [
+    (lambda client: client.translate_many(["a"] * 5), 5),
+    (lambda client: client.score_translations([("a", "b")] * 5), 5),
+    (lambda client: client.fill_mask_many(["[MASK]"] * 5), 5),
+    (lambda client: client.embed_many(["a"] * 5), 5),
+    (lambda client: client.classify_text_many(["a", ("b", "c")]), 2),
+    (lambda client: client.classify_tokens_many(["a"] * 5), 5),
+    (lambda client: client.answer_many([("a", "b")] * 5), 5),
+    (lambda client: client.classify_image_many([b"a"] * 5), 5),
+]
+
+
+@pytest.mark.parametrize(("question", "count"), MANY)
+def test_long_lists_are_split(server: FakeServer, ask: Ask, question: Callable[[Any], Any], count: int) -> None:
+    results = ask(server.address, question, texts_per_call=2)
+    assert len(results) == count
+    assert len(results.timings) == len(server.requests) == (count + 1) // 2
+    assert set(server.request_ids) == {results.request_id}
+
+
+def test_results_and_prefixes_keep_the_order_of_the_inputs(server: FakeServer, ask: Ask) -> None:
+    texts = [f"text {number}" for number in range(23)]
+    options = DecodingOptions(target_prefix=tuple(texts))
+    result = ask(server.address, lambda client: client.translate_many(texts, options=options), texts_per_call=4, concurrency=3)
+    assert result.texts == [text.upper() for text in texts]
+    assert [translation.text for translation in result[:2]] == ["TEXT 0", "TEXT 1"]
+    assert sorted(len(request.contents) for request in server.requests) == [3, 4, 4, 4, 4, 4]
+    assert all(request.contents == request.options.target_prefix for request in server.requests)
+
+
+def test_repeated_texts_in_the_response_make_requests_smaller(server: FakeServer, ask: Ask) -> None:
+    texts = ["[MASK]" + "a" * 994] * 4
+    ask(server.address, lambda client: client.fill_mask_many(texts, top_k=500))
+    assert [len(request.contents) for request in server.requests] == [2, 2]
+
+
+@pytest.mark.parametrize("method", ["translate_many", "score_translations", "embed_many"])
+def test_no_inputs_send_no_request(server: FakeServer, ask: Ask, method: str) -> None:
+    assert len(ask(server.address, lambda client: getattr(client, method)([]))) == 0
+    assert server.requests == []
+
+
+def test_absent_arguments_are_absent_on_the_wire(server: FakeServer, ask: Ask) -> None:
+    ask(server.address, lambda client: client.fill_mask("[MASK]", model=None))
+    assert [field.name for field, _ in server.requests[0].ListFields()] == ["contents"]
+
+
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [
+        (lambda client: client.translate_many(["a"] * 4), "contents[1]"),
+        (lambda client: client.score_translations([("a", "A")] * 4), "pairs[1].target"),
+        (lambda client: client.classify_text_many(["a"] * 4), "inputs[1].text"),
+        (lambda client: client.classify_image_many([b"a"] * 4), "images[1]"),
+    ],
+)
+def test_indices_in_errors_are_those_of_the_users_list(
+    server: FakeServer, ask: Ask, question: Callable[[Any], Any], field: str
+) -> None:
+    server.script = [succeed, fail(grpc.StatusCode.INVALID_ARGUMENT, f"{field} is empty", bad_field(field))]
+    with pytest.raises(InvalidArgumentError) as caught:
+        ask(server.address, question, texts_per_call=2, concurrency=1)
+    there = field.replace("1", "3")
+    assert caught.value.message == f"{there} is empty"
+    assert caught.value.violations == (FieldViolation(there, "is empty"),)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda client: client.translate_many("one"), TypeError, "translate_many takes a sequence of texts; translate takes"),
+        (lambda client: client.translate("text", beam_size=4), TypeError, "unexpected keyword argument 'beam_size'"),
+        (lambda client: client.translate("text", timeout_seconds=0), ValueError, "timeout_seconds is 0"),
+        (
+            lambda client: client.translate_many(["a", "b"], options=DecodingOptions(target_prefix=("a",))),
+            ValueError,
+            "target_prefix has 1 prefixes for 2 texts",
+        ),
+        (lambda client: client.translate_stream("text", beam_size=4), TypeError, "beam_size"),
+        (lambda client: client.score_translations(("a source", "a target")), TypeError, "takes a sequence of"),
+        (lambda client: client.score_translations([("a", "A")], options=None), TypeError, "options"),
+        (lambda client: client.fill_mask_many("one"), TypeError, "fill_mask_many takes a sequence of texts"),
+        (lambda client: client.fill_mask("[MASK]", targets="word"), TypeError, "targets takes several values"),
+        (lambda client: client.fill_mask("[MASK]", top_k=-1), ValueError, "top_k is -1, must be 0 or more"),
+        (lambda client: client.embed_many("one"), TypeError, "embed_many takes a sequence of texts"),
+        (lambda client: client.embed("a", pooling="max"), ValueError, "pooling is 'max', must be one of: mean, cls"),
+        (lambda client: client.classify_text_many("one"), TypeError, "classify_text_many takes"),
+        (lambda client: client.classify_tokens_many("one"), TypeError, "classify_tokens_many takes"),
+        (lambda client: client.classify_tokens("a", aggregation="max"), ValueError, "must be one of: none, simple"),
+        (lambda client: client.answer_many(["question", "context"]), TypeError, "answer_many takes a sequence of"),
+        (lambda client: client.answer("a", "b", max_answer_length=-1), ValueError, "max_answer_length is -1"),
+    ],
+)
+def test_wrong_arguments_raise_before_a_request_is_sent(
+    server: FakeServer, ask: Ask, wrong: Callable[[Any], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ask(server.address, wrong)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("task", "response"),
+    [
+        (EMBED, embedding_pb2.EmbedTextResponse(embeddings=[embedding_pb2.Embedding()])),
+        (TRANSLATE, translation_pb2.TranslateResponse()),
+        (TRANSLATE, translation_pb2.TranslateResponse(translations=[translation_pb2.Translation(translated_text="no")] * 2)),
+    ],
+)
+def test_a_response_that_does_not_fit_its_request_is_an_error(task: Task[Any], response: Any) -> None:
+    batch = task.batch(["a", "b"], {}, Call("mine", 1.0, 0), 64, 1000)
+    with pytest.raises(ServerError, match=r"1 results for 2 inputs|0 results for 2 inputs|without hypotheses") as caught:
+        batch.results([response])
+    assert caught.value.request_id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("texts", "most_texts", "most_bytes", "parts"),
+    [
+        (["a", "b", "c"], 2, 100, [["a", "b"], ["c"]]),
+        (["a", "b"], 2, 100, [["a", "b"]]),
+        ([], 2, 100, []),
+        (["aa", "aa", "a"], 10, 4, [["aa", "aa"], ["a"]]),
+        (["éé", "a"], 10, 4, [["éé"], ["a"]]),
+        (["a", "long text", "b"], 10, 4, [["a"], ["long text"], ["b"]]),
+    ],
+)
+def test_split_by_count_and_bytes(texts: list[str], most_texts: int, most_bytes: int, parts: list[list[str]]) -> None:
+    assert [texts[part] for part in split([byte_size(text) for text in texts], most_texts, most_bytes)] == parts

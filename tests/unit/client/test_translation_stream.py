@@ -1,0 +1,129 @@
+"""Translations that arrive piece by piece."""
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from triptych.v1.translation_pb2 import StreamSummary, TranslateStreamResponse, TranslationPiece, TranslationResult
+from triptych_client import AsyncClient, Client, ServerError, Translation, UnavailableError
+from triptych_client.translation_stream import StreamReader
+
+from .fake_server import FakeServer, fail, succeed, translation
+
+UNAVAILABLE = fail(grpc.StatusCode.UNAVAILABLE)
+Read = Callable[..., Translation]
+
+
+def read_sync(address: str, text: str, pieces: list[str], **arguments: Any) -> Translation:
+    with Client(address) as client, client.translate_stream(text, **arguments) as stream:
+        for piece in stream:
+            pieces.append(piece)
+        return stream.translation
+
+
+def read_async(address: str, text: str, pieces: list[str], **arguments: Any) -> Translation:
+    async def main() -> Translation:
+        async with AsyncClient(address) as client, client.translate_stream(text, **arguments) as stream:
+            async for piece in stream:
+                pieces.append(piece)
+            return stream.translation
+
+    return asyncio.run(main())
+
+
+both = pytest.mark.parametrize("read", [read_sync, read_async])
+
+
+@both
+def test_pieces_joined_are_the_translation(server: FakeServer, read: Read) -> None:
+    pieces: list[str] = []
+    result = read(server.address, "abc", pieces, target_language="en", request_id="mine")
+    # The server sends all but the last letter in pieces.
+    assert pieces == ["A", "B", "C"]
+    assert (result.text, result.model, result.request_id) == ("ABC", "fake", "mine")
+    assert server.requests[0].target_language_code == "en"
+
+
+@both
+def test_a_stream_is_retried_before_the_first_piece(server: FakeServer, read: Read) -> None:
+    server.script = [UNAVAILABLE, UNAVAILABLE]
+    assert read(server.address, "abc", []).text == "ABC"
+    assert len(server.requests) == 3
+
+
+@both
+def test_a_stream_is_not_retried_after_the_first_piece(server: FakeServer, read: Read) -> None:
+    server.script = [succeed, UNAVAILABLE]
+    pieces: list[str] = []
+    with pytest.raises(UnavailableError):
+        read(server.address, "abc", pieces)
+    assert pieces == ["A", "B"]
+    assert len(server.requests) == 1
+
+
+def test_closing_cancels_the_call_on_the_server(server: FakeServer) -> None:
+    with Client(server.address) as client:
+        with client.translate_stream("hang") as stream:
+            assert next(stream) == "H"
+        assert server.stream_ended.wait(10)
+        assert list(stream) == []
+        with pytest.raises(RuntimeError):
+            _ = stream.translation
+
+
+def test_dropping_cancels_the_call_on_the_server(server: FakeServer) -> None:
+    with Client(server.address) as client:
+        for _ in client.translate_stream("hang"):
+            break
+        gc.collect()
+        assert server.stream_ended.wait(10)
+
+
+def test_closing_cancels_the_call_on_the_server_async(server: FakeServer) -> None:
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            async with client.translate_stream("hang") as stream:
+                assert await anext(stream) == "H"
+            assert await asyncio.to_thread(server.stream_ended.wait, 10)
+
+    asyncio.run(main())
+
+
+def test_cancelling_the_task_cancels_the_call_on_the_server(server: FakeServer) -> None:
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            started = asyncio.Event()
+
+            async def read() -> None:
+                async for _ in client.translate_stream("hang"):
+                    started.set()
+
+            task = asyncio.create_task(read())
+            await started.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(server.stream_ended.wait, 10)
+
+    asyncio.run(main())
+
+
+PIECE = TranslateStreamResponse(piece=TranslationPiece(text="X"))
+RESULT = TranslateStreamResponse(result=TranslationResult(translation=translation("abc")))
+SUMMARY = TranslateStreamResponse(summary=StreamSummary(model="fake"))
+
+
+@pytest.mark.parametrize("messages", [[], [SUMMARY], [RESULT], [PIECE, RESULT, SUMMARY]])
+def test_a_stream_that_violates_the_contract_is_an_error(messages: list[TranslateStreamResponse]) -> None:
+    def read_all(reader: StreamReader) -> None:
+        for message in messages:
+            reader.read(message)
+        reader.finish()
+
+    with pytest.raises(ServerError) as caught:
+        read_all(StreamReader("mine"))
+    assert caught.value.request_id == "mine"

@@ -1,0 +1,66 @@
+"""Which graphs a GPU can replay."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from triptych_export.graphs.cuda_kernels import HOST_INPUTS, KERNELS, unfit_nodes
+from triptych_export.graphs.operators import DOMAIN
+
+HALF, INT64, DOUBLE = TensorProto.FLOAT16, TensorProto.INT64, TensorProto.DOUBLE
+
+
+def graph(*nodes: onnx.NodeProto, kind: int = HALF, **constants: Any) -> ModelProto:
+    """`x` `[B, 4]` and `n` `[1]` int64 go in, `y` comes out."""
+    inputs = [helper.make_tensor_value_info("x", kind, ["B", 4]), helper.make_tensor_value_info("n", INT64, [1])]
+    weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.UNDEFINED, None)]
+    body = helper.make_graph(nodes, "test", inputs, outputs, weights)
+    return helper.make_model(body, opset_imports=[helper.make_opsetid("", 24), helper.make_opsetid(DOMAIN, 1)])
+
+
+def node(kind: str, *inputs: str, output: str = "y", domain: str = "", **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(kind, inputs, [output], domain=domain, **attributes)
+
+
+def test_a_graph_of_kernels_is_fit() -> None:
+    weight = np.zeros((4, 4), np.float16)
+    assert unfit_nodes(graph(node("MatMul", "x", "w", output="p"), node("Relu", "p"), w=weight)) == []
+
+
+def test_a_number_from_a_shape_is_none_for_a_gpu() -> None:
+    nodes = [node("Shape", "x", output="s"), node("Expand", "w", "s")]
+    assert unfit_nodes(graph(*nodes, w=np.zeros((1, 4), np.float16))) == [
+        "Shape s: there is no kernel for it",
+        "Expand y: input 1 is read by the host and computed by the graph",
+    ]
+
+
+def test_what_the_host_reads_may_be_constant() -> None:
+    assert unfit_nodes(graph(node("Reshape", "x", "to"), to=np.array([-1, 2, 2]))) == []
+    assert unfit_nodes(graph(node("Reshape", "x", "n"))) == ["Reshape y: input 1 is read by the host and computed by the graph"]
+    best = helper.make_node("TopK", ["x", "n"], ["y", "places"])
+    assert unfit_nodes(graph(best)) == ["TopK y: input 1 is read by the host and computed by the graph"]
+    assert unfit_nodes(graph(best), inputs=("n",)) == []
+
+
+def test_types_without_a_kernel_are_named() -> None:
+    assert unfit_nodes(graph(node("Relu", "x"), kind=DOUBLE)) == ["Relu y: no kernel takes DOUBLE as input 0"]
+    assert unfit_nodes(graph(node("ArgMax", "n"))) == ["ArgMax y: no kernel takes INT64 as input 0"]
+
+
+def test_types_are_known_behind_the_runtime_s_own_operators() -> None:
+    fused = node("MultiHeadAttention", "x", "x", "x", output="c", domain=DOMAIN, num_heads=1)
+    assert unfit_nodes(graph(fused, node("ArgMax", "c"))) == []
+    assert unfit_nodes(graph(fused, node("And", "c", "c"))) == [
+        "And y: no kernel takes FLOAT16 as input 0",
+        "And y: no kernel takes FLOAT16 as input 1",
+    ]
+
+
+def test_the_table_is_of_operators_that_exist() -> None:
+    for domain, name in KERNELS:
+        assert domain == DOMAIN or name == "SimplifiedLayerNormalization" or onnx.defs.has(name, 24, domain)
+    assert HOST_INPUTS.keys() <= KERNELS.keys()

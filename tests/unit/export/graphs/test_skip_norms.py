@@ -1,0 +1,139 @@
+"""Residual sums and norms as one operator."""
+
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from triptych_export.graphs.lazy_graph import Graph
+from triptych_export.graphs.operators import DOMAIN
+from triptych_export.graphs.skip_norms import fuse_skip_norms
+
+FLOAT, WIDTH = TensorProto.FLOAT, 8
+Floats = NDArray[np.float32]
+
+
+def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
+    return helper.make_node(kind, inputs.split(), outputs.split(), name=f"node_{outputs}", **attributes)
+
+
+def model(*nodes: NodeProto, outputs: str, shapes: dict[str, list[Any]] | None = None) -> ModelProto:
+    """`x` and `y` `[B, T, 8]` go in; `w` `[8, 8]`, `b`, `g` and `h` `[8]` are weights."""
+    chance = np.random.default_rng(1)
+    weights = {name: chance.standard_normal((WIDTH,) * (2 if name == "w" else 1)).astype(np.float32) for name in "wbgh"}
+    full = ["B", "T", WIDTH]
+    known = {name: full for each in nodes for name in each.output} | {"x": full, "y": full} | (shapes or {})
+    info = {name: helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in known.items()}
+    names = outputs.split()
+    body = helper.make_graph(
+        nodes,
+        "test",
+        [info["x"], info["y"]],
+        [info[name] for name in names],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+        value_info=[value for name, value in info.items() if name not in ("x", "y", *names)],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(body, opset_imports=opsets, ir_version=10)
+
+
+def run(graph: ModelProto) -> list[Floats]:
+    chance = np.random.default_rng(2)
+    feeds = {value.name: chance.standard_normal((2, 3, WIDTH)).astype(np.float32) for value in graph.graph.input}
+    session = ort.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    found: list[Floats] = session.run(None, feeds)
+    return found
+
+
+def kinds(graph: ModelProto) -> list[str]:
+    return [each.op_type for each in graph.graph.node]
+
+
+NORM = node("LayerNormalization", "s g h", "n", axis=-1, epsilon=1e-5)
+CASES = {
+    "post-norm": (model(node("Add", "x y", "s"), NORM, outputs="n"), ["SkipLayerNormalization"]),
+    "pre-norm": (
+        model(node("Add", "x y", "s"), NORM, node("Mul", "n s", "z"), outputs="z"),
+        ["SkipLayerNormalization", "Mul"],
+    ),
+    "a sum that is given out": (model(node("Add", "x y", "s"), NORM, outputs="n s"), ["SkipLayerNormalization"]),
+    "a projection's bias": (
+        model(node("MatMul", "y w", "p"), node("Add", "p b", "q"), node("Add", "x q", "s"), NORM, outputs="n s"),
+        ["MatMul", "SkipLayerNormalization"],
+    ),
+    "a bias on the other side": (
+        model(node("MatMul", "y w", "p"), node("Add", "p b", "q"), node("Add", "q x", "s"), NORM, outputs="n"),
+        ["MatMul", "SkipLayerNormalization"],
+    ),
+    "a biased projection that others read": (
+        model(node("MatMul", "y w", "p"), node("Add", "p b", "q"), node("Add", "x q", "s"), NORM, outputs="n q"),
+        ["MatMul", "Add", "SkipLayerNormalization"],
+    ),
+    "a projection's bias before a norm that has none": (
+        model(
+            node("MatMul", "y w", "p"),
+            node("Add", "p b", "q"),
+            node("Add", "x q", "s"),
+            node("LayerNormalization", "s g", "n", axis=-1, epsilon=1e-5),
+            outputs="n s",
+        ),
+        ["MatMul", "SkipLayerNormalization"],
+    ),
+    "one residual after the other": (
+        model(
+            node("Add", "x y", "s"),
+            NORM,
+            node("Add", "s n", "t"),
+            node("LayerNormalization", "t g h", "m", axis=-1, epsilon=1e-5),
+            outputs="m t",
+        ),
+        ["SkipLayerNormalization", "SkipLayerNormalization"],
+    ),
+    "two norms of one sum": (
+        model(
+            node("Add", "x y", "s"),
+            NORM,
+            node("LayerNormalization", "s h g", "m", axis=-1, epsilon=1e-5),
+            outputs="n m",
+        ),
+        ["SkipLayerNormalization", "LayerNormalization"],
+    ),
+    "rms norms": (
+        model(
+            node("Add", "x y", "s"),
+            node("SimplifiedLayerNormalization", "s g", "n", axis=-1, epsilon=1e-6, stash_type=1),
+            outputs="n s",
+        ),
+        ["SkipSimplifiedLayerNormalization"],
+    ),
+    "a projection's bias before an rms norm": (
+        model(
+            node("MatMul", "y w", "p"),
+            node("Add", "p b", "q"),
+            node("Add", "x q", "s"),
+            node("SimplifiedLayerNormalization", "s g", "n", axis=-1, epsilon=1e-6, stash_type=1),
+            outputs="n s",
+        ),
+        ["MatMul", "SkipSimplifiedLayerNormalization"],
+    ),
+    "a constant is no residual": (model(node("Add", "x b", "s"), NORM, outputs="n"), ["Add", "LayerNormalization"]),
+    "no sum at all": (model(node("Mul", "x y", "s"), NORM, outputs="n"), ["Mul", "LayerNormalization"]),
+}
+
+
+@pytest.mark.parametrize(("whole", "expected"), CASES.values(), ids=CASES)
+def test_sums_and_norms_become_one_and_answers_stay(whole: ModelProto, expected: list[str]) -> None:
+    fused = fuse_skip_norms(Graph.of(whole).copy()).model
+    assert kinds(fused) == expected
+    for found, known in zip(run(fused), run(whole), strict=True):
+        np.testing.assert_allclose(found, known, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [[1, "T", WIDTH], ["T", WIDTH], ["B", "U", WIDTH]])
+def test_sums_of_other_shapes_stay(shape: list[Any]) -> None:
+    """Positions are added to rows; the operator does not know how everywhere."""
+    whole = model(node("Add", "x y", "s"), NORM, outputs="n", shapes={"y": shape})
+    assert kinds(fuse_skip_norms(Graph.of(whole)).model) == ["Add", "LayerNormalization"]

@@ -1,0 +1,83 @@
+"""What is done to weights before tracing: scales go into them, heads are filled up, and the model says the same as before."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from triptych_export.graphs.weight_folding import RmsNorm, fold_scales, fuse_norms, head_dim
+from triptych_training.models.attention import CrossAttention, SelfAttention
+from triptych_training.models.transformer import Transformer, TransformerConfig
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "heads of 8": {},
+    "heads of 6": {"heads": 4},
+    "heads of 5, no biases": {"heads": 3, "head_dim": 5, "bias": False},
+    "decoder of its own": {"decoder_heads": 4},
+    "unscaled": {"scaled_attention": False, "head_dim": 12},
+    "scaled projection": {"projection_scale": 0.3, "final_norm": True},
+    "scaled projection, rms norm": {"projection_scale": 0.3, "final_norm": True, "norm_kind": "rms"},
+    "scaled projection, no norm": {"projection_scale": 0.3},
+}
+
+
+@pytest.fixture(params=VARIANTS.values(), ids=VARIANTS)
+def model(request: pytest.FixtureRequest) -> Transformer:
+    torch.manual_seed(3)
+    shape = {"vocabulary_size": 40, "model_dim": 24, "heads": 3, "feedforward_dim": 32, "encoder_layers": 2}
+    model = Transformer(TransformerConfig(**{**shape, "decoder_layers": 2, **request.param})).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@torch.inference_mode()
+def test_a_folded_decoder_answers_the_same_without_a_scale(model: Transformer) -> None:
+    source, target = torch.randint(3, 40, (2, 9)), torch.randint(3, 40, (2, 6))
+    folded = fold_scales(model)
+    torch.testing.assert_close(folded(source, target), model(source, target), rtol=1e-4, atol=1e-5)
+    attentions = [module for module in folded.decoder.modules() if isinstance(module, SelfAttention | CrossAttention)]
+    assert len(attentions) == 4
+    for attention in attentions:
+        assert attention.scale == 1.0
+        assert attention.output.in_features == attention.heads * head_dim(model)
+    assert head_dim(model) % 8 == 0
+
+
+@torch.inference_mode()
+def test_keys_and_values_are_filled_up_with_zeros(model: Transformer) -> None:
+    memory = torch.randn(2, 5, 24)
+    size = model.config.decoder_block.attention.head_dim
+    pairs = zip(fold_scales(model).decoder.project_memory(memory), model.decoder.project_memory(memory), strict=True)
+    for filled, plain in pairs:
+        for mine, theirs in zip(filled, plain, strict=True):
+            torch.testing.assert_close(mine[..., :size], theirs)
+            assert mine.shape[-1] == head_dim(model)
+            assert not mine[..., size:].any()
+
+
+def test_folding_leaves_the_original_as_it_was(model: Transformer) -> None:
+    before = copy.deepcopy(model.state_dict())
+    folded = fold_scales(model.train())
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert model.training
+    assert not folded.training
+
+
+def test_only_what_changes_is_copied(model: Transformer) -> None:
+    folded = dict(fold_scales(model).named_parameters())
+    own = {name for name, parameter in model.named_parameters() if folded[name] is not parameter}
+    assert all("attention" in name or name.startswith("decoder.norm.") for name in own)
+    assert not any(name.startswith("encoder.") for name in own)
+    fused = fuse_norms(model)
+    assert {id(parameter) for parameter in fused.parameters()} == {id(parameter) for parameter in model.parameters()}
+
+
+def test_rms_norms_become_operators(model: Transformer) -> None:
+    fused = fuse_norms(model)
+    kinds = [type(module) for module in fused.modules()]
+    assert torch.nn.RMSNorm not in kinds
+    assert (RmsNorm in kinds) == (model.config.norm_kind == "rms")
+    assert (torch.nn.RMSNorm in map(type, model.modules())) == (model.config.norm_kind == "rms")

@@ -1,0 +1,277 @@
+"""Which languages a checkpoint offers, how the model is told them, and how a user chooses."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.architectures.registry import load
+from triptych_export.huggingface.checkpoint.languages import is_known, model_name, single
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.tokenizers.token_limit import limit_tokens
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
+
+from ....fixtures.huggingface import small_model
+
+MODELS = (
+    "marian tied",
+    "marian languages",
+    "bart tied",
+    "mbart50 tied",
+    "mbart25 tied",
+    "m2m100 tied",
+    "nllb tied",
+    "t5 translator",
+)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    for name in MODELS:
+        family, variant = name.split()
+        small_model(family, variant, folder / name)
+    return folder
+
+
+def edit(path: Path, **changes: Any) -> None:
+    members = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    members = {name: value for name, value in members.items() if value is not None}
+    path.write_text(json.dumps(members), encoding="utf-8")
+
+
+@pytest.fixture
+def copy(checkpoints: Path, tmp_path: Path) -> Any:
+    """A copy of a checkpoint, by its name, under another name."""
+
+    def make(name: str, to: str = "copy") -> Path:
+        return Path(shutil.copytree(checkpoints / name, tmp_path / to))
+
+    return make
+
+
+def languages(folder: Path, source: str = "", target: str = "") -> TranslationSource:
+    loaded = load(Folder(folder), source, target)
+    assert isinstance(loaded, TranslationSource)
+    return loaded
+
+
+def test_a_pair_is_named_by_the_tokenizer(copy: Any) -> None:
+    folder = copy("marian tied", "opus-mt-fi-sv")
+    loaded = languages(folder)
+    assert (dict(loaded.sources), dict(loaded.targets)) == ({"eng": SourceFrame()}, {"deu": TargetFrame()})
+    assert loaded.splits
+    assert loaded.family == "marian"
+    assert loaded.provenance == {"checkpoint": "opus-mt-fi-sv", "architecture": "MarianMTModel"}
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        ("opus-mt-fi-sv", ("fi", "sv")),
+        ("opus-mt-tc-big-fi-zle", ("fi", "und")),
+        ("opus-mt-tc-bible-big-mul-deu", ("und", "deu")),
+        ("opus-mt-ROMANCE-en", ("und", "en")),
+        ("models--Helsinki-NLP--opus-mt-en-pt_BR/snapshots/0123abc", ("en", "pt_BR")),
+        ("my-model", ("und", "und")),
+        ("opus-mt-en-de-finetuned", ("und", "und")),
+    ],
+)
+def test_else_by_the_name_of_the_model(name: str, pair: tuple[str, str], copy: Any) -> None:
+    folder = copy("marian tied", name)
+    edit(folder / "tokenizer_config.json", source_lang=None, target_lang=None)
+    loaded = languages(folder)
+    assert (*loaded.sources, *loaded.targets) == pair
+    assert loaded.splits
+
+
+def test_groups_are_no_languages(copy: Any) -> None:
+    folder = copy("marian tied")
+    edit(folder / "tokenizer_config.json", source_lang="gmw", target_lang="multi")
+    loaded = languages(folder)
+    assert (*loaded.sources, *loaded.targets) == ("und", "und")
+    named = languages(folder, "nl", "af")
+    assert (*named.sources, *named.targets) == ("nl", "af")
+
+
+@pytest.mark.parametrize(
+    ("code", "known", "expected"),
+    [
+        ("en", True, "en"),
+        ("pt_br", True, "pt_br"),
+        ("zho_Hans", True, "zho_Hans"),
+        ("roa", True, "und"),
+        ("ber_Latn", True, "und"),
+        ("mul", True, "und"),
+        ("multi", False, "und"),
+        ("ROMANCE", False, "und"),
+        ("xyz9", False, "und"),
+        ("", False, "und"),
+    ],
+)
+def test_codes_of_languages_and_of_groups(code: str, known: bool, expected: str) -> None:
+    assert (is_known(code), single(code)) == (known, expected)
+
+
+def test_targets_with_a_token_each(checkpoints: Path) -> None:
+    loaded = languages(checkpoints / "marian languages")
+    ids = {code: loaded.tokenizer.token_to_id(f">>{code}<<") for code in ("fra", "pt_br", "ces")}
+    assert dict(loaded.targets) == {code: TargetFrame(before=(number,)) for code, number in ids.items()}
+    assert loaded.provenance["language_tokens_not_offered"] == "xyz9"
+    chosen = languages(checkpoints / "marian languages", target="fr")
+    assert dict(chosen.targets) == {"fra": TargetFrame(before=(ids["fra"],))}
+    assert list(chosen.sources) == ["eng"]
+
+
+@pytest.mark.parametrize(
+    ("name", "codes", "count", "name_of_token"),
+    [
+        ("nllb tied", ("deu_Latn", "eng_Latn"), 4, "{}"),
+        ("m2m100 tied", ("en", "ha"), 8, "__{}__"),
+        ("mbart50 tied", ("ar_AR", "sl_SI"), 52, "{}"),
+    ],
+)
+def test_many_to_many(name: str, codes: tuple[str, str], count: int, name_of_token: str, checkpoints: Path) -> None:
+    loaded = languages(checkpoints / name)
+    assert len(loaded.sources) == len(loaded.targets) == count
+    for code in codes:
+        token = loaded.tokenizer.token_to_id(name_of_token.format(code))
+        assert loaded.sources[code] == SourceFrame(before=(token,))
+        assert loaded.targets[code] == TargetFrame(forced=(token,))
+    chosen = languages(checkpoints / name, *codes)
+    assert (*chosen.sources, *chosen.targets) == codes
+    assert chosen.targets[codes[1]] == loaded.targets[codes[1]]
+
+
+def test_a_language_whose_token_the_model_has_no_vector_for(copy: Any) -> None:
+    folder = copy("nllb tied")
+    rows = languages(folder).tokenizer.token_to_id("fra_Latn")
+    weights = load_file(folder / "model.safetensors")
+    weights["model.shared.weight"] = weights["model.shared.weight"][:rows].clone()
+    save_file(weights, folder / "model.safetensors")
+    edit(folder / "config.json", vocab_size=rows)
+    with pytest.raises(SourceError, match=rf"the token of 'fra_Latn' is number {rows}, and the model has {rows} embeddings$"):
+        languages(folder)
+    assert list(languages(folder, "en", "de").targets) == ["deu_Latn"]
+
+
+def test_one_that_always_writes_the_same_language(copy: Any) -> None:
+    folder = copy("nllb tied")
+    token = languages(folder).tokenizer.token_to_id("fra_Latn")
+    edit(folder / "generation_config.json", forced_bos_token_id=token)
+    loaded = languages(folder)
+    assert dict(loaded.targets) == {"fra_Latn": TargetFrame(forced=(token,))}
+    assert len(loaded.sources) == 4
+    assert list(languages(folder, "en", "de").targets) == ["deu_Latn"]  # who asks for another one gets it
+
+
+def test_sources_named_behind_the_text(copy: Any, checkpoints: Path) -> None:
+    folder = copy("nllb tied")
+    edit(folder / "tokenizer_config.json", legacy_behaviour=True)
+    loaded = languages(folder)
+    assert loaded.sources["fra_Latn"] == SourceFrame(after=(loaded.tokenizer.token_to_id("fra_Latn"),))
+    mbart = languages(checkpoints / "mbart25 tied")
+    assert mbart.sources["en_XX"] == SourceFrame(after=(mbart.tokenizer.token_to_id("en_XX"),))
+    assert dict(mbart.targets) == {"ro_RO": TargetFrame()}  # with which the decoder starts
+    assert mbart.model.config.bos_id == mbart.tokenizer.token_to_id("ro_RO")
+
+
+def test_mbart_whose_decoder_starts_with_no_language(copy: Any) -> None:
+    folder = copy("mbart25 tied")
+    edit(folder / "generation_config.json", decoder_start_token_id=2)
+    loaded = languages(folder)
+    assert len(loaded.targets) == 25
+    assert loaded.targets["de_DE"].forced == (loaded.tokenizer.token_to_id("de_DE"),)
+
+
+def test_text_to_text_models_have_no_language_until_they_are_given_one(checkpoints: Path) -> None:
+    loaded = languages(checkpoints / "bart tied")
+    assert dict(loaded.sources) == {"und": SourceFrame(before=(0,))}
+    assert dict(loaded.targets) == {"und": TargetFrame(forced=(0,))}
+    assert not loaded.splits
+    named = languages(checkpoints / "bart tied", "en", "de")
+    assert dict(named.sources) == {"en": SourceFrame(before=(0,))}
+    assert dict(named.targets) == {"de": TargetFrame(forced=(0,))}
+    assert named.splits
+    assert not languages(checkpoints / "bart tied", "und", "und").splits
+
+
+def test_t5_is_told_in_words(checkpoints: Path) -> None:
+    loaded = languages(checkpoints / "t5 translator")
+    assert list(loaded.sources) == ["en"]
+    assert dict(loaded.targets) == {
+        "de": TargetFrame("translate English to German: "),
+        "fr": TargetFrame("translate English to French: "),
+    }
+    assert loaded.splits
+    assert (loaded.generation["beam_size"], loaded.generation["early_stopping"]) == (4, "full")  # as all its tasks want it
+    assert list(languages(checkpoints / "t5 translator", target="fr").targets) == ["fr"]
+    plain = languages(checkpoints / "t5 translator", "und", "und")
+    assert (dict(plain.targets), plain.splits) == ({"und": TargetFrame()}, False)
+    assert "beam_size" not in plain.generation
+
+
+def test_t5_with_tasks_from_several_languages_is_told_by_its_users(copy: Any) -> None:
+    folder = copy("t5 translator")
+    tasks = {f"translation_{pair}": {"prefix": f"{pair}: "} for pair in ("en_to_de", "de_to_en")}
+    edit(folder / "config.json", task_specific_params=tasks)
+    loaded = languages(folder)
+    assert (*loaded.sources, *loaded.targets, loaded.splits) == ("und", "und", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "pair", "message"),
+    [
+        ("nllb tied", ("sw", ""), r"source_language: 'sw' is none of the model's: deu_Latn, eng_Latn, fra_Latn, zho_Hans"),
+        ("mbart50 tied", ("", "cy"), r"target_language: 'cy' is none of the model's: .* \(52 in all\)"),
+        ("marian tied", ("", "fr"), r"target_language: 'fr' is none of the model's: deu"),
+        ("t5 translator", ("de", ""), r"source_language: 'de' is none of the model's: en"),
+        ("bart tied", ("English!", ""), r"source_language: 'English!' is not a language code such as de, de-DE or deu_Latn"),
+    ],
+)
+def test_a_language_that_is_none_of_the_models(name: str, pair: tuple[str, str], message: str, checkpoints: Path) -> None:
+    with pytest.raises(SourceError, match=f"^{message}$"):
+        languages(checkpoints / name, *pair)
+
+
+def test_models_are_called_as_on_the_hub() -> None:
+    cached = Path("/cache/models--facebook--nllb-200-distilled-600M/snapshots/f8d333a")
+    assert model_name(Folder(cached)) == "facebook/nllb-200-distilled-600M"
+    assert model_name(Folder(Path("/models/mine"))) == "mine"
+
+
+def words(*names: str) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def test_added_tokens_without_an_embedding_are_text() -> None:
+    tokenizer = words("<unk>", "a", "mask")
+    tokenizer.add_special_tokens([AddedToken("<mask>"), AddedToken("<end>")])
+    assert limit_tokens(tokenizer, 5) is tokenizer
+    limited = limit_tokens(tokenizer, 3)
+    assert tokenizer.encode("a <mask>").ids == [1, 3]
+    assert limited.encode("a <mask> <end>").tokens == ["a", "<unk>", "mask", "<unk>", "<unk>", "<unk>", "<unk>"]
+
+
+def test_other_tokens_without_an_embedding_are_refused() -> None:
+    with pytest.raises(SourceError, match=r"^tokenizer: 'b' is number 2, and the model has 2 embeddings$"):
+        limit_tokens(words("<unk>", "a", "b"), 2)
+
+
+def test_barts_mask_is_no_token_of_a_model_without_it(copy: Any) -> None:
+    """As in BART fine-tuned on summaries, which lacks the last row."""
+    folder = copy("bart tied")
+    rows = languages(folder).model.config.vocabulary_size
+    tokenizer = languages(folder).tokenizer
+    assert tokenizer.encode("<mask>").ids[0] == rows - 1
+    limited = limit_tokens(tokenizer, rows - 1)
+    assert max(limited.encode("one <mask> two").ids) < rows - 1
+    assert limited.encode("one two").ids == tokenizer.encode("one two").ids

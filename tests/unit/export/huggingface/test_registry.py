@@ -1,0 +1,100 @@
+"""Checkpoints that cannot be read say why."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.architectures.registry import LOADERS, TRANSLATION_LOADERS, load
+from triptych_export.huggingface.folder import Folder
+
+from ....fixtures.huggingface import small_model
+
+SUPPORTED = "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, t5; encoders: "
+
+
+def fault(folder: Path, config: dict[str, Any] | None = None, **languages: str) -> str:
+    """What loading says; `config` becomes config.json."""
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(SourceError) as caught:
+        load(Folder(folder), **languages)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [("gpt2", "GPT2LMHeadModel"), ("llama", "LlamaForCausalLM"), ("bart", "BartForCausalLM"), ("bert", "BertLMHeadModel")],
+)
+def test_decoders_are_told_from_what_is_unknown(kind: str, architecture: str, tmp_path: Path) -> None:
+    message = fault(tmp_path, {"model_type": kind, "architectures": [architecture]})
+    found = f"{tmp_path / 'config.json'}: model_type '{kind}' ({architecture}) is a decoder-only language model"
+    assert message.startswith(f"{found}, and those are not supported; {SUPPORTED}")
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ({"model_type": "whisper", "architectures": ["Whisper"]}, "model_type 'whisper' (Whisper)"),
+        ({"model_type": "llama"}, "model_type 'llama' (no architecture)"),
+        ({"architectures": ["Mystery"]}, "no model_type (Mystery)"),
+        ({}, "no model_type (no architecture)"),
+    ],
+)
+def test_what_was_found_and_what_is_supported(config: dict[str, Any], found: str, tmp_path: Path) -> None:
+    message = fault(tmp_path, config)
+    assert message.startswith(f"{tmp_path / 'config.json'}: {found} is not supported; {SUPPORTED}")
+    assert all(name in message for name in (*LOADERS, *TRANSLATION_LOADERS))
+
+
+@pytest.mark.parametrize("kind", ["bart", "mbart", "marian", "m2m_100", "t5", "mt5"])
+def test_other_heads_are_refused(kind: str, tmp_path: Path) -> None:
+    message = fault(tmp_path, {"model_type": kind, "architectures": ["SomethingForSequenceClassification"]})
+    assert re.search(rf"SomethingForSequenceClassification is not supported; supported of {kind}: \w+(ForCond|MT)", message)
+
+
+def test_an_encoder_has_no_languages(tmp_path: Path) -> None:
+    kind = next(iter(LOADERS))
+    message = fault(tmp_path, {"model_type": kind}, source_language="en")
+    assert message.endswith("does not translate: no source_language and no target_language can be chosen")
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        ("bart", {"activation_function": "mish"}, "activation_function: 'mish' is not supported; supported: relu, gelu"),
+        ("bart", {"d_model": None}, "d_model: None, expected a whole number"),
+        ("bart", {"encoder_attention_heads": 5}, "heads: 5 does not divide model_dim 24"),
+        ("bart", {"eos_token_id": 1, "forced_eos_token_id": 1}, "pad_id, eos_id: both are 1; padding would end every sentence"),
+        ("bart", {"encoder_layers": 3}, "missing encoder.layers.2.self_attn.q_proj.weight"),
+        (
+            "bart",
+            {"max_position_embeddings": 100},
+            "misshapen model.encoder.embed_positions.weight [130, 24], together [128, 24]",
+        ),
+        ("m2m100", {"pad_token_id": 0}, "pad_token_id: 0 is not supported; supported: 1"),
+        (
+            "t5",
+            {"feed_forward_proj": "gated-mish"},
+            "feed_forward_proj: 'gated-mish' is not supported; supported, also with gated-",
+        ),
+        ("t5", {"relative_attention_num_buckets": 2}, "relative_buckets: 2 is below 4"),
+        ("t5", {"feed_forward_proj": "gated-gelu"}, "missing encoder.block.0.layer.1.DenseReluDense.wi_0.weight"),
+    ],
+)
+def test_members_that_cannot_be_expressed_are_named(model: str, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    folder = small_model(model, "tied", tmp_path / "model")
+    config = {**json.loads((folder / "config.json").read_text(encoding="utf-8")), **changes}
+    (folder / "generation_config.json").unlink()
+    found = fault(folder, config)
+    assert message in found
+    assert found.startswith(str(folder))
+
+
+def test_a_projection_of_its_own_has_to_be_there(tmp_path: Path) -> None:
+    folder = small_model("bart", "tied", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert "missing lm_head.weight" in fault(folder, {**config, "tie_word_embeddings": False})

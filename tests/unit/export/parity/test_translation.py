@@ -1,0 +1,155 @@
+"""The comparison that every export must pass."""
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from triptych_export.bundle_files import write_manifest
+from triptych_export.errors import ParityError, SourceError
+from triptych_export.parity.translation import Sample, agreement, check_parity, find_ties, make_framed_sample, make_sample
+from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
+from triptych_training.decoding.greedy import greedy
+
+from ....fixtures.toy import BUNDLE, HERE
+
+LENGTH = 40
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return load_checkpoint(HERE / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def sources(checkpoint: Checkpoint) -> list[list[int]]:
+    return [e.ids for e in checkpoint.tokenizer.encode_batch([source for source, _ in checkpoint.samples])]
+
+
+@pytest.fixture(scope="module")
+def sample(checkpoint: Checkpoint, sources: list[list[int]]) -> Sample:
+    chosen = sources[::8]
+    return Sample(chosen, greedy(checkpoint.model, chosen, LENGTH), LENGTH)
+
+
+def test_the_committed_bundle_answers_as_its_checkpoint(sample: Sample) -> None:
+    report = check_parity(BUNDLE, "fp32", sample)
+    assert report == {
+        "sentences": 48,
+        "distinct_outputs": 48,
+        "tokens": sum(map(len, sample.expected)),
+        "batches": [1, 3, 16],
+        "identical": True,
+    }
+
+
+def perturb(folder: Path, change: Callable[[np.ndarray], object]) -> Path:
+    """A copy of the bundle with other fp32 weights, its manifest in order."""
+    shutil.copytree(BUNDLE, folder)
+    weights = np.fromfile(folder / "weights.fp32.bin", np.float32)
+    change(weights)
+    weights.tofile(folder / "weights.fp32.bin")
+    write_manifest(folder, json.loads((folder / "bundle.json").read_text(encoding="utf-8")))
+    return folder
+
+
+def test_other_weights_are_found_out(tmp_path: Path, sample: Sample) -> None:
+    noise = np.random.default_rng(1).normal(1, 0.3, 1 << 20)
+    folder = perturb(tmp_path / "bundle", lambda w: np.multiply(w, noise[: len(w)], out=w, casting="unsafe"))
+    with pytest.raises(
+        ParityError, match=r"\d+ of 48 sentences differ from PyTorch with 1 rows at once; sentence \d+ at token"
+    ):
+        check_parity(folder, "fp32", sample)
+
+
+def test_a_single_other_token_is_found_and_shown(sample: Sample) -> None:
+    expected = [list(row) for row in sample.expected]
+    right, expected[5][2] = expected[5][2], 99
+    with pytest.raises(ParityError) as caught:
+        check_parity(BUNDLE, "fp32", Sample(sample.sources, expected, LENGTH))
+    assert "1 of 48 sentences differ" in str(caught.value)
+    assert "sentence 5 at token 2: PyTorch [99, " in str(caught.value)
+    assert f"bundle [{right}, " in str(caught.value)
+
+
+def test_a_missing_end_is_found(sample: Sample) -> None:
+    expected = [*sample.expected[:-1], sample.expected[-1][:-1]]
+    with pytest.raises(ParityError, match=r"sentence 47 at token \d+: PyTorch \[\], bundle \[\d+\]"):
+        check_parity(BUNDLE, "fp32", Sample(sample.sources, expected, LENGTH))
+
+
+def test_too_few_sentences_prove_nothing(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+    with pytest.raises(SourceError, match="parity needs at least 200 sentences, got 199; name a larger --valid file"):
+        make_sample(checkpoint.model, sources[:199], LENGTH)
+
+
+def test_too_few_different_answers_prove_nothing(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+    with pytest.raises(SourceError, match="at least 150 different translations, the model gives 10 for 200 sentences"):
+        make_sample(checkpoint.model, sources[:10] * 20, 10)
+
+
+def test_agreement_counts_sentences_and_tokens_in_their_place() -> None:
+    same, shorter = agreement([[1, 2], [3]], [[1, 2], [3]]), agreement([[1, 2, 3, 4], [5], []], [[1, 2], [5], [6]])
+    assert same == {"identical_sentences_percent": 100, "token_agreement_percent": 100}
+    assert shorter == {"identical_sentences_percent": 33.33, "token_agreement_percent": 50}
+
+
+def test_a_bundle_follows_prefixes(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+    """Each translation begins with its own, which counts among the tokens."""
+    chosen = sources[::32]
+    prefixes = [(20 + index % 3, 9) for index in range(len(chosen))]
+    sample = make_framed_sample(checkpoint.model, chosen, prefixes, LENGTH, ())
+    assert [tuple(answer[:2]) for answer in sample.expected] == prefixes
+    assert check_parity(BUNDLE, "fp32", sample)["identical"] is True
+    without = Sample(sample.sources, sample.expected, LENGTH)
+    with pytest.raises(ParityError, match="sentences differ"):
+        check_parity(BUNDLE, "fp32", without)
+
+
+def test_models_of_others_must_give_different_answers_too(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+    chosen = sources[:4] * 3
+    with pytest.raises(SourceError, match=r"gives 4 for 12 sentences, less than half as many; .* with --valid"):
+        make_framed_sample(checkpoint.model, chosen, [()] * 12, 10, ())
+    assert len(make_framed_sample(checkpoint.model, sources[:4] * 2, [()] * 8, 10, ()).expected) == 8
+
+
+def test_suppressed_tokens_are_in_no_answer(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+    usual = make_framed_sample(checkpoint.model, sources[:8], [()] * 8, 12, ())
+    banned = tuple({token for answer in usual.expected for token in answer[:2]})
+    sample = make_framed_sample(checkpoint.model, sources[:8], [()] * 8, 12, banned)
+    assert not {token for answer in sample.expected for token in answer} & set(banned)
+
+
+@pytest.mark.parametrize(("difference", "tie"), [(0.0, True), (1.0, False)])
+def test_two_tokens_may_be_taken_for_each_other_where_pytorch_does(
+    difference: float, tie: bool, checkpoint: Checkpoint, sample: Sample
+) -> None:
+    """The bundle gives one, the expectation names the other."""
+    expected = [list(row) for row in sample.expected]
+    token, expected[7][3] = expected[7][3], 99
+    twins = copy.deepcopy(checkpoint.model)
+    with torch.no_grad():
+        twins.projection.weight = nn.Parameter(twins.projection.weight.detach().clone())
+        twins.projection.weight[99] = twins.projection.weight[token] * (1 + difference)
+    ties = find_ties(twins, sample.sources, expected)
+    assert ((3, token) in ties[7]) == tie
+    edited = Sample(sample.sources, expected, LENGTH, ties=ties)
+    if tie:
+        report = check_parity(BUNDLE, "fp32", edited)
+        assert (report["identical"], report["ties"]) == (False, 1)
+    else:
+        with pytest.raises(ParityError, match="1 of 48 sentences differ"):
+            check_parity(BUNDLE, "fp32", edited)
+
+
+def test_answers_are_as_likely_as_themselves_alone(checkpoint: Checkpoint, sample: Sample) -> None:
+    """A trained model is sure of nearly every token."""
+    ties = find_ties(checkpoint.model, sample.sources[:8], sample.expected[:8])
+    own = [{(place, token) for place, token in enumerate([*answer, 2])} for answer in sample.expected[:8]]
+    assert ties == own

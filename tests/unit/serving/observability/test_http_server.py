@@ -1,0 +1,199 @@
+"""The HTTP server of metrics and probes: responses, and clients that misbehave."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from triptych_serving.errors import PortError
+from triptych_serving.observability import http_server
+from triptych_serving.observability.http_server import MAX_HEAD_BYTES, HttpRequest, HttpResponse, HttpServer
+
+PATIENCE_SECONDS = 30.0
+LARGE = b"x" * (32 << 20)  # larger than the buffers of two sockets
+
+
+async def hello(request: HttpRequest) -> HttpResponse:
+    return HttpResponse.text(200, f"hello {request.query}")
+
+
+async def large(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(200, LARGE)
+
+
+async def broken(request: HttpRequest) -> HttpResponse:
+    raise RuntimeError("broken")
+
+
+def with_server(scenario: Callable[[int], Awaitable[None]]) -> None:
+    """Run a scenario with the port of a server."""
+
+    async def run() -> None:
+        server = HttpServer({"/hello": hello, "/large": large, "/broken": broken})
+        port = await server.start("127.0.0.1", 0, "--flag")
+        try:
+            await asyncio.wait_for(scenario(port), PATIENCE_SECONDS)
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
+
+
+async def send(port: int, data: bytes) -> bytes:
+    """Send bytes and return all that comes back."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+def get(path: str, method: str = "GET") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (get("/hello"), b"200 OK"),
+        (get("/hello").replace(b"1.1", b"1.0"), b"200 OK"),
+        (get("/nowhere"), b"404 Not Found"),
+        (get("/hello", "POST"), b"405 Method Not Allowed"),
+        (get("/broken"), b"500 Internal Server Error"),
+        (b"nonsense\r\n\r\n", b"400 Bad Request"),
+        (b"GET /hello\r\n\r\n", b"400 Bad Request"),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400 Bad Request"),
+        (b"\x16\x03\x01 \xff\xfe\r\n\r\n", b"400 Bad Request"),
+        (b"GET /hello HTTP/1.1\r\nA: " + b"a" * (2 * MAX_HEAD_BYTES) + b"\r\n\r\n", b"431 Request Header Fields Too Large"),
+    ],
+)
+def test_statuses(request_bytes: bytes, status: bytes) -> None:
+    async def scenario(port: int) -> None:
+        answer = await send(port, request_bytes)
+        assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
+        assert b"\r\nConnection: close\r\n" in answer
+
+    with_server(scenario)
+
+
+def test_bodies() -> None:
+    async def scenario(port: int) -> None:
+        head, _, body = (await send(port, get("/hello?name=you"))).partition(b"\r\n\r\n")
+        assert body == b"hello name=you\n"
+        assert b"Content-Length: 15" in head
+        assert (await send(port, get("/hello", "HEAD"))).endswith(b"Content-Length: 7\r\nConnection: close\r\n\r\n")
+        assert (await send(port, get("/large"))).partition(b"\r\n\r\n")[2] == LARGE
+
+    with_server(scenario)
+
+
+def test_error_of_a_handler_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(port: int) -> None:
+        await send(port, get("/broken"))
+
+    with_server(scenario)
+    [record] = [record for record in caplog.records if record.name == http_server.__name__]
+    assert record.getMessage() == "/broken failed: broken"
+    assert record.exc_info
+
+
+def test_silent_clients_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "READ_SECONDS", 0.5)
+
+    async def scenario(port: int) -> None:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        for _, writer in silent:
+            writer.write(b"GET /hello HTTP/1.1\r\n")  # and never the rest
+        assert b"200 OK" in await send(port, get("/hello"))
+        answers = await asyncio.gather(*(reader.read() for reader, _ in silent))
+        assert all(answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n") for answer in answers)
+
+    with_server(scenario)
+
+
+def test_clients_that_read_nothing_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "SEND_SECONDS", 0.5)
+
+    async def scenario(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(get("/large"))
+        assert b"200 OK" in await send(port, get("/hello"))
+        await asyncio.sleep(1)
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        received = 0
+        with contextlib.suppress(ConnectionResetError):
+            while data := await reader.read(1 << 20):
+                received += len(data)
+        assert received < len(LARGE)
+        writer.close()
+
+    with_server(scenario)
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 3)
+
+    async def scenario(port: int) -> None:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        reader, _ = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        held[0][1].write(get("/hello"))
+        assert b"200 OK" in await held[0][0].read()
+        held[0][1].close()
+        await asyncio.sleep(0.1)
+        assert b"200 OK" in await send(port, get("/hello"))
+
+    with_server(scenario)
+
+
+def test_port_in_use_names_the_flag() -> None:
+    async def run(port: int) -> None:
+        await HttpServer({}).start("127.0.0.1", port, "--metrics-port")
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        message = f"--metrics-port {port}: cannot listen on 127.0.0.1: Address already in use"
+        with pytest.raises(PortError, match=f"^{message}$"):
+            asyncio.run(run(port))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_foreign_host_is_named(host: str) -> None:
+    with pytest.raises(PortError, match=f"^--metrics-port 0: cannot listen on {host}: "):
+        asyncio.run(HttpServer({}).start(host, 0, "--metrics-port"))
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["::", "[::]"])
+def test_unspecified_ipv6_address_includes_ipv4(host: str) -> None:
+    async def run() -> None:
+        server = HttpServer({"/hello": hello})
+        port = await server.start(host, 0, "--flag")
+        assert b"200 OK" in await send(port, get("/hello"))
+        await server.stop()
+
+    asyncio.run(run())
+
+
+def test_stop_closes_connections() -> None:
+    async def run() -> None:
+        server = HttpServer({"/hello": hello})
+        port = await server.start("127.0.0.1", 0, "--flag")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.sleep(0.1)
+        await server.stop()
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_SECONDS))

@@ -1,0 +1,393 @@
+"""Answers that are kept, and work that is shared."""
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych_serving.errors import DeadlineError, EngineError, InvalidInputError, UnsupportedError
+from triptych_serving.response_cache.response_cache import (
+    ENTRY_BYTES,
+    CachedResponse,
+    ResponseCache,
+    ResponseCacheOptions,
+    ResponseSource,
+)
+
+CACHE = ResponseCacheOptions(cache_bytes=1 << 20)
+SHARE = ResponseCacheOptions(deduplicate=True)
+BOTH = ResponseCacheOptions(cache_bytes=1 << 20, deduplicate=True)
+
+
+class FakeModel:
+    """What a key needs of a model: to be one."""
+
+
+class Work:
+    """Computations that go on until they are told to end."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.cancelled = 0
+        self._ends: asyncio.Queue[bytes | BaseException] = asyncio.Queue()
+
+    async def __call__(self) -> bytes:
+        self.begun += 1
+        try:
+            end = await self._ends.get()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    def end(self, end: bytes | BaseException) -> None:
+        self._ends.put_nowait(end)
+
+
+class Asking:
+    """Requests to one model."""
+
+    def __init__(self, options: ResponseCacheOptions) -> None:
+        self.repeats = ResponseCache(options)
+        self.work = Work()
+        self.model: Any = FakeModel()
+
+    def ask(self, content: bytes = b"hello", deadline: float | None = None) -> "asyncio.Task[CachedResponse]":
+        key = self.repeats.key(self.model, "Translate", content)
+        return asyncio.create_task(self.repeats.answer(key, deadline, self.work))
+
+    async def asked(self, count: int, content: bytes = b"hello") -> "list[asyncio.Task[CachedResponse]]":
+        """So many equal requests, under way."""
+        tasks = [self.ask(content) for _ in range(count)]
+        await settle()
+        return tasks
+
+    async def answered(self, content: bytes = b"hello", value: bytes = b"hallo") -> CachedResponse:
+        """One request; `value` is what would be computed for it."""
+
+        async def compute() -> bytes:
+            self.work.begun += 1
+            return value
+
+        return await self.repeats.answer(self.repeats.key(self.model, "Translate", content), None, compute)
+
+
+async def settle() -> None:
+    """Let every task go as far as it can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())
+
+    run.__name__ = test.__name__
+    return run
+
+
+def test_nothing_is_done_unless_it_is_asked_for() -> None:
+    assert not ResponseCache(ResponseCacheOptions()).is_on
+    assert all(ResponseCache(options).is_on for options in (CACHE, SHARE, BOTH))
+    with pytest.raises(ValueError, match="cache_bytes is -1, it must be at least 0"):
+        ResponseCacheOptions(cache_bytes=-1)
+
+
+@in_loop
+async def test_what_was_answered_is_not_computed_again() -> None:
+    asking = Asking(CACHE)
+    assert await asking.answered() == CachedResponse(b"hallo", ResponseSource.COMPUTED)
+    assert await asking.answered(value=b"other") == CachedResponse(b"hallo", ResponseSource.CACHE)
+    assert asking.work.begun == 1
+    counters = asking.repeats.counters
+    assert (counters.hits, counters.misses, counters.entries, counters.bytes) == (1, 1, 1, 5 + ENTRY_BYTES)
+
+
+@in_loop
+async def test_another_request_method_or_model_is_another_key() -> None:
+    asking = Asking(CACHE)
+    repeats, model, other = asking.repeats, asking.model, FakeModel()
+    key = repeats.key(model, "Translate", b"hello").digest
+    assert key == repeats.key(model, "Translate", b"hello").digest
+    assert key != repeats.key(model, "Translate", b"hello ").digest
+    assert key != repeats.key(model, "FillMask", b"hello").digest
+    assert key != repeats.key(other, "Translate", b"hello").digest  # type: ignore[arg-type]
+    assert repeats.key(model, "A", b"B").digest != repeats.key(model, "AB", b"").digest
+
+
+@in_loop
+async def test_an_empty_answer_is_one_too() -> None:
+    asking = Asking(BOTH)
+    await asking.answered(value=b"")
+    assert (await asking.answered(value=b"")).source is ResponseSource.CACHE
+
+
+@in_loop
+async def test_an_error_is_not_kept() -> None:
+    asking = Asking(BOTH)
+    for error in (EngineError("broken"), InvalidInputError("contents[0]", "the text is empty")):
+        asking.work.end(error)
+        with pytest.raises(type(error)):
+            await asking.ask()
+    assert (await asking.answered()).source is ResponseSource.COMPUTED
+    assert asking.repeats.counters.entries == 1
+
+
+@in_loop
+async def test_the_longest_unused_answer_gives_way() -> None:
+    asking = Asking(ResponseCacheOptions(cache_bytes=3 * (ENTRY_BYTES + 1)))
+    for content in (b"1", b"2", b"3"):
+        await asking.answered(content, b"x")
+    await asking.answered(b"1")  # used again
+    await asking.answered(b"4", b"x")
+    sources = {content: (await asking.answered(content, b"x")).source for content in (b"1", b"3", b"4")}
+    assert set(sources.values()) == {ResponseSource.CACHE}
+    assert (await asking.answered(b"2", b"x")).source is ResponseSource.COMPUTED
+    assert asking.repeats.counters.evictions == 2
+
+
+@in_loop
+async def test_an_answer_larger_than_the_cache_is_not_kept() -> None:
+    asking = Asking(ResponseCacheOptions(cache_bytes=ENTRY_BYTES + 10))
+    await asking.answered(b"small", b"x" * 10)
+    await asking.answered(b"large", b"x" * 11)
+    assert (await asking.answered(b"small")).source is ResponseSource.CACHE
+    assert (await asking.answered(b"large")).source is ResponseSource.COMPUTED
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300)), max_size=60))
+@settings(deadline=None, max_examples=60)
+def test_the_cache_never_takes_more_than_it_may(requests: list[tuple[int, int]]) -> None:
+    async def main() -> None:
+        asking = Asking(ResponseCacheOptions(cache_bytes=2_000))
+        counters = asking.repeats.counters
+        kept: dict[int, int] = {}
+        for content, size in requests:
+            answer = await asking.answered(b"%d" % content, bytes(size))
+            assert (answer.source is ResponseSource.CACHE) == (content in kept)
+            kept[content] = len(answer.value) if content not in kept else kept[content]
+            kept = {one: size for one, size in kept.items() if is_kept(asking, b"%d" % one)}
+            assert counters.bytes == sum(size + ENTRY_BYTES for size in kept.values()) <= 2_000
+            assert counters.entries == len(kept)
+
+    asyncio.run(main())
+
+
+def is_kept(asking: Asking, content: bytes) -> bool:
+    key = asking.repeats.key(asking.model, "Translate", content)
+    return key.digest in key.shelf.keys
+
+
+@in_loop
+async def test_a_models_answers_go_with_it() -> None:
+    asking = Asking(CACHE)
+    await asking.answered()
+    first, asking.model = asking.model, FakeModel()
+    await asking.answered()
+    asking.repeats.retain([asking.model])
+    counters = asking.repeats.counters
+    assert (counters.purged, counters.entries, counters.bytes) == (1, 1, 5 + ENTRY_BYTES)
+    assert (await asking.answered()).source is ResponseSource.CACHE
+    asking.model = first  # a request that found it before it went
+    await asking.answered()
+    assert (await asking.answered()).source is ResponseSource.COMPUTED
+    assert counters.entries == 1
+
+
+@in_loop
+async def test_answers_keep_no_model_in_memory() -> None:
+    asking = Asking(BOTH)
+    await asking.answered()
+    before = sum(isinstance(one, FakeModel) for one in gc.get_objects())
+    asking.model = None
+    gc.collect()
+    assert sum(isinstance(one, FakeModel) for one in gc.get_objects()) == before - 1
+
+
+@in_loop
+async def test_equal_requests_in_flight_are_computed_once() -> None:
+    asking = Asking(SHARE)
+    tasks = await asking.asked(5)
+    asking.work.end(b"hallo")
+    answers = await asyncio.gather(*tasks)
+    assert {answer.value for answer in answers} == {b"hallo"}
+    assert [answer.source for answer in answers] == [ResponseSource.COMPUTED] + [ResponseSource.SHARED] * 4
+    assert (asking.work.begun, asking.repeats.counters.shared) == (1, 4)
+    again = asking.ask()  # nothing is kept
+    asking.work.end(b"again")
+    assert (await again).value == b"again"
+
+
+@in_loop
+async def test_without_deduplication_each_computes() -> None:
+    asking = Asking(CACHE)
+    tasks = await asking.asked(3)
+    assert asking.work.begun == 3
+    for _ in tasks:
+        asking.work.end(b"hallo")
+    await asyncio.gather(*tasks)
+    assert asking.repeats.counters.entries == 1
+
+
+@in_loop
+async def test_other_requests_do_not_wait() -> None:
+    asking = Asking(SHARE)
+    await asking.asked(2)
+    asking.ask(b"other")
+    await settle()
+    assert asking.work.begun == 2
+
+
+@in_loop
+async def test_a_cancelled_leader_fails_nobody() -> None:
+    asking = Asking(SHARE)
+    leader, *followers = await asking.asked(4)
+    leader.cancel()
+    await settle()
+    assert (asking.work.begun, asking.work.cancelled) == (2, 1)
+    asking.work.end(b"hallo")
+    answers = await asyncio.gather(*followers)
+    assert sorted(answer.source.value for answer in answers) == ["computed", "shared", "shared"]
+
+
+@pytest.mark.parametrize("error", [DeadlineError("too late"), EngineError("broken")], ids=lambda error: error.status)
+def test_an_error_that_need_not_happen_to_all_is_the_leaders_own(error: Exception) -> None:
+    async def main() -> None:
+        asking = Asking(SHARE)
+        leader, *followers = await asking.asked(3)
+        asking.work.end(error)
+        asking.work.end(b"hallo")
+        with pytest.raises(type(error)):
+            await leader
+        assert {(await follower).value for follower in followers} == {b"hallo"}
+        assert asking.work.begun == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "error", [InvalidInputError("top_k", "0 is too few"), UnsupportedError("cannot")], ids=lambda e: e.status
+)
+def test_a_request_that_is_wrong_in_itself_fails_for_all(error: Exception) -> None:
+    async def main() -> None:
+        asking = Asking(BOTH)
+        tasks = await asking.asked(3)
+        asking.work.end(error)
+        assert await asyncio.gather(*tasks, return_exceptions=True) == [error] * 3
+        assert asking.work.begun == 1
+
+    asyncio.run(main())
+
+
+@in_loop
+async def test_the_follower_with_most_time_takes_over() -> None:
+    asking = Asking(SHARE)
+    now = time.monotonic()
+    leader, short, long = asking.ask(), asking.ask(deadline=now + 100), asking.ask(deadline=now + 200)
+    await settle()
+    leader.cancel()
+    await settle()
+    asking.work.end(b"hallo")
+    assert ((await long).source, (await short).source) == (ResponseSource.COMPUTED, ResponseSource.SHARED)
+
+
+@in_loop
+async def test_a_follower_has_its_own_deadline() -> None:
+    asking = Asking(SHARE)
+    leader = asking.ask()
+    await settle()
+    for left in (0.01, -1.0):
+        with pytest.raises(DeadlineError, match="while an equal request was being answered"):
+            await asking.ask(deadline=time.monotonic() + left)
+    asking.work.end(b"hallo")
+    assert (await leader).value == b"hallo"
+    assert asking.work.begun == 1
+
+
+@in_loop
+async def test_a_cancelled_follower_disturbs_nobody() -> None:
+    asking = Asking(SHARE)
+    leader, first, second = await asking.asked(3)
+    first.cancel()
+    await settle()
+    asking.work.end(b"hallo")
+    assert (await leader).value == (await second).value == b"hallo"
+    assert asking.work.begun == 1
+
+
+@in_loop
+async def test_work_that_nobody_waits_for_any_more_is_cancelled() -> None:
+    asking = Asking(SHARE)
+    tasks = await asking.asked(3)
+    for task in reversed(tasks):
+        task.cancel()
+    await settle()
+    assert (asking.work.begun, asking.work.cancelled) == (1, 1)
+    later = asking.ask()  # nothing of the flight is left
+    await settle()
+    asking.work.end(b"hallo")
+    assert (await later).source is ResponseSource.COMPUTED
+
+
+@in_loop
+async def test_a_follower_that_leaves_as_it_is_told_to_lead_hands_on() -> None:
+    asking = Asking(SHARE)
+    leader, first, second = await asking.asked(3)
+    leader.cancel()
+    await asyncio.sleep(0)  # the leader has handed over; the first has not woken up yet
+    first.cancel()
+    await settle()
+    asking.work.end(b"hallo")
+    assert (await second).source is ResponseSource.COMPUTED
+
+
+@in_loop
+async def test_the_last_follower_may_leave_as_it_is_told_to_lead() -> None:
+    asking = Asking(SHARE)
+    leader, follower = await asking.asked(2)
+    leader.cancel()
+    await asyncio.sleep(0)
+    follower.cancel()
+    await settle()
+    later = asking.ask()
+    await settle()
+    asking.work.end(b"hallo")
+    assert (await later).source is ResponseSource.COMPUTED
+
+
+STEPS = st.sampled_from(["ask", "ask", "ask", "cancel", "end", "break", "wait"])
+
+
+@given(st.lists(st.tuples(STEPS, st.integers(0, 20), st.booleans()), max_size=25))
+@settings(deadline=None, max_examples=200)
+def test_whatever_happens_everybody_is_answered_once(steps: list[tuple[str, int, bool]]) -> None:
+    async def main() -> None:
+        asking = Asking(SHARE)
+        tasks: list[asyncio.Task[CachedResponse]] = []
+        for step, number, pauses in steps:
+            match step:
+                case "ask":
+                    tasks.append(asking.ask(b"%d" % (number % 2)))
+                case "cancel" if tasks:
+                    tasks[number % len(tasks)].cancel()
+                case "end":
+                    asking.work.end(b"hallo")
+                case "break":
+                    asking.work.end(EngineError("broken"))
+            if pauses:
+                await asyncio.sleep(0)
+        for _ in tasks:
+            asking.work.end(b"hallo")
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(outcome, CachedResponse | asyncio.CancelledError | EngineError)
+        assert asking.repeats.counters.misses == asking.work.begun
+        assert asking.repeats._flights == {}
+
+    asyncio.run(main())

@@ -1,0 +1,91 @@
+"""Which devices a text stands for, and what is missing where one cannot be had."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from triptych_serving.errors import DeviceError
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.device_selection import parse_devices, why_no_gpu
+from triptych_serving.runtime.memory.cudart import Gpu
+
+
+def gpus(count: int) -> Callable[[], Sequence[Gpu]]:
+    return lambda: tuple(Gpu(Device("cuda", index), "GPU", 1) for index in range(count))
+
+
+def no_driver() -> Sequence[Gpu]:
+    raise DeviceError("cudaGetDeviceCount: no driver")
+
+
+TWO = gpus(2)
+
+
+def parse(text: str, find: Callable[[], Sequence[Gpu]] = TWO, has_cuda: bool = True) -> list[str]:
+    return [str(device) for device in parse_devices(text, find, lambda: has_cuda)]
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [
+        ("cpu", ["cpu"]),
+        ("cuda", ["cuda:0"]),
+        ("cuda:1", ["cuda:1"]),
+        ("cuda:1,cuda:0", ["cuda:1", "cuda:0"]),
+        ("cuda, cuda:1", ["cuda:0", "cuda:1"]),
+        ("auto", ["cuda:0", "cuda:1"]),
+    ],
+)
+def test_texts_of_devices(text: str, devices: list[str]) -> None:
+    assert parse(text) == devices
+
+
+@pytest.mark.parametrize(
+    "text", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "cuda,cuda:0", "cpu,cuda", "auto,cpu", "CPU"]
+)
+def test_other_texts_name_what_there_could_be(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a device: cpu, cuda, cuda:N"):
+        parse(text)
+
+
+def test_auto_is_the_cpu_where_no_gpu_can_be_used() -> None:
+    assert parse("auto", has_cuda=False) == ["cpu"]
+    assert parse("auto", find=no_driver) == ["cpu"]
+    assert parse("auto", find=gpus(0)) == ["cpu"]
+
+
+def test_the_cpu_asks_nobody() -> None:
+    assert parse("cpu", find=no_driver, has_cuda=False) == ["cpu"]
+
+
+def test_a_gpu_that_is_not_there() -> None:
+    with pytest.raises(DeviceError, match="there is no GPU 3; there are: 0, 1"):
+        parse("cuda:1,cuda:3")
+
+
+def test_a_runtime_without_cuda() -> None:
+    with pytest.raises(DeviceError, match=r'no CUDA provider: pip uninstall onnxruntime; pip install "triptych\[cuda\]"'):
+        parse("cuda", has_cuda=False)
+
+
+def test_what_the_driver_says_is_passed_on() -> None:
+    with pytest.raises(DeviceError, match="no driver"):
+        parse("cuda", find=no_driver)
+
+
+def test_what_is_missing_is_told() -> None:
+    assert why_no_gpu(gpus(1), lambda: True) == ""
+    assert "no driver" in why_no_gpu(no_driver, lambda: True)
+    assert "no CUDA provider" in why_no_gpu(gpus(1), lambda: False)
+    assert why_no_gpu(gpus(0), lambda: True) == "there is no GPU"
+
+
+@pytest.mark.parametrize(("kind", "index"), [("cpu", 1), ("cuda", -1)])
+def test_devices_that_no_machine_has(kind: str, index: int) -> None:
+    with pytest.raises(ValueError, match=f"index is {index}"):
+        Device(kind, index)  # type: ignore[arg-type]
+
+
+def test_devices_have_an_order_and_names() -> None:
+    assert sorted([Device("cuda", 1), CPU, Device("cuda")]) == [CPU, Device("cuda"), Device("cuda", 1)]
+    assert {str(CPU): CPU, str(Device("cuda", 1)): Device("cuda", 1)}.keys() == {"cpu", "cuda:1"}

@@ -1,0 +1,142 @@
+"""Engines give way to whoever reads requests and writes answers."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.engine import OneShotOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.model import Model
+from triptych_serving.models.translation.translator import Translator
+from triptych_serving.repository.model_manager import RepositoryOptions
+from triptych_serving.repository.placement import CPU_ALONE, Hardware
+from triptych_serving.repository.repository import VersionFolder
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.process import MOST, NICENESS, give_way
+from triptych_serving.server import ServerOptions
+from triptych_serving.services.documents.calls import DocumentThreads
+
+from ....fixtures.encoders import write_image_bundle
+from ....fixtures.toy import BUNDLE, SOURCE, TARGET
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
+
+
+def in_thread(function: Callable[[], None]) -> int:
+    """The thread's niceness behind it."""
+    found: list[int] = []
+
+    def run() -> None:
+        function()
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def own() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def test_the_calling_thread_alone_gives_way() -> None:
+    before = own()
+    assert in_thread(give_way) == min(MOST, before + NICENESS)
+    assert own() == before
+
+
+def test_to_give_way_twice_is_to_give_way() -> None:
+    def twice() -> None:
+        give_way()
+        give_way()
+
+    assert in_thread(twice) == min(MOST, own() + NICENESS)
+
+
+def test_threads_of_one_that_gave_way_do_so_once() -> None:
+    found: list[int] = []
+
+    def start_another() -> None:
+        give_way()
+        found.append(in_thread(lambda: None))
+        found.append(in_thread(give_way))
+
+    assert in_thread(start_another) == min(MOST, own() + NICENESS)
+    assert found == [min(MOST, own() + NICENESS)] * 2
+
+
+def test_where_it_is_forbidden_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", forbidden)
+    assert in_thread(give_way) == own()
+
+
+def levels(prefix: str, others: Collection[threading.Thread]) -> set[int]:
+    """Of the threads whose names begin so, but for those of other tests."""
+    threads = [thread.native_id for thread in set(threading.enumerate()) - set(others) if thread.name.startswith(prefix)]
+    return {os.getpriority(os.PRIO_PROCESS, number) for number in threads if number is not None}
+
+
+def white_image() -> bytes:
+    """A PNG file."""
+    file = BytesIO()
+    Image.new("RGB", (8, 8), "white").save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("gives_way", [True, False])
+def test_threads_of_a_server_without_gpus_give_way(gives_way: bool, tmp_path: Path) -> None:
+    options = ServerOptions(RepositoryOptions(tmp_path), hardware=CPU_ALONE if gives_way else Hardware((Device("cuda"),)))
+    loader = replace(options.loader, hardware=CPU_ALONE)  # the GPU is not there
+    assert loader.gives_way is gives_way
+    expected = min(MOST, own() + NICENESS) if gives_way else own()
+    others, models = threading.enumerate(), list[Model]()
+
+    def load() -> None:
+        for entry in (VersionFolder("toy", 1, BUNDLE), VersionFolder("vit", 1, write_image_bundle(tmp_path))):
+            model, fault = loader.attempt(entry)
+            assert model is not None, fault
+            models.append(model)
+
+    try:
+        assert in_thread(load) == expected
+        translator, vit = models
+        assert isinstance(translator, Translator)
+        assert isinstance(vit, ImageModel)
+        translator.score([(SOURCE, TARGET)])
+        vit.classify([white_image()])
+        for prefix in ("triptych-engine", "triptych-oneshot", "triptych-decode"):
+            assert levels(prefix, others) == {expected}, prefix
+    finally:
+        for model in models:
+            model.close()
+
+
+def test_by_itself_an_engine_does_not_give_way() -> None:
+    assert not EngineOptions().gives_way
+    assert not EncoderOptions().gives_way
+    assert not OneShotOptions().gives_way
+
+
+def test_threads_for_documents_begin_as_they_are_told() -> None:
+    async def level() -> int:
+        threads = DocumentThreads(give_way)
+        try:
+            return await threads.run_heavy(own)
+        finally:
+            threads.close()
+
+    assert asyncio.run(level()) == min(MOST, own() + NICENESS)

@@ -1,0 +1,112 @@
+"""Secret files: reloading after a change, and the warning about open permissions."""
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from triptych_serving.errors import SecurityError
+from triptych_serving.security.secret_files import ReloadedFiles, warn_if_open
+
+LONG_AGO = time.time() - 3600
+
+
+def read(path: Path) -> str:
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise SecurityError(f"{path}: {error.strerror}") from error
+    if "bad" in text:
+        raise SecurityError(f"{path}: {text}")
+    return text
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_text("one")
+    return path
+
+
+@pytest.fixture
+def files(path: Path) -> ReloadedFiles[str]:
+    return ReloadedFiles("the file", [path], lambda: read(path))
+
+
+def test_change_is_noticed(path: Path, files: ReloadedFiles[str], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert files.get() == "one"
+    path.write_text("two")
+    assert [files.get(), files.get()] == ["two", "two"]
+    assert caplog.messages == ["the file: reloaded"]
+
+
+def test_change_of_equal_size_and_time_is_noticed(path: Path, files: ReloadedFiles[str]) -> None:
+    for text in ("two", "six", "ten"):
+        path.write_text(text)
+        os.utime(path, (LONG_AGO, LONG_AGO))
+        assert files.get() == text
+
+
+def test_changed_link_is_noticed(tmp_path: Path) -> None:
+    """Kubernetes changes secrets in this way."""
+    link = tmp_path / "link"
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    link.symlink_to("first")
+    files = ReloadedFiles("", [link / "file"], lambda: read(link / "file"))
+    assert files.get() == "first"
+    (tmp_path / "new").symlink_to("second")
+    (tmp_path / "new").rename(link)
+    assert files.get() == "second"
+
+
+def test_bad_change_is_logged_once_and_ignored(path: Path, files: ReloadedFiles[str], caplog: pytest.LogCaptureFixture) -> None:
+    path.write_text("bad")
+    assert [files.get() for _ in range(3)] == ["one"] * 3
+    assert caplog.messages == [f"the file: reload failed, keeping the last good version: {path}: bad"]
+    path.unlink()
+    assert files.get() == "one"
+    assert "No such file" in caplog.messages[-1]
+    path.write_text("good")
+    assert files.get() == "good"
+
+
+def test_least_time_between_checks(path: Path) -> None:
+    files = ReloadedFiles("", [path], lambda: read(path), every_seconds=3600)
+    path.write_text("two")
+    assert files.get() == "one"
+
+
+def test_bad_file_at_the_start_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SecurityError, match="No such file"):
+        ReloadedFiles("", [tmp_path / "none"], lambda: read(tmp_path / "none"))
+
+
+def test_passing_fault_is_retried_at_the_next_check(path: Path) -> None:
+    faults: list[str] = []
+
+    def unsteady() -> str:
+        if faults:
+            raise SecurityError(faults.pop())
+        return read(path)
+
+    files = ReloadedFiles("the file", [path], unsteady)
+    path.write_text("two")
+    os.utime(path, (LONG_AGO, LONG_AGO))
+    faults.append("too many open files")
+    assert files.get() == "one"
+    assert files.get() == "two"
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [(0o600, ""), (0o640, ""), (0o644, "may read it"), (0o646, "may read and change it"), (0o602, "may change it")],
+)
+def test_warning_about_open_permissions(path: Path, mode: int, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    path.chmod(mode)
+    warn_if_open(path)
+    assert [words in message for message in caplog.messages] == ([True] if words else [])

@@ -1,0 +1,78 @@
+"""Certificates are checked before they are used."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
+
+from triptych_serving.errors import SecurityError
+from triptych_serving.security.tls import read_certificates
+
+from ....fixtures.certificates import DAY, LOCAL, NOW, Authority, Pair
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def fault_of(pair: Pair, client_ca: Path | None = None) -> str:
+    with pytest.raises(SecurityError) as caught:
+        read_certificates(pair.certificate, pair.key, client_ca)
+    return str(caught.value)
+
+
+def test_contents_and_names(authority: Authority) -> None:
+    pair = authority.sign("server", *LOCAL)
+    found = read_certificates(pair.certificate, pair.key, authority.file)
+    assert (found.chain, found.key) == (pair.certificate.read_bytes(), pair.key.read_bytes())
+    assert found.client_ca == authority.file.read_bytes()
+    assert found.subject.startswith("localhost, 127.0.0.1 until ")
+    assert found.warnings == ()
+    assert "BEGIN PRIVATE KEY" not in repr(found)
+    unnamed = authority.sign("server")
+    assert read_certificates(unnamed.certificate, unnamed.key).subject.startswith("server until ")
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "warning"),
+    [
+        (NOW - 2 * DAY, NOW - DAY, "expired at"),
+        (NOW + DAY, NOW + 2 * DAY, "is not valid before"),
+        (NOW - DAY, NOW + HOUR, "expires at"),
+    ],
+)
+def test_validity_warnings(authority: Authority, begin: datetime, end: datetime, warning: str) -> None:
+    pair = authority.sign("server", *LOCAL, begin=begin, end=end)
+    [found] = read_certificates(pair.certificate, pair.key).warnings
+    assert found.startswith(f"{pair.certificate}: the certificate of localhost, 127.0.0.1 {warning} ")
+
+
+def test_wrong_files(authority: Authority, tmp_path: Path) -> None:
+    pair, other, none = authority.sign("server"), authority.sign("other"), tmp_path / "none"
+    chain, key = pair.certificate, pair.key
+    assert fault_of(Pair(chain, other.key)) == f"{other.key}: does not belong to the certificate {chain}"
+    for missing in (Pair(none, key), Pair(chain, none)):
+        assert fault_of(missing) == f"{none}: No such file or directory"
+    assert fault_of(pair, none) == f"{none}: No such file or directory"
+    assert fault_of(Pair(key, chain)).startswith(f"{key}: no certificate found; it must be a PEM file")
+    assert fault_of(Pair(chain, chain)).startswith(f"{chain}: no private key found")
+    assert fault_of(pair, key).startswith(f"{key}: no certificate found")
+    assert fault_of(pair, chain).startswith(f"{chain}: no certificate of an authority found")
+
+
+def test_damaged_certificate(authority: Authority) -> None:
+    pair = authority.sign("server")
+    lines = pair.certificate.read_text().splitlines(keepends=True)
+    pair.certificate.write_text("".join(lines[:2] + lines[-1:]))
+    assert fault_of(pair) == f"{pair.certificate}: damaged certificate: it cannot be decoded"
+
+
+def test_encrypted_key(authority: Authority) -> None:
+    pair = authority.sign("server")
+    key = load_pem_private_key(pair.key.read_bytes(), None)
+    pair.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    assert fault_of(pair).startswith(f"{pair.key}: encrypted; the server needs it unencrypted: openssl pkey")

@@ -1,0 +1,151 @@
+"""Codes that mean the same, and codes that mean nothing."""
+
+import pytest
+
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.text import languages
+from triptych_serving.text.languages import choose_language, describe_side, find_language
+from triptych_text.languages import is_language, primary_language, standard_tag
+
+FIELD = "target_language_code"
+
+
+@pytest.mark.parametrize("code", ["de", "DE", "de-DE", "de_AT", "deu", "ger", "deu_Latn", "de-Latn-CH"])
+def test_german_has_many_names(code: str) -> None:
+    assert find_language(code, ["en", "de"], FIELD) == "de"
+
+
+@pytest.mark.parametrize("offered", ["de-DE", "deu_Latn", "ger"])
+def test_models_too_may_use_any_of_them(offered: str) -> None:
+    assert find_language("de", [offered], FIELD) == offered
+
+
+@pytest.mark.parametrize("code", ["nl", "fr-DE", "und", "xx", "x-german", "de-Cyrl"])
+def test_another_language_is_not_found(code: str) -> None:
+    assert find_language(code, ["de-Latn"], FIELD) is None
+
+
+def test_scripts_count_where_both_sides_name_one() -> None:
+    offered = ["zh-Hans", "zh-Hant"]
+    assert find_language("zho_Hant", offered, FIELD) == "zh-Hant"
+    assert find_language("zh", offered, FIELD) == "zh-Hans"
+
+
+NLLB = [
+    *("ace_Arab", "ace_Latn", "arb_Arab", "arb_Latn", "azb_Arab", "azj_Latn", "ckb_Arab", "deu_Latn", "ekk_Latn", "eng_Latn"),
+    *("kmr_Latn", "lvs_Latn", "nno_Latn", "nob_Latn", "pes_Arab", "prs_Arab", "swh_Latn", "tgl_Latn", "yue_Hant"),
+    *("zho_Hans", "zho_Hant", "zsm_Latn"),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("zh", "zho_Hans"),
+        ("cmn", "zho_Hans"),
+        ("zh-TW", "zho_Hant"),
+        ("zh_Hant", "zho_Hant"),
+        ("yue", "yue_Hant"),
+        ("no", "nob_Latn"),
+        ("nn", "nno_Latn"),
+        ("ar", "arb_Arab"),
+        ("ar-Latn", "arb_Latn"),
+        ("ace", "ace_Latn"),
+        ("fa", "pes_Arab"),
+        ("fa-AF", "prs_Arab"),
+        ("az", "azj_Latn"),
+        ("ku", "kmr_Latn"),
+        ("et", "ekk_Latn"),
+        ("lv", "lvs_Latn"),
+        ("ms", "zsm_Latn"),
+        ("sw", "swh_Latn"),
+        ("tl", "tgl_Latn"),
+        ("de_DE", "deu_Latn"),
+        ("en_XX", "eng_Latn"),
+        ("bs", None),
+    ],
+)
+def test_macrolanguages_and_likely_scripts(code: str, found: str | None) -> None:
+    assert find_language(code, NLLB, FIELD) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "offered", "found"),
+    [
+        ("es", ["es_AR", "es"], "es"),
+        ("es-MX", ["es_AR", "es"], "es"),
+        ("es-AR", ["es", "es_AR"], "es_AR"),
+        ("pt", ["pt_PT", "pt_BR"], "pt_BR"),
+        ("en", ["de_DE", "en_XX"], "en_XX"),
+        ("zh-TW", ["zh_CN"], "zh_CN"),
+        ("nb", ["no"], "no"),
+        ("zh-Hans", ["zh-Hant"], None),
+        ("zh", ["yue"], None),
+    ],
+)
+def test_regions_choose_where_there_is_a_choice(code: str, offered: list[str], found: str | None) -> None:
+    assert find_language(code, offered, FIELD) == found
+
+
+def test_a_model_of_no_language_takes_any() -> None:
+    for code in ("de", "deu_Latn", "und"):
+        assert find_language(code, ["und"], FIELD) == "und"
+    assert find_language("de", ["und", "de"], FIELD) == "de"
+    assert choose_language("", ["und"], FIELD) == "und"
+
+
+def test_a_request_for_one_of_many_looks_them_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = tuple(f"{first}{second}-Latn" for first in "abcdefghij" for second in "klmnopqrst")
+    assert choose_language("ck-latn", offered, FIELD) == "ck-Latn"
+    monkeypatch.setattr(languages, "_rank", None)  # whoever looks again fails
+    monkeypatch.setattr(languages, "Language", None)
+    for _ in range(3):
+        assert choose_language("ck-latn", offered, FIELD) == "ck-Latn"
+
+
+def test_a_choice_is_named_without_listing_hundreds() -> None:
+    offered = [f"{first}{second}" for first in "abcdefghij" for second in "klmnopqrst"]
+    with pytest.raises(InvalidInputError) as missing:
+        choose_language("", offered, FIELD)
+    assert missing.value.field == FIELD
+    assert missing.value.problem == "the model has several, name one of: ak, al, am, an, ao, ap, aq, ar, ... (100 in all)"
+    with pytest.raises(InvalidInputError, match=r"'fr' is none of the model's: en, de$"):
+        choose_language("fr", ["en", "de"], FIELD)
+    assert choose_language("", ["en"], FIELD) == "en"
+    assert describe_side(offered) == "100 languages"
+    assert (describe_side(["en", "de"]), describe_side(["und"])) == ("en/de", "any language")
+
+
+MALFORMED = ["german", "d", "1", " ", "de ", "de\n", "de--DE", "*", "deutsch-land", "de;q=1", "日本語", "x"]
+MALFORMED += ["__de__", "de" + "-a1" * 60]
+
+
+@pytest.mark.parametrize("code", MALFORMED)
+def test_a_malformed_code_is_refused_with_its_field(code: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not a language code") as error:
+        find_language(code, ["de"], FIELD)
+    assert error.value.field == FIELD
+    assert not is_language(code)
+
+
+@pytest.mark.parametrize(
+    ("code", "language"), [("en", "en"), ("de-DE", "de"), ("deu_Latn", "de"), ("zh-Hans", "zh"), ("x", "und")]
+)
+def test_the_language_alone(code: str, language: str) -> None:
+    assert primary_language(code) == language
+
+
+@pytest.mark.parametrize(
+    ("code", "tag"),
+    [
+        ("deu_Latn", "de"),
+        ("de-DE", "de-DE"),
+        ("pt_BR", "pt-BR"),
+        ("zho_Hant", "zh-Hant"),
+        ("en_XX", "en"),
+        ("und", ""),
+        ("", ""),
+    ],
+)
+def test_tags_for_documents(code: str, tag: str) -> None:
+    assert standard_tag(code) == tag
