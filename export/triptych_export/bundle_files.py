@@ -1,4 +1,4 @@
-"""The files of a bundle as every family writes them."""
+"""Files of a bundle that all families write alike: graphs, weights, tokenizer, manifest."""
 
 import json
 from collections.abc import Sequence
@@ -19,18 +19,20 @@ from triptych_serving.bundle.manifest.base import Graphs
 from triptych_serving.runtime.session import Session
 
 PRECISIONS = ("fp32", "int8")
-HALF_PRECISION = FP16  # for CUDA; traced by itself
-STABLE_PRECISION = "int8-stable"  # of translation models: batch-invariant
-EXTRAS = (HALF_PRECISION, STABLE_PRECISION)  # written where they are asked for
-WEIGHT_BITS = 7  # of int8, see `quantize`: the fast kernels of every processor, 1.3 times as fast as 8 exact bits without VNNI
+HALF_PRECISION = FP16  # for CUDA; has a trace of its own
+STABLE_PRECISION = "int8-stable"  # translation only: batch-invariant
+EXTRAS = (HALF_PRECISION, STABLE_PRECISION)  # written only on request
+WEIGHT_BITS = (
+    7  # for int8, see `quantize`: allows the fast kernels on every processor, 1.3 times faster than 8 exact bits without VNNI
+)
 
 
 def write_graph(graph: Graph, path: Path, weights: WeightsFile, precision: str) -> None:
-    """Write a traced graph in a precision, its large tensors to `weights`."""
+    """Write a traced graph in a precision, and its large tensors to `weights`."""
     converted = _convert(graph, precision)
     converted.part_tables()
     model = converted.model
-    for node in model.graph.node:  # traces carry Python stack lines; nobody serves those
+    for node in model.graph.node:  # drop Python stack traces
         del node.metadata_props[:]
         node.doc_string = ""
     del model.metadata_props[:], model.graph.metadata_props[:], model.graph.value_info[:]
@@ -48,7 +50,7 @@ def _convert(graph: Graph, precision: str) -> Graph:
 
 
 def write_encoder(graph: Graph, folder: Path, half: Graph | None = None) -> None:
-    """The one graph of an encoder model in every precision; `half` is that of float16, where it is asked for."""
+    """Write the graph of an encoder model in every precision; `half` is the float16 graph, if requested."""
     graphs = dict.fromkeys(PRECISIONS, graph) | ({HALF_PRECISION: half} if half else {})
     for precision, traced in graphs.items():
         weights = WeightsFile(folder / f"weights.{precision}.bin")
@@ -56,24 +58,24 @@ def write_encoder(graph: Graph, folder: Path, half: Graph | None = None) -> None
 
 
 def graphs_member(kinds: Sequence[str], precision: str) -> dict[str, Any]:
-    """What the manifest says of a precision whose graphs are `<kind>.<precision>.onnx`."""
+    """Manifest member of a precision whose graphs are `<kind>.<precision>.onnx`."""
     exact = {"saturation_free": True} if precision == "int8" and WEIGHT_BITS == 7 else {}
     return {**{kind: f"{kind}.{precision}.onnx" for kind in kinds}, **exact}
 
 
 def encoder_precisions(extras: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """The manifest's member `precisions` for what `write_encoder` wrote."""
+    """Manifest member `precisions` for the files of `write_encoder`."""
     return {precision: graphs_member(("graph",), precision) for precision in (*PRECISIONS, *extras)}
 
 
 def open_encoder(folder: Path, precision: str) -> Session:
-    """What `write_encoder` wrote, as serving opens it on the CPU."""
+    """Open a graph of `write_encoder` on the CPU, with serving's session."""
     graph = graphs_member(("graph",), precision)
     return Session(folder / graph["graph"], saturation_free=graph.get("saturation_free", False))
 
 
 def needed_files(folder: Path, graphs: Graphs) -> set[str]:
-    """What a precision cannot do without: its files, and those in which its graphs keep their weights."""
+    """List the files of a precision, external weights of its graphs included."""
     needed = set(graphs.files)
     for name in graphs.files:
         if Path(name).suffix == ".onnx":
@@ -84,7 +86,7 @@ def needed_files(folder: Path, graphs: Graphs) -> set[str]:
 
 
 def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
-    """Write tokenizer.json, without a trainer's cutting and padding."""
+    """Write tokenizer.json without truncation and padding."""
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.no_truncation()
     plain.no_padding()
@@ -92,7 +94,7 @@ def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write `bundle.json` with size and SHA-256 of everything beside it."""
+    """Write `bundle.json` with size and SHA-256 of every other file in the folder."""
     files = sorted(path for path in folder.iterdir() if path.name != FILE_NAME)
     manifest["files"] = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in files}
     (folder / FILE_NAME).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""MODEL_CARD.md: what a model is, where it comes from and how good it is."""
+"""Model cards: MODEL_CARD.md with architecture, training, quality and parity."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from triptych_serving.bundle.manifest import Manifest, runs_on
 
 @dataclass(frozen=True)
 class Description:
-    """What only the model's family can say: what it does, in a sentence, and its shape."""
+    """Description of a model by its family: one sentence, and rows about its shape."""
 
     sentence: str
     rows: Mapping[str, object] = field(default_factory=dict)
 
 
 def write_card(name: str, description: Description, manifest: Manifest, checkpoint: Mapping[str, Any], notes: str) -> str:
-    """The card's text. `notes` says what no file can know: data, licence, intended use."""
+    """Compose the card. `notes` is the author's Markdown about data, licence and intended use."""
     sections = [
         f"# {name}",
         description.sentence,
@@ -65,5 +65,4 @@ def _table(rows: Mapping[str, object]) -> str:
 
 
 def _cell(value: object) -> str:
-    """No cell ends early."""
     return " ".join(str(value).split()).replace("|", "\\|")

@@ -1,10 +1,10 @@
-"""What can go wrong in an export.
+"""Errors of an export.
 
 ExportError
 ├── SourceError    the checkpoint or the sentences for parity cannot be used
-├── GraphError     a graph came out otherwise than the runtime needs it
-├── RangeError     numbers of the model are too large for a precision
-└── ParityError    the exported graphs answer differently from PyTorch
+├── GraphError     the traced graph cannot be served
+├── RangeError     weights or activations exceed the range of a precision
+└── ParityError    the exported graphs give results other than PyTorch's
 """
 
 
@@ -13,7 +13,7 @@ class ExportError(Exception):
 
 
 class SourceError(ExportError):
-    """What was given to export cannot be used."""
+    """The checkpoint, its files or the export options cannot be used."""
 
 
 class GraphError(ExportError):
@@ -21,7 +21,7 @@ class GraphError(ExportError):
 
 
 class RangeError(ExportError):
-    """Weights or activations lie beyond what a precision can hold; the message names the layer."""
+    """Weights or activations exceed the range of a precision; the message names the layer."""
 
 
 class ParityError(ExportError):

@@ -1,4 +1,4 @@
-"""Checkpoint folder -> bundle, parity included: what fails the comparison is not written."""
+"""Export of a checkpoint to a bundle. A bundle that fails the parity check is not written."""
 
 import json
 import shutil
@@ -29,19 +29,20 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
     """Export a checkpoint; returns the bundle's folder.
 
     Args:
-        checkpoint: a folder that a training of ours or Hugging Face's libraries wrote, or a model's name on their hub.
-        options: what to write.
-        say: is told about progress, a line at a time.
+        checkpoint: a folder written by triptych_training or by Hugging Face libraries, or a model's name on the Hugging Face
+            hub.
+        options: see ExportOptions.
+        say: receives progress, one line at a time.
 
     Raises:
-        ExportError: the checkpoint cannot be exported, or its bundle would answer differently.
-        TrainingError: checkpoint or samples cannot be read.
+        ExportError: the checkpoint cannot be exported, or its bundle fails the parity check.
+        TrainingError: the checkpoint or the samples cannot be read.
     """
     options.check()
     opened = open_checkpoint(str(checkpoint), options)
     family = opened.family
     target = _target(options.name or family.default_name, options)
-    with _workplace(options.repository) as work:
+    with _scratch_folder(options.repository) as work:
         full, shipped = work / "full", work / "shipped"
         family.write(full, say)
         parity, metrics = family.measure(full, say)
@@ -58,8 +59,8 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
 
 
 @contextmanager
-def _workplace(repository: Path) -> Iterator[Path]:
-    """A scratch folder on the repository's own disk; a failed export leaves no repository that was not there before."""
+def _scratch_folder(repository: Path) -> Iterator[Path]:
+    """Create a scratch folder on the repository's disk. A repository that was created for a failed export is removed."""
     new = not repository.exists()
     repository.mkdir(parents=True, exist_ok=True)
     try:
@@ -77,7 +78,7 @@ def _target(name: str, options: ExportOptions) -> Path:
     taken = {int(p.name) for p in model.iterdir() if p.name.isascii() and p.name.isdigit()} if model.is_dir() else set()
     version = options.version or max(taken, default=0) + 1
     if version in taken:
-        raise SourceError(f"version: {model / str(version)} exists already; choose another number or remove it")
+        raise SourceError(f"version: {model / str(version)} already exists; choose another number or remove it")
     return model / str(version)
 
 
@@ -95,7 +96,7 @@ def _provenance(weights: Sequence[Path], training: dict[str, Any], shipped: Sequ
 
 
 def _without_folders(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """The data's file names: in which folders they lay is nobody's business."""
+    """Reduce the recipe's data paths to file names, so that the card shows no local folders."""
     recipe = dict(provenance.get("recipe", {}))
     for key, value in recipe.items():
         if isinstance(value, list | tuple) and all(isinstance(path, str) for path in value):
@@ -106,7 +107,7 @@ def _without_folders(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ship(full: Path, shipped: Path, options: ExportOptions, facts: dict[str, Any]) -> None:
-    """Copy what was asked for: what belongs to other precisions alone stays behind."""
+    """Move the files of the shipped precisions, and the manifest reduced to them."""
     shipped.mkdir()
     manifest = json.loads((full / FILE_NAME).read_text(encoding="utf-8"))
     needed = {p: needed_files(full, graphs) for p, graphs in read_manifest(full).precisions.items()}

@@ -1,4 +1,4 @@
-"""A checkpoint, whoever wrote it, as a family that can be exported."""
+"""Loading of checkpoints, from triptych_training or Hugging Face, as exportable families."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,39 +21,39 @@ OURS = (TRANSFORMER, BERT, VIT)
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A family and the files that its weights came from."""
+class OpenedCheckpoint:
+    """A family and the files of its weights."""
 
     family: Family
     weights: tuple[Path, ...]
 
 
-def open_checkpoint(name: str, options: ExportOptions) -> Opened:
-    """Load what is at a path, or on the Hugging Face hub.
+def open_checkpoint(name: str, options: ExportOptions) -> OpenedCheckpoint:
+    """Load a checkpoint from a path or from the Hugging Face hub.
 
     Raises:
-        SourceError: there is nothing, it is of an unknown architecture, or options do not go with it.
-        TrainingError: a checkpoint of ours, or a file of samples, cannot be read.
+        SourceError: there is no checkpoint, its architecture is unknown, or options do not apply to it.
+        TrainingError: a checkpoint of triptych_training, or a file of samples, cannot be read.
     """
     folder = open_folder(name)
     architecture = str(folder.config.get("architecture", ""))
     if architecture in OURS:
         _refuse_languages(folder, options)
-        return Opened(_open_ours(folder.path, architecture, options), _weight_files(folder.path))
+        return OpenedCheckpoint(_open_ours(folder.path, architecture, options), _weight_files(folder.path))
     if architecture and not folder.model_type:
         raise SourceError(
-            f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, and those of Hugging Face"
+            f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, and types of Hugging Face"
         )
     loaded = registry.load(folder, options.source_language, options.target_language)
     if isinstance(loaded, TranslationSource):
-        return Opened(_translation(loaded, options), _weight_files(folder.path))
+        return OpenedCheckpoint(_translation(loaded, options), _weight_files(folder.path))
     _refuse_translation_options(folder, options)
     family = (
         TextFamily(loaded, read_samples(options.valid), options.extras)
         if isinstance(loaded, BertCheckpoint)
         else ImageFamily(loaded, options.valid, options.extras)
     )
-    return Opened(family, _weight_files(folder.path))
+    return OpenedCheckpoint(family, _weight_files(folder.path))
 
 
 def _open_ours(folder: Path, architecture: str, options: ExportOptions) -> Family:
@@ -74,16 +74,16 @@ def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
     for name, wanted in (("shortlist", options.shortlist), (f"precision {STABLE_PRECISION}", stable)):
         if wanted:
             kind = folder.config.get("architecture") or folder.model_type
-            raise SourceError(f"{name}: only translation models have one; {folder.path} is a {kind}")
+            raise SourceError(f"{name}: only for translation models; {folder.path} is a {kind}")
 
 
 def _refuse_languages(folder: Folder, options: ExportOptions) -> None:
     if options.source_language or options.target_language:
-        raise SourceError(f"source_language, target_language: {folder.path} says itself which they are")
+        raise SourceError(f"source_language, target_language: not applicable, {folder.path} records its languages")
 
 
 def _weight_files(folder: Path) -> tuple[Path, ...]:
-    """In the format that was read."""
+    """List the weight files, safetensors first."""
     for pattern in ("model*.safetensors", "pytorch_model*.bin"):
         if files := sorted(folder.glob(pattern)):
             return tuple(files)

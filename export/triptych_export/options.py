@@ -1,4 +1,4 @@
-"""What an export is to write."""
+"""Options of an export."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ DEFAULT_PRECISIONS = ("int8", "fp32")
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What to write.
+    """Options of an export.
 
     Args:
-        repository: where models live; the bundle becomes `<repository>/<name>/<version>`.
-        name: the model's name; empty: `<source>-<target>`, the architecture of a model of many languages, or the task.
-        version: 0: the next free one.
-        precisions: those to ship; the first is the default, or the one behind fp16. None: int8, fp32, and int8-shortlist where
-            there is a shortlist; fp16, which is for CUDA, and int8-stable have to be named. Parity is always shown on fp32.
+        repository: the model repository; the bundle becomes `<repository>/<name>/<version>`.
+        name: the model's name; empty: `<source>-<target>`, the architecture of a multilingual model, or the task.
+        version: the version; 0: the next free one.
+        precisions: precisions to ship; the first one other than fp16 is the default. None: int8 and fp32, and int8-shortlist if
+            there is a shortlist; fp16 (for CUDA) and int8-stable must be named. Parity is always checked on fp32.
         valid: files for parity instead of the sample in the checkpoint folder: sentence pairs, lines of text, or images.
         notes: Markdown for the model card: data, licence, intended use.
-        shortlist: files of sentence pairs, best those of the training, that a translation model's shortlist is learnt from;
-            empty: it gets none.
-        source_language: the only one of a multilingual Hugging Face checkpoint that the bundle is to offer, or what the source
-            of one that names no languages is; `valid` is in this one. Empty: all of them.
-        target_language: the same of targets.
+        shortlist: files of sentence pairs, ideally the training data, from which a translation model's lexical shortlist is
+            learnt; empty: no shortlist.
+        source_language: the only source language of a multilingual Hugging Face checkpoint that the bundle offers, or the
+            source language of a checkpoint that names none; `valid` is in this language. Empty: all languages.
+        target_language: the same for targets.
     """
 
     repository: Path
@@ -41,15 +41,17 @@ class ExportOptions:
     target_language: str = ""
 
     def check(self) -> None:
-        """Refuse what contradicts itself.
+        """Reject contradictory options.
 
         Raises:
-            SourceError: precisions do not exist, or do not go with the rest.
+            SourceError: a precision is unknown or does not fit the other options.
         """
         if SHORT_PRECISION in self.shipped and not self.shortlist:
-            raise SourceError(f"precision: {SHORT_PRECISION} is learnt from sentence pairs; name them with --shortlist")
+            raise SourceError(f"precision: {SHORT_PRECISION} needs sentence pairs to learn from; add --shortlist FILE")
         if self.shortlist and SHORT_PRECISION not in self.shipped:
-            raise SourceError(f"shortlist: serves {SHORT_PRECISION} alone, which is not among the precisions to ship")
+            raise SourceError(
+                f"shortlist: only used by {SHORT_PRECISION}; add --precision {SHORT_PRECISION} or remove --shortlist"
+            )
         known = (*PRECISIONS, *EXTRAS, *([SHORT_PRECISION] if self.shortlist else []))
         unknown = [precision for precision in self.shipped if precision not in known]
         if unknown or not self.shipped:
@@ -57,16 +59,16 @@ class ExportOptions:
 
     @property
     def shipped(self) -> Sequence[str]:
-        """The precisions."""
+        """Precisions to ship."""
         usual = (*DEFAULT_PRECISIONS, SHORT_PRECISION) if self.shortlist else DEFAULT_PRECISIONS
         return usual if self.precisions is None else self.precisions
 
     @property
     def default(self) -> str:
-        """The first of them that is for every processor; servers with a GPU prefer fp16 by themselves."""
+        """Default precision: the first that runs on every processor. Servers with a GPU prefer fp16 without being told."""
         return next((precision for precision in self.shipped if precision != HALF_PRECISION), self.shipped[0])
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """Those of them that are written only where they are asked for."""
+        """Shipped precisions that are written only on request."""
         return tuple(precision for precision in EXTRAS if precision in self.shipped)

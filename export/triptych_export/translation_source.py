@@ -1,4 +1,4 @@
-"""What a translation bundle is made from, wherever it was trained."""
+"""A translation checkpoint in one form, whether trained here or loaded from Hugging Face."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,18 @@ from triptych_training.models.transformer import Transformer
 
 @dataclass(frozen=True)
 class TranslationSource:
-    """A model with all that belongs to it.
+    """A translation model with tokenizers, languages, limits and generation settings.
 
-    `tokenizer` gives a text's ids and the end of the sentence; `target_tokenizer` where targets have another vocabulary.
-    `sources` and `targets` are by language code. `generation` holds members of the manifest's, `max_length` among them, where
-    they are not the defaults. Limits are in tokens, frames and end included.
+    Args:
+        model: the network.
+        tokenizer: source tokenizer, whose ids end with the end-of-sentence token.
+        sources: source frames by language code.
+        targets: target frames by language code.
+        max_source: longest source in tokens, frame and end included.
+        max_target: longest target in tokens, frame and end included.
+        target_tokenizer: only if targets have a vocabulary of their own.
+        generation: members of the manifest's `generation` that differ from its defaults.
+        splits: whether texts are split into sentences by default.
     """
 
     model: Transformer
@@ -36,7 +43,7 @@ class TranslationSource:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "TranslationSource":
-        """A checkpoint that was trained here."""
+        """Wrap a checkpoint that was trained with triptych_training."""
         limit, languages = checkpoint.model.config.max_positions, checkpoint.languages
         sources = languages.sources or (checkpoint.source_language,)
         targets = {code: TargetFrame(before=(token,)) for code, token in languages.targets.items()}
@@ -53,5 +60,5 @@ class TranslationSource:
 
     @property
     def targets_tokenizer(self) -> Tokenizer:
-        """Of the target side."""
+        """The tokenizer of targets."""
         return self.target_tokenizer or self.tokenizer

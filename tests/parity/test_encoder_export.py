@@ -14,7 +14,7 @@ from torch import nn
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import text as text_family
-from triptych_export.parity.comparison import Answer
+from triptych_export.parity.comparison import Outputs
 from triptych_serving.bundle.bundle import Bundle, open_bundle, read_labels
 from triptych_serving.bundle.manifest import ImageManifest, TextManifest
 from triptych_training.checkpoints.encoder import (
@@ -109,7 +109,7 @@ def test_other_answers_than_pytorch_s_write_nothing(tmp_path: Path, monkeypatch:
     folder = save_text(tmp_path / "checkpoint", "question-answering")
     true = text_family.answer_in_torch
 
-    def spoilt(model: BertModel, row: Any) -> Answer:
+    def spoilt(model: BertModel, row: Any) -> Outputs:
         return {name: values + np.float32(0.01) for name, values in true(model, row).items()}
 
     monkeypatch.setattr(text_family, "answer_in_torch", spoilt)

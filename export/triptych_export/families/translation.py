@@ -41,7 +41,7 @@ from triptych_export.graphs.tracing import (
 )
 from triptych_export.graphs.translation import Decoding
 from triptych_export.graphs.weight_folding import fold_scales, fuse_norms, head_dim
-from triptych_export.parity.sentences import LanguagePair, draw_sentences
+from triptych_export.parity.sentences import FramedPair, draw_sentences
 from triptych_export.parity.teacher_forcing import ForcedDecoder, check_agreement, forced_agreement
 from triptych_export.parity.translation import (
     Sample,
@@ -127,7 +127,7 @@ class TranslationFamily:
         self.source = source
         self.pairs = pairs
         self.lexicon_pairs = lexicon_pairs
-        self.languages = LanguagePair.first(source)
+        self.languages = FramedPair.first(source)
         self.precisions = (*PRECISIONS, *extras)
         if lexicon_pairs:
             check_shortlist(source)

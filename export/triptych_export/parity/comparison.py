@@ -1,7 +1,7 @@
-"""Comparing what two runtimes answer: largest differences, and the same order of the best choices.
+"""Comparison of two runtimes' outputs: largest differences, and the order of the best choices.
 
-An answer is a dictionary of arrays by the graph's output names, for one text or image. The arrays of `CHOICES` are scores that
-somebody chooses the best of, along the last axis; each such vector is a *decision*.
+`Outputs` maps the graph's output names to arrays, for one text or image. The arrays of `CHOICES` are scores from which the best
+is chosen along the last axis; each such vector is a *decision*.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ from triptych_export.bundle_files import HALF_PRECISION
 from triptych_export.errors import ParityError
 
 Floats = NDArray[np.floating[Any]]
-Answer = Mapping[str, Floats]
+Outputs = Mapping[str, Floats]
 
 BATCHES = (1, 3, 16)
-QUANTIZED_BATCH = 16  # at once of variants with fewer bits; int8 takes one activation scale for all
+QUANTIZED_BATCH = 16  # batch size of quantized variants; int8 has one activation scale for a batch
 TOP = 5
-TOLERANCE = 1e-3  # of hidden states and logits, times their largest magnitude where that is above 1
+TOLERANCE = 1e-3  # of hidden states and logits, relative to their largest magnitude if that is above 1
 PROBABILITY_TOLERANCE = 1e-4
-LEAST_AGREEMENT = 95.0  # percent of what fp16 chooses; weights drawn by lot are harder than trained ones, and are above it
-LEAST_COSINE = 0.999  # of fp16's hidden states, on average
-NEAR = 0.9  # of the best choice's probability: rounding may turn the two round
+LEAST_AGREEMENT = 95.0  # percent of fp16's decisions; random weights are harder than trained ones, and still exceed it
+LEAST_COSINE = 0.999  # mean over fp16's hidden states
+NEAR = 0.9  # of the best choice's probability: rounding may swap two such choices
 PROBABILITIES = ("probabilities", "next_sentence")
 LOGITS = ("log_probabilities", "start", "end")
 CHOICES = (*PROBABILITIES, *LOGITS)
@@ -31,17 +31,17 @@ POOLED = ("mean", "cls")
 
 
 def report_answers(
-    expected: Sequence[Answer], answer: Callable[[str, int], Sequence[Answer]], extras: Sequence[str] = ()
+    expected: Sequence[Outputs], answer: Callable[[str, int], Sequence[Outputs]], extras: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The parity report of an encoder: fp32 checked, int8 and others compared, fp16 against floors.
+    """Compare all precisions of an encoder with PyTorch: fp32 must be equal, fp16 has floors, int8 is reported.
 
     Args:
-        expected: PyTorch's answers, each computed alone.
-        answer: the bundle's answers in a precision, so many at once.
-        extras: precisions beside the usual ones.
+        expected: PyTorch's outputs, each computed alone.
+        answer: computes the bundle's outputs, given precision and batch size.
+        extras: precisions besides fp32 and int8.
 
     Raises:
-        ParityError: fp32 answers differently, or fp16 more so than rounding explains.
+        ParityError: fp32 differs, or fp16 differs more than rounding explains.
     """
     report: dict[str, Any] = {"fp32": check_answers(expected, lambda size: answer("fp32", size))}
     for name in ("int8", *extras):
@@ -50,15 +50,15 @@ def report_answers(
     return report
 
 
-def check_answers(expected: Sequence[Answer], run: Callable[[int], Sequence[Answer]]) -> dict[str, Any]:
-    """Compare in batches of 1, 3 and 16; returns the report for the manifest.
+def check_answers(expected: Sequence[Outputs], run: Callable[[int], Sequence[Outputs]]) -> dict[str, Any]:
+    """Compare outputs in batches of 1, 3 and 16; returns the report for the manifest.
 
     Args:
-        expected: PyTorch's answers, each computed alone.
-        run: the runtime's answers to the same, so many at once.
+        expected: PyTorch's outputs, each computed alone.
+        run: computes the runtime's outputs for the same inputs, given a batch size.
 
     Raises:
-        ParityError: a number is too far off, or another choice is best; shows the first.
+        ParityError: a number exceeds the tolerance, or another choice is best; shows the first difference.
     """
     largest: dict[str, float] = {}
     for size in BATCHES:
@@ -75,8 +75,8 @@ def check_answers(expected: Sequence[Answer], run: Callable[[int], Sequence[Answ
     }
 
 
-def compare_answers(expected: Sequence[Answer], answers: Sequence[Answer]) -> dict[str, float]:
-    """How near a variant with fewer bits is: same best choice in percent, mean change of its probability, cosines."""
+def compare_answers(expected: Sequence[Outputs], answers: Sequence[Outputs]) -> dict[str, float]:
+    """Measure a quantized variant: percent of equal best choices, mean change of their probability, cosines."""
     both = list(zip(expected, answers, strict=True))
     pairs = [pair for want, got in both for pair in zip(decisions(want), decisions(got), strict=True)]
     same = [want.argmax() == got.argmax() for want, got in pairs]
@@ -92,21 +92,21 @@ def compare_answers(expected: Sequence[Answer], answers: Sequence[Answer]) -> di
     return report
 
 
-def check_half(expected: Sequence[Answer], answers: Sequence[Answer]) -> dict[str, float]:
-    """`compare_answers` of fp16, which is not held to equality, but to floors far below what rounding costs.
+def check_half(expected: Sequence[Outputs], answers: Sequence[Outputs]) -> dict[str, float]:
+    """Compare fp16 outputs, which must not fall below floors that are far below what rounding costs.
 
     Raises:
-        ParityError: a number is not finite, or too few answers are near PyTorch's.
+        ParityError: a number is not finite, or too few outputs are close to PyTorch's.
     """
     for index, answer in enumerate(answers):
         for name, values in answer.items():
             if not np.isfinite(values).all():
-                raise ParityError(f"fp16: sample {index}, {name}: there are numbers that are not finite")
+                raise ParityError(f"fp16: sample {index}, {name}: not all values are finite")
     report = compare_answers(expected, answers)
     for name in POOLED:
         cosine = report.get(f"{name}_cosine", 1.0)
         if cosine < LEAST_COSINE:
-            raise ParityError(f"fp16: {name}: the mean cosine with PyTorch's is {cosine}, the least is {LEAST_COSINE}")
+            raise ParityError(f"fp16: {name}: mean cosine with PyTorch is {cosine}, at least {LEAST_COSINE} is required")
     near = [
         want[got.argmax()] >= NEAR * want.max()
         for both in zip(expected, answers, strict=True)
@@ -114,14 +114,13 @@ def check_half(expected: Sequence[Answer], answers: Sequence[Answer]) -> dict[st
     ]
     if 100 * sum(near) < LEAST_AGREEMENT * len(near):
         raise ParityError(
-            f"fp16: {sum(near)} of {len(near)} best choices are PyTorch's, or nearly as likely to it; "
-            f"at least {LEAST_AGREEMENT:g} % must be"
+            f"fp16: {sum(near)} of {len(near)} best choices agree with PyTorch, at least {LEAST_AGREEMENT:g} % are required"
         )
     return report
 
 
-def decisions(answer: Answer) -> list[Floats]:
-    """Every vector of probabilities that something is chosen from."""
+def decisions(answer: Outputs) -> list[Floats]:
+    """List the probability vectors from which a best choice is taken."""
     return [
         vector if name in PROBABILITIES else _softmax(vector)
         for name in CHOICES
@@ -131,9 +130,9 @@ def decisions(answer: Answer) -> list[Floats]:
 
 
 def _check_values(place: str, name: str, want: Floats, got: Floats) -> float:
-    """The largest difference."""
+    """Check one output array; return its largest difference."""
     if want.shape != got.shape:
-        raise ParityError(f"{place}: PyTorch gives {list(want.shape)} numbers, the bundle {list(got.shape)}")
+        raise ParityError(f"{place}: PyTorch gives shape {list(want.shape)}, the bundle {list(got.shape)}")
     if not want.size:
         return 0.0
     difference = float(np.abs(want - got).max())
@@ -146,7 +145,7 @@ def _check_values(place: str, name: str, want: Floats, got: Floats) -> float:
 
 
 def _check_order(place: str, want: Floats, got: Floats, limit: float) -> None:
-    """The best five are the same ones in the same order, but for those that PyTorch itself holds for equal."""
+    """Check that the five best choices have the same order, except where PyTorch scores two of them alike."""
     for index, (ours, theirs) in enumerate(zip(got, want, strict=True)):
         for best, other in zip(_best(theirs), _best(ours), strict=True):
             if best != other and abs(float(theirs[best] - theirs[other])) > limit:

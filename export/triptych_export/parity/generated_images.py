@@ -1,4 +1,4 @@
-"""Pictures for a parity check where nobody gave any: gradients, blobs of colour and noise, always the same ones."""
+"""Generated images for parity checks without sample files: gradients, blobs of colour and noise, with a fixed seed."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ STRONGEST_NOISE = 40.0  # standard deviation, of 255
 
 
 def generate_images(count: int, height: int, width: int) -> list[Pixels]:
-    """So many, from smooth to noisy."""
+    """Generate `count` images, from smooth to noisy."""
     chance = np.random.default_rng(20_201_022)
     return [_image(chance, height, width, STRONGEST_NOISE * index / max(1, count - 1)) for index in range(count)]
 

@@ -1,4 +1,4 @@
-"""Sentences as a translation model reads them, ids within the frames of a language pair: real ones, and ones drawn by lot."""
+"""Source sentences as token ids, framed for a language pair: encoded texts, or random tokens."""
 
 import random
 from collections.abc import Sequence
@@ -10,40 +10,40 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import Frames, Framing
 
 SEED = 20
-SHORTEST, LONGEST = 3, 40  # tokens of a sentence that is drawn
-LANGUAGE_PAIRS = 8  # that sentences are drawn for: each is decoded by itself
+SHORTEST, LONGEST = 3, 40  # tokens of a random sentence
+LANGUAGE_PAIRS = 8  # number of pairs with random sentences; each pair is decoded separately
 Ids = list[int]
 
 
 @dataclass(frozen=True)
-class LanguagePair:
-    """Codes of a model, and what stands around a sentence of the one that is to become one of the other."""
+class FramedPair:
+    """A language pair of a model, and the tokens around its source sentences."""
 
     source: str
     target: str
     framing: Framing
 
     @classmethod
-    def first(cls, model: TranslationSource) -> "LanguagePair":
-        """The only pair, or the first one."""
+    def first(cls, model: TranslationSource) -> "FramedPair":
+        """Return the model's first language pair."""
         return cls.of(model, next(iter(model.sources)), next(iter(model.targets)))
 
     @classmethod
-    def of(cls, model: TranslationSource, source: str, target: str) -> "LanguagePair":
-        """By the model's codes."""
+    def of(cls, model: TranslationSource, source: str, target: str) -> "FramedPair":
+        """Return the pair of two language codes of the model."""
         return cls(source, target, Frames(model.sources, model.targets).of(source, target))
 
     def frame(self, ids: Sequence[int]) -> Ids:
-        """A source's own ids, end included, and all around them."""
+        """Add the frame to a source's ids, which include the end token."""
         return [*self.framing.before, *ids, *self.framing.after]
 
     def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
-        """Texts as the model reads them."""
+        """Encode and frame texts."""
         return [self.frame(encoding.ids) for encoding in tokenizer.encode_batch([self.framing.text + text for text in texts])]
 
 
 def draw_sentences(model: TranslationSource, count: int) -> tuple[list[Ids], list[tuple[int, ...]]]:
-    """Ids in any order, and with which ids each translation begins; the same ones every time."""
+    """Draw random sentences and the forced prefix of each translation; the seed is fixed."""
     dice = random.Random(SEED)
     pairs = _draw_pairs(model, dice)
     usual = _usual_ids(model)
@@ -59,16 +59,16 @@ def draw_sentences(model: TranslationSource, count: int) -> tuple[list[Ids], lis
     return sources, prefixes
 
 
-def _draw_pairs(model: TranslationSource, dice: random.Random) -> list[LanguagePair]:
-    """Source and target differ where they can."""
+def _draw_pairs(model: TranslationSource, dice: random.Random) -> list[FramedPair]:
+    """Draw language pairs, preferring those whose source and target differ."""
     pairs = [(source, target) for source in model.sources for target in model.targets]
     drawn = dice.sample(pairs, min(len(pairs), 4 * LANGUAGE_PAIRS))
     drawn.sort(key=lambda pair: pair[0] == pair[1])
-    return [LanguagePair.of(model, source, target) for source, target in drawn[:LANGUAGE_PAIRS]]
+    return [FramedPair.of(model, source, target) for source, target in drawn[:LANGUAGE_PAIRS]]
 
 
 def _usual_ids(model: TranslationSource) -> list[int]:
-    """Ids of text."""
+    """List ids of ordinary tokens."""
     special = {id for id, token in model.tokenizer.get_added_tokens_decoder().items() if token.special}
     config = model.model.config
     size = min(model.tokenizer.get_vocab_size(), config.source_vocabulary_size or config.vocabulary_size)

@@ -1,7 +1,7 @@
-"""Teacher forcing over the step graph for CUDA, on the CPU: which token would follow each of PyTorch's own.
+"""Teacher forcing of the CUDA step graph on the CPU: predict the token after each of PyTorch's tokens.
 
-Every row gets the tokens that PyTorch gave, so that one token that differs does not change those behind it. The graph runs as
-it is served: its outputs lie over its inputs, and only the tokens are put back in place.
+Every row is fed PyTorch's tokens, so that one differing token does not change those after it. The graph runs as it is served:
+outputs share memory with inputs, and only the tokens are overwritten between steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ from triptych_serving.bundle.manifest import TranslationGraphs, TranslationManif
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 
-FREE = -1  # in `forced`: nothing is
+FREE = -1  # in the input `forced`: no forced token
 Ids = list[int]
 
 
 class ForcedDecoder:
-    """Answers a token at a time.
+    """Step-by-step decoder over a bundle's CUDA graphs.
 
     Args:
-        bundle: of a translation model.
-        precision: of graphs for CUDA.
-        count: rows at once.
+        bundle: a translation bundle.
+        precision: a precision with CUDA graphs.
+        count: rows per batch.
     """
 
     def __init__(self, bundle: Bundle, precision: str, count: int) -> None:
@@ -61,7 +61,7 @@ class ForcedDecoder:
         self._binding = step.bind(inputs, outputs)
 
     def follow(self, sources: Sequence[Ids], answers: Sequence[Ids]) -> list[Ids]:
-        """For each answer, the tokens that the graph gives where the answer's own stand, and at its end one more."""
+        """Return, for each answer, the graph's prediction at each of its tokens and one more at its end."""
         parts = zip(chunks(sources, self._count), chunks(answers, self._count), strict=True)
         return list(chain.from_iterable(self._follow(*part) for part in parts))
 
@@ -83,7 +83,7 @@ class ForcedDecoder:
 
 
 def forced_agreement(found: Sequence[Ids], sample: Sample, end: int) -> dict[str, float | int]:
-    """How many tokens are PyTorch's own, ends included and prefixes not."""
+    """Count the tokens that equal PyTorch's, including ends, excluding prefixes."""
     prefixes = sample.prefixes or [()] * len(sample.expected)
     pairs = [
         pair
@@ -98,21 +98,21 @@ def forced_agreement(found: Sequence[Ids], sample: Sample, end: int) -> dict[str
 
 
 def check_agreement(report: Mapping[str, float]) -> None:
-    """Look at what `forced_agreement` counted; of numbers that are not finite hardly any token comes out right.
+    """Check the result of `forced_agreement`; values that are not finite would show as wrong tokens.
 
     Raises:
-        ParityError: too few tokens are PyTorch's.
+        ParityError: too few tokens agree with PyTorch.
     """
     percent = report["forced_token_agreement_percent"]
     if report["forced_tokens"] and percent < LEAST_AGREEMENT:
         raise ParityError(
-            f"fp16: {percent} % of {report['forced_tokens']:,} tokens behind PyTorch's own are PyTorch's; "
-            f"at least {LEAST_AGREEMENT:g} % must be"
+            f"fp16: {percent} % of {report['forced_tokens']:,} teacher-forced tokens agree with PyTorch, "
+            f"at least {LEAST_AGREEMENT:g} % are required"
         )
 
 
 def _until_end(answer: Ids, longest: int, end: int) -> Ids:
-    """What PyTorch gave, place by place; an answer that was cut has no end."""
+    """Append the end token, unless the answer was cut off at `longest`."""
     return [*answer, end] if len(answer) < longest else answer
 
 

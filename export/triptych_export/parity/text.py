@@ -1,6 +1,6 @@
-"""Proof that a text bundle answers as its checkpoint does: the graph under serving's session against the model itself.
+"""Outputs of a text encoder for the parity check: PyTorch, and the graph in serving's session.
 
-Every text goes through PyTorch alone, without padding, and through the graph in batches of 1, 3 and 16 texts of mixed length.
+PyTorch runs each text alone, without padding; the graph runs batches of 1, 3 and 16 texts of mixed length.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from triptych_export.errors import ParityError
-from triptych_export.parity.comparison import Answer, Floats
+from triptych_export.parity.comparison import Floats, Outputs
 from triptych_export.samples import chunks
 from triptych_serving.runtime.session import Session
 from triptych_training.models.bert import (
@@ -26,9 +26,9 @@ from triptych_training.models.bert import (
     BertModel,
 )
 
-MASK_EVERY = 7  # tokens, where the text has no masks of its own
+MASK_EVERY = 7  # tokens, if the text has no masks
 TOP = 5
-RANDOM_ROWS, RANDOM_LENGTH = 96, 128  # how many rows of tokens drawn by lot, and the length of all but the longest one
+RANDOM_ROWS, RANDOM_LENGTH = 96, 128  # number of random rows, and the maximum length of all but the longest
 LONGEST_ROW = 1024  # tokens; longer ones would take minutes
 SEED = 20
 ANY_TEXT = "a"
@@ -36,7 +36,7 @@ ANY_TEXT = "a"
 
 @dataclass(frozen=True)
 class TextRow:
-    """One encoded text, or pair; `places` are the positions of its masks."""
+    """An encoded text or pair of texts; `places` are the positions of its masks."""
 
     ids: Sequence[int]
     segments: Sequence[int]
@@ -44,7 +44,7 @@ class TextRow:
 
 
 def make_rows(tokenizer: Tokenizer, model: BertModel, samples: Sequence[str | tuple[str, str]]) -> list[TextRow]:
-    """Encode, cut to what the model takes, and mask every seventh token where the model is to fill masks."""
+    """Encode texts, truncated to the model's limit; for a masked-token model, mask every seventh token."""
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.no_padding()
     plain.enable_truncation(model.config.max_positions)
@@ -55,12 +55,12 @@ def make_rows(tokenizer: Tokenizer, model: BertModel, samples: Sequence[str | tu
 
 
 def random_rows(tokenizer: Tokenizer, model: BertModel, pairs: bool) -> list[TextRow]:
-    """Rows of tokens drawn by lot, of mixed lengths and one of the longest there may be, framed as the tokenizer frames texts.
+    """Draw random tokens of mixed lengths, and one row of maximum length, with the tokenizer's special tokens.
 
     Args:
-        tokenizer: says which ids are tokens, and what stands around them.
-        model: fills masks, which are put in, or not.
-        pairs: every second row is a pair.
+        tokenizer: defines ordinary and special tokens.
+        model: masks are inserted if it predicts them.
+        pairs: make every second row a pair.
     """
     chance = np.random.default_rng(SEED)
     size = model.config.vocabulary_size
@@ -89,12 +89,12 @@ def random_rows(tokenizer: Tokenizer, model: BertModel, pairs: bool) -> list[Tex
 
 
 def absent_ids(tokenizer: Tokenizer, vocabulary_size: int) -> set[int]:
-    """Rows of an embedding that are no tokens."""
+    """Return ids of the embedding that are not tokens."""
     return set(range(vocabulary_size)) - set(tokenizer.get_vocab(with_added_tokens=True).values())
 
 
 def _frame(tokenizer: Tokenizer, pair: bool) -> list[tuple[int | None, int]]:
-    """Ids around a text, or a pair of texts, with their segments; None where a text stands."""
+    """Return special ids around a text or pair with their segments; None stands for a text."""
     encoding = tokenizer.encode(ANY_TEXT, ANY_TEXT) if pair else tokenizer.encode(ANY_TEXT)
     parts = zip(encoding.sequence_ids, encoding.ids, encoding.type_ids, strict=True)
     frame: list[tuple[int | None, int]] = []
@@ -105,7 +105,7 @@ def _frame(tokenizer: Tokenizer, pair: bool) -> list[tuple[int | None, int]]:
 
 
 def _masked(model: BertModel, ids: Sequence[int], segments: Sequence[int], special: Sequence[int], index: int) -> TextRow:
-    """The row, with masks where the model is to fill some."""
+    """Make a row, with masks if the model predicts them."""
     if not isinstance(model, BertForPretraining):
         return TextRow(ids, segments)
     mask = model.config.mask_id
@@ -113,8 +113,8 @@ def _masked(model: BertModel, ids: Sequence[int], segments: Sequence[int], speci
     return TextRow([mask if place in places else token for place, token in enumerate(ids)], segments, places)
 
 
-def answer_in_torch(model: BertModel, row: TextRow) -> Answer:
-    """What the graph must answer, as the model computes it for this text alone."""
+def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
+    """Compute the expected outputs of one text in PyTorch."""
     hidden: list[Tensor] = []
     hook = model.bert.register_forward_hook(lambda _module, _inputs, output: hidden.append(output))
     ids, segments = torch.tensor([row.ids]), torch.tensor([row.segments])
@@ -143,23 +143,23 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Answer:
 
 def answer_in_session(
     session: Session, rows: Sequence[TextRow], size: int, pad: int, absent: Collection[int] = ()
-) -> list[Answer]:
-    """The graph's answers, `size` texts at once; `absent` ids are never named for a mask.
+) -> list[Outputs]:
+    """Compute the graph's outputs, `size` texts per batch; `absent` ids are excluded from mask candidates.
 
     Raises:
-        ParityError: the best tokens that it names are not those of its own log-probabilities.
+        ParityError: the graph's top tokens do not match its own log-probabilities.
     """
     return [answer for chunk in chunks(rows, size) for answer in _run(session, chunk, pad, sorted(absent))]
 
 
-def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[int]) -> list[Answer]:
+def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[int]) -> list[Outputs]:
     inputs = _inputs(rows, pad)
     if "places" in session.inputs:
         flat = [row * inputs["ids"].shape[1] + place for row, text in enumerate(rows) for place in text.places]
         inputs |= {"places": np.array(flat, np.int64), "k": np.array([TOP], np.int64)}
     outputs = dict(zip(session.outputs, session.run(inputs), strict=True))
     masks = np.cumsum([0, *(len(row.places) for row in rows)])
-    answers: list[Answer] = []
+    answers: list[Outputs] = []
     for index, row in enumerate(rows):
         answer: dict[str, Floats] = {"mean": outputs["mean"][index], "cls": outputs["cls"][index]}
         if "places" in inputs:
@@ -191,11 +191,11 @@ def _check_top(log_probabilities: Floats, scores: Floats, tokens: NDArray[np.int
     named = np.take_along_axis(log_probabilities, tokens, axis=-1)
     best = -np.sort(-log_probabilities, axis=-1)[:, : tokens.shape[1]]
     if not (np.array_equal(named, best) and np.allclose(np.exp(named), scores, rtol=1e-4, atol=1e-7)):
-        raise ParityError("the graph's best tokens are not those of its own log-probabilities")
+        raise ParityError("the graph's top tokens do not match its own log-probabilities")
 
 
 def _places(special: Sequence[int], ids: Sequence[int], mask: int, index: int) -> list[int]:
-    """Masks that are there already, or every seventh token from a start that differs from text to text; at least one."""
+    """Return positions of existing masks, or of every seventh token with a start that varies by text; at least one."""
     if mask in ids:
         return [place for place, token in enumerate(ids) if token == mask]
     free = [place for place, fixed in enumerate(special) if not fixed]

@@ -1,7 +1,7 @@
-"""Proof that a bundle answers as its checkpoint does: the serving engine's tokens against PyTorch's own greedy decoding.
+"""Parity of a translation bundle: the serving engine's tokens against PyTorch's greedy decoding.
 
-The engine runs with 1, 3 and 16 slots over sentences of mixed length, refilling every slot the moment it is free, so rows of
-one step stand at different positions and sources of different length lie side by side.
+The engine runs with 1, 3 and 16 slots over sentences of mixed length and refills every slot as soon as it is free, so rows of
+one step are at different positions and have sources of different length.
 """
 
 from collections.abc import Sequence, Set
@@ -21,38 +21,40 @@ from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import Transformer
 
 BATCHES = (1, 3, 16)
-CACHE_BYTES = 768 << 20  # of all rows at once
+CACHE_BYTES = 768 << 20  # for all rows together
 MIN_SENTENCES, MIN_DISTINCT = 200, 150
-TIE = 1e-3  # two logits nearer to each other are one: sums in another order may turn them round
+TIE = 1e-3  # logits this close are equal: another order of summation may swap them
 Ids = list[int]
-Ties = Set[tuple[int, int]]  # places of an answer with other tokens that were as likely there
+Ties = Set[tuple[int, int]]  # (position, token) of tokens as likely as the answer's own
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Sentences as ids, framed as the model wants them, and PyTorch's greedy answer to each, which begins with its prefix."""
+    """Framed source ids, and PyTorch's greedy translation of each, which begins with its prefix."""
 
     sources: Sequence[Ids]
     expected: Sequence[Ids]
     max_length: int
-    prefixes: Sequence[tuple[int, ...]] = ()  # none at all, or one for each
-    ties: Sequence[Ties] = ()  # likewise: where PyTorch was not sure
+    prefixes: Sequence[tuple[int, ...]] = ()  # empty, or one for each source
+    ties: Sequence[Ties] = ()  # empty, or one set for each source: where PyTorch had a tie
 
 
 def make_sample(model: Transformer, sources: Sequence[Ids], max_length: int) -> Sample:
     """Decode `sources` in PyTorch.
 
     Raises:
-        SourceError: too few sentences, or too few different answers for a comparison to mean anything.
+        SourceError: too few sentences, or too few distinct translations for a meaningful comparison.
     """
     if len(sources) < MIN_SENTENCES:
-        raise SourceError(f"parity needs at least {MIN_SENTENCES} sentences, got {len(sources)}; name a larger --valid file")
+        raise SourceError(
+            f"parity: {len(sources)} sentences given, at least {MIN_SENTENCES} are needed; pass a larger --valid file"
+        )
     expected = greedy(model, sources, max_length)
     distinct = len(set(map(tuple, expected)))
     if distinct < MIN_DISTINCT:
         raise SourceError(
-            f"parity needs at least {MIN_DISTINCT} different translations, the model gives {distinct} "
-            f"for {len(sources)} sentences: it is not trained enough for a comparison to mean anything"
+            f"parity: the model gives {distinct} distinct translations of {len(sources)} sentences, "
+            f"at least {MIN_DISTINCT} are needed; train it longer"
         )
     return Sample(sources, expected, max_length)
 
@@ -64,10 +66,10 @@ def make_framed_sample(
     max_length: int,
     suppressed: tuple[int, ...],
 ) -> Sample:
-    """Decode framed `sources` in PyTorch, each with its prefix; for models whose training nobody here knows.
+    """Decode framed `sources` in PyTorch, each with its prefix; for models trained elsewhere.
 
     Raises:
-        SourceError: fewer than half of the answers differ.
+        SourceError: fewer than half of the translations are distinct.
     """
     expected: list[Ids] = [[] for _ in sources]
     for prefix in sorted(set(prefixes)):
@@ -78,8 +80,8 @@ def make_framed_sample(
     distinct = len(set(map(tuple, expected)))
     if 2 * distinct < len(sources):
         raise SourceError(
-            f"parity needs different translations: the model gives {distinct} for {len(sources)} sentences, less than half as "
-            f"many; name sentences that it was trained for with --valid"
+            f"parity: the model gives {distinct} distinct translations of {len(sources)} sentences, at least half are needed; "
+            f"pass sentences of the model's own domain with --valid"
         )
     return Sample(sources, expected, max_length, prefixes, find_ties(model, sources, expected, suppressed))
 
@@ -88,7 +90,7 @@ def make_framed_sample(
 def find_ties(
     model: Transformer, sources: Sequence[Ids], answers: Sequence[Ids], suppressed: tuple[int, ...] = ()
 ) -> list[Ties]:
-    """Where other tokens than an answer's have logits too near to its own to tell which is larger, and which tokens."""
+    """Find positions and tokens whose logit is within TIE of the answer's own."""
     found: list[Ties] = []
     for source, answer in zip(sources, answers, strict=True):
         target = torch.tensor([[model.config.bos_id, *answer]])
@@ -100,9 +102,9 @@ def find_ties(
 
 
 def check_parity(folder: Path, precision: str, sample: Sample) -> dict[str, object]:
-    """Compare every token; returns the report for the manifest.
+    """Compare every token with PyTorch; returns the report for the manifest.
 
-    Where two tokens are equally likely to PyTorch too, the bundle may choose the other: what follows is then not compared.
+    Where PyTorch scores two tokens alike, the bundle may choose the other one; the rest of that sentence is then not compared.
 
     Raises:
         ParityError: any token differs; shows the first difference.
@@ -125,7 +127,7 @@ def check_parity(folder: Path, precision: str, sample: Sample) -> dict[str, obje
 
 
 def affordable(bundle: Bundle, rows: int) -> int:
-    """As many of the rows as the caches of a large model leave room for, three at the least."""
+    """Limit the rows by the cache memory of a large model, to at least three."""
     manifest = bundle.manifest_of(TranslationManifest)
     shape, limits = manifest.decoder, manifest.limits
     positions = limits.max_source_tokens + limits.max_target_tokens
@@ -134,7 +136,7 @@ def affordable(bundle: Bundle, rows: int) -> int:
 
 
 def agreement(expected: Sequence[Ids], outputs: Sequence[Ids]) -> dict[str, float]:
-    """How near a quantized variant's free-running answers are, in percent: equal sentences, tokens equal in their place."""
+    """Compare free-running translations, in percent: equal sentences, and equal tokens by position."""
     equal = sum(a == b for a, b in zip(expected, outputs, strict=True))
     places = sum(max(len(a), len(b)) for a, b in zip(expected, outputs, strict=True))
     hits = sum(x == y for a, b in zip(expected, outputs, strict=True) for x, y in zip(a, b, strict=False))
@@ -152,7 +154,7 @@ def decode(
     slots: int,
     prefixes: Sequence[tuple[int, ...]] = (),
 ) -> list[Ids]:
-    """Greedy answers of the serving engine, one worker with `slots` rows."""
+    """Decode greedily with the serving engine: one worker with `slots` rows."""
     limits = DecodeLimits(waiting_rows=len(sources), waiting_tokens=1 << 30, refill_rows=1)
     translator = Translator("parity", 1, bundle, TranslatorOptions(precision, EngineOptions(1, slots, limits)))
     try:
@@ -165,7 +167,7 @@ def decode(
 
 
 def _compare(sample: Sample, outputs: Sequence[Ids], slots: int, end: int) -> set[int]:
-    """The sentences in which PyTorch itself holds two tokens for equal."""
+    """Return the indices of sentences that differ by a tie; raise ParityError for any other difference."""
     different = [i for i, (a, b) in enumerate(zip(sample.expected, outputs, strict=True)) if a != b]
     wrong = [index for index in different if not _is_tie(sample, index, outputs[index], end)]
     if wrong:
@@ -173,14 +175,14 @@ def _compare(sample: Sample, outputs: Sequence[Ids], slots: int, end: int) -> se
         a, b = sample.expected[first], outputs[first]
         place = _fork(a, b)
         raise ParityError(
-            f"{len(different)} of {len(outputs)} sentences differ from PyTorch with {slots} rows at once; "
+            f"{len(different)} of {len(outputs)} sentences differ from PyTorch in batches of {slots} rows; "
             f"sentence {first} at token {place}: PyTorch {a[place : place + 5]}, bundle {b[place : place + 5]}"
         )
     return set(different)
 
 
 def _is_tie(sample: Sample, index: int, output: Ids, end: int) -> bool:
-    """The answers part where PyTorch held the bundle's token for as likely as its own."""
+    """Whether the two translations first differ at a tie."""
     if not sample.ties:
         return False
     place = _fork(sample.expected[index], output)
@@ -188,5 +190,5 @@ def _is_tie(sample: Sample, index: int, output: Ids, end: int) -> bool:
 
 
 def _fork(a: Ids, b: Ids) -> int:
-    """The first place at which two answers differ."""
+    """Return the first position at which two translations differ."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -1,8 +1,9 @@
-"""int8 in blocks: a row's answer does not depend on the rows beside it.
+"""Batch-invariant int8: block-wise weights and per-row activation scales (MatMulNBits).
 
-Weights are symmetric int8 with a scale for every 32 inputs of a column, and ONNX Runtime's MatMulNBits gives each row and block
-of the activations a scale of its own, where `quantization` has one for a whole batch. Embeddings and attention that projects
-by itself stay float32. The work is done by ONNX Runtime's own quantizer.
+Weights are symmetric int8 with one scale for every 32 inputs of a column. ONNX Runtime's MatMulNBits scales each row and block
+of the activations separately, whereas `quantization.dynamic` has one scale for a whole batch, so a row's result does not depend
+on its batch neighbours. Embeddings and fused attention with its own projection stay float32. ONNX Runtime's quantizer does the
+work.
 """
 
 import logging
@@ -15,25 +16,25 @@ from triptych_export.errors import GraphError
 from triptych_export.graphs.lazy_graph import Graph
 
 BITS, BLOCK = 8, 32
-LARGEST_MESSAGE = 1_900_000_000  # bytes; protobuf ends at 2^31
-INTEGER_PRODUCTS = 4  # `accuracy_level`: activations are quantized too
+LARGEST_MESSAGE = 1_900_000_000  # bytes; protobuf's limit is 2^31
+INTEGER_PRODUCTS = 4  # `accuracy_level`: quantize activations as well
 
 
 def quantize_blocks(graph: Graph) -> Graph:
-    """A copy of a float32 graph whose projections by a constant matrix are in blocks.
+    """Copy a float32 graph with block-quantized projections by constant matrices.
 
     Raises:
-        GraphError: the graph is too large for the quantizer, which wants it in one message.
+        GraphError: the graph is too large for the quantizer, which needs it as one protobuf message.
     """
     if graph.bytes > LARGEST_MESSAGE:
         raise GraphError(
-            f"int8-stable: the graph has {graph.bytes:,} bytes of weights, at most {LARGEST_MESSAGE:,} can be quantized"
+            f"int8-stable: the graph has {graph.bytes:,} bytes of weights, the quantizer takes at most {LARGEST_MESSAGE:,}"
         )
     result = graph.whole()
     weights = {tensor.name: tensor for tensor in result.graph.initializer}
     for node in list(result.graph.node):
         if node.op_type == "Gemm" and node.input[1] in weights:
-            _spell_out(result, node, weights[node.input[1]])
+            _expand_gemm(result, node, weights[node.input[1]])
     tool = _quantizer_module()
     settings = {"bits": BITS, "block_size": BLOCK, "is_symmetric": True, "accuracy_level": INTEGER_PRODUCTS}
     config = tool.DefaultWeightOnlyQuantConfig(**settings)
@@ -44,7 +45,7 @@ def quantize_blocks(graph: Graph) -> Graph:
 
 
 def _quantizer_module() -> Any:
-    """Imported when it is needed: it turns everybody's log to INFO, which is undone here."""
+    """Import ONNX Runtime's quantizer, and undo its change of the root logger to INFO."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     module = import_module("onnxruntime.quantization.matmul_nbits_quantizer")
@@ -53,8 +54,8 @@ def _quantizer_module() -> Any:
     return module
 
 
-def _spell_out(model: ModelProto, node: NodeProto, weight: TensorProto) -> None:
-    """Gemm as MatMul and Add, which is what the quantizer looks for."""
+def _expand_gemm(model: ModelProto, node: NodeProto, weight: TensorProto) -> None:
+    """Replace a Gemm by MatMul and Add, which the quantizer recognises."""
     matrix = numpy_helper.to_array(weight)
     transposed = any(a.name == "transB" and a.i for a in node.attribute)
     name = f"{node.output[0]}_weight"

@@ -1,11 +1,12 @@
-"""int8 weights, activations quantized as they come (dynamic quantization), on the operators that ONNX Runtime runs fastest.
+"""Dynamic int8 quantization: int8 weights, activations quantized at run time, on ONNX Runtime's fastest operators.
 
-Weights are symmetric int8 with one scale a column (signed: 1.3-1.45 times faster than unsigned with VNNI). A projection becomes
-one `DynamicQuantizeMatMul`, bias included; attention that projects by itself becomes `QAttention`; a projection of bytes
-(pixels) multiplies the bytes as they are; an embedding is gathered in int8 and scaled row by row. All else stays float32.
+Weights are symmetric int8 with one scale per column (signed: 1.3-1.45 times faster than unsigned with VNNI). A projection
+becomes one `DynamicQuantizeMatMul`, bias included; fused attention with its own projection becomes `QAttention`; a projection
+of bytes (pixels) multiplies the bytes directly; an embedding is gathered in int8 and scaled row by row. Everything else stays
+float32.
 
-Without VNNI, x86 adds two products of a byte and a weight in 16 bits. Weights within +-64 (`weight_bits=7`) fit, since
-2 * 255 * 64 < 2^15: the fast kernels are then exact on every processor, for half of the weights' resolution.
+Without VNNI, x86 adds two products of a byte and a weight in 16 bits. Weights within +-64 (`weight_bits=7`) cannot overflow,
+since 2 * 255 * 64 < 2^15: the fast kernels are then exact on every processor, at half of the weights' resolution.
 """
 
 import numpy as np
@@ -17,23 +18,23 @@ from triptych_export.graphs.lazy_graph import Graph, Maker
 from triptych_export.graphs.operators import DOMAIN
 
 Floats = NDArray[np.float32]
-SMALLEST_TABLE = 1_024  # rows; smaller gathered tables (positions) are not worth a quantization
-NARROWEST = 16  # columns; a projection to a few classes costs nothing, and its rounding shows in the answer
-LARGEST = {8: 127, 7: 64}  # weight by weight bits
-AT_ONCE = 1 << 22  # weights that are quantized at once: large matrices need little more memory than their result
-BYTE_CENTRE = 128  # what bytes are taken to vary around
+SMALLEST_TABLE = 1_024  # rows; smaller tables (positions) are not worth quantizing
+NARROWEST = 16  # columns; a projection to a few classes is cheap, and rounding it would show in the result
+LARGEST = {8: 127, 7: 64}  # largest weight by number of bits
+AT_ONCE = 1 << 22  # weights quantized at a time, so that large matrices need little more memory than their result
+BYTE_CENTRE = 128  # bytes are quantized relative to this value
 
 
 def quantize(graph: Graph, weight_bits: int = 8) -> Graph:
-    """An int8 copy of a float32 graph.
+    """Copy a float32 graph in int8.
 
     Args:
-        graph: what a trace gave.
+        graph: the traced graph.
         weight_bits: 8, or 7 for weights whose products never saturate.
 
     Raises:
-        GraphError: no projection was found, so nothing would be quantized.
-        ValueError: another number of bits.
+        GraphError: the graph has no projection to quantize.
+        ValueError: `weight_bits` is neither 7 nor 8.
     """
     if weight_bits not in LARGEST:
         raise ValueError(f"weight_bits: {weight_bits} is not one of {', '.join(map(str, sorted(LARGEST)))}")
@@ -58,7 +59,7 @@ class _Quantizer:
 
     def run(self) -> None:
         nodes: list[NodeProto] = []
-        absorbed: set[str] = set()  # outputs of Add nodes whose bias went into a projection
+        absorbed: set[str] = set()  # outputs of Add nodes that were fused into a projection
         projections = 0
         for node in self.graph.node:
             if node.output[0] in absorbed:
@@ -92,7 +93,7 @@ class _Quantizer:
         return self.weights[name].dims[0] >= SMALLEST_TABLE
 
     def _rank(self, name: str) -> int:
-        """Dimensions of a constant; -1 for what is computed."""
+        """Return the rank of a constant, or -1 if `name` is computed."""
         return len(self.weights[name].dims) if name in self.weights else -1
 
     def _project(self, node: NodeProto, absorbed: set[str]) -> NodeProto:
@@ -108,7 +109,7 @@ class _Quantizer:
         return helper.make_node("DynamicQuantizeMatMul", inputs, [output], name=f"{node.name}_int8", domain=DOMAIN)
 
     def _project_bytes(self, node: NodeProto, weight: str, scale: str, bias: str, output: str) -> NodeProto:
-        """Bytes times weights; bytes count from their centre, so that a weight's rounding meets small numbers of both signs."""
+        """Multiply bytes by weights. Bytes are centred, so that rounding errors of weights meet small numbers of both signs."""
         matrix: Floats = self._values(node.input[1])
         given = self._values(bias) if bias else 0.0
         shift = BYTE_CENTRE * matrix.astype(np.float64).sum(axis=1 if _is_transposed(node) else 0)
@@ -121,7 +122,7 @@ class _Quantizer:
         return helper.make_node("MatMulIntegerToFloat", inputs, [output], name=f"{node.name}_int8", domain=DOMAIN)
 
     def _attend(self, node: NodeProto) -> list[NodeProto]:
-        """Quantize the input, then attention with its integer projection."""
+        """Quantize the input, then run attention with an integer projection."""
         weight, scale = self._quantized(node.input[1], transpose=False)
         output = node.output[0]
         quantized = [f"{output}_int8", f"{output}_scale", f"{output}_zero"]
@@ -132,7 +133,7 @@ class _Quantizer:
         return [helper.make_node("DynamicQuantizeLinear", [node.input[0]], quantized), attention]
 
     def _bias_add(self, name: str) -> NodeProto | None:
-        """The Add that is the only reader of `name` and adds a constant vector."""
+        """Find the Add that is the only reader of `name` and adds a constant vector."""
         readers = self.readers.get(name, [])
         if len(readers) != 1 or readers[0].op_type != "Add" or name in self.outputs:
             return None
@@ -140,7 +141,7 @@ class _Quantizer:
         return readers[0] if self._rank(other) == 1 else None
 
     def _gather(self, node: NodeProto) -> list[NodeProto]:
-        """Rows in int8, then `row * scale`."""
+        """Gather rows in int8, then multiply by their scales."""
         table, column = f"{node.input[0]}_int8", f"{node.input[0]}_scale_column"
         if table not in self.added:
             name = node.input[0]
@@ -156,7 +157,7 @@ class _Quantizer:
         ]
 
     def _quantized(self, name: str, transpose: bool) -> tuple[str, str]:
-        """Names of the int8 matrix `[K, N]` and of its scales `[N]`."""
+        """Add the int8 matrix `[K, N]` and its scales `[N]`; return their names."""
         weight, scale = f"{name}_int8_{'T' if transpose else 'N'}", f"{name}_scale"
         if weight not in self.added:
             rows, columns = self._shape(name)
@@ -171,7 +172,7 @@ class _Quantizer:
         return weight, scale
 
     def _values(self, name: str) -> Floats:
-        """Of a constant; made anew every time, so that none is kept."""
+        """Compute the values of a constant; not cached, to save memory."""
         values: Floats = self.originals.values(self.weights[name])
         return values
 
@@ -193,7 +194,7 @@ class _Quantizer:
 
 
 def _is_plain(node: NodeProto) -> bool:
-    """No attribute but `transB` says anything that the int8 operators would not do."""
+    """Whether the int8 operators support all attributes of a node."""
     plain: dict[str, float] = {"alpha": 1.0, "beta": 1.0, "transA": 0, "axis": 0}
     return all(helper.get_attribute_value(a) == plain[a.name] for a in node.attribute if a.name in plain)
 
@@ -203,21 +204,21 @@ def _is_transposed(node: NodeProto) -> bool:
 
 
 def _byte_casts(model: ModelProto) -> dict[str, str]:
-    """Of each float that was a byte before: the byte's name."""
+    """Map each float tensor that was cast from bytes to the name of the bytes."""
     kinds = {value.name: value.type.tensor_type.elem_type for value in [*model.graph.input, *model.graph.value_info]}
     casts = [node for node in model.graph.node if node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT]
     return {node.output[0]: node.input[0] for node in casts if kinds.get(node.input[0]) == TensorProto.UINT8}
 
 
 def column_scales(matrix: Floats, limit: int = 127) -> Floats:
-    """`[K, N]` -> `[N]`: what a column's quantized values are multiplied by, its largest being `limit`."""
+    """Scale of each column, `[K, N]` -> `[N]`, such that its largest value becomes `limit`."""
     largest = np.maximum(matrix.max(axis=0), -matrix.min(axis=0))
-    # A runtime that flushes subnormal numbers would take such a scale for zero; so small a column is zero.
+    # A runtime that flushes subnormal numbers treats such a scale as zero; so small a column is zero anyway.
     return np.where(largest > limit * np.finfo(np.float32).tiny, largest / limit, 1.0).astype(np.float32)
 
 
 def quantize_columns(matrix: Floats, limit: int = 127) -> tuple[NDArray[np.int8], Floats]:
-    """`[K, N]` float32 -> int8 in [-limit, limit] and one scale a column, `matrix ~ values * scales`."""
+    """Quantize `[K, N]` float32 to int8 in [-limit, limit] with one scale per column: `matrix ~ values * scales`."""
     scales = column_scales(matrix, limit)
     values = np.empty(matrix.shape, np.int8)
     step = max(1, AT_ONCE // max(1, matrix.shape[0]))

@@ -1,4 +1,4 @@
-"""Do a model's activations fit into float16? Looked up in PyTorch, where they are float32."""
+"""Range check: do the activations of a float32 PyTorch model fit into float16?"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,10 +14,10 @@ Hook = Callable[[nn.Module, tuple[object, ...], object], None]
 
 @contextmanager
 def within_half(model: nn.Module) -> Iterator[None]:
-    """Watch what goes into and comes out of every layer that runs in the meantime.
+    """Record the largest input and output of every layer that runs in this context.
 
     Raises:
-        RangeError: a number is beyond what float16 can hold; names the first layer that had one.
+        RangeError: a number exceeds float16's range; names the first layer where it happened.
     """
     reached: dict[str, float] = {}  # in the order in which the layers run
 
@@ -37,8 +37,8 @@ def within_half(model: nn.Module) -> Iterator[None]:
     for name, largest in reached.items():
         if largest > LARGEST:
             raise RangeError(
-                f"fp16: activations of {name} reach {largest:,.0f}, beyond float16's largest number, {LARGEST:,.0f}; "
-                f"this model cannot run in fp16"
+                f"fp16: activations of {name} reach {largest:,.0f}, float16 allows at most {LARGEST:,.0f}; "
+                f"export this model without --precision fp16"
             )
 
 

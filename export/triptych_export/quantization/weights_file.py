@@ -1,4 +1,4 @@
-"""One weights file for all graphs of a precision: equal tensors are stored once and mapped, not copied, into the process.
+"""Weights file shared by all graphs of a precision: equal tensors are stored once and memory-mapped.
 
 ONNX external data, https://onnx.ai/onnx/repo-docs/ExternalData.html
 """
@@ -11,11 +11,11 @@ from onnx import StringStringEntryProto, TensorProto, numpy_helper
 
 from triptych_export.graphs.lazy_graph import LARGE, Graph, tensor_bytes
 
-ALIGNMENT = 4_096  # bytes; what memory mapping asks for
+ALIGNMENT = 4_096  # bytes; required for memory mapping
 
 
 class WeightsFile:
-    """Collects the large tensors of several graphs."""
+    """Writer of the large tensors of several graphs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -24,7 +24,7 @@ class WeightsFile:
         path.write_bytes(b"")
 
     def externalize(self, graph: Graph) -> None:
-        """Move the large initializers of `graph` into the file, one by one; its message then refers to the file by name."""
+        """Move the large initializers of `graph` into the file, one at a time; the graph then refers to the file by name."""
         for tensor in graph.model.graph.initializer:
             if tensor_bytes(tensor) >= LARGE:
                 data = np.ascontiguousarray(graph.values(tensor)).data.cast("B")

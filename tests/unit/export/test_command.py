@@ -23,7 +23,7 @@ def run(*arguments: str) -> Result:
         ((str(HERE / "checkpoint"), "--shortlist", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
         (
             (str(HERE / "checkpoint"), "--precision", "int8-shortlist"),
-            "precision: int8-shortlist is learnt from sentence pairs; name them with --shortlist",
+            "precision: int8-shortlist needs sentence pairs to learn from; add --shortlist FILE",
         ),
     ],
     ids=["checkpoint", "sentences", "name", "pairs", "no pairs"],

@@ -149,7 +149,7 @@ def test_too_few_sentences_are_refused(tmp_path: Path) -> None:
     few = tmp_path / "few.tsv"
     few.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[:150]), encoding="utf-8")
     message = refuse(ExportOptions(tmp_path / "models", valid=(str(few),)))
-    assert message == "parity needs at least 200 sentences, got 150; name a larger --valid file"
+    assert message == "parity: 150 sentences given, at least 200 are needed; pass a larger --valid file"
 
 
 def test_a_checkpoint_without_samples_asks_for_some(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_checkpoint_without_samples_asks_for_some(tmp_path: Path) -> None:
 def test_an_existing_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "toy" / "3").mkdir(parents=True)
     message = refuse(ExportOptions(tmp_path, name="toy", version=3))
-    assert message == f"version: {tmp_path / 'toy' / '3'} exists already; choose another number or remove it"
+    assert message == f"version: {tmp_path / 'toy' / '3'} already exists; choose another number or remove it"
 
 
 @pytest.mark.parametrize(("precisions", "named"), [(("bf16",), "bf16"), (("fp32", "int4"), "int4"), ((), "none")])
@@ -184,18 +184,18 @@ def test_what_is_written_where_it_is_asked_for_alone() -> None:
 
 def test_a_shortlist_needs_pairs_to_learn_from(tmp_path: Path) -> None:
     message = refuse(ExportOptions(tmp_path, precisions=("int8", "int8-shortlist")))
-    assert message == "precision: int8-shortlist is learnt from sentence pairs; name them with --shortlist"
+    assert message == "precision: int8-shortlist needs sentence pairs to learn from; add --shortlist FILE"
 
 
 def test_pairs_for_a_shortlist_that_is_not_shipped_are_refused(tmp_path: Path) -> None:
     message = refuse(ExportOptions(tmp_path, precisions=("int8",), shortlist=("pairs.tsv",)))
-    assert message == "shortlist: serves int8-shortlist alone, which is not among the precisions to ship"
+    assert message == "shortlist: only used by int8-shortlist; add --precision int8-shortlist or remove --shortlist"
 
 
 def test_a_shortlist_is_for_translation(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"format": 1, "architecture": VIT}), encoding="utf-8")
     message = refuse(ExportOptions(tmp_path / "models", shortlist=("pairs.tsv",)), tmp_path)
-    assert message == f"shortlist: only translation models have one; {tmp_path} is a {VIT}"
+    assert message == f"shortlist: only for translation models; {tmp_path} is a {VIT}"
 
 
 @pytest.mark.parametrize(

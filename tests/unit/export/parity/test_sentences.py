@@ -8,7 +8,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
-from triptych_export.parity.sentences import LONGEST, SHORTEST, LanguagePair, draw_sentences
+from triptych_export.parity.sentences import LONGEST, SHORTEST, FramedPair, draw_sentences
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_training.models.transformer import Transformer, TransformerConfig
@@ -41,7 +41,7 @@ def test_frames_stand_around_a_text_and_its_end(tokenizer: Tokenizer) -> None:
         {"en": SourceFrame((3,), (4,))},
         {"de": TargetFrame("word9 ", (5,), (4,))},
     )
-    [ids] = LanguagePair.first(source).encode(tokenizer, ["word0 word1"])
+    [ids] = FramedPair.first(source).encode(tokenizer, ["word0 word1"])
     assert ids == [5, 3, 15, 6, 7, END, 4]
 
 

@@ -31,6 +31,6 @@ def test_nearly_all_tokens_must_be_pytorch_s_where_there_are_any(report: tuple[i
 
 
 def test_too_few_of_pytorch_s_tokens_are_refused() -> None:
-    message = r"fp16: 94\.999 % of 1,200 tokens behind PyTorch's own are PyTorch's; at least 95 % must be"
+    message = r"fp16: 94\.999 % of 1,200 teacher-forced tokens agree with PyTorch, at least 95 % are required"
     with pytest.raises(ParityError, match=message):
         check_agreement({"forced_tokens": 1200, "forced_token_agreement_percent": 94.999})

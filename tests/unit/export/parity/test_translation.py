@@ -63,7 +63,7 @@ def test_other_weights_are_found_out(tmp_path: Path, sample: Sample) -> None:
     noise = np.random.default_rng(1).normal(1, 0.3, 1 << 20)
     folder = perturb(tmp_path / "bundle", lambda w: np.multiply(w, noise[: len(w)], out=w, casting="unsafe"))
     with pytest.raises(
-        ParityError, match=r"\d+ of 48 sentences differ from PyTorch with 1 rows at once; sentence \d+ at token"
+        ParityError, match=r"\d+ of 48 sentences differ from PyTorch in batches of 1 rows; sentence \d+ at token"
     ):
         check_parity(folder, "fp32", sample)
 
@@ -85,12 +85,12 @@ def test_a_missing_end_is_found(sample: Sample) -> None:
 
 
 def test_too_few_sentences_prove_nothing(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
-    with pytest.raises(SourceError, match="parity needs at least 200 sentences, got 199; name a larger --valid file"):
+    with pytest.raises(SourceError, match="parity: 199 sentences given, at least 200 are needed; pass a larger --valid file"):
         make_sample(checkpoint.model, sources[:199], LENGTH)
 
 
 def test_too_few_different_answers_prove_nothing(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
-    with pytest.raises(SourceError, match="at least 150 different translations, the model gives 10 for 200 sentences"):
+    with pytest.raises(SourceError, match="gives 10 distinct translations of 200 sentences, at least 150 are needed"):
         make_sample(checkpoint.model, sources[:10] * 20, 10)
 
 
@@ -114,7 +114,9 @@ def test_a_bundle_follows_prefixes(checkpoint: Checkpoint, sources: list[list[in
 
 def test_models_of_others_must_give_different_answers_too(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
     chosen = sources[:4] * 3
-    with pytest.raises(SourceError, match=r"gives 4 for 12 sentences, less than half as many; .* with --valid"):
+    with pytest.raises(
+        SourceError, match=r"gives 4 distinct translations of 12 sentences, at least half are needed; .* with --valid"
+    ):
         make_framed_sample(checkpoint.model, chosen, [()] * 12, 10, ())
     assert len(make_framed_sample(checkpoint.model, sources[:4] * 2, [()] * 8, 10, ()).expected) == 8
 

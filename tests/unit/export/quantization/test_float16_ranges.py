@@ -30,7 +30,7 @@ def test_the_first_layer_beyond_is_named_with_the_largest_number() -> None:
     with pytest.raises(RangeError) as caught, within_half(module):
         module(torch.tensor([[1.0], [-12.0], [3.0]]))
     assert str(caught.value) == (
-        "fp16: activations of 1 reach 1,200,000, beyond float16's largest number, 65,504; this model cannot run in fp16"
+        "fp16: activations of 1 reach 1,200,000, float16 allows at most 65,504; export this model without --precision fp16"
     )
 
 
