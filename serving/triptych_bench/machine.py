@@ -1,4 +1,4 @@
-"""Where the load came from."""
+"""A description of the machine that generates the load."""
 
 import os
 import platform
@@ -10,10 +10,10 @@ from triptych.version import __version__
 
 
 def describe() -> dict[str, str]:
-    """Of the client's machine: processor, CPUs that this process may use, system, versions."""
+    """Return processor, CPUs available to this process, operating system and versions of this machine."""
     return {
-        "processor": _processor(),
-        "cpus": str(_cpus()),
+        "processor": processor(),
+        "cpus": str(available_cpus()),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "grpcio": grpc.__version__,
@@ -21,11 +21,12 @@ def describe() -> dict[str, str]:
 
 
 def tool() -> str:
-    """Name and version of this package."""
+    """Return name and version of this package."""
     return f"triptych {__version__}"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the model name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -34,7 +35,8 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _cpus() -> int:
+def available_cpus() -> int:
+    """Return the number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,11 +1,11 @@
-"""What a benchmark has measured. Seconds, bytes and requests a second throughout; None where it was not measured."""
+"""The results of a benchmark. Units are seconds, bytes and requests per second; None means not measured."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """Of durations in seconds."""
+    """A distribution of durations in seconds."""
 
     count: int
     mean: float
@@ -15,16 +15,16 @@ class Distribution:
     curve: tuple[tuple[float, float], ...] = ()  # (fraction, seconds): at most 200 points, dense towards 1
 
     def percentile(self, name: str) -> float | None:
-        """None where nothing was measured, which is not 0."""
+        """Return a percentile, or None (not 0) for an empty distribution."""
         return self.percentiles.get(name) if self.count else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """Mean seconds of what a request consists of. The server's parts are as the server says."""
+class TimeBreakdown:
+    """Mean seconds of the stages of a request; those of the server are its own."""
 
     client_send: float | None = None
-    network: float | None = None  # what is left of the round trip
+    network: float | None = None  # the rest of the round trip
     server_queue: float | None = None
     server_preprocess: float | None = None
     server_compute: float | None = None
@@ -33,50 +33,50 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
+class TimelineEntry:
     """One second of a run."""
 
-    start: float  # seconds since the run's
+    start: float  # seconds since the start of the run
     completed: int
     failed: int
     p50: float | None
     p99: float | None
-    steady: bool  # counts
+    steady: bool  # part of the measurement
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What the server's process used while it was measured."""
+    """Resources that the server used during the measurement."""
 
     source: str  # "process 1234", "http://localhost:8002/metrics"
-    cpu_cores: float | None = None  # CPU seconds a second
-    memory_bytes: int | None = None  # resident, largest
+    cpu_cores: float | None = None  # CPU seconds per second
+    memory_bytes: int | None = None  # largest resident set
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generator:
-    """What the load generator itself took: where that is much, a run says little of the server."""
+    """Resources that the load generator used: if they are large, a run says little about the server."""
 
-    cpu_cores: float  # CPU seconds a second, of all its threads
+    cpu_cores: float  # CPU seconds per second, of all its threads
     cpu_per_request: float  # seconds
-    lag: float | None = None  # 99th percentile of how late requests were sent, of open loops
+    lag: float | None = None  # 99th percentile of the delay of sending, of open loops
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted:
-    """What the server itself counted while it was measured, from the first request to the last."""
+class ServerCounts:
+    """The server's own counters during a run, from the first request to the last."""
 
     source: str  # "ModelStatistics", "http://localhost:8002/metrics"
-    requests: int  # that did not fail; what it had from other clients too
-    expected: int  # that this client saw come back meanwhile
-    mean_seconds: float | None = None  # from arrival to answer
-    expected_seconds: float | None = None  # mean of this client's, from the moment of sending
-    cached: int | None = None  # of the requests, those whose answer was there already
+    requests: int  # without failure, from all clients
+    expected: int  # that this client saw succeed
+    mean_seconds: float | None = None  # from arrival to response
+    expected_seconds: float | None = None  # mean of this client, from sending
+    cached: int | None = None  # requests that the server's cache answered
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """Of what came back, where references were given."""
+    """The quality of the outputs, where references were given."""
 
     metric: str  # "BLEU", "accuracy"
     value: float
@@ -85,40 +85,45 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One load that was put on a server, in its steady state."""
+    """The measurement of one load on a server in its steady state."""
 
     name: str  # "concurrency 8", "120 requests/s"
     scenario: str  # "single-stream", "multi-stream", "server", "offline", "closed-loop"
-    concurrency: int | None  # requests at once, of closed loops
-    offered_rate: float | None  # requests a second, of open loops
+    concurrency: int | None  # requests in flight, of closed loops
+    offered_rate: float | None  # requests per second, of open loops
     inputs_per_request: int
-    seconds: float  # that count
-    steady: bool  # it settled within its limits before it was measured
+    seconds: float  # of the measurement
+    steady: bool  # the load settled within its limits before it was measured
     completed: int  # requests
     failed: dict[str, int]  # by gRPC status
-    throughput: float  # inputs a second
-    request_rate: float  # completed requests a second
-    goodput: float | None  # requests a second within the latency limit
+    throughput: float  # inputs per second
+    request_rate: float  # completed requests per second
+    goodput: float | None  # requests per second within the latency limit
     latency_limit: float | None
     latency: Distribution  # from the scheduled arrival
-    late: int | None = None  # of the completed, beyond the latency limit
-    service_time: Distribution | None = None  # from the moment of sending, where that is another
+    late: int | None = None  # completed requests beyond the latency limit
+    service_time: Distribution | None = None  # from the moment of sending, if that differs
     first_token: Distribution | None = None
     inter_token: Distribution | None = None
-    output_tokens: float | None = None  # a second
-    parts: Part = field(default_factory=Part)
+    output_tokens: float | None = None  # per second
+    parts: TimeBreakdown = field(default_factory=TimeBreakdown)
     resources: Resources | None = None
     generator: Generator | None = None
-    counted: Counted | None = None
+    counted: ServerCounts | None = None
     quality: Quality | None = None
-    moments: tuple[Moment, ...] = ()
-    valid: bool = True  # meets what its scenario asks for
-    problem: str = ""  # why not
+    moments: tuple[TimelineEntry, ...] = ()
+    valid: bool = True  # meets the requirements of its scenario
+    problem: str = ""  # if not, the reason
+
+    @property
+    def trusted(self) -> bool:
+        """True if the run may be quoted: valid and steady."""
+        return self.valid and self.steady
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A benchmark: its runs, and what a reader must know to believe them."""
+    """A benchmark: its runs, and the conditions under which they were measured."""
 
     version: int = 1  # of this format
     tool: str = ""  # "triptych 0.1.0"
@@ -131,5 +136,5 @@ class Report:
     machine: dict[str, str] = field(default_factory=dict)  # of the client: processor, CPUs, system, python
     settings: dict[str, str] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
-    headline: dict[str, float] = field(default_factory=dict)  # the scenario's own metric: "p90_seconds", "max_rate", ...
-    notes: tuple[str, ...] = ()  # what went wrong beside the runs, a line each
+    headline: dict[str, float] = field(default_factory=dict)  # the scenario's main figures: "p90_seconds", "max_rate", ...
+    notes: tuple[str, ...] = ()  # problems that belong to no run, one line each

@@ -1,4 +1,4 @@
-"""A whole benchmark: from what was asked for to a report."""
+"""A whole benchmark: from its specification to a report."""
 
 import hashlib
 import math
@@ -7,60 +7,50 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from triptych_bench import machine
-from triptych_bench.inputs.quality import QualityError
-from triptych_bench.judging import Inputs, judged
-from triptych_bench.load.feed import Batch
-from triptych_bench.load.quiet import Interrupt, StoppedError, run_quietly
+from triptych_bench.load.event_loop import Interrupt, StoppedError, run_precisely
+from triptych_bench.load.loops import SampleBatch
+from triptych_bench.quality import BenchmarkInputs, QualityError, with_quality
 from triptych_bench.results import Report, Run
-from triptych_bench.scenarios.bench import Bench
-from triptych_bench.scenarios.counting import Counting
-from triptych_bench.scenarios.loops import Headline, closed_loop, multi_stream, single_stream
-from triptych_bench.scenarios.offline import offline
-from triptych_bench.scenarios.plan import Plan
+from triptych_bench.scenarios.closed import Headline, closed_loop, multi_stream, offline, single_stream
+from triptych_bench.scenarios.runner import LoadPlan, LoadRunner
 from triptych_bench.scenarios.server import at_rates, highest_rate
-from triptych_bench.server.prometheus import MetricsMeter
-from triptych_bench.server.watch import Meter
-from triptych_bench.target import OK, Sample, Target, TargetError, Wanted
+from triptych_bench.server.resources import CounterSource, MetricsMeter, ResourceMeter
+from triptych_bench.target import OK, RequestSpec, Sample, Target, TargetError
 
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline", "closed-loop")
-MADE_UP = 100  # tensors
+RANDOM_SAMPLES = 100  # of tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is asked for."""
+class BenchmarkSpec:
+    """The specification of a benchmark."""
 
     scenario: str  # one of SCENARIOS
-    wanted: Wanted
-    plan: Plan
-    inputs: Callable[[Target], list[Sample]]  # once the target is open
-    source: str  # of the inputs, as the report names it
-    batch: int = 1  # inputs of a request
+    requests: RequestSpec
+    plan: LoadPlan
+    inputs: Callable[[Target], list[Sample]]  # called when the target is open
+    source: str  # name of the inputs in the report
+    batch: int = 1  # inputs per request
     concurrencies: Sequence[int] = (1,)  # of closed-loop
-    rates: Sequence[float] = ()  # of server: these, and no search
+    rates: Sequence[float] = ()  # of server: measure these instead of a search
     command: str = ""
     settings: dict[str, str] = field(default_factory=dict)  # for the report
-    meter: Meter | None = None
+    meter: ResourceMeter | None = None
     metrics_url: str = ""
 
 
 @dataclass(frozen=True)
-class Result:
-    """A report, and how it came to an end."""
+class BenchmarkResult:
+    """A report, and how the benchmark ended."""
 
     report: Report
     interrupted: bool
-    failed: bool = False  # the server was lost on the way; the report has the runs until then
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Lines for the user."""
-        return self.report.notes
+    failed: bool = False  # the server was lost; the report has the runs until then
 
 
 @dataclass
-class Measured:
-    """What has come of the loads."""
+class MeasuredRuns:
+    """The runs so far."""
 
     runs: list[Run] = field(default_factory=list)
     headline: Headline = field(default_factory=dict)
@@ -68,146 +58,151 @@ class Measured:
     failed: bool = False
 
 
-def measure(order: Order, target: Callable[[], Target], progress: Callable[[str], None]) -> Result:
-    """Do it all; Ctrl-C ends it with what there is until then.
+def measure(spec: BenchmarkSpec, target: Callable[[], Target], progress: Callable[[str], None]) -> BenchmarkResult:
+    """Run a benchmark. Ctrl-C ends it early, with the runs until then.
+
+    Args:
+        spec: What to measure.
+        target: Makes the server's target inside the event loop.
+        progress: Receives progress messages.
 
     Raises:
-        TargetError: the server cannot be measured with this.
+        TargetError: The server cannot be measured this way.
         KeyboardInterrupt: Ctrl-C before the first load.
     """
     try:
-        return run_quietly(lambda: _measure(order, target(), progress))
+        return run_precisely(lambda: _measure(spec, target(), progress))
     except StoppedError:
         raise KeyboardInterrupt from None
 
 
-async def _measure(order: Order, target: Target, progress: Callable[[str], None]) -> Result:
+async def _measure(spec: BenchmarkSpec, target: Target, progress: Callable[[str], None]) -> BenchmarkResult:
     interrupt = Interrupt()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    with interrupt.heard():
+    with interrupt.handled():
         try:
             await interrupt.unless(target.open())
-            samples = order.inputs(target) or target.samples(MADE_UP, order.plan.seed)
-            batches = batches_of(target, samples, order.batch)
-            await interrupt.unless(_try(target, batches[0]))
-            return await _run(order, target, Inputs(samples, batches), interrupt, progress, started)
+            samples = spec.inputs(target) or target.samples(RANDOM_SAMPLES, spec.plan.seed)
+            inputs = BenchmarkInputs(samples, batches_of(target, samples, spec.batch))
+            await interrupt.unless(_try(target, inputs.batches[0]))
+            facts = await interrupt.unless(target.describe())
+            meter = MetricsMeter(spec.metrics_url) if spec.metrics_url else None
+            if meter is not None:
+                await interrupt.unless(meter.metrics())  # report a wrong address before the measurement
+            runner = LoadRunner(
+                target,
+                spec.plan,
+                interrupt,
+                meter=spec.meter or meter,
+                counters=CounterSource(target, meter, facts.get("model", "")),
+                keeps=inputs.has_references,
+                progress=progress,
+            )
+            measured = await _measure_loads(spec, runner, inputs.batches)
+            if inputs.has_references:
+                await _add_quality(spec, target, runner, inputs, measured, interrupt)
+            report = Report(
+                tool=machine.tool(),
+                started=started,
+                command=spec.command,
+                task=spec.requests.task,
+                scenario=spec.scenario,
+                target=await _describe(target, interrupt) or facts,
+                inputs=_describe_inputs(spec.source, inputs.samples),
+                machine=machine.describe(),
+                settings=spec.settings,
+                runs=tuple(measured.runs),
+                headline=measured.headline,
+                notes=tuple(measured.notes),
+            )
+            return BenchmarkResult(report, interrupt.is_set, measured.failed)
         finally:
             await target.close()
 
 
-async def _run(
-    order: Order,
-    target: Target,
-    inputs: Inputs,
-    interrupt: Interrupt,
-    progress: Callable[[str], None],
-    started: str,
-) -> Result:
-    facts = await interrupt.unless(target.describe())
-    page = MetricsMeter(order.metrics_url) if order.metrics_url else None
-    if page is not None:
-        await interrupt.unless(page.page())  # an address that is wrong should be said now
-    bench = Bench(
-        target,
-        order.plan,
-        interrupt,
-        meter=order.meter or page,
-        counting=Counting(target, page, facts.get("model", "")),
-        keeps=inputs.judged,
-        progress=progress,
-    )
-    measured = await _measured(order, bench, inputs.batches)
-    if inputs.judged:
-        complete = not measured.failed
-        try:
-            measured.runs = await judged(
-                order.wanted.task, target, bench, inputs, measured.runs, interrupt if complete else None
-            )
-        except (QualityError, TargetError) as error:  # what was measured counts all the same
-            measured.notes.append(str(error))
-    report = Report(
-        tool=machine.tool(),
-        started=started,
-        command=order.command,
-        task=order.wanted.task,
-        scenario=order.scenario,
-        target=await _described(target, interrupt) or facts,
-        inputs=_described_inputs(order.source, inputs.samples),
-        machine=machine.describe(),
-        settings=order.settings,
-        runs=tuple(measured.runs),
-        headline=measured.headline,
-        notes=tuple(measured.notes),
-    )
-    return Result(report, interrupt.is_set, measured.failed)
-
-
-async def _measured(order: Order, bench: Bench, batches: Sequence[Batch]) -> Measured:
-    """All loads, or those until the server was lost or the user had enough.
+async def _measure_loads(spec: BenchmarkSpec, runner: LoadRunner, batches: Sequence[SampleBatch]) -> MeasuredRuns:
+    """Measure all loads, or those until the server is lost or the user interrupts.
 
     Raises:
-        TargetError: it was lost before the first load was done.
+        TargetError: The server was lost before the end of the first load.
     """
-    found = Measured()
+    measured = MeasuredRuns()
     try:
-        found.headline = await _scenario(order, bench, batches, found.runs.append)
+        measured.headline = await _run_scenario(spec, runner, batches, measured.runs.append)
     except StoppedError:  # between two loads
         pass
     except TargetError as error:
-        if not found.runs:
+        if not measured.runs:
             raise
-        found.failed = True
-        found.notes.append(f"it ended early: {error}")
-    return found
+        measured.failed = True
+        measured.notes.append(f"ended early: {error}")
+    return measured
 
 
-async def _described(target: Target, interrupt: Interrupt) -> dict[str, str]:
-    """Of the version that has answered; empty where the server is there no more."""
+async def _add_quality(
+    spec: BenchmarkSpec,
+    target: Target,
+    runner: LoadRunner,
+    inputs: BenchmarkInputs,
+    measured: MeasuredRuns,
+    interrupt: Interrupt,
+) -> None:
+    task, sends = spec.requests.task, None if measured.failed else interrupt
+    try:
+        measured.runs = await with_quality(task, target, runner, inputs, measured.runs, sends)
+    except (QualityError, TargetError) as error:  # the speed is valid without it
+        measured.notes.append(str(error))
+
+
+async def _describe(target: Target, interrupt: Interrupt) -> dict[str, str]:
+    """Describe the target again, with the version that has served requests; empty if the server is gone."""
     try:
         return await interrupt.unless(target.describe())
     except (TargetError, StoppedError):
         return {}
 
 
-async def _scenario(order: Order, bench: Bench, batches: Sequence[Batch], done: Callable[[Run], None]) -> Headline:
-    match order.scenario:
+async def _run_scenario(
+    spec: BenchmarkSpec, runner: LoadRunner, batches: Sequence[SampleBatch], done: Callable[[Run], None]
+) -> Headline:
+    match spec.scenario:
         case "single-stream":
-            return await single_stream(bench, batches, done)
+            return await single_stream(runner, batches, done)
         case "multi-stream":
-            return await multi_stream(bench, batches, done)
+            return await multi_stream(runner, batches, done)
         case "offline":
-            return await offline(bench, batches, done)
-        case "server" if order.rates:
-            return await at_rates(bench, batches, order.rates, done)
+            return await offline(runner, batches, done)
+        case "server" if spec.rates:
+            return await at_rates(runner, batches, spec.rates, done)
         case "server":
-            return await highest_rate(bench, batches, done)
+            return await highest_rate(runner, batches, done)
         case _:
-            return await closed_loop(bench, batches, order.concurrencies, done)
+            return await closed_loop(runner, batches, spec.concurrencies, done)
 
 
-def batches_of(target: Target, samples: Sequence[Sample], size: int) -> list[Batch]:
-    """All samples, so many a request; each request has as many, so that requests can be compared.
+def batches_of(target: Target, samples: Sequence[Sample], size: int) -> list[SampleBatch]:
+    """Group the samples into requests of equal size, so that requests can be compared.
 
     Raises:
-        TargetError: there is nothing to send.
+        TargetError: There are no samples.
     """
     if not samples:
-        raise TargetError("there are no inputs: name a file with --input")
+        raise TargetError("no inputs: name a file with --input")
     whole = math.ceil(len(samples) / size) * size
     filled = [samples[index % len(samples)] for index in range(whole)]
     parts = [tuple(filled[start : start + size]) for start in range(0, whole, size)]
-    return [Batch(target.prepare(part), part) for part in parts]
+    return [SampleBatch(target.prepare(part), part) for part in parts]
 
 
-async def _try(target: Target, batch: Batch) -> None:
-    """Better now than after the warm-up."""
+async def _try(target: Target, batch: SampleBatch) -> None:
+    """Send one request before the warm-up, to report failures early."""
     outcome = await target.send(batch.request)
     if outcome.code != OK:
         raise TargetError(f"{outcome.code}: {outcome.message}")
 
 
-def _described_inputs(source: str, samples: Sequence[Sample]) -> dict[str, str]:
-    """What makes two reports comparable: the same inputs have the same digest."""
+def _describe_inputs(source: str, samples: Sequence[Sample]) -> dict[str, str]:
+    """Describe the inputs with a digest, which tells whether two reports are comparable."""
     digest = hashlib.sha256()
     for sample in samples:
         data = sample.data if isinstance(sample.data, bytes) else repr(sample.data).encode()
@@ -221,7 +216,7 @@ def _described_inputs(source: str, samples: Sequence[Sample]) -> dict[str, str]:
 
 
 def _size(data: object) -> int | None:
-    """Of tensors none: their shapes are the model's."""
+    """Return the size of an input; None for tensors, whose shapes are the model's."""
     if isinstance(data, str | bytes):
         return len(data)
     return sum(map(len, data)) if isinstance(data, tuple) else None

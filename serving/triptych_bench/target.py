@@ -1,17 +1,23 @@
-"""What is measured: a server, as the load generator sees it.
+"""The interface between the load generator and a server, and what both kinds of gRPC targets share.
 
-`native` speaks Triptych's own services, `oip` the Open Inference Protocol.
-All moments are of `time.perf_counter`, in seconds; all durations are seconds.
+`triptych_bench.native` calls Triptych's own services, `triptych_bench.oip` the Open Inference Protocol. All moments are of
+`time.perf_counter`, in seconds; all durations are in seconds.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-OK = "OK"  # the code of an answer
-Request: TypeAlias = Any  # as the target prepared it: serialized, so that sending costs the generator as little as can be
-Answer: TypeAlias = Any  # as it came; `Target.read` makes sense of it
-Counters: TypeAlias = Mapping[str, float]  # what a server has counted since it was started
+import grpc
+
+from triptych_client.connection import open_channel
+from triptych_client.settings import Settings
+
+OK = "OK"  # code of a successful outcome
+Request: TypeAlias = Any  # as the target prepared it: serialized, so that sending costs the generator little
+RawResponse: TypeAlias = Any  # as received; `Target.read` parses it
+Counters: TypeAlias = Mapping[str, float]  # counters of a server since its start
 
 
 class TargetError(Exception):
@@ -20,16 +26,16 @@ class TargetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One input of a request, as it comes from a file."""
+    """One input, as read from a file."""
 
-    data: Any  # a text, a pair of texts, an image's bytes, a tensor by name
-    name: str = ""  # of its file, or its line
-    reference: str | None = None  # what should come back
+    data: Any  # a text, a pair of texts, an image's bytes, tensors by name
+    name: str = ""  # file or line
+    reference: str | None = None  # expected output
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """Where the time of one request went, as the server says; None where it does not."""
+    """Durations of the stages of one request, as the server reports them; None if it does not."""
 
     queue: float | None = None
     preprocess: float | None = None
@@ -39,18 +45,18 @@ class ServerTimes:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one request."""
+    """The outcome of one request."""
 
-    code: str  # gRPC status by name: "OK", "RESOURCE_EXHAUSTED", ...
-    sent: float  # the moment when the generator began to send
-    received: float  # the moment when the whole answer was there, read as far as is needed here
-    client_send: float | None = None  # how long sending kept the generator busy, where that can be told
-    client_receive: float = 0.0  # how long reading the answer kept it busy
+    code: str  # name of the gRPC status: "OK", "RESOURCE_EXHAUSTED", ...
+    sent: float  # moment when sending began
+    received: float  # moment when the whole response was read
+    client_send: float | None = None  # duration of sending in the generator, if known
+    client_receive: float = 0.0  # duration of parsing the response in the generator
     server: ServerTimes | None = None
-    tokens: int = 0  # of the answer
-    token_times: tuple[float, ...] = ()  # moments when its pieces came, of streams; first is the first token
-    answer: Answer = None  # None where it failed
-    message: str = ""  # why it failed, one line
+    tokens: int = 0  # generated tokens
+    token_times: tuple[float, ...] = ()  # moments when pieces of a stream arrived; the first is the first token's
+    response: RawResponse = None  # None if the request failed
+    message: str = ""  # reason of a failure, one line
 
     @property
     def ok(self) -> bool:
@@ -58,75 +64,119 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What the requests ask for. Empty members leave the choice to the server."""
+class RequestSpec:
+    """Task, model and options of the requests. Empty fields leave the choice to the server."""
 
-    task: str  # a key of tasks.TASKS, or "infer": tensors of any model, of the Open Inference Protocol alone
+    task: str  # a key of tasks.TASKS, or "infer": tensors for any model, over the Open Inference Protocol only
     model: str = ""
     version: str = ""
-    stream: bool = False  # pieces as they are made
+    stream: bool = False  # receive pieces as they are generated
     options: Mapping[str, Any] = field(default_factory=dict)  # of the task, such as beam_size, top_k, target_language
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of tensors, where the model leaves them open
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of tensors with open dimensions
 
 
-class Caller(Protocol):
-    """A connection of its own for a thread that sends again and again."""
+class BlockingCaller(Protocol):
+    """A connection of its own for a thread that sends repeatedly."""
 
     def send(self, request: Request) -> Outcome:
-        """Send and wait; what fails is an outcome too."""
+        """Send a request and wait; a failure is an outcome, too."""
         ...
 
     def close(self) -> None:
-        """Cancels what is under way. From any thread."""
+        """Cancel the request in flight. From any thread."""
         ...
 
 
-class Target(Protocol):
-    """A server. Made with `(settings: triptych_client.settings.Settings, wanted: Wanted)`; belongs to one event loop."""
+class Sender(Protocol):
+    """The part of a target that the load loops use."""
+
+    async def send(self, request: Request) -> Outcome:
+        """Send a request and wait; a failure is an outcome, too."""
+        ...
+
+    def caller(self) -> BlockingCaller | None:
+        """Return a caller for a thread, or None if requests are only sent by `send`. After `open`."""
+        ...
+
+
+class Target(Sender, Protocol):
+    """A server under test. Constructed with `(settings, spec)`; belongs to one event loop."""
 
     async def open(self) -> None:
-        """Connect, and make sure that the model can be asked.
-
-        Raises:
-            TargetError: it cannot.
-        """
+        """Connect and check that the model is available. Raises TargetError."""
         ...
 
     async def close(self) -> None:
-        """Cancels what is under way."""
+        """Cancel all requests in flight."""
         ...
 
     async def describe(self) -> dict[str, str]:
-        """What a report says of it: address, protocol, model, model_version, precision, devices, server; what is known."""
+        """Return known facts for a report: address, protocol, model, model_version, precision, devices, server."""
         ...
 
     def samples(self, count: int, seed: int) -> list[Sample]:
-        """Inputs made up from what the model takes, for "infer"; empty where the target makes none. After `open`."""
+        """Generate random inputs for "infer"; empty if the target generates none. After `open`."""
         ...
 
     def prepare(self, samples: Sequence[Sample]) -> Request:
-        """One request with these inputs, ready to be sent any number of times.
-
-        Raises:
-            TargetError: such inputs cannot be sent.
-        """
+        """Make a request that can be sent repeatedly. Raises TargetError if the samples do not fit the model."""
         ...
 
-    async def send(self, request: Request) -> Outcome:
-        """Send and wait; what fails is an outcome too."""
-        ...
-
-    def caller(self) -> Caller | None:
-        """For requests from a thread; None where only `send` can do them. After `open`."""
-        ...
-
-    def read(self, answer: Answer) -> list[str]:
-        """What came back for each input, as references are written: a translation, the best label, the best token."""
+    def read(self, response: RawResponse) -> list[str]:
+        """Return the output for each input, as references are written: a translation, the best label, the best token."""
         ...
 
     async def stats(self) -> Counters | None:
-        """What the server itself has counted, where it can be asked; differences of two calls are of the time between.
+        """Return counters of the server, if it has any; their differences describe the time between two calls.
 
-        requests, failures, cached (of the requests); and summed seconds: total, queue, preprocess, compute, postprocess.
+        requests, failures, cached (of the requests); and sums of seconds: total, queue, preprocess, compute, postprocess.
         """
         ...
+
+
+class UnaryCaller:
+    """A BlockingCaller for a unary method: a waiting thread costs a third less CPU than an event loop.
+
+    Args:
+        settings: Of the connection, which is made at the first call.
+        path: Of the method; requests and responses are bytes.
+        metadata: Of every call.
+        read: Makes the outcome of the response's bytes and the moment of sending.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        path: str,
+        metadata: tuple[tuple[str, str], ...],
+        read: Callable[[bytes, float], Outcome],
+    ) -> None:
+        self._channel = open_channel(settings)
+        self._call: Any = self._channel.unary_unary(path)
+        self._timeout, self._metadata = settings.timeout_seconds, metadata
+        self._read = read
+
+    def send(self, request: Request) -> Outcome:
+        sent = time.perf_counter()
+        try:
+            response = self._call(request, timeout=self._timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            return failed(error, sent)
+        return self._read(response, sent)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def failed(error: Any, sent: float) -> Outcome:
+    """Make the outcome of a request that failed just now with an error of grpc or grpc.aio."""
+    return Outcome(error.code().name, sent, time.perf_counter(), message=_details(error))
+
+
+def reason(error: Any) -> str:
+    """Return status and message of a gRPC error, on one line."""
+    return f"{error.code().name}: {_details(error)}"
+
+
+def _details(error: Any) -> str:
+    return " ".join((error.details() or "no details").split())

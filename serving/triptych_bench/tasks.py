@@ -1,50 +1,51 @@
-"""What can be measured: the verbs of the command line."""
+"""The tasks that can be measured: subcommands of `triptych bench`."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
-    """What an input is."""
+class InputKind(StrEnum):
+    """The kind of one input."""
 
     TEXT = "text"
-    PAIR = "pair"  # two texts, with a tab between them
+    PAIR = "pair"  # two texts, separated by a tab
     TEXT_OR_PAIR = "text or pair"
     IMAGE = "image"
     TENSORS = "tensors"  # of any model
 
 
-class Metric(StrEnum):
-    """How good what came back is."""
+class QualityMetric(StrEnum):
+    """The metric that compares outputs with references."""
 
     BLEU = "BLEU"
-    ACCURACY = "accuracy"  # the best answer is the reference
+    ACCURACY = "accuracy"  # share of inputs whose best output equals the reference
     NONE = ""
 
 
 @dataclass(frozen=True)
-class Task:
-    """A verb."""
+class BenchTask:
+    """A task: model capability, service, inputs and quality metric."""
 
-    capability: str  # as models' manifests name it
+    capability: str  # as in the manifests of models
     service: str  # of triptych.v1
-    kind: Kind
-    metric: Metric
+    kind: InputKind
+    metric: QualityMetric
     help: str
 
 
+TEXT, PAIR = InputKind.TEXT, InputKind.PAIR
+BLEU, ACCURACY, NONE = QualityMetric.BLEU, QualityMetric.ACCURACY, QualityMetric.NONE
+
 TASKS = {
-    "translate": Task("translation", "TranslationService", Kind.TEXT, Metric.BLEU, "Translation, whole or streamed."),
-    "score": Task("translation", "TranslationService", Kind.PAIR, Metric.NONE, "How likely given translations are."),
-    "fill": Task("fill-mask", "FillMaskService", Kind.TEXT, Metric.ACCURACY, "Masked tokens."),
-    "embed": Task("embedding", "EmbeddingService", Kind.TEXT, Metric.NONE, "Texts as vectors."),
-    "classify-text": Task(
-        "text-classification", "TextClassificationService", Kind.TEXT_OR_PAIR, Metric.ACCURACY, "Labels of texts."
+    "translate": BenchTask("translation", "TranslationService", TEXT, BLEU, "Translation, unary or streamed."),
+    "score": BenchTask("translation", "TranslationService", PAIR, NONE, "Likelihood of given translations."),
+    "fill": BenchTask("fill-mask", "FillMaskService", TEXT, ACCURACY, "Masked tokens."),
+    "embed": BenchTask("embedding", "EmbeddingService", TEXT, NONE, "Text embeddings."),
+    "classify-text": BenchTask(
+        "text-classification", "TextClassificationService", InputKind.TEXT_OR_PAIR, ACCURACY, "Labels of texts."
     ),
-    "classify-tokens": Task(
-        "token-classification", "TokenClassificationService", Kind.TEXT, Metric.NONE, "Names and other entities."
-    ),
-    "answer": Task("question-answering", "QuestionAnsweringService", Kind.PAIR, Metric.ACCURACY, "Answers from texts."),
-    "classify": Task("image-classification", "ImageClassificationService", Kind.IMAGE, Metric.ACCURACY, "Labels of images."),
-    "infer": Task("", "", Kind.TENSORS, Metric.NONE, "Tensors of any model of an Open Inference Protocol server."),
+    "classify-tokens": BenchTask("token-classification", "TokenClassificationService", TEXT, NONE, "Names and other entities."),
+    "answer": BenchTask("question-answering", "QuestionAnsweringService", PAIR, ACCURACY, "Answers from texts."),
+    "classify": BenchTask("image-classification", "ImageClassificationService", InputKind.IMAGE, ACCURACY, "Labels of images."),
+    "infer": BenchTask("", "", InputKind.TENSORS, NONE, "Tensors of any model on an Open Inference Protocol server."),
 }

@@ -42,7 +42,7 @@ from triptych_client.results import (
     Translations,
     TranslationScore,
 )
-from triptych_client.tasks import SimpleCall, Task, TextOrPair
+from triptych_client.tasks import SimpleCall, TextOrPair, UnaryTask
 from triptych_client.translation_stream import AsyncTranslationStream
 from triptych_client.unary import send_all_async, send_async
 
@@ -68,7 +68,7 @@ class AsyncClient(BaseClient):
     ) -> Result:
         return method.result(await send_async(self._channel, method, method.request(**fields), self._call(**arguments)))
 
-    async def _run(self, task: Task[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Results[Result]:
+    async def _run(self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Results[Result]:
         batch = self._batch(task, inputs, arguments)
         return batch.results(await send_all_async(self._channel, task, batch.requests, self._settings.concurrency))
 

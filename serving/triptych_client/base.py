@@ -12,7 +12,7 @@ from triptych_client.documents import DocumentExchange, OnProgress
 from triptych_client.files import DocumentSource, check_images, read_document
 from triptych_client.images import ImageExchange
 from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, default_address
-from triptych_client.tasks import TRANSLATE_STREAM, Batch, Task
+from triptych_client.tasks import TRANSLATE_STREAM, RequestBatch, UnaryTask
 
 Result = TypeVar("Result")
 
@@ -83,7 +83,7 @@ class BaseClient:
         call = {name: others.pop(name) for name in ("timeout_seconds", "request_id") if name in others}
         return self._call(**call), others
 
-    def _batch(self, task: Task[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Batch[Result]:
+    def _batch(self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> RequestBatch[Result]:
         call, others = self._split_off_call(arguments)
         return task.batch(inputs, others, call, self._settings.texts_per_call, self._settings.max_message_bytes)
 

@@ -38,7 +38,7 @@ from triptych_client.results import (
     Translations,
     TranslationScore,
 )
-from triptych_client.tasks import SimpleCall, Task, TextOrPair
+from triptych_client.tasks import SimpleCall, TextOrPair, UnaryTask
 from triptych_client.translation_stream import TranslationStream
 from triptych_client.unary import send, send_all
 
@@ -70,7 +70,7 @@ class Client(BaseClient):
     def _send(self, method: SimpleCall[Any, Any, Result], fields: Mapping[str, Any], arguments: Mapping[str, Any]) -> Result:
         return method.result(send(self._channel, method, method.request(**fields), self._call(**arguments)))
 
-    def _run(self, task: Task[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Results[Result]:
+    def _run(self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Results[Result]:
         batch = self._batch(task, inputs, arguments)
         return batch.results(send_all(self._channel, task, batch.requests, self._settings.concurrency))
 

@@ -13,7 +13,7 @@ Response = TypeVar("Response", bound=Message)
 
 
 @dataclass(frozen=True)
-class Method(Generic[Request, Response]):
+class RpcMethod(Generic[Request, Response]):
     """An RPC method: its path and the types of its messages."""
 
     path: str

@@ -12,7 +12,7 @@ from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2 import TranslateDocumentRequest, TranslateDocumentResponse
 from triptych_client.arguments import DocumentArguments
 from triptych_client.call import Call
-from triptych_client.connection import Method
+from triptych_client.connection import RpcMethod
 from triptych_client.errors import DeadlineExceededError, ServerError, TriptychClientError
 from triptych_client.messages import fill, options_message, read, served_from
 from triptych_client.results import DocumentFinding, DocumentProgress, TranslatedDocument
@@ -20,7 +20,7 @@ from triptych_client.status import error_of, error_of_async_stream
 
 OnProgress: TypeAlias = Callable[[DocumentProgress], object]
 
-TRANSLATE_DOCUMENT = Method(
+TRANSLATE_DOCUMENT = RpcMethod(
     "/triptych.v1.TranslationService/TranslateDocument", TranslateDocumentRequest, TranslateDocumentResponse
 )
 CHUNK_BYTES = 64 * 1024

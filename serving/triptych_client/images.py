@@ -14,7 +14,7 @@ import grpc
 from triptych.v1.image_classification_pb2 import ClassifyImageStreamRequest, ClassifyImageStreamResponse
 from triptych_client.arguments import ClassifyImageArguments
 from triptych_client.call import Call
-from triptych_client.connection import Method
+from triptych_client.connection import RpcMethod
 from triptych_client.errors import DeadlineExceededError, ResourceExhaustedError, ServerError, TriptychClientError
 from triptych_client.files import ImageSource, read_image
 from triptych_client.messages import fill, read, served_from
@@ -23,7 +23,7 @@ from triptych_client.status import error_of, error_of_async_stream, error_of_sta
 
 Images: TypeAlias = Iterable[ImageSource] | AsyncIterable[ImageSource]
 
-CLASSIFY_IMAGE_STREAM = Method(
+CLASSIFY_IMAGE_STREAM = RpcMethod(
     "/triptych.v1.ImageClassificationService/ClassifyImageStream", ClassifyImageStreamRequest, ClassifyImageStreamResponse
 )
 

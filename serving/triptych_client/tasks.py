@@ -23,7 +23,7 @@ from triptych.v1 import (
 )
 from triptych_client import arguments as named
 from triptych_client.call import Call
-from triptych_client.connection import Method, Request, Response
+from triptych_client.connection import Request, Response, RpcMethod
 from triptych_client.errors import ServerError
 from triptych_client.messages import ServedFields, fill, model_from, options_message, read, served_from, translation_from
 from triptych_client.results import (
@@ -48,7 +48,7 @@ BYTES_PER_REQUEST = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class SimpleCall(Method[Request, Response], Generic[Request, Response, Result]):
+class SimpleCall(RpcMethod[Request, Response], Generic[Request, Response, Result]):
     """A call with one request and one result."""
 
     result: Callable[[Response], Result]
@@ -84,7 +84,7 @@ def _same(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Method[Any, Any], Generic[Result]):
+class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     """A unary method that takes a list of inputs and returns one result for each."""
 
     name: str
@@ -111,7 +111,7 @@ class Task(Method[Any, Any], Generic[Result]):
 
     def batch(
         self, inputs: Sequence[Any], arguments: Mapping[str, Any], call: Call, most_inputs: int, most_bytes: int
-    ) -> "Batch[Result]":
+    ) -> "RequestBatch[Result]":
         """Split the inputs into requests.
 
         Args:
@@ -135,7 +135,7 @@ class Task(Method[Any, Any], Generic[Result]):
             )
             for part in split(sizes, most_inputs, min(most_bytes // 2, BYTES_PER_REQUEST))
         ]
-        return Batch(self, call.request_id, requests)
+        return RequestBatch(self, call.request_id, requests)
 
     def parse(self, response: Any, request_id: str) -> list[Result]:
         """Read the results of one response."""
@@ -173,10 +173,10 @@ class Task(Method[Any, Any], Generic[Result]):
 
 
 @dataclass(frozen=True)
-class Batch(Generic[Result]):
+class RequestBatch(Generic[Result]):
     """The requests for one call by the user, in the order of the inputs; none for no inputs."""
 
-    task: Task[Result]
+    task: UnaryTask[Result]
     request_id: str
     requests: list[tuple[Any, Call]]
 
@@ -221,7 +221,7 @@ def _text_input(each: TextOrPair) -> text_classification_pb2.TextInput:
     return text_classification_pb2.TextInput(text=text, text_pair=text_pair)
 
 
-TRANSLATE = Task(
+TRANSLATE = UnaryTask(
     "/triptych.v1.TranslationService/Translate",
     translation_pb2.TranslateRequest,
     translation_pb2.TranslateResponse,
@@ -237,7 +237,7 @@ TRANSLATE_STREAM = replace(
     request=translation_pb2.TranslateStreamRequest,
     response=translation_pb2.TranslateStreamResponse,
 )
-SCORE_TRANSLATIONS = Task(
+SCORE_TRANSLATIONS = UnaryTask(
     "/triptych.v1.TranslationService/ScoreTranslations",
     translation_pb2.ScoreTranslationsRequest,
     translation_pb2.ScoreTranslationsResponse,
@@ -249,7 +249,7 @@ SCORE_TRANSLATIONS = Task(
     pairs="(source, translation)",
     to_message=lambda pair: translation_pb2.TranslationPair(source=pair[0], target=pair[1]),
 )
-FILL_MASK = Task(
+FILL_MASK = UnaryTask(
     "/triptych.v1.FillMaskService/FillMask",
     fill_mask_pb2.FillMaskRequest,
     fill_mask_pb2.FillMaskResponse,
@@ -258,7 +258,7 @@ FILL_MASK = Task(
     result=FilledText,
     copies="top_k",
 )
-EMBED = Task(
+EMBED = UnaryTask(
     "/triptych.v1.EmbeddingService/EmbedText",
     embedding_pb2.EmbedTextRequest,
     embedding_pb2.EmbedTextResponse,
@@ -267,7 +267,7 @@ EMBED = Task(
     result=Embedding,
     results="embeddings",
 )
-CLASSIFY_TEXT = Task(
+CLASSIFY_TEXT = UnaryTask(
     "/triptych.v1.TextClassificationService/ClassifyText",
     text_classification_pb2.ClassifyTextRequest,
     text_classification_pb2.ClassifyTextResponse,
@@ -277,7 +277,7 @@ CLASSIFY_TEXT = Task(
     inputs="inputs",
     to_message=_text_input,
 )
-CLASSIFY_TOKENS = Task(
+CLASSIFY_TOKENS = UnaryTask(
     "/triptych.v1.TokenClassificationService/ClassifyTokens",
     token_classification_pb2.ClassifyTokensRequest,
     token_classification_pb2.ClassifyTokensResponse,
@@ -285,7 +285,7 @@ CLASSIFY_TOKENS = Task(
     arguments=named.ClassifyTokensArguments,
     result=LabelledText,
 )
-ANSWER = Task(
+ANSWER = UnaryTask(
     "/triptych.v1.QuestionAnsweringService/AnswerQuestion",
     question_answering_pb2.AnswerQuestionRequest,
     question_answering_pb2.AnswerQuestionResponse,
@@ -296,7 +296,7 @@ ANSWER = Task(
     pairs="(question, context)",
     to_message=lambda pair: question_answering_pb2.QuestionInput(question=pair[0], context=pair[1]),
 )
-CLASSIFY_IMAGE = Task(
+CLASSIFY_IMAGE = UnaryTask(
     "/triptych.v1.ImageClassificationService/ClassifyImage",
     image_classification_pb2.ClassifyImageRequest,
     image_classification_pb2.ClassifyImageResponse,

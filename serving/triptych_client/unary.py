@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import grpc
 
 from triptych_client.call import Call
-from triptych_client.connection import Method, Request, Response
+from triptych_client.connection import Request, Response, RpcMethod
 from triptych_client.status import error_of
 
 Result = TypeVar("Result")
@@ -57,7 +57,7 @@ class RequestGroup:
 
 
 def send(
-    channel: grpc.Channel, method: Method[Request, Response], request: Request, call: Call, group: RequestGroup | None = None
+    channel: grpc.Channel, method: RpcMethod[Request, Response], request: Request, call: Call, group: RequestGroup | None = None
 ) -> Response:
     """Send one request and return its response. Stopping the group from another thread cancels it.
 
@@ -78,7 +78,7 @@ def send(
 
 
 def send_all(
-    channel: grpc.Channel, method: Method[Request, Response], requests: Sequence[tuple[Request, Call]], concurrency: int
+    channel: grpc.Channel, method: RpcMethod[Request, Response], requests: Sequence[tuple[Request, Call]], concurrency: int
 ) -> list[Response]:
     """Return the responses in the order of the requests, of which up to `concurrency` run at a time.
 
@@ -99,7 +99,7 @@ def send_all(
         pool.shutdown(cancel_futures=True)
 
 
-async def send_async(channel: grpc.aio.Channel, method: Method[Request, Response], request: Request, call: Call) -> Response:
+async def send_async(channel: grpc.aio.Channel, method: RpcMethod[Request, Response], request: Request, call: Call) -> Response:
     """`send` for asyncio; cancelling the task cancels the request."""
     send_once = channel.unary_unary(method.path, **method.codec)
     attempts = call.attempts()
@@ -113,7 +113,7 @@ async def send_async(channel: grpc.aio.Channel, method: Method[Request, Response
 
 
 async def send_all_async(
-    channel: grpc.aio.Channel, method: Method[Request, Response], requests: Sequence[tuple[Request, Call]], concurrency: int
+    channel: grpc.aio.Channel, method: RpcMethod[Request, Response], requests: Sequence[tuple[Request, Call]], concurrency: int
 ) -> list[Response]:
     """`send_all` for asyncio."""
     limit = asyncio.Semaphore(concurrency)

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from triptych_bench.native.target import NativeTarget
+from triptych_bench.native import NativeTarget
 from triptych_bench.oip import OipTarget
 from triptych_bench.reports import jsonfile
-from triptych_bench.target import Sample, Target, TargetError, Wanted
+from triptych_bench.target import RequestSpec, Sample, Target, TargetError
 from triptych_client.settings import Settings
 
 from ..fixtures.encoders import write_every_bundle, write_text_bundle
@@ -50,7 +50,7 @@ def every_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.address
 
 
-def with_target(kind: type[Any], address: str, wanted: Wanted, do: Callable[[Any], Awaitable[Result]]) -> Result:
+def with_target(kind: type[Any], address: str, wanted: RequestSpec, do: Callable[[Any], Awaitable[Result]]) -> Result:
     async def run() -> Result:
         target: Target = kind(Settings(address=address), wanted)
         try:
@@ -65,7 +65,7 @@ def with_target(kind: type[Any], address: str, wanted: Wanted, do: Callable[[Any
 async def answers(target: Target, *samples: Any) -> tuple[Any, list[str]]:
     outcome = await target.send(target.prepare([Sample(data) for data in samples]))
     assert outcome.ok, outcome.message
-    return outcome, target.read(outcome.answer)
+    return outcome, target.read(outcome.response)
 
 
 def test_both_protocols_translate_alike(address: str) -> None:
@@ -79,7 +79,7 @@ def test_both_protocols_answer_alike(case: str, every_model: str) -> None:
 
 
 def both_answer(address: str, task: str, model: str, data: Any, options: dict[str, Any]) -> None:
-    wanted = Wanted(task=task, model=model, options=options)
+    wanted = RequestSpec(task=task, model=model, options=options)
     outcome, texts = with_target(OipTarget, address, wanted, lambda target: answers(target, data, data))
     native, expected = with_target(NativeTarget, address, wanted, lambda target: answers(target, data, data))
     assert texts == expected
@@ -89,7 +89,7 @@ def both_answer(address: str, task: str, model: str, data: Any, options: dict[st
 
 
 def test_streams_come_in_pieces(address: str) -> None:
-    wanted = Wanted(task="translate", model="toy", stream=True)
+    wanted = RequestSpec(task="translate", model="toy", stream=True)
     outcome, texts = with_target(OipTarget, address, wanted, lambda target: answers(target, SOURCES[0]))
     native, expected = with_target(NativeTarget, address, wanted, lambda target: answers(target, SOURCES[0]))
     assert texts == expected == [TARGETS[0]]
@@ -103,7 +103,7 @@ def test_refusals_keep_their_status(stream: bool, address: str) -> None:
     async def ask(target: OipTarget) -> Any:
         return await target.send(target.prepare([Sample("")]))
 
-    outcome = with_target(OipTarget, address, Wanted(task="translate", model="toy", stream=stream), ask)
+    outcome = with_target(OipTarget, address, RequestSpec(task="translate", model="toy", stream=stream), ask)
     assert outcome.code == "INVALID_ARGUMENT"
     assert "text[0]: the text is empty" in outcome.message
 
@@ -112,7 +112,7 @@ def test_tensors_are_made_up_from_what_a_model_says(address: str) -> None:
     async def ask(target: OipTarget) -> Any:
         return await target.send(target.prepare(target.samples(3, seed=1)))
 
-    outcome = with_target(OipTarget, address, Wanted(task="infer", model="toy"), ask)
+    outcome = with_target(OipTarget, address, RequestSpec(task="infer", model="toy"), ask)
     assert outcome.ok, outcome.message
 
 
@@ -123,7 +123,7 @@ def test_statistics_are_of_what_was_asked(address: str) -> None:
             await answers(target, *SOURCES[:2])
         return before, await target.stats()
 
-    before, after = with_target(OipTarget, address, Wanted(task="translate", model="toy"), ask)
+    before, after = with_target(OipTarget, address, RequestSpec(task="translate", model="toy"), ask)
     more = {name: after[name] - before[name] for name in after}
     assert more["requests"] == 7
     assert more["failures"] == 0
@@ -136,11 +136,11 @@ def test_what_a_model_cannot_do_is_said(address: str) -> None:
         return None
 
     with pytest.raises(
-        TargetError, match="the model toy does translation; over the Open Inference Protocol it cannot be asked to"
+        TargetError, match="the model toy does translation; over the Open Inference Protocol it does not support"
     ):
-        with_target(OipTarget, address, Wanted(task="fill", model="toy"), nothing)
-    with pytest.raises(TargetError, match="it cannot be asked to score"):
-        with_target(OipTarget, address, Wanted(task="score", model="toy"), nothing)
+        with_target(OipTarget, address, RequestSpec(task="fill", model="toy"), nothing)
+    with pytest.raises(TargetError, match="it does not support score"):
+        with_target(OipTarget, address, RequestSpec(task="score", model="toy"), nothing)
 
 
 @pytest.mark.full

@@ -1,1 +1,1 @@
-"""What is sent, and what should come back."""
+"""Inputs of a benchmark with their references, from files and from the package. For `triptych_cli` and scripts."""

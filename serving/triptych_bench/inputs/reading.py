@@ -1,4 +1,4 @@
-"""Inputs from files: one line, one input; or one image file, one input."""
+"""Inputs from files: one per line, or one per image file."""
 
 import gzip
 import zlib
@@ -6,31 +6,31 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from triptych_bench.target import Sample, TargetError
-from triptych_bench.tasks import Kind
+from triptych_bench.tasks import InputKind
 
 PICTURES = (".jpg", ".jpeg", ".png", ".webp")
 TAB = "\t"
 
 
-def read_inputs(path: Path, kind: Kind, references: Path | None) -> list[Sample]:
-    """What is in a file or, of images, in a folder and those below it.
+def read_inputs(path: Path, kind: InputKind, references: Path | None) -> list[Sample]:
+    """Read the inputs from a file or, for images, from a folder and its subfolders.
 
-    A text has a line of its own, empty lines are left out. `.tsv` files have the reference of each text behind a tab (of pairs
-    behind the second one). An image's reference is the name of its folder, where that is one below `path`. `.gz` is unpacked.
+    Each line is a text; empty lines are left out. In `.tsv` files the reference follows after a tab (for pairs, after the
+    second one). The reference of an image is the name of its subfolder of `path`. `.gz` files are unpacked.
 
     Args:
-        path: the file or folder.
-        kind: of the inputs.
-        references: a file with a line for each line of `path`.
+        path: File or folder.
+        kind: Of the inputs.
+        references: A file with a line for each line of `path`.
 
     Raises:
-        TargetError: a file cannot be read, a line is not what `kind` says, or there is nothing in it; names file and line.
+        TargetError: A file cannot be read or is empty, or a line does not fit the kind; the message names file and line.
     """
-    if kind is Kind.TENSORS:
-        from triptych_bench.oip import inputdata  # noqa: PLC0415 - what it takes is no concern of the other kinds
+    if kind is InputKind.TENSORS:
+        from triptych_bench.oip import inputdata  # noqa: PLC0415 - not needed for the other kinds
 
         return inputdata.read(path)
-    if kind is Kind.IMAGE:
+    if kind is InputKind.IMAGE:
         samples = _images(path)
     else:
         lines = _lines(path)
@@ -38,7 +38,7 @@ def read_inputs(path: Path, kind: Kind, references: Path | None) -> list[Sample]
         rows = (_sample(f"{path.name}:{number}", line, kind, _is_table(path)) for number, line in enumerate(lines, start=1))
         samples = [_with(sample, known[i] if known else None) for i, sample in enumerate(rows) if sample is not None]
     if not samples:
-        raise TargetError(f"{path}: there are no inputs in it")
+        raise TargetError(f"{path}: no inputs")
     return samples
 
 
@@ -50,17 +50,17 @@ def _is_table(path: Path) -> bool:
     return ".tsv" in path.suffixes
 
 
-def _sample(place: str, line: str, kind: Kind, table: bool) -> Sample | None:
-    """None: the line is empty."""
+def _sample(place: str, line: str, kind: InputKind, table: bool) -> Sample | None:
+    """Parse a line; None if it is empty."""
     if not line.strip():
         return None
     fields = line.split(TAB)
-    wants_pair = kind is Kind.PAIR or (kind is Kind.TEXT_OR_PAIR and len(fields) > 1)
+    wants_pair = kind is InputKind.PAIR or (kind is InputKind.TEXT_OR_PAIR and len(fields) > 1)
     if wants_pair and (len(fields) < 2 or not all(field.strip() for field in fields[:2])):
-        raise TargetError(f"{place}: not two texts with a tab between them")
+        raise TargetError(f"{place}: expected two texts separated by a tab")
     data = (fields[0], fields[1]) if wants_pair else fields[0] if table else line
-    behind = fields[2 if wants_pair else 1 :]
-    return Sample(data, place, behind[0] if (table or wants_pair) and behind else None)
+    rest = fields[2 if wants_pair else 1 :]
+    return Sample(data, place, rest[0] if (table or wants_pair) and rest else None)
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,1 +1,4 @@
-"""Putting load on a server: when requests are sent, and what became of each."""
+"""The load generator: when requests are sent, and the log of what became of each.
+
+For `triptych_bench.measure`, `triptych_bench.scenarios` and scripts.
+"""

@@ -1,18 +1,19 @@
-"""What became of each request of a run."""
+"""The log of a run: one record per request, and the CPU time of the load generator."""
 
 import time
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from triptych_bench.target import Answer, Outcome, ServerTimes
+from triptych_bench.target import Outcome, RawResponse, ServerTimes
 
-MANY = 20  # failures: of fewer it may be that the answers just take longer
+HOPELESS_FAILURES = 20  # with fewer failures, the first responses may just take longer
 
 
 class Record(NamedTuple):
-    """One request; moments are of `time.perf_counter`, all in seconds."""
+    """One request; moments are of `time.perf_counter`, in seconds."""
 
-    batch: int  # which
-    due: float  # when it should have been sent; of closed loops, when it was
+    batch: int  # index of the batch
+    due: float  # scheduled moment; in closed loops, the moment of sending
     sent: float
     received: float
     ok: bool
@@ -25,32 +26,32 @@ class Record(NamedTuple):
 
     @property
     def latency(self) -> float:
-        """From when it was due."""
+        """Seconds from the scheduled moment to the response."""
         return self.received - self.due
 
 
 class Log:
-    """Grows while a load runs.
+    """The records of a run, in the order of the responses.
 
     Args:
-        keeps: one answer of each batch is kept, to look at what came back.
+        keeps: Keep the first response to each batch, to compute the quality.
     """
 
     def __init__(self, keeps: bool = False) -> None:
         self.started = time.perf_counter()
         self.records: list[Record] = []
-        self.answers: dict[int, Answer] = {}
-        self.messages: dict[str, str] = {}  # by code, the first
-        self.dues: list[float] = []  # of open loops, ascending
-        self.thread_seconds: dict[int, float] = {}  # CPU, of each thread that sends
+        self.responses: dict[int, RawResponse] = {}
+        self.messages: dict[str, str] = {}  # first error message of each code
+        self.dues: list[float] = []  # scheduled moments of an open loop, ascending
+        self.thread_seconds: dict[int, float] = {}  # CPU time of each sending thread
         self._keeps = keeps
 
     def begin(self, due: float) -> None:
-        """A request of an open loop is about to be sent."""
+        """Note that a request of an open loop is about to be sent."""
         self.dues.append(due)
 
     def end(self, batch: int, due: float | None, outcome: Outcome) -> None:
-        """It has been answered or has failed; `due` is None in closed loops."""
+        """Note the outcome of a request; `due` is None in closed loops."""
         sent = outcome.sent
         self.records.append(
             Record(
@@ -69,18 +70,46 @@ class Log:
         )
         if not outcome.ok:
             self.messages.setdefault(outcome.code, outcome.message)
-        elif self._keeps and batch not in self.answers:
-            self.answers[batch] = outcome.answer
+        elif self._keeps and batch not in self.responses:
+            self.responses[batch] = outcome.response
 
     @property
     def sending_seconds(self) -> float:
-        """CPU of all threads that send beside the event loop."""
-        return sum(list(self.thread_seconds.values()))  # a copy: they go on meanwhile
+        """CPU time of all sending threads except the event loop's."""
+        return sum(list(self.thread_seconds.values()))  # a copy: the threads are running
 
     @property
     def hopeless(self) -> str:
-        """The first failure, where there was nothing else for many requests."""
-        if len(self.records) < MANY or not self.messages or any(record.ok for record in self.records):
+        """The first error message if many requests were sent and all failed, else an empty string."""
+        if len(self.records) < HOPELESS_FAILURES or not self.messages or any(record.ok for record in self.records):
             return ""
         code, message = next(iter(self.messages.items()))
         return f"{code}: {message}"
+
+
+@dataclass(frozen=True)
+class CpuClock:
+    """Wall and CPU clocks of the load generator, read together."""
+
+    wall: float
+    process: float  # CPU seconds of all threads
+    sending: float  # CPU seconds of the event loop's thread and of the sending threads
+
+    @classmethod
+    def now(cls, thread_seconds: float = 0.0) -> "CpuClock":
+        """Read the clocks, in the event loop's thread; `thread_seconds` is the CPU time of the sending threads."""
+        return cls(time.perf_counter(), time.process_time(), time.thread_time() + thread_seconds)
+
+
+@dataclass(frozen=True)
+class GeneratorCost:
+    """CPU use of the load generator between two moments."""
+
+    cores: float  # CPU seconds per second
+    sending_share: float  # of one CPU: sending threads take turns, at 1 the generator can do no more
+
+    @classmethod
+    def between(cls, start: CpuClock, end: CpuClock) -> "GeneratorCost":
+        """Compute it from two readings."""
+        wall = max(1e-9, end.wall - start.wall)
+        return cls((end.process - start.process) / wall, (end.sending - start.sending) / wall)

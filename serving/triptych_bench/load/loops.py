@@ -1,75 +1,125 @@
-"""Sending: always so many requests at once (closed), or each when it is due (open)."""
+"""Closed loops, with a fixed number of requests in flight, and open loops, with requests at scheduled moments."""
 
 import asyncio
 import math
+import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
 
-from triptych_bench.load.feed import Feed
+from grpc import RpcError
+
 from triptych_bench.load.log import Log
-from triptych_bench.target import Caller, Target
+from triptych_bench.target import OK, BlockingCaller, Outcome, Request, Sample, Sender, failed
 
-MOST_THREADS = 16  # beyond, an event loop costs less than threads that take turns
-FAILED_SECONDS = 0.02  # between a failure and the next request of a closed loop: a server that refuses is not stormed
+MOST_THREADS = 16  # with more callers, an event loop costs less than threads that take turns
+FAILED_SECONDS = 0.02  # pause of a closed loop after a failure, so as not to flood a server that rejects requests
 
 
-class Loop:
-    """Sends from `close` or `open` to `stop`.
+@dataclass(frozen=True)
+class SampleBatch:
+    """Samples that are sent in one request."""
+
+    request: Request
+    samples: tuple[Sample, ...]
+
+
+class Feed:
+    """All batches in random order, again and again.
 
     Args:
-        target: to whom.
-        feed: what.
-        log: gets what becomes of it.
+        batches: At least one.
+        seed: Determines the order.
     """
 
-    def __init__(self, target: Target, feed: Feed, log: Log) -> None:
+    def __init__(self, batches: Sequence[SampleBatch], seed: int) -> None:
+        self.batches = batches
+        self._rng = random.Random(seed)
+        self._left: list[int] = []
+
+    def take(self) -> int:
+        """Return the index of the next batch."""
+        if not self._left:
+            self._left = list(range(len(self.batches)))
+            self._rng.shuffle(self._left)
+        return self._left.pop()
+
+
+def poisson(rate: float, seed: int) -> Iterator[float]:
+    """Yield the moments of a Poisson process, in seconds since the start, without end, as MLPerf Inference's server scenario.
+
+    The gaps depend on the seed alone, so that a slow server cannot delay later requests (coordinated omission).
+
+    Args:
+        rate: Requests per second.
+        seed: Determines the moments.
+    """
+    rng = random.Random(f"{rate!r} {seed}")
+    now = 0.0
+    while True:
+        now += rng.expovariate(rate)
+        yield now
+
+
+class LoadLoop:
+    """Sends requests from `close` or `open` until `stop`.
+
+    Args:
+        target: Sends a request.
+        feed: Chooses the requests.
+        log: Receives the outcomes.
+    """
+
+    def __init__(self, target: Sender, feed: Feed, log: Log) -> None:
         self._target, self._feed, self._log = target, feed, log
         self._stopped = False
-        self._abandoned = False  # nobody wants to know what becomes of the rest
+        self._abandoned = False  # outcomes are no longer recorded
         self._taking = threading.Lock()
         self._left = math.inf  # requests to send
-        self._keeper: asyncio.Task[None] | None = None
+        self._scheduler: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Future[None]] = set()
-        self._callers: list[Caller] = []  # of threads
+        self._callers: list[BlockingCaller] = []  # of threads
         self._fault: BaseException | None = None
 
     def close(self, concurrency: int, most: int | None = None) -> None:
-        """A closed loop: whoever has an answer sends again at once, until there were `most` requests."""
+        """Start a closed loop: each response is followed by the next request, up to `most` requests."""
         self._left = math.inf if most is None else most
         callers = self._make_callers(concurrency)
         if callers:
             self._start_threads(callers)
         for _ in range(concurrency - len(callers)):
-            self._add(asyncio.create_task(self._call_again()))
+            self._add(asyncio.create_task(self._send_repeatedly()))
 
     def open(self, arrivals: Iterator[float]) -> None:
-        """An open loop: each when it is due, however many have not been answered."""
-        self._keeper = asyncio.create_task(self._keep_time(arrivals))
-        self._add(self._keeper)
+        """Start an open loop: send each request at its moment, however many are in flight."""
+        self._scheduler = asyncio.create_task(self._send_on_schedule(arrivals))
+        self._add(self._scheduler)
 
     async def stop(self, drain: bool = True) -> None:
-        """Send no more; then wait for the answers, or do without."""
+        """Stop sending; then wait for the responses or, without `drain`, cancel the requests."""
         self._stopped = True
-        if self._keeper is not None:  # the next may be due in an hour
-            self._keeper.cancel()
+        if self._scheduler is not None:  # the next moment may be far away
+            self._scheduler.cancel()
         if not drain:
             self._abandoned = True
             for caller in self._callers:
                 caller.close()
             for task in self._tasks:
-                if isinstance(task, asyncio.Task):  # a thread ends by itself when its call has
+                if isinstance(task, asyncio.Task):  # a thread ends with its call
                     task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def busy(self) -> bool:
-        """Something is under way, or will be."""
+        """True while requests are in flight or to be sent."""
         return bool(self._tasks)
 
     def check(self) -> None:
-        """Raises what has ended a task: a fault of the target, which is no outcome."""
+        """Raise the exception that has ended a task: a fault of the target, not an outcome."""
         if self._fault is not None:
             raise self._fault
 
@@ -82,28 +132,28 @@ class Loop:
         if not task.cancelled() and self._fault is None:
             self._fault = task.exception()
 
-    def _make_callers(self, count: int) -> list[Caller]:
-        """None where threads are not worth it, or the target has none."""
+    def _make_callers(self, count: int) -> list[BlockingCaller]:
+        """Return no callers if there are too many for threads, or the target supports none."""
         if count > MOST_THREADS:
             return []
         return [caller for _ in range(count) if (caller := self._target.caller()) is not None]
 
-    def _start_threads(self, callers: Sequence[Caller]) -> None:
+    def _start_threads(self, callers: Sequence[BlockingCaller]) -> None:
         loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(len(callers), "triptych-bench")
         for caller in callers:
             self._callers.append(caller)
-            self._add(loop.run_in_executor(threads, self._call_and_block, caller))
-        threads.shutdown(wait=False)  # each ends with its loop
+            self._add(loop.run_in_executor(threads, self._call_repeatedly, caller))
+        threads.shutdown(wait=False)  # each thread ends with its loop
 
-    async def _call_again(self) -> None:
+    async def _send_repeatedly(self) -> None:
         while (batch := self._next()) is not None:
             outcome = await self._target.send(self._feed.batches[batch].request)
             self._log.end(batch, None, outcome)
             if not outcome.ok:
                 await asyncio.sleep(FAILED_SECONDS)
 
-    def _call_and_block(self, caller: Caller) -> None:
-        """`_call_again`, in a thread."""
+    def _call_repeatedly(self, caller: BlockingCaller) -> None:
+        """Send requests in a thread."""
         try:
             while (batch := self._next()) is not None:
                 outcome = caller.send(self._feed.batches[batch].request)
@@ -117,18 +167,18 @@ class Loop:
             caller.close()
 
     def _next(self) -> int | None:
-        """The number of a batch; None where the loop is over."""
+        """Return the index of the next batch, or None at the end of the loop."""
         with self._taking:
             if self._stopped or self._left <= 0:
                 return None
             self._left -= 1
             return self._feed.take()
 
-    async def _keep_time(self, arrivals: Iterator[float]) -> None:
+    async def _send_on_schedule(self, arrivals: Iterator[float]) -> None:
         start = time.perf_counter()
         for offset in arrivals:
             due = start + offset
-            # Where it is late already, the answers must have their turn all the same: sleep(0) gives it to them.
+            # Even if the request is late, sleep(0) lets the event loop process responses.
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             self._log.begin(due)
             self._add(asyncio.create_task(self._send(self._feed.take(), due)))
@@ -136,3 +186,74 @@ class Loop:
     async def _send(self, batch: int, due: float) -> None:
         outcome = await self._target.send(self._feed.batches[batch].request)
         self._log.end(batch, due, outcome)
+
+
+class _CallSender:
+    """Sends requests with a coroutine function, for scripts."""
+
+    def __init__(self, call: Callable[[Any], Awaitable[Any]]) -> None:
+        self._call = call
+
+    async def send(self, request: Request) -> Outcome:
+        sent = time.perf_counter()
+        try:
+            response = await self._call(request)
+        except RpcError as error:
+            return failed(error, sent)
+        return Outcome(OK, sent, time.perf_counter(), response=response)
+
+    def caller(self) -> None:
+        return None
+
+
+async def run_closed_loop(
+    call: Callable[[Any], Awaitable[Any]], requests: Sequence[Any], concurrency: int, *, count: int | None = None, seed: int = 1
+) -> Log:
+    """Send requests with a fixed number in flight.
+
+    Args:
+        call: Sends one request, such as a method of a grpc.aio stub; failures of gRPC become records, others are raised.
+        requests: Sent in random order, each once before one is sent again.
+        concurrency: Requests in flight.
+        count: Requests in total; by default, each once.
+        seed: Determines the order.
+
+    Returns:
+        One record per request, in the order of the responses.
+    """
+    log = Log()
+    loop = LoadLoop(_CallSender(call), Feed([SampleBatch(request, ()) for request in requests], seed), log)
+    loop.close(concurrency, len(requests) if count is None else count)
+    await _finish(loop)
+    return log
+
+
+async def run_open_loop(
+    call: Callable[[Any], Awaitable[Any]], requests: Sequence[Any], rate: float, seconds: float, *, seed: int = 1
+) -> Log:
+    """Send requests at the moments of a Poisson process, whether or not earlier ones have a response.
+
+    Args:
+        call: As for `run_closed_loop`.
+        requests: As for `run_closed_loop`.
+        rate: Requests per second.
+        seconds: Length of the schedule; the responses to its requests are waited for.
+        seed: Determines moments and order.
+
+    Returns:
+        One record per request; `Record.latency` counts from the scheduled moment.
+    """
+    log = Log()
+    loop = LoadLoop(_CallSender(call), Feed([SampleBatch(request, ()) for request in requests], seed), log)
+    loop.open(takewhile(lambda moment: moment < seconds, poisson(rate, seed)))
+    await _finish(loop)
+    return log
+
+
+async def _finish(loop: LoadLoop) -> None:
+    try:
+        while loop.busy:
+            await asyncio.sleep(0.001)
+        loop.check()
+    finally:
+        await loop.stop(drain=False)

@@ -1,1 +1,4 @@
-"""From what became of each request to numbers."""
+"""From the log of a run to its figures: distributions, steady state, and the `Run` of a report.
+
+For `triptych_bench.scenarios`, `triptych_bench.server` and scripts.
+"""

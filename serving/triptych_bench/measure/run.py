@@ -1,29 +1,27 @@
-"""From a log to a run of the report."""
+"""The figures of a run, computed from its log."""
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triptych_bench.load.cost import Cost
-from triptych_bench.load.feed import Batch
-from triptych_bench.load.log import Log, Record
+from triptych_bench.load.log import GeneratorCost, Log, Record
+from triptych_bench.load.loops import SampleBatch
 from triptych_bench.measure.distribution import distribution, percentile
-from triptych_bench.measure.moments import moments_of
-from triptych_bench.measure.parts import parts_of
 from triptych_bench.measure.steady import Span
-from triptych_bench.results import Counted, Distribution, Generator, Resources, Run
+from triptych_bench.results import Distribution, Generator, Resources, Run, ServerCounts, TimeBreakdown, TimelineEntry
 
-BUSY = 0.85  # of one CPU: an event loop with more to do than this is late with everything
-LATE_SECONDS = 0.002  # p99 of how late requests may always be sent
-GENERATOR = "the load generator"  # is in the problem of every run that it was the limit of
-LATE = f"{GENERATOR} sent"  # begins a run's problem
-LATE_SHARE = 0.1  # or this much of the latency's p99
+STAGES = ("queue", "preprocess", "compute", "postprocess")
+BUSY = 0.85  # share of one CPU: a busier event loop delays everything
+LATE_SECONDS = 0.002  # tolerated p99 of the delay of sending
+LATE_SHARE = 0.1  # or this share of the latency's p99
+GENERATOR = "the load generator"  # part of the problem of every run that it limited
+LATE = f"{GENERATOR} sent"  # start of such a problem
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
-    """One load, as a run of the report names it."""
+class LoadSpec:
+    """Name, scenario and strength of one load."""
 
     name: str
     scenario: str
@@ -32,31 +30,35 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
-    """Of one run, beside its log."""
+class Observation:
+    """Everything known of one run besides its log."""
 
-    span: Span  # what counts
+    span: Span  # the measurement
     steady: bool
-    cost: Cost
+    cost: GeneratorCost
     resources: Resources | None = None
-    counted: Counted | None = None
-    counters: Mapping[str, float] = field(default_factory=dict)  # that the server counted meanwhile
+    counted: ServerCounts | None = None
+    counters: Mapping[str, float] = field(default_factory=dict)  # differences of the server's counters
     problems: tuple[str, ...] = ()
 
 
-def run_of(load: Load, log: Log, batches: Sequence[Batch], seen: Observed, limit: float | None) -> Run:
-    """Latencies are of the requests that were due in the span, rates of the answers that came in it."""
+def run_of(load: LoadSpec, log: Log, batches: Sequence[SampleBatch], seen: Observation, limit: float | None) -> Run:
+    """Compute the figures: latencies of the requests that were due in the span, rates of the responses received in it."""
     is_open, span = load.rate is not None, seen.span
     due = [record for record in log.records if span.has(record.due if is_open else record.received)]
-    came = [record for record in log.records if record.ok and span.has(record.received)]
-    answered = [record for record in due if record.ok]
+    received = [record for record in log.records if record.ok and span.has(record.received)]
+    completed = [record for record in due if record.ok]
     failed = Counter(record.code for record in due if not record.ok)
-    latency = distribution(record.latency for record in answered)
+    latency = distribution(record.latency for record in completed)
     ended = sum(span.has(record.received) for record in log.records)
     generator = _generator(seen.cost, ended / span.seconds, due if is_open else ())
-    problems = (*seen.problems, *_failures(failed, len(due), log), *_own_faults(seen.cost, generator, latency))
-    streamed = [record for record in answered if record.token_times]
-    within = [record for record in came if limit is not None and record.latency <= limit]
+    failures = [
+        f"{count} of {len(due)} requests failed with {code}: {log.messages.get(code, '')}" for code, count in failed.items()
+    ]
+    problems = (*seen.problems, *failures, *_generator_problems(seen.cost, generator, latency))
+    streamed = [record for record in completed if record.token_times]
+    within = [record for record in received if limit is not None and record.latency <= limit]
+    tokens = sum(record.tokens for record in received)
     return Run(
         name=load.name,
         scenario=load.scenario,
@@ -65,87 +67,126 @@ def run_of(load: Load, log: Log, batches: Sequence[Batch], seen: Observed, limit
         inputs_per_request=max(len(batch.samples) for batch in batches),
         seconds=span.seconds,
         steady=seen.steady,
-        completed=len(answered),
+        completed=len(completed),
         failed=dict(failed),
-        throughput=sum(len(batches[record.batch].samples) for record in came) / span.seconds,
-        request_rate=len(came) / span.seconds,
+        throughput=sum(len(batches[record.batch].samples) for record in received) / span.seconds,
+        request_rate=len(received) / span.seconds,
         goodput=len(within) / span.seconds if limit is not None else None,
         latency_limit=limit,
         latency=latency,
-        late=sum(record.latency > limit for record in answered) if limit is not None else None,
-        service_time=_service_time(answered),
+        late=sum(record.latency > limit for record in completed) if limit is not None else None,
+        service_time=_service_time(completed),
         first_token=distribution(record.token_times[0] - record.due for record in streamed) if streamed else None,
         inter_token=_inter_token([record for record in streamed if len(batches[record.batch].samples) == 1]),
-        output_tokens=_rate(came, span),
-        parts=parts_of(answered, seen.counters),
+        output_tokens=tokens / span.seconds if tokens else None,
+        parts=time_breakdown(completed, seen.counters),
         resources=seen.resources,
         generator=generator,
         counted=seen.counted,
-        moments=moments_of(log, span),
-        valid=not problems and bool(answered),
-        problem="; ".join(problems) or ("" if answered else "no request was answered"),
+        moments=timeline(log, span),
+        valid=not problems and bool(completed),
+        problem="; ".join(problems) or ("" if completed else "no request succeeded"),
     )
 
 
-def counted_of(source: str, counters: Mapping[str, float], log: Log) -> Counted:
-    """What the server counted from the first request to the last, beside what this client saw."""
-    answered = [record for record in log.records if record.ok]
+def server_counts(source: str, counters: Mapping[str, float], log: Log) -> ServerCounts:
+    """Compare the server's counters of a run with what this client saw."""
+    completed = [record for record in log.records if record.ok]
     requests = round(counters.get("requests", 0.0))
-    mean = math.fsum(record.received - record.sent for record in answered) / len(answered) if answered else None
     total = counters.get("total")
-    server_mean = total / requests if requests and total is not None else None
-    return Counted(
+    return ServerCounts(
         source=source,
         requests=requests,
-        expected=len(answered),
-        mean_seconds=server_mean,
-        expected_seconds=mean,
+        expected=len(completed),
+        mean_seconds=total / requests if requests and total is not None else None,
+        expected_seconds=_mean(completed, lambda record: record.received - record.sent) if completed else None,
         cached=round(counters["cached"]) if "cached" in counters else None,
     )
 
 
+def timeline(log: Log, span: Span, seconds: float = 1.0) -> tuple[TimelineEntry, ...]:
+    """Summarize each second from the start of the run to the last response; steady seconds lie completely in `span`."""
+    found: defaultdict[int, list[Record]] = defaultdict(list)
+    for record in log.records:
+        found[math.floor((record.received - log.started) / seconds)].append(record)
+    numbers = range(max(found, default=-1) + 1)
+    return tuple(_timeline_entry(log.started, number, seconds, found[number], span) for number in numbers)
+
+
+def _timeline_entry(started: float, number: int, seconds: float, records: Sequence[Record], span: Span) -> TimelineEntry:
+    latencies = sorted(record.latency for record in records if record.ok)
+    start = started + number * seconds
+    return TimelineEntry(
+        start=number * seconds,
+        completed=len(latencies),
+        failed=len(records) - len(latencies),
+        p50=percentile(latencies, 50) if latencies else None,
+        p99=percentile(latencies, 99) if latencies else None,
+        steady=span.start <= start and start + seconds <= span.end,
+    )
+
+
+def time_breakdown(records: Sequence[Record], counters: Mapping[str, float] | None = None) -> TimeBreakdown:
+    """Compute the mean time of each stage of a request.
+
+    Args:
+        records: Successful requests.
+        counters: Differences of the server's counters, for servers that report no times in their responses.
+    """
+    if not records:
+        return TimeBreakdown()
+    server = {stage: _mean_stage(records, stage) for stage in STAGES}
+    if all(value is None for value in server.values()) and counters and counters.get("requests"):
+        server = {stage: counters[stage] / counters["requests"] if stage in counters else None for stage in STAGES}
+    sends = [record.client_send for record in records if record.client_send is not None]
+    send = math.fsum(sends) / len(sends) if sends else None
+    receive = _mean(records, lambda record: record.client_receive)
+    whole = _mean(records, lambda record: record.received - record.sent)
+    known = [value for value in server.values() if value is not None]
+    return TimeBreakdown(
+        client_send=send,
+        network=max(0.0, whole - (send or 0.0) - receive - math.fsum(known)),
+        client_receive=receive,
+        **{f"server_{stage}": value for stage, value in server.items()},
+    )
+
+
+def _mean(records: Sequence[Record], value: Callable[[Record], float]) -> float:
+    return math.fsum(map(value, records)) / len(records)
+
+
+def _mean_stage(records: Sequence[Record], stage: str) -> float | None:
+    values = [getattr(record.server, stage) for record in records if record.server is not None]
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
 def _service_time(records: Sequence[Record]) -> Distribution | None:
-    """None where every request was sent at the very moment that it was due."""
+    """Return None if every request was sent at its scheduled moment."""
     if all(record.sent == record.due for record in records):
         return None
     return distribution(record.received - record.sent for record in records)
 
 
 def _inter_token(records: Sequence[Record]) -> Distribution | None:
-    """Of requests of one input, whose pieces have no others between them; a text in one piece has no time between tokens."""
-    values = [_between(record) for record in records if record.tokens > 1 and len(record.token_times) > 1]
+    """Summarize the time per token after the first, of requests with one input and more than one piece."""
+    several = [record for record in records if record.tokens > 1 and len(record.token_times) > 1]
+    values = [(record.token_times[-1] - record.token_times[0]) / (record.tokens - 1) for record in several]
     return distribution(values) if values else None
 
 
-def _between(record: Record) -> float:
-    """From the first token to the last, for each token but the first."""
-    return (record.token_times[-1] - record.token_times[0]) / (record.tokens - 1)
-
-
-def _rate(records: Sequence[Record], span: Span) -> float | None:
-    tokens = sum(record.tokens for record in records)
-    return tokens / span.seconds if tokens else None
-
-
-def _generator(cost: Cost, rate: float, due: Sequence[Record]) -> Generator:
-    """`rate` is of requests that ended, a second."""
+def _generator(cost: GeneratorCost, rate: float, due: Sequence[Record]) -> Generator:
     lags = sorted(record.sent - record.due for record in due)
     lag = percentile(lags, 99) if lags else None
     return Generator(cpu_cores=cost.cores, cpu_per_request=cost.cores / rate if rate else 0.0, lag=lag)
 
 
-def _failures(failed: Mapping[str, int], requests: int, log: Log) -> list[str]:
-    return [
-        f"{count} of {requests} requests failed with {code}: {log.messages.get(code, '')}" for code, count in failed.items()
-    ]
-
-
-def _own_faults(cost: Cost, generator: Generator, latency: Distribution) -> list[str]:
-    """Where it is the generator that was measured."""
+def _generator_problems(cost: GeneratorCost, generator: Generator, latency: Distribution) -> list[str]:
+    """List the reasons why the run measured the load generator instead of the server."""
     problems = []
     if cost.sending_share > BUSY:
-        problems.append(f"{GENERATOR} was busy for {cost.sending_share:.0%} of the time: the server may do more than this")
+        problems.append(f"{GENERATOR} was busy for {cost.sending_share:.0%} of the time: the server may be faster")
     late = max(LATE_SECONDS, LATE_SHARE * latency.percentiles["99"])
     if generator.lag is not None and generator.lag > late:
-        problems.append(f"{LATE} 1 % of the requests {1_000 * generator.lag:.1f} ms late or more")
+        problems.append(f"{LATE} 1 % of the requests at least {1_000 * generator.lag:.1f} ms late")
     return problems

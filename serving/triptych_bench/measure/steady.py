@@ -1,17 +1,19 @@
-"""When a load has settled: as perf_analyzer finds out."""
+"""Detection of a steady state in closed loops, as in perf_analyzer, and of the end of open loops."""
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from triptych_bench.load.log import Record
+from triptych_bench.load.log import Log, Record
 
-WINDOWS = 3  # in a row that must agree
+WINDOWS = 3  # consecutive windows that must agree
+ALLOWED = 0.01  # share of late requests that a 99th percentile allows
 
 
 @dataclass(frozen=True)
 class Span:
-    """Part of a run; moments of `time.perf_counter`."""
+    """A part of a run, from `start` (inclusive) to `end` (exclusive); moments of `time.perf_counter`."""
 
     start: float
     end: float
@@ -21,13 +23,13 @@ class Span:
         return self.end - self.start
 
     def has(self, moment: float) -> bool:
-        """The end is not in it."""
+        """Return whether a moment is in the span."""
         return self.start <= moment < self.end
 
 
 @dataclass(frozen=True)
 class Window:
-    """A span, and what came back in it."""
+    """A span with the number and the mean latency of the responses in it."""
 
     span: Span
     completed: int
@@ -35,19 +37,19 @@ class Window:
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Responses per second."""
         return self.completed / self.span.seconds
 
     @classmethod
     def of(cls, records: Sequence[Record], span: Span) -> "Window":
-        """Those that were answered in it."""
+        """Summarize the records that were received in the span."""
         latencies = [record.latency for record in records if record.ok and span.has(record.received)]
         mean = math.fsum(latencies) / len(latencies) if latencies else 0.0
         return cls(span, len(latencies), mean)
 
 
 def is_steady(windows: Sequence[Window], tolerance: float) -> bool:
-    """Rate and mean latency of the last three windows are each within `tolerance` of their mean, and none is empty."""
+    """Return whether rates and mean latencies of the last three windows are within `tolerance` of their means, none empty."""
     last = windows[-WINDOWS:]
     if len(last) < WINDOWS or not all(window.completed for window in last):
         return False
@@ -57,3 +59,57 @@ def is_steady(windows: Sequence[Window], tolerance: float) -> bool:
 def _close(values: Sequence[float], tolerance: float) -> bool:
     mean = math.fsum(values) / len(values)
     return all(abs(value - mean) <= tolerance * mean for value in values)
+
+
+class OpenLoopProgress:
+    """The requests of an open loop that are due in a span. Checked often during a run, so it looks at each record once.
+
+    Args:
+        log: Of the run.
+        limit: Latency in seconds above which requests are late; None for no limit.
+        expected: Approximate number of requests in the span.
+    """
+
+    def __init__(self, log: Log, limit: float | None, expected: float) -> None:
+        self._log, self._limit = log, limit
+        self._most_late = max(1, math.ceil(ALLOWED * expected)) if limit is not None else math.inf
+        self._span: Span | None = None
+        self._looked = self._late = self._done = 0
+        self._due: int | None = None  # known after the end of the span
+
+    def begin(self, span: Span) -> None:
+        """Count the requests that are due in this span."""
+        self._span = span
+
+    @property
+    def complete(self) -> bool:
+        """True if the span is over and all requests due in it have a response."""
+        span = self._span
+        if span is None or time.perf_counter() < span.end:
+            return False
+        if self._due is None:
+            self._due = sum(span.has(due) for due in self._log.dues)
+        self._look(span)
+        return self._done >= self._due
+
+    @property
+    def hopeless(self) -> bool:
+        """True if so many requests were late that the limit cannot be met any more."""
+        if self._span is None or self._limit is None:
+            return False
+        self._look(self._span)
+        return self._late > 2 * self._most_late
+
+    def keeps_up(self, span: Span, tolerance: float) -> bool:
+        """Return whether about as many responses arrived in the span as requests were due."""
+        due = sum(span.has(due) for due in self._log.dues)
+        received = sum(record.ok and span.has(record.received) for record in self._log.records)
+        return received >= due - max(tolerance * due, 3 * math.sqrt(due))
+
+    def _look(self, span: Span) -> None:
+        records = self._log.records
+        for record in records[self._looked :]:
+            if span.has(record.due):
+                self._done += 1
+                self._late += not record.ok or (self._limit is not None and record.latency > self._limit)
+        self._looked = len(records)

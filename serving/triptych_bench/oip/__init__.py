@@ -1,7 +1,7 @@
-"""Any server of the Open Inference Protocol, version 2, as a target: Triton, KServe's runtimes, and Triptych itself.
+"""Servers of the Open Inference Protocol, version 2, as targets: Triton, KServe's runtimes, and Triptych.
 
-Its messages live in a descriptor pool of their own (`triptych.inference`), so that other clients of the protocol can be
-imported beside it.
+For `triptych_cli` and scripts. The messages have their own descriptor pool (`triptych.inference`), so that other clients of the
+protocol can be imported as well.
 """
 
 from triptych_bench.oip.target import OipTarget

@@ -2,9 +2,8 @@
 
     {"data": [{"INPUT0": [1, 2, 3, 4], "INPUT1": {"content": ["a text"], "shape": [1]}, "INPUT2": {"b64": "AAAA"}}]}
 
-Elements are in row-major order, flat or nested; `b64` is the raw tensor, little-endian, where each element of BYTES has its
-length before it in 4 bytes. Lists in `data`, which are sequences there, come one after the other. `validation_data` is
-left out.
+Elements are in row-major order, flat or nested; `b64` is the raw tensor, little-endian, with a 4-byte length before each
+element of BYTES. Lists in `data`, which are sequences there, are read one after the other. `validation_data` is ignored.
 https://github.com/triton-inference-server/perf_analyzer/blob/main/docs/input_data.md
 """
 
@@ -20,27 +19,27 @@ from triptych_bench.target import Sample, TargetError
 
 
 @dataclass(frozen=True)
-class Given:
-    """A tensor of one input, as the file has it: what it must be, only the model says."""
+class InputTensor:
+    """A tensor from a file; only the model knows its datatype."""
 
-    content: bytes | tuple[Any, ...]  # raw, or elements
+    content: bytes | tuple[Any, ...]  # raw contents, or elements
     shape: tuple[int, ...] | None = None
 
 
 def read(path: Path) -> list[Sample]:
-    """One sample for each set of tensors; its data is a dict of Given by the tensor's name.
+    """Read one sample for each set of tensors; its data is a dict of InputTensor by name.
 
     Raises:
-        TargetError: the file cannot be read or is not in this format; names the place.
+        TargetError: The file cannot be read or has another format; the message names the place.
     """
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise TargetError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, too
+    except (ValueError, RecursionError) as error:  # or not UTF-8
         raise TargetError(f"{path}: not JSON: {error}") from error
     if not isinstance(value, dict) or not isinstance(value.get("data"), list):
-        raise TargetError(f'{path}: there is no list "data", as in files for perf_analyzer\'s --input-data')
+        raise TargetError(f'{path}: there is no list "data", as perf_analyzer\'s --input-data has')
     samples = [Sample(_tensors(one, f"{path}: {place}"), place) for place, one in _entries(value["data"], "data")]
     if not samples:
         raise TargetError(f'{path}: "data" is empty')
@@ -48,7 +47,7 @@ def read(path: Path) -> list[Sample]:
 
 
 def _entries(values: list[Any], place: str) -> Iterator[tuple[str, Any]]:
-    """Sets of tensors with their places; one list may be in the other."""
+    """Yield sets of tensors with their places, also from nested lists."""
     for index, value in enumerate(values):
         if isinstance(value, list) and place == "data":
             yield from _entries(value, f"{place}[{index}]")
@@ -56,16 +55,16 @@ def _entries(values: list[Any], place: str) -> Iterator[tuple[str, Any]]:
             yield f"{place}[{index}]", value
 
 
-def _tensors(value: Any, place: str) -> dict[str, Given]:
+def _tensors(value: Any, place: str) -> dict[str, InputTensor]:
     if not isinstance(value, dict) or not value:
         raise TargetError(f"{place}: not an object of tensors by name")
     return {name: _given(one, f"{place}.{name}") for name, one in value.items()}
 
 
-def _given(value: Any, place: str) -> Given:
+def _given(value: Any, place: str) -> InputTensor:
     if isinstance(value, dict) and "content" in value:
-        return Given(_content(value["content"], place), _shape(value.get("shape"), place))
-    return Given(_content(value, place))
+        return InputTensor(_content(value["content"], place), _shape(value.get("shape"), place))
+    return InputTensor(_content(value, place))
 
 
 def _content(value: Any, place: str) -> bytes | tuple[Any, ...]:

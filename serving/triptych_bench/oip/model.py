@@ -1,4 +1,4 @@
-"""What a server says of a model: tensors, whether it batches, whether one request has several responses."""
+"""The description of a model: its tensors, batching, and, for models of Triptych, the tensors of each task."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,18 +8,19 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_bench.oip.datatypes import BYTES
-from triptych_bench.target import TargetError
+from triptych_bench.target import RequestSpec, TargetError
+from triptych_bench.tasks import TASKS
 
-TRANSACTION_POLICY, DECOUPLED = 19, 1  # of Triton's ModelConfig, in fields that the stubs here do not have
+TRANSACTION_POLICY, DECOUPLED = 19, 1  # field numbers in Triton's ModelConfig that these stubs do not have
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """An input or output."""
+class TensorSpec:
+    """An input or output of a model."""
 
     name: str
     datatype: str
-    dims: tuple[int, ...]  # of one input, without the batch's; -1 where open
+    dims: tuple[int, ...]  # of one input, without the batch dimension; -1 if open
     optional: bool = False
 
     def __str__(self) -> str:
@@ -28,29 +29,29 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """One model of a server."""
+    """The facts that requests depend on."""
 
     name: str
     versions: tuple[str, ...]
     platform: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    batches: bool  # tensors have a dimension more, the first, for several inputs
-    most: float  # inputs in a request
-    decoupled: bool = False  # a request may have any number of responses, so that it needs a stream
-    parameters: Mapping[str, str] = field(default_factory=dict)  # of its configuration
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    batches: bool  # tensors have a first dimension for several inputs
+    most: float  # maximum number of inputs per request
+    decoupled: bool = False  # a request may have any number of responses, and needs a stream
+    parameters: Mapping[str, str] = field(default_factory=dict)  # of the model's configuration
 
     @property
-    def required(self) -> tuple[Tensor, ...]:
+    def required(self) -> tuple[TensorSpec, ...]:
         return tuple(tensor for tensor in self.inputs if not tensor.optional)
 
     @property
-    def texts(self) -> tuple[Tensor, ...]:
-        """Inputs that take texts or files."""
+    def texts(self) -> tuple[TensorSpec, ...]:
+        """Inputs for texts or files."""
         return tuple(tensor for tensor in self.inputs if tensor.datatype == BYTES)
 
-    def input(self, name: str) -> Tensor:
-        """Raises TargetError: it has no such input."""
+    def input(self, name: str) -> TensorSpec:
+        """Look up an input. Raises TargetError if there is none of this name."""
         found = next((tensor for tensor in self.inputs if tensor.name == name), None)
         if found is None:
             raise TargetError(f"the model {self.name} has no input {name!r}; it has {self.listed}")
@@ -58,14 +59,14 @@ class ModelFacts:
 
     @property
     def listed(self) -> str:
-        """Its inputs, for people."""
+        """The inputs, for messages."""
         return ", ".join(map(str, self.inputs)) or "none"
 
 
 def facts_of(metadata: pb.ModelMetadataResponse, config: pb.ModelConfig | None) -> ModelFacts:
-    """From the model's metadata and, where the server has such a thing, its configuration.
+    """Read the model's metadata and, if the server has one, its configuration.
 
-    Without one, a model whose inputs all begin with an open dimension is taken to batch.
+    Without a configuration, a model batches if all of its inputs begin with an open dimension.
     """
     optional = {one.name for one in config.input if one.optional} if config else set()
     known = [tensor for tensor in metadata.inputs if tensor.name not in optional] or list(metadata.inputs)
@@ -83,20 +84,21 @@ def facts_of(metadata: pb.ModelMetadataResponse, config: pb.ModelConfig | None) 
     )
 
 
-def sizes(tensor: Tensor, given: Sequence[int] | None) -> tuple[int, ...]:
-    """The shape of one input's tensor.
+def sizes(tensor: TensorSpec, given: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the shape of one input's tensor.
 
     Args:
-        given: by the user; may be left out where the model says all, and of texts, of which there is one then.
+        tensor: As the model describes it.
+        given: The user's shape; optional for inputs without open dimensions, and for texts, of which there is one then.
 
     Raises:
-        TargetError: it is not what the model takes, or open dimensions are left open.
+        TargetError: The shape does not fit the model, or sizes of open dimensions are missing.
     """
     if given is None:
         if -1 in tensor.dims and tensor.datatype != BYTES:
             example = ",".join(str(max(size, 1)) for size in tensor.dims)
             raise TargetError(
-                f"the input {tensor} has open dimensions: say their sizes, such as --shape {tensor.name}:{example}"
+                f"the input {tensor} has open dimensions: give their sizes, such as --shape {tensor.name}:{example}"
             )
         return tuple(1 if size == -1 else size for size in tensor.dims)
     fits = len(given) == len(tensor.dims) and all(want in (-1, size) for want, size in zip(tensor.dims, given, strict=True))
@@ -105,12 +107,68 @@ def sizes(tensor: Tensor, given: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(given)
 
 
-def _tensor(one: pb.ModelMetadataResponse.TensorMetadata, batches: bool, optional: bool) -> Tensor:
-    return Tensor(one.name, one.datatype, tuple(one.shape[1:] if batches else one.shape), optional)
+def _tensor(one: pb.ModelMetadataResponse.TensorMetadata, batches: bool, optional: bool) -> TensorSpec:
+    return TensorSpec(one.name, one.datatype, tuple(one.shape[1:] if batches else one.shape), optional)
 
 
 def _is_decoupled(config: pb.ModelConfig) -> bool:
-    """`model_transaction_policy { decoupled: true }`; the message is tag 8 (field 1, varint) and 1."""
+    """Return whether the configuration has `model_transaction_policy { decoupled: true }`: bytes 8 (field 1, varint) and 1."""
     unknown = UnknownFieldSet(config)
     fields = [unknown[index] for index in range(len(unknown))]
     return any(one.field_number == TRANSACTION_POLICY and one.data == bytes((DECOUPLED << 3, 1)) for one in fields)
+
+
+RENAMED = {"source_language": "source_language_code", "target_language": "target_language_code"}
+
+
+@dataclass(frozen=True)
+class TaskTensors:
+    """The tensors of a task of Triptych, which metadata only show for a model's own task."""
+
+    inputs: tuple[str, ...]
+    result: str = ""  # output with the result
+    outputs: tuple[str, ...] = ()  # to request; none: all that the server sends
+    streamed: tuple[str, ...] = ()  # to request from streams
+
+
+TASK_TENSORS: Mapping[str, TaskTensors] = {
+    "translation": TaskTensors(
+        ("text",),
+        "translated_text",
+        ("translated_text", "token_count"),
+        ("piece", "piece_index", "translated_text", "token_count"),
+    ),
+    "fill-mask": TaskTensors(("text",), "token_str"),
+    "embedding": TaskTensors(("text",), "embedding"),
+    "text-classification": TaskTensors(("text", "text_pair"), "label"),
+    "token-classification": TaskTensors(("text",), "entities"),
+    "question-answering": TaskTensors(("question", "context"), "answer"),
+    "image-classification": TaskTensors(("image",), "label"),
+}
+TOKEN_COUNT, PIECE = "token_count", "piece"
+
+
+def task_tensors(facts: ModelFacts, spec: RequestSpec) -> TaskTensors | None:
+    """Return the tensors of the task, or None if the model is not Triptych's or the task is "infer".
+
+    Raises:
+        TargetError: The model is Triptych's and does not support the task.
+    """
+    capability = TASKS[spec.task].capability
+    tasks = facts.parameters.get("tasks")
+    if not capability or tasks is None:
+        return None
+    if capability not in tasks.split(",") or spec.task == "score":
+        raise TargetError(
+            f"the model {facts.name} does {tasks}; over the Open Inference Protocol it does not support {spec.task}"
+        )
+    return TASK_TENSORS[capability]
+
+
+def parameters(facts: ModelFacts, spec: RequestSpec) -> dict[str, object]:
+    """Return the parameters of a request: the options, and the task if it is not the model's own."""
+    values = {RENAMED.get(name, name): value for name, value in spec.options.items() if value is not None and value != ""}
+    capability = TASKS[spec.task].capability
+    if capability and facts.parameters.get("task", capability) != capability:
+        values["task"] = capability
+    return values

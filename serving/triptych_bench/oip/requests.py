@@ -1,4 +1,4 @@
-"""Requests with tensors: made once, sent many times."""
+"""Requests with tensors, serialized once and sent many times."""
 
 import json
 import math
@@ -6,44 +6,43 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_bench.oip import own
 from triptych_bench.oip.datatypes import BYTES, ElementError, count_of, encode
-from triptych_bench.oip.inputdata import Given
-from triptych_bench.oip.model import ModelFacts, Tensor, sizes
-from triptych_bench.target import Sample, TargetError, Wanted
+from triptych_bench.oip.inputdata import InputTensor
+from triptych_bench.oip.model import ModelFacts, TensorSpec, parameters, sizes, task_tensors
+from triptych_bench.target import RequestSpec, Sample, TargetError
 
-Packed = tuple[tuple[int, ...], bytes]  # a tensor's shape, and its raw contents
+Packed = tuple[tuple[int, ...], bytes]  # shape and raw contents of a tensor
 
 
-class Requests:
+class RequestBuilder:
     """Makes the requests for one model.
 
     Args:
-        facts: of the model.
-        wanted: what they ask for.
+        facts: Of the model.
+        spec: Task and options.
 
     Raises:
-        TargetError: the model cannot do what is wanted.
+        TargetError: The model does not support the task or a shape.
     """
 
-    def __init__(self, facts: ModelFacts, wanted: Wanted) -> None:
-        self._facts, self._wanted = facts, wanted
-        for name, given in wanted.shapes.items():
+    def __init__(self, facts: ModelFacts, spec: RequestSpec) -> None:
+        self._facts, self._spec = facts, spec
+        for name, given in spec.shapes.items():
             sizes(facts.input(name), given)
-        self._own = own.own_tensors(facts, wanted)
-        self._outputs = (self._own.streamed if wanted.stream else self._own.outputs) if self._own else ()
+        self._task = task_tensors(facts, spec)
+        self._outputs = (self._task.streamed if spec.stream else self._task.outputs) if self._task else ()
 
     def serialized(self, samples: Sequence[Sample]) -> bytes:
-        """One request with these inputs.
+        """Make one request.
 
         Raises:
-            TargetError: they do not fit the model, or not together.
+            TargetError: The samples do not fit the model or each other.
         """
         self._check_count(len(samples))
         packed = [self._tensors(sample) for sample in samples]
         names = list(packed[0])
         if any(list(one) != names for one in packed):
-            raise TargetError("the inputs of one request have different tensors: put them into requests of one input")
+            raise TargetError("the inputs of one request have different tensors: send one input per request")
         joined = {name: self._joined(name, [one[name] for one in packed]) for name in names}
         return self._message(joined, len(samples)).SerializeToString()
 
@@ -52,12 +51,12 @@ class Requests:
             pb.ModelInferRequest.InferInputTensor(name=name, datatype=self._input(name).datatype, shape=shape)
             for name, (shape, _) in tensors.items()
         ]
-        values = own.parameters(self._facts, self._wanted)
+        values = parameters(self._facts, self._spec)
         if isinstance(prefix := values.get("target_prefix"), str):
             values["target_prefix"] = [prefix] * count  # one for each text
         return pb.ModelInferRequest(
             model_name=self._facts.name,
-            model_version=self._wanted.version,
+            model_version=self._spec.version,
             parameters={name: parameter(value) for name, value in values.items()},
             inputs=inputs,
             outputs=[pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in self._outputs],
@@ -67,26 +66,26 @@ class Requests:
     def _check_count(self, count: int) -> None:
         if count > self._facts.most:
             raise TargetError(
-                f"the model {self._facts.name} takes at most {self._facts.most:,.0f} inputs in a request, there are {count:,}"
+                f"the model {self._facts.name} takes at most {self._facts.most:,.0f} inputs per request, there are {count:,}"
             )
 
     def _joined(self, name: str, packed: Sequence[Packed]) -> Packed:
-        """A batch; models that do not batch have just the one."""
+        """Join the tensors of all inputs; without batches there is just one."""
         [shape] = shapes if len(shapes := {shape for shape, _ in packed}) == 1 else [None]
         if shape is None:
             listed = ", ".join(str(list(one)) for one in sorted(shapes)[:3])
             raise TargetError(
-                f"the inputs of one request differ in the shape of {name!r}: {listed}; put them into requests of one input"
+                f"the inputs of one request differ in the shape of {name!r}: {listed}; send one input per request"
             )
         return ((len(packed), *shape) if self._facts.batches else shape), b"".join(raw for _, raw in packed)
 
     def _tensors(self, sample: Sample) -> dict[str, Packed]:
         data = sample.data
         given = data if isinstance(data, Mapping) else self._texts(data)
-        missing = [tensor.name for tensor in self._facts.required if tensor.name not in given] if not self._own else []
+        missing = [tensor.name for tensor in self._facts.required if tensor.name not in given] if not self._task else []
         if missing:
             raise TargetError(
-                f"{sample.name or 'the input'}: nothing for the input {missing[0]!r} of the model {self._facts.name}, "
+                f"{sample.name or 'the input'}: no tensor for the input {missing[0]!r} of the model {self._facts.name}, "
                 f"which takes {self._facts.listed}"
             )
         try:
@@ -94,11 +93,11 @@ class Requests:
         except ElementError as error:
             raise TargetError(f"{sample.name or 'the input'}: {error}") from error
 
-    def _texts(self, data: Any) -> dict[str, Given]:
-        """Texts or files for the inputs that take them, in the model's order."""
+    def _texts(self, data: Any) -> dict[str, InputTensor]:
+        """Assign texts or files to the inputs for them, in the model's order."""
         parts = tuple(data) if isinstance(data, tuple | list) else (data,)
-        if self._own:
-            names = self._own.inputs
+        if self._task:
+            names = self._task.inputs
         else:
             names = tuple(tensor.name for tensor in sorted(self._facts.texts, key=lambda tensor: tensor.optional))
         if len(names) < len(parts):
@@ -106,30 +105,30 @@ class Requests:
                 f"the model {self._facts.name} takes {self._facts.listed}: there is no {BYTES} input for each of "
                 f"{len(parts)} texts; `triptych bench infer` measures models of any tensors"
             )
-        return {name: Given((part,)) for name, part in zip(names, parts, strict=False)}
+        return {name: InputTensor((part,)) for name, part in zip(names, parts, strict=False)}
 
-    def _input(self, name: str) -> Tensor:
-        return Tensor(name, BYTES, (1,)) if self._own and name in self._own.inputs else self._facts.input(name)
+    def _input(self, name: str) -> TensorSpec:
+        return TensorSpec(name, BYTES, (1,)) if self._task and name in self._task.inputs else self._facts.input(name)
 
-    def _packed(self, tensor: Tensor, given: Given) -> Packed:
-        """One input's tensor, checked against its shape."""
+    def _packed(self, tensor: TensorSpec, given: InputTensor) -> Packed:
+        """Encode one tensor and check its shape."""
         raw = given.content if isinstance(given.content, bytes) else encode(tensor.datatype, given.content)
         shape = self._shape(tensor, given, count := count_of(tensor.datatype, raw))
         if math.prod(shape) != count:
             raise ElementError(f"the input {tensor} has {count:,} elements, the shape {list(shape)} has {math.prod(shape):,}")
         return shape, raw
 
-    def _shape(self, tensor: Tensor, given: Given, count: int) -> tuple[int, ...]:
-        """As given, or as the user said, or the only one that the elements can have."""
-        wanted = self._wanted.shapes.get(tensor.name) if given.shape is None else given.shape
-        if wanted is None and tensor.dims.count(-1) == 1:
+    def _shape(self, tensor: TensorSpec, given: InputTensor, count: int) -> tuple[int, ...]:
+        """Return the shape from the file or the user, or the only possible one."""
+        shape = self._spec.shapes.get(tensor.name) if given.shape is None else given.shape
+        if shape is None and tensor.dims.count(-1) == 1:
             known = math.prod(size for size in tensor.dims if size != -1)
-            wanted = tuple(count // known if size == -1 and known else size for size in tensor.dims)
-        return sizes(tensor, wanted)
+            shape = tuple(count // known if size == -1 and known else size for size in tensor.dims)
+        return sizes(tensor, shape)
 
 
 def parameter(value: object) -> pb.InferParameter:
-    """By its type; lists are JSON."""
+    """Convert a value by its type; lists become JSON."""
     if isinstance(value, bool):
         return pb.InferParameter(bool_param=value)
     if isinstance(value, int):

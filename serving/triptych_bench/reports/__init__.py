@@ -1,1 +1,4 @@
-"""What a benchmark has found, as files and on the screen: JSON, CSV, a plain table, and one HTML page."""
+"""Reports and comparisons as files and on the screen: JSON, CSV, plain text, and one HTML page.
+
+For `triptych_cli` and scripts.
+"""

@@ -7,16 +7,16 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from triptych_bench.comparison import Cell, Comparison, Line, Match
-from triptych_bench.reports import facts, units
+from triptych_bench.comparison import ComparedValue, Comparison, MatchedLoad, MetricRow
+from triptych_bench.reports import summary, units
 from triptych_bench.reports.table import GAP, WIDTH, aligned, wrapped
 
-MAIN = ("throughput", "p50 latency", "p99 latency", "output tokens", "goodput")  # the others are in the page and in the JSON
+MAIN = ("throughput", "p50 latency", "p99 latency", "output tokens", "goodput")  # all metrics are in the page and in the JSON
 SHOWN = {"seconds": units.duration, "bytes": units.size, "rate": units.number, "number": units.number}
 
 
 def render(comparison: Comparison, width: int = WIDTH) -> str:
-    """Lines of at most `width` characters, as far as names allow; without a newline after the last."""
+    """Return lines of at most `width` characters, as far as names allow, without a newline at the end."""
     parts = [_heading(comparison, width)]
     for index, name in enumerate(comparison.names[1:]):
         parts += [_headline(comparison, index, name), *_tables(comparison, index, name, width)]
@@ -25,7 +25,7 @@ def render(comparison: Comparison, width: int = WIDTH) -> str:
 
 
 def dumps(comparison: Comparison) -> str:
-    """One JSON object: `names`, `headline`, `matches` with all metrics, `unmatched`, `differences`, `warnings`."""
+    """Return a JSON object: `names`, `headline`, `matches` with all metrics, `unmatched`, `differences`, `warnings`."""
     value: dict[str, Any] = {
         "format": "triptych-bench-comparison",
         "version": 1,
@@ -40,25 +40,24 @@ def dumps(comparison: Comparison) -> str:
 
 
 def shown(value: float | None, kind: str) -> str:
-    """With its unit, where that makes it shorter."""
+    """Format a value by its kind."""
     return units.NONE if value is None else SHOWN[kind](value)
 
 
-def verdict(cell: Cell) -> str:
-    """`1.20x better`."""
+def verdict(cell: ComparedValue) -> str:
+    """Return `1.20x better`."""
     return f"{cell.ratio:.2f}x {cell.verdict}".rstrip() if cell.ratio is not None else ""
 
 
-def _match(match: Match) -> dict[str, Any]:
+def _match(match: MatchedLoad) -> dict[str, Any]:
     load = {name: getattr(match.first, name) for name in ("concurrency", "offered_rate", "inputs_per_request")}
     return {"name": match.name, "scenario": match.scenario, **load, "lines": [dataclasses.asdict(line) for line in match.lines]}
 
 
 def _heading(comparison: Comparison, width: int) -> str:
-    said = zip(comparison.names, comparison.reports, strict=True)
-    return "\n".join(
-        wrapped(f"{name}: {facts.title(report)}, {facts.subject(report)}", width, rest="  ") for name, report in said
-    )
+    named = zip(comparison.names, comparison.reports, strict=True)
+    lines = (f"{name}: {summary.title(report)}, {summary.subject(report)}" for name, report in named)
+    return "\n".join(wrapped(line, width, rest="  ") for line in lines)
 
 
 def _headline(comparison: Comparison, index: int, name: str) -> str:
@@ -71,7 +70,7 @@ def _headline(comparison: Comparison, index: int, name: str) -> str:
 
 
 def _tables(comparison: Comparison, index: int, name: str, width: int) -> Iterator[str]:
-    """A table for each scenario, with as many of the main metrics as fit."""
+    """Yield a table for each scenario, with as many of the main metrics as fit."""
     matches = [match for match in comparison.matches if match.others[index]]
     for scenario, group in groupby(matches, attrgetter("scenario")):
         found = list(group)
@@ -82,22 +81,22 @@ def _tables(comparison: Comparison, index: int, name: str, width: int) -> Iterat
         yield "\n".join(_rows(found, index, metrics, title))
 
 
-def _rows(matches: Sequence[Match], index: int, metrics: Sequence[str], title: str) -> list[str]:
+def _rows(matches: Sequence[MatchedLoad], index: int, metrics: Sequence[str], title: str) -> list[str]:
     columns = [_column(metric, [_line(match, metric) for match in matches], index) for metric in metrics]
     names = _padded(["", *(match.name for match in matches)])
     return [title, *(GAP.join(row).rstrip() for row in zip(names, *columns, strict=True))]
 
 
-def _line(match: Match, metric: str) -> Line | None:
+def _line(match: MatchedLoad, metric: str) -> MetricRow | None:
     return next((line for line in match.lines if line.name == metric), None)
 
 
-def _column(name: str, lines: Sequence[Line | None], index: int) -> list[str]:
-    """`55.9 → 72.7 1.30x better`, below the name."""
+def _column(name: str, lines: Sequence[MetricRow | None], index: int) -> list[str]:
+    """Format cells as `55.9 → 72.7 1.30x better`, below the name."""
     cells = [_cells(line, line.others[index]) if line else ("", "", "", "") for line in lines]
     firsts, _, seconds, verdicts = zip(*cells, strict=True)
     before, after = _padded(firsts, str.rjust), _padded(seconds, str.rjust)
-    together = [f"{one} → {two} {said}" if one.strip() else "" for one, two, said in zip(before, after, verdicts, strict=True)]
+    together = [f"{one} → {two} {word}" if one.strip() else "" for one, two, word in zip(before, after, verdicts, strict=True)]
     return _padded([name, *together])
 
 
@@ -105,7 +104,7 @@ def _padded(texts: Sequence[str], pad: Callable[[str, int], str] = str.ljust) ->
     return [pad(text, max(map(len, texts))) for text in texts]
 
 
-def _cells(line: Line, cell: Cell) -> tuple[str, str, str, str]:
+def _cells(line: MetricRow, cell: ComparedValue) -> tuple[str, str, str, str]:
     return shown(line.first, line.kind), "→", shown(cell.value, line.kind), verdict(cell)
 
 

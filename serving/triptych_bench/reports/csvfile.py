@@ -1,7 +1,7 @@
-"""Reports as CSV, with the columns of perf_analyzer's `-f`, so that what reads its files reads these.
+"""Reports as CSV with the columns of perf_analyzer's `-f`, for programs that read its files.
 
-Its rules: latencies in whole microseconds; rows in increasing order of throughput; `Request Rate` in place of `Concurrency`
-where loads are rates. What was not measured is empty, and further columns follow its own.
+As there, latencies are whole microseconds, rows are in ascending order of throughput, and `Request Rate` replaces `Concurrency`
+if the loads are rates. Values that were not measured are empty, and further columns follow.
 """
 
 import csv
@@ -12,12 +12,12 @@ from pathlib import Path
 from triptych_bench.reports import files
 from triptych_bench.results import Distribution, Report, Run
 
-Cell = str | int | float | None
-Column = tuple[str, Callable[[Run], Cell]]
+CsvValue = str | int | float | None
+Column = tuple[str, Callable[[Run], CsvValue]]
 
 
 def dumps(report: Report) -> str:
-    """The file's text; lines end with a newline alone."""
+    """Return the file's text, with "\n" at the ends of lines."""
     columns = _columns(report)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -28,19 +28,19 @@ def dumps(report: Report) -> str:
 
 
 def write(report: Report, path: Path) -> None:
-    """UTF-8, over what is there."""
+    """Write a report. Raises as `files.write`."""
     files.write(path, dumps(report))
 
 
 def _columns(report: Report) -> tuple[Column, ...]:
-    """The first is what loads are: rates, where any of them is one."""
+    """Choose the first column by the kind of the loads."""
     rates = any(run.concurrency is None and run.offered_rate is not None for run in report.runs)
     load: Column = ("Request Rate", lambda run: run.offered_rate) if rates else ("Concurrency", lambda run: run.concurrency)
     return (load, *PERF_ANALYZER, *FURTHER)
 
 
 def _micros(seconds: float | None) -> int | None:
-    """perf_analyzer cuts off, it does not round."""
+    # perf_analyzer truncates.
     return None if seconds is None else int(seconds * 1_000_000 + 1e-6)
 
 
@@ -48,8 +48,8 @@ def _percentile(distribution: Distribution | None, name: str) -> int | None:
     return _micros(distribution.percentile(name)) if distribution else None
 
 
-def _cell(value: Cell) -> str | int:
-    """Six digits, as C++ streams have it, of what is not whole."""
+def _cell(value: CsvValue) -> str | int:
+    """Format floats with six digits, as C++ streams do."""
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e6 else round(value)
     return "" if value is None else value

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are written as a whole or not at all."""
 
 import os
 import tempfile
@@ -6,34 +6,30 @@ from pathlib import Path
 
 
 def write(path: Path, text: str) -> None:
-    """UTF-8, over what is there; what is no text, such as odd bytes of a command line, becomes question marks.
+    """Write UTF-8 and replace the file; lone surrogates, as in odd command lines, become question marks.
 
     Raises:
-        OSError: it cannot be written, and is named; nothing is left then.
+        OSError: The file cannot be written; nothing is left behind.
     """
     try:
         _write(path, text)
-    except OSError as error:  # of a file with a passing name, which nobody has heard of
+    except OSError as error:  # with the user's path instead of the temporary file's
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _write(path: Path, text: str) -> None:
     raw = text.encode("utf-8", errors="replace")
-    if path.exists() and not path.is_file():  # a pipe, a device: nothing to put in its place
+    if path.exists() and not path.is_file():  # a pipe or a device cannot be replaced
         path.write_bytes(raw)
         return
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "wb") as file:
             file.write(raw)
-        Path(name).chmod(0o666 & ~_umask())  # as any new file has it
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)  # as for any new file
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -1,4 +1,4 @@
-"""Reports as one HTML page that needs nothing but itself: it can be sent by mail, kept beside a release, and printed."""
+"""Reports and comparisons as one HTML page without external resources: it can be mailed, archived and printed."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -7,31 +7,38 @@ from typing import Any
 
 import jinja2
 
-from triptych_bench.reports import facts, files, units
-from triptych_bench.reports.charts.figure import Figure
-from triptych_bench.reports.plots.parts import parts
-from triptych_bench.reports.plots.percentiles import percentiles
-from triptych_bench.reports.plots.timeline import timeline
-from triptych_bench.reports.plots.tradeoff import tradeoff
-from triptych_bench.reports.remarks import remarks, trusted
-from triptych_bench.reports.runtable import heads, rows
-from triptych_bench.results import Counted, Report
+from triptych_bench.comparison import Comparison, MatchedLoad, MetricRow
+from triptych_bench.reports import files, summary, units
+from triptych_bench.reports.comparison import shown
+from triptych_bench.reports.latency_charts import curve, percentile_figure, percentiles, tradeoff, tradeoff_of_reports
+from triptych_bench.reports.svg import Figure
+from triptych_bench.reports.table import known_columns
+from triptych_bench.reports.time_charts import breakdown, timeline
+from triptych_bench.results import Report, ServerCounts
 
 SECTIONS = (("Target", "target"), ("Inputs", "inputs"), ("Settings", "settings"), ("Machine of the client", "machine"))
+STYLES = tuple(f"report{index}" for index in range(8))
+COMPARED = {
+    "throughput": "Throughput (inputs/s)",
+    "goodput": "Goodput (requests/s within the latency limit)",
+    "p50 latency": "Latency, p50",
+    "p99 latency": "Latency, p99",
+}
 
 
-def render(report: Report) -> str:
-    """The page's text."""
-    return filled("report.html", values(report))
+def render(content: Report | Comparison) -> str:
+    """Return the page's text."""
+    if isinstance(content, Comparison):
+        return _fill("comparison.html", comparison_values(content))
+    return _fill("report.html", report_values(content))
 
 
-def write(report: Report, path: Path) -> None:
-    """UTF-8, over what is there."""
-    files.write(path, render(report))
+def write(content: Report | Comparison, path: Path) -> None:
+    """Write the page. Raises as `files.write`."""
+    files.write(path, render(content))
 
 
-def filled(template: str, values: Mapping[str, Any]) -> str:
-    """A page of this package; all values are escaped."""
+def _fill(template: str, values: Mapping[str, Any]) -> str:
     return _templates().get_template(template).render(values)
 
 
@@ -42,33 +49,31 @@ def _templates() -> jinja2.Environment:
     return jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **settings)
 
 
-def values(report: Report) -> dict[str, Any]:
-    """What the template shows."""
-    main = facts.best(report)
+def report_values(report: Report) -> dict[str, Any]:
+    """Return the values of the template report.html."""
+    runs, main, columns = report.runs, summary.best_run(report), known_columns(report.runs)
     return {
-        "title": facts.title(report),
-        "subject": facts.subject(report),
+        "title": summary.title(report),
+        "subject": summary.subject(report),
         "scenario": report.scenario,
-        "scenario_text": facts.SCENARIOS.get(report.scenario, ""),
-        "headline": facts.headline(report),
-        "remarks": remarks(report),
-        "figures": _present(
-            [tradeoff(report.runs), percentiles(report.runs), timeline(main) if main else None, parts(report.runs)]
-        ),
-        "more": _present([timeline(run, f"timeline-{index}") for index, run in enumerate(report.runs) if run is not main]),
-        "heads": heads(report.runs),
-        "rows": [(trusted(run), cells) for run, cells in zip(report.runs, rows(report.runs), strict=True)],
-        "quality": quality(report),
-        "counted": [checked(run.name, run.counted) for run in report.runs if run.counted],
+        "scenario_text": summary.SCENARIOS.get(report.scenario, ""),
+        "headline": summary.headline(report),
+        "remarks": summary.remarks(report),
+        "figures": _present(tradeoff(runs), percentiles(runs), timeline(main) if main else None, breakdown(runs)),
+        "more": _present(*(timeline(run, f"timeline-{index}") for index, run in enumerate(runs) if run is not main)),
+        "heads": [(column.name, column.unit) for column in columns],
+        "rows": [(run.trusted, [column.value(run) for column in columns]) for run in runs],
+        "quality": quality_rows(report),
+        "counted": [counts_row(run.name, run.counted) for run in runs if run.counted],
         "sections": [(name, getattr(report, member)) for name, member in SECTIONS if getattr(report, member)],
-        "resources": sorted({run.resources.source for run in report.runs if run.resources}),
+        "resources": sorted({run.resources.source for run in runs if run.resources}),
         "command": report.command,
         "tool": report.tool,
     }
 
 
-def quality(report: Report) -> list[tuple[str, str, str]]:
-    """Metric, values from the lowest to the highest, and signature, of all runs."""
+def quality_rows(report: Report) -> list[tuple[str, str, str]]:
+    """Return metric, range of values, and signature over all runs."""
     found: dict[tuple[str, str], list[float]] = {}
     for run in report.runs:
         if run.quality:
@@ -76,8 +81,8 @@ def quality(report: Report) -> list[tuple[str, str, str]]:
     return [(metric, _range(numbers), signature) for (metric, signature), numbers in found.items()]
 
 
-def checked(name: str, counted: Counted) -> tuple[str, ...]:
-    """Load, source, and what server and client say: requests and mean times."""
+def counts_row(name: str, counted: ServerCounts) -> tuple[str, ...]:
+    """Return load, source, and the requests and mean times as server and client counted them."""
     counts = f"{counted.requests:,}", f"{counted.expected:,}"
     means = units.duration(counted.mean_seconds), units.duration(counted.expected_seconds)
     return (name, counted.source, *counts, *means)
@@ -88,5 +93,48 @@ def _range(numbers: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _present(figures: Sequence[Figure | None]) -> list[Figure]:
+def _present(*figures: Figure | None) -> list[Figure]:
     return [figure for figure in figures if figure]
+
+
+def comparison_values(comparison: Comparison) -> dict[str, Any]:
+    """Return the values of the template comparison.html."""
+    styles = [STYLES[index % len(STYLES)] for index in range(len(comparison.names))]
+    runs = [report.runs for report in comparison.reports]
+    return {
+        "title": "Comparison of " + ", ".join(comparison.names),
+        "names": comparison.names,
+        "styles": styles,
+        "reports": [(summary.title(report), summary.subject(report), report.scenario) for report in comparison.reports],
+        "headline": [(units.named(row.name, 0.0)[0], row) for row in comparison.headline],
+        "figures": _present(tradeoff_of_reports(comparison.names, runs, styles), _percentiles(comparison, styles)),
+        "tables": [(title, rows) for name, title in COMPARED.items() if (rows := _rows(comparison.matches, name))],
+        "matches": [
+            {"name": match.name, "scenario": match.scenario, "named": [(row.name, row) for row in match.lines]}
+            for match in comparison.matches
+        ],
+        "unmatched": comparison.unmatched,
+        "differences": comparison.differences,
+        "warnings": comparison.warnings,
+        "shown": shown,
+        "tool": comparison.reports[0].tool,
+    }
+
+
+def _rows(matches: Sequence[MatchedLoad], metric: str) -> list[tuple[str, MetricRow]]:
+    """Return one metric under all loads."""
+    return [(match.name, row) for match in matches for row in match.lines if row.name == metric]
+
+
+def _percentiles(comparison: Comparison, styles: Sequence[str]) -> Figure | None:
+    """Plot the latency percentiles of the heaviest load that most reports have."""
+    match = max(
+        comparison.matches, key=lambda match: (sum(map(bool, match.others)), summary.load_of(match.first)), default=None
+    )
+    if match is None:
+        return None
+    runs = zip(comparison.names, (match.first, *match.others), styles, strict=True)
+    drawn = [(name, run.latency, style) for name, run, style in runs if run and len(curve(run.latency)) > 1]
+    title = f"Percentiles of latency, {match.name}"
+    text = f"Share of requests that were no slower, under the heaviest common load: {match.name}, {match.scenario}."
+    return percentile_figure(title, text, "report", drawn) if drawn else None

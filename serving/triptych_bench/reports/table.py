@@ -1,65 +1,108 @@
-"""Reports as plain text for a terminal: the headline first, a line a run, then what is wrong."""
+"""Reports as plain text for a terminal, and the table of runs, which the page shows, too."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from triptych_bench.reports import facts
-from triptych_bench.reports.remarks import remarks
-from triptych_bench.reports.runtable import Column, known
-from triptych_bench.results import Report, Run
+from triptych_bench.reports import summary, units
+from triptych_bench.results import Distribution, Report, Run
 
 WIDTH = 120
 GAP = "  "
 
 
+@dataclass(frozen=True)
+class RunColumn:
+    """A column of the table of runs.
+
+    Args:
+        rank: Columns with the highest rank are dropped first if the table is too wide.
+    """
+
+    name: str
+    unit: str
+    value: Callable[[Run], str]
+    rank: int = 0
+
+
+def _percentile(distribution: Distribution | None, name: str) -> str:
+    return units.millis(distribution.percentile(name)) if distribution else units.NONE
+
+
+COLUMNS = (
+    RunColumn("load", "", lambda run: run.name if run.trusted else f"{run.name} !"),
+    RunColumn("inputs", "/s", lambda run: units.number(run.throughput)),
+    RunColumn("requests", "/s", lambda run: units.number(run.request_rate), 6),
+    RunColumn("goodput", "/s", lambda run: units.number(run.goodput), 1),
+    RunColumn("p50", "ms", lambda run: _percentile(run.latency, "50")),
+    RunColumn("p90", "ms", lambda run: _percentile(run.latency, "90")),
+    RunColumn("p99", "ms", lambda run: _percentile(run.latency, "99")),
+    RunColumn("p99.9", "ms", lambda run: _percentile(run.latency, "99.9"), 7),
+    RunColumn("queue", "ms", lambda run: units.millis(run.parts.server_queue), 4),
+    RunColumn("compute", "ms", lambda run: units.millis(run.parts.server_compute), 4),
+    RunColumn("TTFT", "p50 ms", lambda run: _percentile(run.first_token, "50"), 2),
+    RunColumn("ITL", "p50 ms", lambda run: _percentile(run.inter_token, "50"), 3),
+    RunColumn("tokens", "/s", lambda run: units.number(run.output_tokens), 3),
+    RunColumn("CPU", "cores", lambda run: units.number(run.resources.cpu_cores if run.resources else None), 5),
+    RunColumn("memory", "", lambda run: units.size(run.resources.memory_bytes if run.resources else None), 5),
+    RunColumn("client", "cores", lambda run: units.number(run.generator.cpu_cores if run.generator else None), 8),
+    RunColumn(
+        "quality", "", lambda run: f"{run.quality.metric} {units.number(run.quality.value)}" if run.quality else units.NONE, 2
+    ),
+    RunColumn("failed", "", lambda run: f"{sum(run.failed.values()):,}" if any(run.failed.values()) else units.NONE, 1),
+)
+
+
+def known_columns(runs: Sequence[Run]) -> list[RunColumn]:
+    """Return the columns for which any run has a value."""
+    several = any(run.inputs_per_request > 1 for run in runs)  # otherwise, requests are inputs
+    columns = [column for column in COLUMNS if column.name != "requests" or several]
+    return [column for column in columns if any(column.value(run) != units.NONE for run in runs)]
+
+
 def render(report: Report, width: int = WIDTH) -> str:
-    """Lines of at most `width` characters, without a newline after the last."""
-    parts = (_heading(report, width), _runs(report.runs, width), _remarks(report, width))
+    """Return lines of at most `width` characters, without a newline at the end."""
+    parts = (
+        _heading(report, width),
+        _runs(report.runs, width) if report.runs else "",
+        "\n".join(wrapped(remark, width, "! ", "  ") for remark in summary.remarks(report)),
+    )
     return "\n\n".join(filter(None, parts))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns below each other: the first to the left, numbers to the right."""
+    """Align the first column to the left, all others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        GAP.join(_cell(cell, width, index) for index, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+        GAP.join(
+            cell.rjust(width) if index else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in rows
     ]
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str = "") -> str:
-    """Paragraph of at most `width` characters a line."""
+    """Wrap a paragraph, with indents for the first and the other lines."""
     return textwrap.fill(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
-def _cell(text: str, width: int, index: int) -> str:
-    return text.rjust(width) if index else text.ljust(width)
-
-
 def _heading(report: Report, width: int) -> str:
-    scenario = ": ".join(filter(None, (report.scenario, facts.SCENARIOS.get(report.scenario, ""))))
-    numbers = "   ".join(f"{label} {value}" for label, value in facts.headline(report))
-    lines = (facts.title(report), numbers, scenario, facts.subject(report))
+    scenario = ": ".join(filter(None, (report.scenario, summary.SCENARIOS.get(report.scenario, ""))))
+    figures = "   ".join(f"{label} {value}" for label, value in summary.headline(report))
+    lines = (summary.title(report), figures, scenario, summary.subject(report))
     return "\n".join(wrapped(line, width, rest="  ") for line in lines if line)
 
 
 def _runs(runs: Sequence[Run], width: int) -> str:
-    columns = _fitting(known(runs), runs, width)
-    return "\n".join(_lines(columns, runs)) if runs else ""
-
-
-def _fitting(columns: list[Column], runs: Sequence[Run], width: int) -> list[Column]:
-    """Without those that matter least."""
+    """Format the table with as many columns as fit."""
+    columns = known_columns(runs)
     while len(columns) > 1 and max(map(len, _lines(columns, runs))) > width:
         columns.remove(max(columns, key=lambda column: column.rank))
-    return columns
+    return "\n".join(_lines(columns, runs))
 
 
-def _lines(columns: Sequence[Column], runs: Sequence[Run]) -> list[str]:
+def _lines(columns: Sequence[RunColumn], runs: Sequence[Run]) -> list[str]:
     names, unit_names = [column.name for column in columns], [column.unit for column in columns]
     table = aligned([names, unit_names, *([column.value(run) for column in columns] for run in runs)])
     return [*table[:2], "-" * max(map(len, table)), *table[2:]]
-
-
-def _remarks(report: Report, width: int) -> str:
-    return "\n".join(wrapped(remark, width, "! ", "  ") for remark in remarks(report))

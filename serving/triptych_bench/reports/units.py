@@ -1,4 +1,4 @@
-"""Numbers as people read them: three digits that matter, and the unit that makes them short."""
+"""Numbers for readers: three significant digits, with a suitable unit."""
 
 import math
 
@@ -7,7 +7,7 @@ BIG = 1024
 
 
 def number(value: float | None) -> str:
-    """`1,234`, `123`, `12.3`, `1.23`, `0.0123`."""
+    """Format as `1,234`, `123`, `12.3`, `1.23` or `0.0123`."""
     if value is None:
         return NONE
     if value == 0 or not math.isfinite(value):
@@ -18,7 +18,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """`850 µs`, `12.3 ms`, `1.23 s`."""
+    """Format as `850 µs`, `12.3 ms` or `1.23 s`."""
     if seconds is None:
         return NONE
     if seconds == 0:
@@ -30,12 +30,12 @@ def duration(seconds: float | None) -> str:
 
 
 def millis(seconds: float | None) -> str:
-    """Milliseconds without their unit, for columns that name it."""
+    """Format milliseconds without a unit, for columns that name it."""
     return NONE if seconds is None else number(seconds * 1e3)
 
 
 def size(count: float | None) -> str:
-    """`512 MiB`."""
+    """Format bytes as `512 MiB`."""
     if count is None:
         return NONE
     units = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -44,12 +44,12 @@ def size(count: float | None) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """`12.3 %`."""
+    """Format as `12.3 %`."""
     return NONE if fraction is None else f"{number(fraction * 100)} %"
 
 
 def named(name: str, value: float) -> tuple[str, str]:
-    """Label and value of a figure whose name ends with its unit: `p90_seconds`, `max_rate`, `memory_bytes`."""
+    """Return label and value of a figure whose name ends with its unit: `p90_seconds`, `max_rate`, `memory_bytes`."""
     for ending, shown in (("_seconds", duration), ("_bytes", size), ("_per_second", _rate)):
         if name.endswith(ending):
             return _words(name.removesuffix(ending)), shown(value)
@@ -67,7 +67,7 @@ def _words(name: str) -> str:
 
 
 def unit_of(seconds: float) -> tuple[float, str]:
-    """Factor and name of the unit for an axis that ends at `seconds`."""
+    """Return factor and name of the unit for an axis that ends at `seconds`."""
     if seconds < 2e-3:
         return 1e6, "µs"
     return (1e3, "ms") if seconds < 10 else (1.0, "s")

@@ -1,1 +1,4 @@
-"""The ways to put load on a server that benchmarks agree on."""
+"""The scenarios of MLPerf Inference and perf_analyzer: which loads are measured, and their headline figures.
+
+For `triptych_bench.session`.
+"""

@@ -1,113 +1,154 @@
-"""MLPerf Inference's Server: requests arrive at random; what counts is the highest rate with a p99 within a limit."""
+"""MLPerf Inference's Server: random arrivals; the figure is the highest rate whose 99th percentile is within a limit."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from triptych_bench.load.feed import Batch
-from triptych_bench.measure.confidence import confidence_within
-from triptych_bench.measure.run import GENERATOR, LATE, Load
-from triptych_bench.measure.steady import WINDOWS
+from triptych_bench.load.loops import SampleBatch
+from triptych_bench.measure.distribution import confidence_within
+from triptych_bench.measure.run import GENERATOR, LATE, LoadSpec
+from triptych_bench.measure.steady import ALLOWED, WINDOWS
 from triptych_bench.results import Run
-from triptych_bench.scenarios.bench import NOT_KEPT_UP, Bench
-from triptych_bench.scenarios.loops import Done, Headline
-from triptych_bench.scenarios.search import Search
+from triptych_bench.scenarios.closed import Headline, OnRun
+from triptych_bench.scenarios.runner import NOT_KEPT_UP, LoadRunner
 
 SCENARIO = "server"
-CAPACITY_CALLERS = 32  # of the closed loop that the search begins with
+CAPACITY_CALLERS = 32  # of the closed loop before the search
 CONFIRMATIONS = 6
-STEP_BACK = 0.96  # after a confirmation that failed
-ALLOWED = 0.01
-AGAIN, CONFIRMING = 1_000, 2_000  # added to the seed: other arrivals
-LIMITED = f"{GENERATOR} was the limit: the server may do more than this"
+STEP_BACK = 0.96  # after a failed confirmation
+RETRY_SEED, CONFIRM_SEED = 1_000, 2_000  # added to the seed, for other arrivals
+LIMITED = f"{GENERATOR} was the limit: the server may be faster"
+
+GROWTH = 1.25  # of the rate while every rate passes
+FIRST = 0.7  # of the capacity: at the full capacity, the queue would grow without end
+LEAST = 0.01  # of the capacity: lower rates are not searched
 
 
-async def at_rates(bench: Bench, batches: Sequence[Batch], rates: Sequence[float], done: Done) -> Headline:
-    """Each of the rates, whatever comes of it."""
-    held: list[float] = []
-    for rate in rates:
-        run = await _at(bench, batches, rate)
-        done(run)
-        held += [rate] if run.valid else []
-        if bench.interrupted:
-            break
-    return {"max_rate": max(held)} if held else {}
-
-
-async def highest_rate(bench: Bench, batches: Sequence[Batch], done: Done) -> Headline:
-    """Bisection, then a longer run with other arrivals that must confirm what was found."""
-    pilot = await _capacity(bench, batches)
-    capacity = pilot.request_rate
-    if bench.interrupted or not capacity:
-        return {}
-    bench.progress(f"about {capacity:.1f} requests/s with {CAPACITY_CALLERS} at once: the search begins there")
-    search = Search(capacity, bench.plan.resolution)
-    problems: dict[float | None, str] = {}  # of rates that failed
-    for probe in range(bench.plan.most_probes):
-        doubted = search.over
-        if doubted:
-            search.doubt()
-        run = await _at(bench, batches, search.rate, seed=bench.plan.seed + probe)
-        if LATE in run.problem and not bench.interrupted:  # whose fault it was nobody can say
-            bench.progress(f"{_verdict(run)}; again")
-            run = await _at(bench, batches, search.rate, seed=bench.plan.seed + AGAIN + probe)
-        done(run)
-        bench.progress(_verdict(run))
-        problems[search.rate] = run.problem
-        search.learn(run.valid)
-        if bench.interrupted or (doubted and not run.valid):
-            break
-    limited = GENERATOR in pilot.problem or GENERATOR in problems.get(search.failed, "")
-    return await _confirm(bench, batches, search.found, done, limited)
-
-
-async def _confirm(bench: Bench, batches: Sequence[Batch], rate: float, done: Done, limited: bool) -> Headline:
-    """Of the rates that pass a search the luckiest is taken, so it has to pass again.
+class RateSearch:
+    """A search for the highest rate that passes: first a bracket, then bisection.
 
     Args:
-        limited: by the generator, not by the server.
+        capacity: Approximate rate of the server when it is always busy.
+        resolution: Relative distance of the highest rate that passed and the lowest that failed, at the end.
+    """
+
+    def __init__(self, capacity: float, resolution: float) -> None:
+        self._least = LEAST * capacity
+        self._resolution = resolution
+        self.failed: float | None = None  # lowest rate that failed
+        self.found = 0.0  # highest rate that passed
+        self.rate = FIRST * capacity  # next rate to try
+        self._repeated = False
+
+    def learn(self, passed: bool) -> None:
+        """Process the result for `rate`."""
+        if passed and self._repeated:
+            self.failed = None
+        self._repeated = False
+        if passed:
+            self.found = max(self.found, self.rate)
+        else:
+            self.failed = self.rate if self.failed is None else min(self.failed, self.rate)
+        self.rate = self.found * GROWTH if self.failed is None else (self.found + self.failed) / 2
+
+    def repeat(self) -> None:
+        """Try the lowest rate that failed again: a short disturbance of the machine must not end the search too low."""
+        if self.failed is not None:
+            self._repeated = True
+            self.rate = self.failed
+
+    @property
+    def over(self) -> bool:
+        """True at the resolution, or if no rate passes."""
+        if self.failed is None:
+            return False
+        return self.failed - self.found <= self._resolution * self.failed or self.failed < self._least
+
+
+async def at_rates(runner: LoadRunner, batches: Sequence[SampleBatch], rates: Sequence[float], done: OnRun) -> Headline:
+    """Measure each of the rates."""
+    passed: list[float] = []
+    for rate in rates:
+        run = await _at_rate(runner, batches, rate)
+        done(run)
+        passed += [rate] if run.valid else []
+        if runner.interrupted:
+            break
+    return {"max_rate": max(passed)} if passed else {}
+
+
+async def highest_rate(runner: LoadRunner, batches: Sequence[SampleBatch], done: OnRun) -> Headline:
+    """Search the highest rate, then confirm it by a longer run with other arrivals."""
+    # The throughput of a server that is always busy is where the search starts.
+    load = LoadSpec(name="capacity", scenario=SCENARIO, concurrency=CAPACITY_CALLERS)
+    pilot = await runner.closed(load, batches, most_windows=WINDOWS)
+    capacity = pilot.request_rate
+    if runner.interrupted or not capacity:
+        return {}
+    runner.progress(f"about {capacity:.1f} requests/s with {CAPACITY_CALLERS} in flight: starting the search")
+    search = RateSearch(capacity, runner.plan.resolution)
+    problems: dict[float | None, str] = {}  # of rates that failed
+    for probe in range(runner.plan.most_probes):
+        repeated = search.over
+        if repeated:
+            search.repeat()
+        run = await _at_rate(runner, batches, search.rate, seed=runner.plan.seed + probe)
+        if LATE in run.problem and not runner.interrupted:  # the result says nothing about the server
+            runner.progress(f"{_verdict(run)}; again")
+            run = await _at_rate(runner, batches, search.rate, seed=runner.plan.seed + RETRY_SEED + probe)
+        done(run)
+        runner.progress(_verdict(run))
+        problems[search.rate] = run.problem
+        search.learn(run.valid)
+        if runner.interrupted or (repeated and not run.valid):
+            break
+    limited = GENERATOR in pilot.problem or GENERATOR in problems.get(search.failed, "")
+    return await _confirm(runner, batches, search.found, done, limited)
+
+
+async def _confirm(runner: LoadRunner, batches: Sequence[SampleBatch], rate: float, done: OnRun, limited: bool) -> Headline:
+    """Measure the rate again, and lower ones while that fails: a search finds the luckiest of the rates that pass.
+
+    Args:
+        limited: The generator limited the search, not the server.
     """
     for attempt in range(CONFIRMATIONS if rate else 0):
-        if bench.interrupted:
+        if runner.interrupted:
             return {}
-        seconds = 2 * bench.open_seconds(rate)
-        run = await _at(bench, batches, rate, name="confirmed", seconds=seconds, seed=bench.plan.seed + CONFIRMING + attempt)
+        seconds = 2 * runner.open_seconds(rate)
+        seed = runner.plan.seed + CONFIRM_SEED + attempt
+        run = await _at_rate(runner, batches, rate, name="confirmed", seconds=seconds, seed=seed)
         if run.valid:
             done(replace(run, problem=LIMITED) if limited else run)
-            scheduled = run.completed / run.seconds  # what the rate came to by chance, as MLPerf's scheduled samples a second
-            return {"max_rate": scheduled, "p99_seconds": run.latency.percentiles["99"], "confidence": _confidence(run)}
+            scheduled = run.completed / run.seconds  # the actual rate of arrivals, as MLPerf's scheduled samples per second
+            # MLPerf requires a confidence of 0.99.
+            confidence = confidence_within(run.completed + sum(run.failed.values()), _late(run), ALLOWED)
+            return {"max_rate": scheduled, "p99_seconds": run.latency.percentiles["99"], "confidence": confidence}
         done(replace(run, name=f"not confirmed {rate:.1f}/s"))
-        bench.progress(_verdict(run))
+        runner.progress(_verdict(run))
         limited = limited or GENERATOR in run.problem
         rate *= STEP_BACK
     return {"max_rate": 0.0}
 
 
-async def _capacity(bench: Bench, batches: Sequence[Batch]) -> Run:
-    """Of a server that always has enough to do: what it does a second, roughly, is where the search begins."""
-    load = Load(name="capacity", scenario=SCENARIO, concurrency=CAPACITY_CALLERS)
-    return await bench.closed(load, batches, most_windows=WINDOWS)
-
-
-async def _at(
-    bench: Bench,
-    batches: Sequence[Batch],
+async def _at_rate(
+    runner: LoadRunner,
+    batches: Sequence[SampleBatch],
     rate: float,
     *,
     name: str = "",
     seconds: float | None = None,
     seed: int | None = None,
 ) -> Run:
-    whole = f"{name} {rate:.1f}/s" if name else f"{rate:.1f} requests/s"
-    load = Load(name=whole, scenario=SCENARIO, rate=rate)
-    run = await bench.open(load, batches, seconds=seconds, seed=seed)
-    return judged(run, bench.plan.latency_limit)
+    label = f"{name} {rate:.1f}/s" if name else f"{rate:.1f} requests/s"
+    run = await runner.open(LoadSpec(name=label, scenario=SCENARIO, rate=rate), batches, seconds=seconds, seed=seed)
+    return check_limit(run, runner.plan.latency_limit)
 
 
-def judged(run: Run, limit: float | None) -> Run:
-    """Not valid where more than 1 % were late or failed.
+def check_limit(run: Run, limit: float | None) -> Run:
+    """Invalidate a run in which more than 1 % of the requests were late or failed.
 
-    Latencies count from when requests were due. So a generator that was late has made them longer, and a run that is within the
-    limit all the same is a good one.
+    Latencies count from the scheduled moments. A late generator has only made them longer, so a run within the limit is valid
+    all the same.
     """
     if limit is None:
         return run
@@ -122,11 +163,6 @@ def judged(run: Run, limit: float | None) -> Run:
 
 def _late(run: Run) -> int:
     return (run.late or 0) + sum(run.failed.values())
-
-
-def _confidence(run: Run) -> float:
-    """That the 99th percentile is within the limit; MLPerf asks for 0.99."""
-    return confidence_within(run.completed + sum(run.failed.values()), _late(run), ALLOWED)
 
 
 def _verdict(run: Run) -> str:

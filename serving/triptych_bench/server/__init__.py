@@ -1,1 +1,4 @@
-"""The process that is measured: starting it, and watching what it uses."""
+"""The server under test: starting its process, and watching its resources and counters.
+
+For `triptych_bench.scenarios`, `triptych_bench.session` and scripts.
+"""

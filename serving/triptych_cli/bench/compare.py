@@ -22,14 +22,14 @@ def command(first: Path, others: tuple[Path, ...], html: Path | None, as_json: b
     better. Within 5 % (quality: 0.5 %) two values are the same. Lines with an exclamation mark say what differs and should not,
     inputs, settings, machines, and which runs are not valid.
     """
-    from triptych_bench.compare import compare
+    from triptych_bench.comparison import compare
     from triptych_bench.reports import comparison, jsonfile
-    from triptych_bench.reports.errors import ReportError
+    from triptych_bench.reports.jsonfile import ReportError
 
     with one_line(ReportError):
         reports = [jsonfile.read(path) for path in (first, *others)]
     found = compare(reports[0], reports[1:], names_of((first, *others)))
-    page = needs("triptych_bench.reports.comparison_page", "bench") if html else None
+    page = needs("triptych_bench.reports.page", "bench") if html else None
     click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json)
     if page:
         page.write(found, html)

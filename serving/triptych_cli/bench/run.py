@@ -11,16 +11,15 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from triptych_bench.inputs.bundled import bundled
-from triptych_bench.inputs.masking import masked
+from triptych_bench.inputs.bundled import bundled, masked
 from triptych_bench.inputs.reading import read_inputs
-from triptych_bench.native.target import NativeTarget
-from triptych_bench.scenarios.plan import Plan
-from triptych_bench.server.child import ServerChild
-from triptych_bench.server.process import ProcessMeter
-from triptych_bench.session import Order, measure
-from triptych_bench.target import Sample, Target, TargetError, Wanted
-from triptych_bench.tasks import TASKS, Kind
+from triptych_bench.native import NativeTarget
+from triptych_bench.scenarios.runner import LoadPlan
+from triptych_bench.server.process import TriptychServer
+from triptych_bench.server.resources import ProcessMeter
+from triptych_bench.session import BenchmarkSpec, measure
+from triptych_bench.target import RequestSpec, Sample, Target, TargetError
+from triptych_bench.tasks import TASKS, InputKind
 from triptych_cli.bench.report import Files, show
 from triptych_cli.common.connection import connection_settings
 from triptych_cli.common.decoding import Decoding, take_decoding
@@ -73,8 +72,8 @@ def bench(task: str, values: dict[str, Any]) -> None:
         given = _given(task, values)  # before a server is started for nothing
     with one_line(TargetError), _server(task, values, progress) as server:
         order = _order(task, values, server, shown, given)
-        result = measure(order, lambda: _target(values["protocol"], server.settings, order.wanted), progress)
-    for note in result.notes:
+        result = measure(order, lambda: _target(values["protocol"], server.settings, order.requests), progress)
+    for note in result.report.notes:
         click.echo(note, err=True)
     show(result.report, files, quiet)
     context = click.get_current_context()
@@ -118,7 +117,7 @@ def _server(task: str, values: Mapping[str, Any], progress: Callable[[str], None
     needs("triptych_serving.server", "serve")
     flags = _serve_flags(task, values)
     progress(f"starting triptych serve {shlex.join(flags)}".rstrip())
-    with ServerChild(flags) as child:
+    with TriptychServer(flags) as child:
         settings = Settings(address=child.address, timeout_seconds=timeout)
         text = f"triptych serve {shlex.join(flags)}".rstrip()
         yield Server(settings, values["pid"] or child.pid, values["metrics_url"], text)
@@ -146,7 +145,7 @@ def _serve_flags(task: str, values: Mapping[str, Any]) -> list[str]:
         raise click.UsageError(f"--serve-flags: {error}") from error
 
 
-def _target(protocol: str, settings: Settings, wanted: Wanted) -> Target:
+def _target(protocol: str, settings: Settings, wanted: RequestSpec) -> Target:
     if protocol == "triptych":
         return NativeTarget(settings, wanted)
     from triptych_bench.oip import OipTarget
@@ -161,14 +160,16 @@ def _given(task: str, values: Mapping[str, Any]) -> list[Sample] | None:
     return None if source is None else _masked(task, read_inputs(source, TASKS[task].kind, values.get("references")), values)
 
 
-def _order(task: str, values: dict[str, Any], server: Server, shown: dict[str, str], given: list[Sample] | None) -> Order:
+def _order(
+    task: str, values: dict[str, Any], server: Server, shown: dict[str, str], given: list[Sample] | None
+) -> BenchmarkSpec:
     scenario = values["scenario"]
-    small = IMAGE_BATCH if TASKS[task].kind is Kind.IMAGE and scenario == "offline" else BATCHES.get(scenario, 1)
+    small = IMAGE_BATCH if TASKS[task].kind is InputKind.IMAGE and scenario == "offline" else BATCHES.get(scenario, 1)
     if server.text:
         shown["server started as"] = server.text
-    return Order(
+    return BenchmarkSpec(
         scenario=scenario,
-        wanted=_wanted(task, values),
+        requests=_wanted(task, values),
         plan=_plan(values),
         inputs=lambda target: given if given is not None else _own_inputs(task, target, values),
         source=_source_text(task, values.get("source")),
@@ -182,7 +183,7 @@ def _order(task: str, values: dict[str, Any], server: Server, shown: dict[str, s
     )
 
 
-def _wanted(task: str, values: dict[str, Any]) -> Wanted:
+def _wanted(task: str, values: dict[str, Any]) -> RequestSpec:
     options = {name: values[name] for name in OWN_OPTIONS if values.get(name) not in (None, "")}
     if words := [word.strip() for word in values.get("targets", "").split(",") if word.strip()]:
         options["targets"] = words
@@ -190,7 +191,7 @@ def _wanted(task: str, values: dict[str, Any]) -> Wanted:
         decoding = take_decoding(values)
         changed = {name: value for name, value in vars(decoding).items() if value != getattr(Decoding(), name)}
         options |= changed
-    return Wanted(
+    return RequestSpec(
         task=task,
         model=values["model"],
         version=values["model_version"],
@@ -200,8 +201,8 @@ def _wanted(task: str, values: dict[str, Any]) -> Wanted:
     )
 
 
-def _plan(values: Mapping[str, Any]) -> Plan:
-    return Plan(
+def _plan(values: Mapping[str, Any]) -> LoadPlan:
+    return LoadPlan(
         warm_up=values["warm_up_secs"],
         window=values["measure_secs"],
         most_windows=values["max_windows"],
@@ -213,7 +214,7 @@ def _plan(values: Mapping[str, Any]) -> Plan:
 
 
 def _own_inputs(task: str, target: Target, values: Mapping[str, Any]) -> list[Sample]:
-    if TASKS[task].kind is Kind.TENSORS:
+    if TASKS[task].kind is InputKind.TENSORS:
         return []
     return _masked(task, bundled(task, getattr(target, "takes_pairs", True)), values)
 
@@ -225,9 +226,9 @@ def _masked(task: str, samples: list[Sample], values: Mapping[str, Any]) -> list
 def _source_text(task: str, source: Path | None) -> str:
     if source is not None:
         return str(source)
-    if TASKS[task].kind is Kind.TENSORS:
+    if TASKS[task].kind is InputKind.TENSORS:
         return "made up from the model's metadata (random)"
-    return "made-up images" if TASKS[task].kind is Kind.IMAGE else "bundled English texts"
+    return "made-up images" if TASKS[task].kind is InputKind.IMAGE else "bundled English texts"
 
 
 def _shown(values: Mapping[str, Any]) -> dict[str, str]:

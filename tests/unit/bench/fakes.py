@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from triptych_bench.load.feed import Batch
 from triptych_bench.load.log import Log, Record
-from triptych_bench.target import OK, Answer, Caller, Counters, Outcome, Request, Sample, ServerTimes, Wanted
+from triptych_bench.load.loops import SampleBatch
+from triptych_bench.target import OK, BlockingCaller, Counters, Outcome, RawResponse, Request, RequestSpec, Sample, ServerTimes
 
 
 class FakeTarget:
@@ -59,13 +59,13 @@ class FakeTarget:
             self.under_way -= 1
         server = ServerTimes(0.0, 0.0, self.seconds / 2, 0.0)
         message = "" if self.code == OK else "no"
-        return Outcome(self.code, sent, time.perf_counter(), server=server, tokens=3, answer=request, message=message)
+        return Outcome(self.code, sent, time.perf_counter(), server=server, tokens=3, response=request, message=message)
 
-    def caller(self) -> Caller | None:
+    def caller(self) -> BlockingCaller | None:
         return None
 
-    def read(self, answer: Answer) -> list[str]:
-        return [str(part).upper() for part in answer]
+    def read(self, response: RawResponse) -> list[str]:
+        return [str(part).upper() for part in response]
 
     async def stats(self) -> Counters | None:
         return {"requests": float(self.sent), "total": self.sent * self.seconds}
@@ -90,7 +90,7 @@ class FakeCaller:
             with target.lock:
                 target.under_way -= 1
         code = "CANCELLED" if stopped else target.code
-        return Outcome(code, sent, time.perf_counter(), answer=request, message="" if code == OK else "no")
+        return Outcome(code, sent, time.perf_counter(), response=request, message="" if code == OK else "no")
 
     def close(self) -> None:
         self.closed.set()
@@ -107,17 +107,17 @@ class ThreadedTarget(FakeTarget):
     async def send(self, request: Request) -> Outcome:
         raise AssertionError("not from a thread")
 
-    def caller(self) -> Caller:
+    def caller(self) -> BlockingCaller:
         self.callers.append(FakeCaller(self))
         return self.callers[-1]
 
 
-def batches(count: int = 4, size: int = 1) -> list[Batch]:
+def batches(count: int = 4, size: int = 1) -> list[SampleBatch]:
     """Of different samples."""
     found = []
     for number in range(count):
         samples = tuple(Sample(f"text {number} {place}") for place in range(size))
-        found.append(Batch([sample.data for sample in samples], samples))
+        found.append(SampleBatch([sample.data for sample in samples], samples))
     return found
 
 
@@ -148,4 +148,4 @@ def log_of(*records: Record) -> Log:
     return log
 
 
-WANTED = Wanted(task="translate")
+WANTED = RequestSpec(task="translate")

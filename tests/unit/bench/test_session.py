@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from triptych_bench.reports.remarks import remarks
+from triptych_bench.reports.summary import remarks
 from triptych_bench.results import Report
-from triptych_bench.session import SCENARIOS, Order, batches_of, measure
-from triptych_bench.target import OK, Answer, Counters, Outcome, Request, Sample, Target, TargetError
+from triptych_bench.session import SCENARIOS, BenchmarkSpec, batches_of, measure
+from triptych_bench.target import OK, Counters, Outcome, RawResponse, Request, Sample, Target, TargetError
 
 from .fakes import WANTED, FakeTarget
-from .scenarios.test_bench import PLAN
+from .scenarios.test_scenarios import PLAN
 
 SAMPLES = [Sample("one", "1", "ONE"), Sample("two", "2", "TWO"), Sample("three", "3")]
-ORDER = Order(
+ORDER = BenchmarkSpec(
     scenario="closed-loop",
-    wanted=replace(WANTED, task="classify-text"),
+    requests=replace(WANTED, task="classify-text"),
     plan=replace(PLAN, latency_limit=60.0, offline_inputs=10),
     inputs=lambda _: SAMPLES,
     source="a test",
@@ -27,7 +27,7 @@ ORDER = Order(
 )
 
 
-def report_of(order: Order, target: FakeTarget | None = None) -> Report:
+def report_of(order: BenchmarkSpec, target: FakeTarget | None = None) -> Report:
     return measure(order, lambda: target or FakeTarget(), lambda _: None).report
 
 
@@ -68,7 +68,7 @@ def test_all_requests_have_as_many_inputs() -> None:
     found = batches_of(FakeTarget(), SAMPLES, 2)
     assert [[sample.data for sample in batch.samples] for batch in found] == [["one", "two"], ["three", "one"]]
     assert found[0].request == ["one", "two"]
-    with pytest.raises(TargetError, match="there are no inputs"):
+    with pytest.raises(TargetError, match="no inputs"):
         batches_of(FakeTarget(), [], 2)
 
 
@@ -118,14 +118,14 @@ def test_a_server_that_dies_leaves_the_runs_until_then() -> None:
     [run] = result.report.runs
     assert (run.name, run.completed > 0, bool(run.quality)) == ("concurrency 1", True, True)
     assert result.report.target == {"address": "nowhere", "model": "fake"}
-    assert result.notes == ("it ended early: connection refused",)
-    assert "it ended early: connection refused" in remarks(result.report)
+    assert result.report.notes == ("ended early: connection refused",)
+    assert "ended early: connection refused" in remarks(result.report)
 
 
 @pytest.mark.parametrize("found", [[], ["one text"], TargetError("not UTF-8")])
 def test_answers_that_cannot_be_judged_lose_no_run(found: list[str] | TargetError) -> None:
     class Odd(FakeTarget):
-        def read(self, answer: Answer) -> list[str]:
+        def read(self, response: RawResponse) -> list[str]:
             if isinstance(found, TargetError):
                 raise found
             return found
@@ -134,8 +134,8 @@ def test_answers_that_cannot_be_judged_lose_no_run(found: list[str] | TargetErro
     assert result.report.runs[0].completed
     assert result.report.runs[0].quality is None
     assert not result.failed
-    said = "not UTF-8" if isinstance(found, TargetError) else f"an answer to 2 inputs has {len(found)} that can be read"
-    assert said in result.notes[0]
+    said = "not UTF-8" if isinstance(found, TargetError) else f"the response to 2 inputs has {len(found)} readable outputs"
+    assert said in result.report.notes[0]
 
 
 def test_inputs_that_fill_the_last_request_count_once() -> None:

@@ -31,7 +31,7 @@ from triptych_client import (
     SplitSentences,
 )
 from triptych_client.call import Call
-from triptych_client.tasks import EMBED, TRANSLATE, Task, byte_size, split
+from triptych_client.tasks import EMBED, TRANSLATE, UnaryTask, byte_size, split
 
 from .conftest import Ask
 from .fake_server import FakeServer, bad_field, fail, succeed
@@ -240,7 +240,7 @@ def test_wrong_arguments_raise_before_a_request_is_sent(
         (TRANSLATE, translation_pb2.TranslateResponse(translations=[translation_pb2.Translation(translated_text="no")] * 2)),
     ],
 )
-def test_a_response_that_does_not_fit_its_request_is_an_error(task: Task[Any], response: Any) -> None:
+def test_a_response_that_does_not_fit_its_request_is_an_error(task: UnaryTask[Any], response: Any) -> None:
     batch = task.batch(["a", "b"], {}, Call("mine", 1.0, 0), 64, 1000)
     with pytest.raises(ServerError, match=r"1 results for 2 inputs|0 results for 2 inputs|without hypotheses") as caught:
         batch.results([response])

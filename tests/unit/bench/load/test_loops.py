@@ -1,22 +1,22 @@
 """Who sends when."""
 
 import asyncio
+import math
 import time
-from itertools import repeat
+from itertools import islice, pairwise, repeat
 
 import pytest
 
-from triptych_bench.load.feed import Feed
 from triptych_bench.load.log import Log
-from triptych_bench.load.loops import MOST_THREADS, Loop
+from triptych_bench.load.loops import MOST_THREADS, Feed, LoadLoop, poisson
 from triptych_bench.target import Outcome, Request
 
 from ..fakes import FakeCaller, FakeTarget, ThreadedTarget, batches
 
 
-def loop_of(target: FakeTarget) -> tuple[Loop, Log]:
+def loop_of(target: FakeTarget) -> tuple[LoadLoop, Log]:
     log = Log(keeps=True)
-    return Loop(target, Feed(batches(), 1), log), log
+    return LoadLoop(target, Feed(batches(), 1), log), log
 
 
 async def until(condition: object) -> None:
@@ -36,7 +36,7 @@ def test_a_closed_loop_has_always_so_many_requests_under_way() -> None:
         assert target.under_way == 0
         assert len(log.records) == target.sent  # those under way were waited for
         assert all(record.due == record.sent for record in log.records)
-        assert set(log.answers) == {0, 1, 2, 3}
+        assert set(log.responses) == {0, 1, 2, 3}
 
     asyncio.run(check())
 
@@ -128,7 +128,7 @@ def test_a_few_callers_are_threads_with_connections_of_their_own() -> None:
         assert target.most == len(target.callers) == 5
         assert target.under_way == 0
         assert len(log.records) == target.sent
-        assert set(log.answers) == {0, 1, 2, 3}
+        assert set(log.responses) == {0, 1, 2, 3}
         assert all(caller.closed.is_set() for caller in target.callers)
         assert len(log.thread_seconds) == 5
         assert 0 < log.sending_seconds < 5
@@ -204,3 +204,37 @@ def test_many_callers_share_an_event_loop() -> None:
         await loop.stop()
 
     asyncio.run(check())
+
+
+def test_every_batch_has_its_turn_before_one_comes_again() -> None:
+    feed = Feed(batches(7), seed=3)
+    rounds = [[feed.take() for _ in range(7)] for _ in range(20)]
+    assert all(sorted(one) == list(range(7)) for one in rounds)
+    assert len({tuple(one) for one in rounds}) > 1
+
+
+def test_the_seed_gives_the_order() -> None:
+    def order(seed: int) -> list[int]:
+        feed = Feed(batches(20), seed)
+        return [feed.take() for _ in range(60)]
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+
+
+def test_gaps_are_those_of_a_poisson_process() -> None:
+    moments = list(islice(poisson(50.0, seed=1), 20_000))
+    gaps = [later - earlier for earlier, later in pairwise([0.0, *moments])]
+    assert all(gap > 0 for gap in gaps)
+    mean = math.fsum(gaps) / len(gaps)
+    assert math.isclose(mean, 1 / 50, rel_tol=0.03)
+    # Of an exponential distribution the standard deviation is the mean, and 1/e of all gaps are longer than it.
+    deviation = math.sqrt(math.fsum((gap - mean) ** 2 for gap in gaps) / len(gaps))
+    assert math.isclose(deviation, mean, rel_tol=0.05)
+    assert math.isclose(sum(gap > mean for gap in gaps) / len(gaps), 1 / math.e, rel_tol=0.05)
+
+
+def test_the_seed_says_it_all() -> None:
+    first, again, other = (list(islice(poisson(10.0, seed), 50)) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other

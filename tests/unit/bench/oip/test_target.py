@@ -14,9 +14,9 @@ import pytest
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_bench.oip import OipTarget
-from triptych_bench.oip.answers import tokens
-from triptych_bench.oip.inputdata import Given, read
-from triptych_bench.target import Sample, TargetError, Wanted
+from triptych_bench.oip.inputdata import InputTensor, read
+from triptych_bench.oip.responses import tokens
+from triptych_bench.target import RequestSpec, Sample, TargetError
 from triptych_client.settings import Settings
 
 from .fake_v2 import FakeV2, running
@@ -24,15 +24,13 @@ from .fake_v2 import FakeV2, running
 Result = TypeVar("Result")
 
 
-def with_target(
-    do: Callable[[OipTarget], Awaitable[Result]], fake: FakeV2 | None = None, key: str = "", **wanted: Any
-) -> Result:
+def with_target(do: Callable[[OipTarget], Awaitable[Result]], fake: FakeV2 | None = None, key: str = "", **spec: Any) -> Result:
     """What `do` returns for a target of the fake server that is open."""
 
     async def run() -> Result:
         async with running(fake or FakeV2()) as address:
             target = OipTarget(
-                Settings(address=address, api_key=key, timeout_seconds=30), Wanted(**{"task": "infer", **wanted})
+                Settings(address=address, api_key=key, timeout_seconds=30), RequestSpec(**{"task": "infer", **spec})
             )
             try:
                 await target.open()
@@ -43,29 +41,29 @@ def with_target(
     return asyncio.run(run())
 
 
-def sent(samples: list[Sample], fake: FakeV2 | None = None, **wanted: Any) -> tuple[Any, Any]:
+def sent(samples: list[Sample], fake: FakeV2 | None = None, **spec: Any) -> tuple[Any, Any]:
     """The request that the server got, and the outcome."""
     fake = fake or FakeV2()
 
     async def send(target: OipTarget) -> Any:
         return await target.send(target.prepare(samples))
 
-    outcome = with_target(send, fake, **wanted)
+    outcome = with_target(send, fake, **spec)
     return fake.requests[-1], outcome
 
 
-def refusal(samples: list[Sample], **wanted: Any) -> str:
+def refusal(samples: list[Sample], **spec: Any) -> str:
     async def prepare(target: OipTarget) -> Any:
         return target.prepare(samples)
 
     with pytest.raises(TargetError) as error:
-        with_target(prepare, **wanted)
+        with_target(prepare, **spec)
     return str(error.value)
 
 
 def tensors(**values: Any) -> Sample:
     return Sample(
-        {name: Given(tuple(value) if isinstance(value, list) else value) for name, value in values.items()}, "data[0]"
+        {name: InputTensor(tuple(value) if isinstance(value, list) else value) for name, value in values.items()}, "data[0]"
     )
 
 
@@ -74,7 +72,7 @@ def test_inputs_of_any_datatype_go_out_raw_and_batched() -> None:
     second = tensors(ids=[5, 6, 7, 2**40], weights=[0.5, -2.0], flags=[1, 1])
     request, outcome = sent([first, second], model="ranker")
     assert outcome.ok
-    assert outcome.answer
+    assert outcome.response
     assert [(one.name, one.datatype, list(one.shape)) for one in request.inputs] == [
         ("ids", "INT64", [2, 4]),
         ("weights", "BF16", [2, 2]),
@@ -100,7 +98,7 @@ def test_models_that_do_not_batch_have_no_more_dimensions() -> None:
     assert list(request.inputs[0].shape) == [2, 2]
     assert request.raw_input_contents[0] == b"\1\2\3\xff"
     two = [tensors(numbers=[1, 2, 3, 4])] * 2
-    assert refusal(two, model="single") == "the model single takes at most 1 inputs in a request, there are 2"
+    assert refusal(two, model="single") == "the model single takes at most 1 inputs per request, there are 2"
 
 
 def test_a_server_without_extensions_batches_where_all_inputs_are_open() -> None:
@@ -116,7 +114,7 @@ def test_open_dimensions_come_from_the_user_or_the_data() -> None:
     request, _ = sent([tensors(pixels=[0.5] * 24)], model="image", shapes=shapes)
     assert list(request.inputs[0].shape) == [1, 3, 2, 4]
     assert request.raw_input_contents[0] == struct.pack("<e", 0.5) * 24
-    own = Sample({"pixels": Given((0.5,) * 12, (3, 2, 2))})
+    own = Sample({"pixels": InputTensor((0.5,) * 12, (3, 2, 2))})
     request, _ = sent([own], model="image", shapes=shapes)
     assert list(request.inputs[0].shape) == [1, 3, 2, 2]
     mixed = [tensors(pixels=[0.5] * 24), own]
@@ -129,18 +127,18 @@ def test_open_dimensions_come_from_the_user_or_the_data() -> None:
         (
             "image",
             {"pixels": [0.5] * 24},
-            "the input pixels FP16 [3, -1, -1] has open dimensions: say their sizes, such as --shape",
+            "the input pixels FP16 [3, -1, -1] has open dimensions: give their sizes, such as --shape",
         ),
         ("single", {"numbers": [1, 2, 3]}, "data[0]: the input numbers UINT8 [2, 2] has 3 elements, the shape [2, 2] has 4"),
         ("single", {"numbers": [1, 2, 3, 256]}, "data[0]: 256 is out of the range of UINT8"),
-        ("single", {"numbers": [1, 2, 3, 0.5]}, "data[0]: 0.5 is not a whole number, as UINT8 has them"),
-        ("single", {"numbers": [1, 2, 3, "4"]}, "data[0]: '4' is not a number, as UINT8 has them"),
+        ("single", {"numbers": [1, 2, 3, 0.5]}, "data[0]: 0.5 is not a whole number, as UINT8 requires"),
+        ("single", {"numbers": [1, 2, 3, "4"]}, "data[0]: '4' is not a number, as UINT8 requires"),
         (
             "single",
             {"number": [1, 2, 3, 4]},
-            "data[0]: nothing for the input 'numbers' of the model single, which takes numbers",
+            "data[0]: no tensor for the input 'numbers' of the model single, which takes numbers",
         ),
-        ("echo", {"prompt": [7]}, "data[0]: 7 is not a string, as BYTES has them"),
+        ("echo", {"prompt": [7]}, "data[0]: 7 is not a string, as BYTES requires"),
         ("echo", {"prompt": b"\5\0\0\0abc"}, "data[0]: an element of BYTES at byte 0 is cut off"),
         ("echo", {"prompt": ["a"], "more": [1]}, "the model echo has no input 'more'; it has prompt BYTES [1]"),
     ],
@@ -154,7 +152,7 @@ def test_texts_need_an_input_for_texts() -> None:
         [Sample("text")], task="translate", model="ranker"
     )
     assert "there is no BYTES input for each of 2 texts" in refusal([Sample(("a", "b"))], task="answer", model="echo")
-    assert "nothing for the input 'max_tokens'" in refusal([Sample("text")], task="translate", model="chat")
+    assert "no tensor for the input 'max_tokens'" in refusal([Sample("text")], task="translate", model="chat")
 
 
 def test_options_are_parameters() -> None:
@@ -180,7 +178,7 @@ def test_options_are_parameters() -> None:
 def test_answers_are_read_as_references_are_written() -> None:
     async def answers(target: OipTarget, *samples: Sample) -> list[str]:
         outcome = await target.send(target.prepare(samples))
-        return target.read(outcome.answer)
+        return target.read(outcome.response)
 
     texts = with_target(lambda target: answers(target, Sample("eins"), Sample("zwei")), task="translate", model="echo")
     assert texts == ["eins", "zwei"]
@@ -192,7 +190,7 @@ def test_answers_are_read_as_references_are_written() -> None:
 def test_a_model_that_does_not_batch_has_one_answer() -> None:
     async def answer(target: OipTarget) -> list[str]:
         outcome = await target.send(target.prepare([tensors(numbers=[1, 2, 9, 4])]))
-        return target.read(outcome.answer)
+        return target.read(outcome.response)
 
     assert with_target(answer, model="single") == ["2"]  # its shape is [2, 2], these are not two inputs
 
@@ -206,7 +204,7 @@ def test_tokens_are_those_of_the_best_hypotheses() -> None:
 def test_decoupled_models_are_asked_on_streams() -> None:
     async def ask(target: OipTarget) -> Any:
         outcome = await target.send(target.prepare([Sample("one two three")]))
-        return outcome, target.read(outcome.answer), await target.describe()
+        return outcome, target.read(outcome.response), await target.describe()
 
     outcome, texts, facts = with_target(ask, task="translate", model="words")
     assert outcome.ok
@@ -313,16 +311,14 @@ def test_what_a_report_says_of_it() -> None:
 def test_the_only_model_needs_no_name() -> None:
     facts = with_target(lambda target: target.describe(), FakeV2(loaded=("single",)))
     assert facts["model"] == "single"
-    with pytest.raises(
-        TargetError, match=r"which model\? it has chat, echo, image, ranker, single, words; name one with --model"
-    ):
+    with pytest.raises(TargetError, match=r"the server has chat, echo, image, ranker, single, words: name one with --model"):
         with_target(lambda target: target.describe())
-    with pytest.raises(TargetError, match=r"which model\? it does not say which it has"):
+    with pytest.raises(TargetError, match=r"the server does not list its models"):
         with_target(lambda target: target.describe(), FakeV2(extensions=False))
 
 
 def test_a_model_that_is_not_there() -> None:
-    with pytest.raises(TargetError, match=r"127\.0\.0\.1:\d+: the model nobody version 7 is not there, or not ready"):
+    with pytest.raises(TargetError, match=r"127\.0\.0\.1:\d+: the model nobody version 7 does not exist or is not ready"):
         with_target(lambda target: target.describe(), model="nobody", version="7")
 
 
@@ -338,7 +334,7 @@ def test_the_api_key_goes_with_requests() -> None:
 
 def test_a_server_that_is_not_there() -> None:
     async def run() -> None:
-        target = OipTarget(Settings(address="127.0.0.1:1", timeout_seconds=5), Wanted(task="infer", model="m"))
+        target = OipTarget(Settings(address="127.0.0.1:1", timeout_seconds=5), RequestSpec(task="infer", model="m"))
         try:
             await target.open()
         finally:
@@ -360,10 +356,10 @@ def test_data_files_of_perf_analyzer(tmp_path: Path) -> None:
     path.write_text(json.dumps({"data": [*entries[:2], entries[2:]], "validation_data": []}))
     samples = read(path)
     assert [sample.name for sample in samples] == ["data[0]", "data[1]", "data[2][0]", "data[2][1]"]
-    assert samples[0].data["weights"] == Given((0.5, 1))
-    assert samples[1].data["prompt"] == Given(("hi",), (1,))
-    assert samples[2].data["prompt"] == Given(b"\2\0\0\0hi")
-    assert samples[3].data["prompt"] == Given(b"\2\0\0\0hi", (1,))
+    assert samples[0].data["weights"] == InputTensor((0.5, 1))
+    assert samples[1].data["prompt"] == InputTensor(("hi",), (1,))
+    assert samples[2].data["prompt"] == InputTensor(b"\2\0\0\0hi")
+    assert samples[3].data["prompt"] == InputTensor(b"\2\0\0\0hi", (1,))
     request, outcome = sent(samples[1:], model="echo")
     assert outcome.ok
     assert request.raw_input_contents[0] == b"\2\0\0\0hi" * 3

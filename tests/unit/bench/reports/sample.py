@@ -5,15 +5,15 @@ from typing import Any
 
 from triptych_bench.measure.distribution import distribution as measured
 from triptych_bench.results import (
-    Counted,
     Distribution,
     Generator,
-    Moment,
-    Part,
     Quality,
     Report,
     Resources,
     Run,
+    ServerCounts,
+    TimeBreakdown,
+    TimelineEntry,
 )
 
 NINES = {"50": 1.0, "90": 1.5, "95": 1.75, "99": 3.0, "99.9": 4.5}
@@ -50,7 +50,7 @@ def closed(concurrency: int, throughput: float, seconds: float, **more: Any) -> 
         goodput=None,
         latency_limit=None,
         latency=distribution(seconds),
-        parts=Part(
+        parts=TimeBreakdown(
             client_send=0.0001234567,
             network=0.0005,
             server_queue=0.25 * seconds,
@@ -60,7 +60,7 @@ def closed(concurrency: int, throughput: float, seconds: float, **more: Any) -> 
             client_receive=0.0001,
         ),
         moments=tuple(
-            Moment(start=float(second), completed=100, failed=0, p50=seconds, p99=3 * seconds, steady=2 <= second < 5)
+            TimelineEntry(start=float(second), completed=100, failed=0, p50=seconds, p99=3 * seconds, steady=2 <= second < 5)
             for second in range(6)
         ),
     )
@@ -85,10 +85,8 @@ def opened(rate: float, seconds: float, limit: float = 0.2, **more: Any) -> Run:
 
 def unanswered(concurrency: int) -> Run:
     """A run of which nothing came back."""
-    run = closed(
-        concurrency, 0.0, 0.01, completed=0, failed={"UNAVAILABLE": 30}, valid=False, problem="no request was answered"
-    )
-    return replace(run, latency=measured([]), parts=Part(), moments=())
+    run = closed(concurrency, 0.0, 0.01, completed=0, failed={"UNAVAILABLE": 30}, valid=False, problem="no request succeeded")
+    return replace(run, latency=measured([]), parts=TimeBreakdown(), moments=())
 
 
 def full() -> Run:
@@ -105,7 +103,9 @@ def full() -> Run:
         output_tokens=9_000.0,
         resources=Resources(source="process 7", cpu_cores=1.5, memory_bytes=300 << 20),
         generator=Generator(cpu_cores=0.1, cpu_per_request=0.0002),
-        counted=Counted(source="ModelStatistics", requests=7_000, expected=7_000, mean_seconds=0.019, expected_seconds=0.02),
+        counted=ServerCounts(
+            source="ModelStatistics", requests=7_000, expected=7_000, mean_seconds=0.019, expected_seconds=0.02
+        ),
         quality=Quality(metric="BLEU", value=33.25, signature="tok:13a"),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from triptych_bench.reports import csvfile
-from triptych_bench.results import Part, Run
+from triptych_bench.results import Run, TimeBreakdown
 
 from .sample import closed, full, opened, report, unanswered
 
@@ -39,7 +39,7 @@ def test_rows_come_in_order_of_throughput() -> None:
 
 
 def test_what_was_not_measured_is_empty() -> None:
-    [row] = rows(replace(closed(1, 10.0, 0.1), parts=Part()))
+    [row] = rows(replace(closed(1, 10.0, 0.1), parts=TimeBreakdown()))
     assert row["Server Queue"] == row["Quality"] == row["p50 time to first token"] == ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from triptych_bench.reports import jsonfile
-from triptych_bench.reports.errors import ReportError
+from triptych_bench.reports.jsonfile import ReportError
 from triptych_bench.results import Report
 
 from .sample import closed, opened, report
@@ -66,12 +66,12 @@ def test_whole_numbers_are_numbers() -> None:
     [
         ("", "line 1, column 1: not JSON: "),
         ("{]", "line 1, column 2: not JSON: "),
-        ("[" * 100_000, "not JSON that can be read: "),
-        ("7", 'this is no report of `triptych bench`: there is no "format": "triptych-bench"'),
-        ('{"format": "other"}', "this is no report of `triptych bench`"),
-        (changed(version=2), "version: the report is of version 2, this program reads version 1"),
+        ("[" * 100_000, "unreadable JSON: "),
+        ("7", 'not a report of `triptych bench`: there is no "format": "triptych-bench"'),
+        ('{"format": "other"}', "not a report of `triptych bench`"),
+        (changed(version=2), "version: the report has version 2, this program reads version 1"),
         (changed(version=True), "version: True is not an integer"),
-        (changed(more=1), "there is no member 'more'"),
+        (changed(more=1), "unknown member 'more'"),
         (changed(task=None), "task: None is not a string"),
         (changed(headline={"a": "b"}), "headline.a: 'b' is not a number"),
         (changed(runs={}), "runs: {} is not a list"),
@@ -82,7 +82,7 @@ def test_whole_numbers_are_numbers() -> None:
         (run_with(throughput=10**400), "runs[1].throughput: 1000"),
         (run_with(quality={"metric": "BLEU"}), "runs[1].quality: the member 'value' is missing"),
         (run_with(moments=[7]), "runs[1].moments[0]: 7 is not an object"),
-        (jsonfile.dumps(report()).replace("400.5", "NaN"), "not JSON that can be read: NaN is not JSON"),
+        (jsonfile.dumps(report()).replace("400.5", "NaN"), "unreadable JSON: NaN is not JSON"),
     ],
 )
 def test_what_is_no_report_is_refused(text: str, said: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from triptych_bench.reports import page
-from triptych_bench.results import Part, Report, Run
+from triptych_bench.results import Report, Run, TimeBreakdown
 
 from .pages import LOADS, Page, charts, hits
 from .sample import closed, full, opened, report, unanswered
@@ -150,7 +150,7 @@ def test_quality_and_the_servers_own_counts_are_shown() -> None:
     [
         Report(),
         report(closed(1, 10.0, 0.1)),
-        report(replace(closed(1, 10.0, 0.1), moments=(), parts=Part())),
+        report(replace(closed(1, 10.0, 0.1), moments=(), parts=TimeBreakdown())),
         report(replace(closed(1, 0.0, 0.1), latency=replace(closed(1, 1.0, 0.1).latency, count=0, percentiles={}, curve=()))),
         report(*(opened(float(rate), 0.01 + rate / 1000) for rate in range(1, 40))),
     ],

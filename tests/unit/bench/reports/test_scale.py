@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triptych_bench.reports.charts.scale import Linear, Log, Tail, decades, ending, fitting, from_zero
+from triptych_bench.reports.scale import LinearScale, LogScale, TailScale, decades, ending, fitting, from_zero
 
 sizes = st.floats(1e-6, 1e9)
 
@@ -34,9 +34,9 @@ def test_equal_factors_are_equal_distances(one: float, other: float) -> None:
 
 
 def test_what_fits() -> None:
-    assert isinstance(fitting([1, 39]), Linear)
-    assert isinstance(fitting([1, 41]), Log)
-    assert isinstance(fitting([0, 0]), Linear)
+    assert isinstance(fitting([1, 39]), LinearScale)
+    assert isinstance(fitting([1, 41]), LogScale)
+    assert isinstance(fitting([0, 0]), LinearScale)
 
 
 def test_a_time_axis_ends_where_the_time_does() -> None:
@@ -47,7 +47,7 @@ def test_a_time_axis_ends_where_the_time_does() -> None:
 
 
 def test_ticks_of_a_tail() -> None:
-    scale = Tail(3.0)
+    scale = TailScale(3.0)
     assert list(scale.ticks) == pytest.approx([0, 0.5, 0.9, 0.99, 0.999])
     assert [scale(tick) for tick in (0, 0.9, 0.99, 0.999)] == pytest.approx([0, 1 / 3, 2 / 3, 1])
     assert scale(1.0) == 1

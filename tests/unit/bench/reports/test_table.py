@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from triptych_bench.reports import table, units
-from triptych_bench.results import Counted, Report
+from triptych_bench.results import Report, ServerCounts
 
 from .sample import closed, full, opened, report, unanswered
 
@@ -75,18 +75,18 @@ def test_a_run_without_answers_has_no_latency() -> None:
     text = table.render(report(unanswered(1)))
     assert "p50" not in text
     assert "p99" not in text
-    assert "no request was answered" in text
+    assert "no request succeeded" in text
 
 
 def test_answers_from_a_cache_are_said_to_be_that() -> None:
-    counted = Counted(source="ModelStatistics", requests=7_000, expected=7_000, cached=6_948)
+    counted = ServerCounts(source="ModelStatistics", requests=7_000, expected=7_000, cached=6_948)
     text = table.render(report(closed(1, 100.0, 0.01, counted=counted)))
-    assert "! concurrency 1: 6,948 of 7,000 answers came from the server's cache" in text
+    assert "! concurrency 1: 6,948 of 7,000 responses came from the server's cache" in text
     assert "cache" not in table.render(report(full()))
 
 
 def test_nothing_measured_is_said() -> None:
-    assert table.render(Report(task="translate")).endswith("! Nothing was measured.")
+    assert table.render(Report(task="translate")).endswith("! No load was measured.")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,229 @@
+"""A Triptych server, called through its own services.
+
+Requests are serialized once and sent as bytes, and of a response only times and token counts are parsed: on few CPUs the load
+generator competes with the server under test.
+"""
+
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from triptych.inference import open_inference_pb2 as pb
+from triptych.v1 import model_pb2
+from triptych_bench.oip.responses import counters
+from triptych_bench.target import (
+    OK,
+    BlockingCaller,
+    Counters,
+    Outcome,
+    RawResponse,
+    Request,
+    RequestSpec,
+    Sample,
+    ServerTimes,
+    TargetError,
+    UnaryCaller,
+    failed,
+    reason,
+)
+from triptych_bench.tasks import TASKS
+from triptych_client import tasks
+from triptych_client.call import Call
+from triptych_client.connection import open_async_channel
+from triptych_client.options import DecodingOptions
+from triptych_client.settings import Settings
+
+STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
+PAIR_LABELS = {"next", "not_next"}  # of models that take pairs
+LANGUAGES = ("source_language", "target_language")
+
+
+def _best_tokens(translation: Any) -> int:
+    """Count the tokens of the first hypothesis, which is the one that is streamed."""
+    return sum(each.token_count for each in translation.hypotheses[:1])
+
+
+@dataclass(frozen=True)
+class TaskMethod:
+    """A task of the client."""
+
+    task: tasks.UnaryTask[Any]
+    read: Callable[[Any], str]
+    """Converts the message of one result to text, as references are written."""
+    tokens: Callable[[Any], int] | None = None
+    """Counts the generated tokens of one result."""
+
+    def outputs(self, message: Any) -> list[str]:
+        """Return the output for each input of a response."""
+        return [self.read(result) for result in getattr(message, self.task.results)]
+
+    def count_tokens(self, message: Any) -> int:
+        """Count the generated tokens of a response."""
+        return sum(map(self.tokens, getattr(message, self.task.results))) if self.tokens else 0
+
+
+def _serialized_request(task: tasks.UnaryTask[Any], samples: Sequence[Sample], spec: RequestSpec) -> bytes:
+    """Serialize one request. Raises TypeError and ValueError if the samples or options do not fit the task."""
+    arguments = {"model": spec.model or None, "model_version": spec.version or None, **spec.options}
+    if "source_language" in task.arguments.__optional_keys__:
+        arguments |= {name: arguments.get(name) or None for name in LANGUAGES}
+    if "options" in task.arguments.__optional_keys__:
+        decoding = {name: arguments.pop(name) for name in spec.options if name not in LANGUAGES}
+        if "target_prefix" in decoding:
+            prefix = decoding.pop("target_prefix")
+            decoding["target_prefix"] = (prefix,) * len(samples) if prefix else ()
+        arguments["options"] = DecodingOptions(**decoding)
+    request: bytes = task.request_with([sample.data for sample in samples], arguments).SerializeToString()
+    return request
+
+
+def _label(result: Any) -> str:
+    return result.labels[0].label if result.labels else ""
+
+
+METHODS: Mapping[str, TaskMethod] = {
+    "translate": TaskMethod(tasks.TRANSLATE, lambda result: result.translated_text, _best_tokens),
+    "score": TaskMethod(tasks.SCORE_TRANSLATIONS, lambda result: f"{result.log_probability:.4f}"),
+    "fill": TaskMethod(tasks.FILL_MASK, lambda result: result.masks[0].candidates[0].token_str if result.masks else ""),
+    "embed": TaskMethod(tasks.EMBED, lambda result: str(len(result.values))),
+    "classify-text": TaskMethod(tasks.CLASSIFY_TEXT, _label),
+    "classify-tokens": TaskMethod(
+        tasks.CLASSIFY_TOKENS, lambda result: " ".join(f"{entity.label}:{entity.text}" for entity in result.entities)
+    ),
+    "answer": TaskMethod(tasks.ANSWER, lambda result: result.answers[0].text if result.answers else ""),
+    "classify": TaskMethod(tasks.CLASSIFY_IMAGE, _label),
+}
+
+
+class NativeTarget:
+    """Implements `triptych_bench.target.Target`."""
+
+    def __init__(self, settings: Settings, spec: RequestSpec) -> None:
+        self._settings, self._spec = settings, spec
+        self._method = METHODS[spec.task]
+        self._parse = self._method.task.response.FromString
+        self._metadata = Call("", 0.0, 0, api_key=settings.api_key).metadata[1:]
+        self._served = ("", "")  # model and version of the last response
+        self._models: list[model_pb2.Model] = []
+
+    async def open(self) -> None:
+        self._channel = channel = open_async_channel(self._settings)
+        # Without serializers: requests and responses are bytes.
+        self._call: Any = channel.unary_unary(self._method.task.path)
+        self._stream: Any = channel.unary_stream(tasks.TRANSLATE_STREAM.path)
+        self._statistics: Any = channel.unary_unary(STATISTICS)
+        service = f"triptych.v1.{TASKS[self._spec.task].service}"
+        found = await self._list_models()
+        self._models = [model for model in found if service in model.services and self._spec.model in ("", model.name)]
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def _list_models(self) -> Sequence[model_pb2.Model]:
+        """List the models, or none if the server does not support that."""
+        timeout = self._settings.timeout_seconds
+        try:
+            call = self._channel.unary_unary(tasks.LIST_MODELS.path, **tasks.LIST_MODELS.codec)
+            response = await call(model_pb2.ListModelsRequest(), timeout=timeout, metadata=self._metadata)
+            return list(response.models)
+        except aio.AioRpcError as error:
+            if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
+                return ()
+            raise TargetError(f"{self._settings.address}: {reason(error)}") from error
+
+    @property
+    def takes_pairs(self) -> bool:
+        """True if all models that may serve the requests classify pairs of texts."""
+        return bool(self._models) and all(set(model.labels) == PAIR_LABELS for model in self._models)
+
+    async def describe(self) -> dict[str, str]:
+        """Describe the target, after the first response."""
+        name, version = self._served
+        facts = {"address": self._settings.address, "protocol": "triptych.v1", "model": name, "model_version": version}
+        for model in self._models:
+            if (model.name, model.version) == self._served:
+                facts |= {"precision": model.precision, "devices": ",".join(model.devices)}
+        return {key: value for key, value in facts.items() if value}
+
+    def samples(self, count: int, seed: int) -> list[Sample]:
+        return []
+
+    def prepare(self, samples: Sequence[Sample]) -> Request:
+        try:
+            return _serialized_request(tasks.TRANSLATE_STREAM if self._spec.stream else self._method.task, samples, self._spec)
+        except (TypeError, ValueError) as error:
+            raise TargetError(str(error)) from error
+
+    def send(self, request: Request) -> Coroutine[Any, Any, Outcome]:
+        return self._send_stream(request) if self._spec.stream else self._send(request)
+
+    async def _send(self, request: Request) -> Outcome:
+        clock = time.perf_counter
+        sent = clock()
+        try:
+            call = self._call(request, timeout=self._settings.timeout_seconds, metadata=self._metadata)
+            began = clock()
+            response = await call
+        except aio.AioRpcError as error:
+            return failed(error, sent)
+        return self._read(response, sent, began - sent)
+
+    def caller(self) -> BlockingCaller | None:
+        if self._spec.stream:
+            return None
+        return UnaryCaller(self._settings, self._method.task.path, self._metadata, self._read)
+
+    def _read(self, response: bytes, sent: float, client_send: float | None = None) -> Outcome:
+        received = time.perf_counter()
+        message = self._parse(response)
+        self._served = (message.model, message.model_version)
+        tokens, server = self._method.count_tokens(message), _times(message.timing)
+        now = time.perf_counter()
+        return Outcome(OK, sent, now, client_send, now - received, server, tokens, (), response)
+
+    async def _send_stream(self, request: Request) -> Outcome:
+        clock = time.perf_counter
+        sent = clock()
+        times: list[float] = []
+        results: dict[int, str] = {}
+        tokens, server, reading = 0, None, 0.0
+        try:
+            call = self._stream(request, timeout=self._settings.timeout_seconds, metadata=self._metadata)
+            began = clock()
+            async for part in call:
+                received = clock()
+                event = tasks.TRANSLATE_STREAM.response.FromString(part)
+                if event.HasField("piece"):
+                    times.append(received)
+                elif event.HasField("result"):
+                    tokens += _best_tokens(event.result.translation)
+                    results[event.result.content_index] = event.result.translation.translated_text
+                else:
+                    self._served = (event.summary.model, event.summary.model_version)
+                    server = _times(event.summary.timing)
+                reading += clock() - received
+        except aio.AioRpcError as error:
+            return failed(error, sent)
+        answer = [results[index] for index in sorted(results)]
+        return Outcome(OK, sent, clock(), began - sent, reading, server, tokens, tuple(times), answer)
+
+    def read(self, response: RawResponse) -> list[str]:
+        return list(response) if self._spec.stream else self._method.outputs(self._parse(response))
+
+    async def stats(self) -> Counters | None:
+        """Read the statistics of the Open Inference Protocol, which cover all services of the server."""
+        request = pb.ModelStatisticsRequest(name=self._served[0] or self._spec.model)
+        timeout = self._settings.timeout_seconds
+        try:
+            response = await self._statistics(request.SerializeToString(), timeout=timeout, metadata=self._metadata)
+        except aio.AioRpcError:
+            return None
+        return counters(pb.ModelStatisticsResponse.FromString(response).model_stats)
+
+
+def _times(timing: Any) -> ServerTimes:
+    return ServerTimes(timing.queue_seconds, timing.preprocess_seconds, timing.inference_seconds, timing.postprocess_seconds)

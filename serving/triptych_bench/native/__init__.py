@@ -1,1 +1,0 @@
-"""Triptych's own services as targets."""

@@ -1,1 +1,0 @@
-"""The report's charts, each made of runs."""

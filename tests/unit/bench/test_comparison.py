@@ -1,0 +1,231 @@
+"""Reports beside each other."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from triptych_bench.comparison import Comparison, MetricRow, compare
+from triptych_bench.reports import comparison, jsonfile, page
+from triptych_bench.results import Report
+from triptych_cli.bench.compare import command
+
+from .reports.pages import LOADS, Page, charts
+from .reports.sample import closed, full, opened, report, unanswered
+
+
+def compared(first: Report, *others: Report) -> Comparison:
+    return compare(first, others, "ABCDEFGHI"[: 1 + len(others)])
+
+
+def metric(found: Comparison, name: str, match: int = 0) -> MetricRow:
+    [line] = [line for line in found.matches[match].lines if line.name == name]
+    return line
+
+
+def written(folder: Path, *reports: Report) -> Sequence[str]:
+    paths = [folder / f"{name}.json" for name in "abc"[: len(reports)]]
+    for path, one in zip(paths, reports, strict=True):
+        jsonfile.write(one, path)
+    return [str(path) for path in paths]
+
+
+def test_loads_are_matched_and_others_named() -> None:
+    found = compared(report(closed(1, 1.0, 1.0), closed(2, 2.0, 1.0)), report(closed(2, 3.0, 1.0), closed(4, 3.0, 1.0)))
+    assert [match.name for match in found.matches] == ["concurrency 2"]
+    assert found.unmatched == (("A", "concurrency 1"), ("B", "concurrency 4"))
+
+
+def test_the_same_load_with_other_batches_is_another() -> None:
+    found = compared(report(closed(1, 1.0, 1.0)), report(closed(1, 1.0, 1.0, inputs_per_request=8)))
+    assert found.matches == ()
+    assert "no load is the same in any two of the reports" in found.warnings
+
+
+def test_of_a_rate_that_was_tried_twice_the_last_counts() -> None:
+    found = compared(report(opened(50.0, 0.01), opened(50.0, 0.02)), report(opened(50.0, 0.03)))
+    assert len(found.matches) == 1
+    assert metric(found, "p50 latency").first == pytest.approx(0.02)
+
+
+def test_a_run_without_answers_is_not_faster() -> None:
+    found = compared(report(closed(1, 100.0, 0.02)), report(unanswered(1)))
+    for name in ("mean latency", "p50 latency", "p99 latency"):
+        assert metric(found, name).others[0].value is None
+    assert "better" not in comparison.render(found)
+    assert "p99 latency" not in page.render(compared(report(unanswered(1)), report(unanswered(1))))
+
+
+def test_what_a_valid_run_has_against_it_is_said() -> None:
+    limited = closed(1, 100.0, 0.02, problem="the load generator was the limit")
+    assert "B, concurrency 1: the load generator was the limit" in compared(report(limited, limited), report(limited)).warnings
+
+
+def test_ratios_and_which_is_better() -> None:
+    slow, fast = report(closed(1, 100.0, 0.02)), report(closed(1, 125.0, 0.016))
+    better, worse = compared(slow, fast), compared(fast, slow)
+    [throughput] = metric(better, "throughput").others
+    assert (throughput.value, throughput.ratio, throughput.verdict) == (125.0, 1.25, "better")
+    [latency] = metric(better, "p99 latency").others
+    assert (latency.ratio, latency.verdict) == (pytest.approx(0.8), "better")
+    assert metric(worse, "throughput").others[0].verdict == metric(worse, "p99 latency").others[0].verdict == "worse"
+
+
+def test_small_differences_are_none() -> None:
+    found = compared(report(closed(1, 100.0, 0.02)), report(closed(1, 104.9, 0.0191)))
+    assert metric(found, "throughput").others[0].verdict == "same"
+    assert metric(found, "p50 latency").others[0].verdict == "same"
+
+
+def test_small_differences_in_quality_are_some() -> None:
+    run = full()
+    assert run.quality
+    worse = replace(run, quality=replace(run.quality, value=33.0))
+    assert metric(compared(report(run), report(worse)), "quality").others[0].verdict == "worse"
+
+
+def test_what_one_lacks_has_no_ratio() -> None:
+    found = compared(report(full()), report(replace(full(), first_token=None)))
+    [cell] = metric(found, "p50 time to first token").others
+    assert (cell.value, cell.ratio, cell.verdict) == (None, None, "")
+    [cell] = metric(compared(report(closed(8, 1.0, 0.02)), report(full())), "output tokens").others
+    assert (cell.value, cell.ratio) == (9_000.0, None)
+
+
+def test_several_reports_are_measured_by_the_first() -> None:
+    reports = [report(closed(1, rate, 0.02), headline={"max_throughput": rate}) for rate in (100.0, 200.0, 50.0)]
+    found = compared(reports[0], *reports[1:])
+    assert [cell.ratio for cell in metric(found, "throughput").others] == [2.0, 0.5]
+    assert [cell.verdict for cell in found.headline[0].others] == ["better", "worse"]
+
+
+def test_a_load_may_be_missing_from_some() -> None:
+    found = compared(report(closed(1, 1.0, 1.0)), report(closed(1, 2.0, 1.0)), report(closed(2, 1.0, 1.0)))
+    assert [run and run.throughput for run in found.matches[0].others] == [2.0, None]
+    assert comparison.render(found)
+    assert Page(page.render(found)).text
+
+
+def test_headlines_know_their_better_way() -> None:
+    figures = {"p90_seconds": 1.0, "max_rate": 1.0, "memory_bytes": 1.0, "BLEU": 1.0, "confidence": 1.0}
+    found = compared(report(headline=figures), report(headline=dict.fromkeys(figures, 2.0)))
+    verdicts = {line.name: line.others[0].verdict for line in found.headline}
+    assert verdicts == {
+        "p90_seconds": "worse",
+        "max_rate": "better",
+        "memory_bytes": "worse",
+        "BLEU": "better",
+        "confidence": "",
+    }
+
+
+def test_reports_without_a_valid_run_have_no_headline() -> None:
+    found = compared(report(headline={"max_throughput": 5.0}), report(headline={"max_throughput": 0.0}), report())
+    [line] = found.headline
+    assert (line.others[0].value, line.others[0].verdict) == (None, "")
+
+
+def test_what_should_not_differ_is_warned_of() -> None:
+    other = report(
+        task="embed",
+        tool="triptych 0.2.0",
+        inputs={"source": "mine", "sha256": "cd" * 32},
+        settings={"beam-size": "1"},
+        machine={"processor": "abacus", "cpus": "4"},
+    )
+    warnings = "\n".join(compared(report(), other).warnings)
+    assert "different tasks: A translate, B embed" in warnings
+    assert "different programs: A triptych 0.1.0, B triptych 0.2.0" in warnings
+    assert "different inputs: source: A bundled, B mine" in warnings
+    assert "different settings: beam-size: A 4, B 1" in warnings
+    assert "different machine: cpus: A 2, B 4" in warnings
+    assert "processor" not in warnings
+
+
+def test_the_same_inputs_from_elsewhere_are_the_same() -> None:
+    moved = report(inputs={**report().inputs, "source": "/elsewhere"})
+    assert not [one for one in compared(report(), moved).warnings if "inputs" in one]
+
+
+def test_other_targets_are_no_warning_but_a_difference() -> None:
+    peer = report(target={"address": "other:8001", "model": "en-de"}, settings={"beam-size": "4", "protocol": "oip"})
+    found = compared(report(), peer)
+    assert not [one for one in found.warnings if "address" in one or "protocol" in one]
+    assert {(one.section, one.name) for one in found.differences} >= {("target", "address"), ("settings", "protocol")}
+
+
+def test_runs_that_are_not_valid_are_warned_of() -> None:
+    doubtful = report(closed(1, 100.0, 0.01, valid=False, problem="it was late"), closed(2, 100.0, 0.01, steady=False))
+    warnings = compared(report(closed(1, 100.0, 0.01), closed(2, 100.0, 0.01)), doubtful).warnings
+    assert warnings == ("B, concurrency 1: it was late", "B, concurrency 2: not steady")
+
+
+def test_one_report_is_no_comparison() -> None:
+    with pytest.raises(ValueError, match="a comparison needs two reports"):
+        compare(report(), [], ["A"])
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_text_fits_the_screen(width: int) -> None:
+    wide = report(*(closed(number, 1234.5 * number, 0.0123, goodput=99.0, output_tokens=12345.0) for number in (1, 2, 4)))
+    text = comparison.render(compared(wide, wide), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "1.00x same" in text
+    assert "concurrency 4" in text
+
+
+def test_the_page_is_whole() -> None:
+    text = page.render(compared(report(), report(headline={"max_throughput": 500.0}), report(closed(1, 90.0, 0.02))))
+    parsed = Page(text)
+    assert len(charts(text)) == 2
+    assert not [(tag, name) for tag, attributes in parsed.tags for name in attributes if name in LOADS]
+    assert "Ratios are to A." in parsed.text
+    assert parsed.count("td", **{"class": "verdict worse"}) > 0
+
+
+def test_the_page_shows_what_users_wrote_as_text() -> None:
+    hostile = "<script>alert(1)</script>"
+    found = compare(report(settings={hostile: hostile}), [report(task=hostile)], [hostile, "B"])
+    parsed = Page(page.render(found))
+    assert parsed.count("script") == 1
+    assert hostile in parsed.text
+
+
+def test_the_command_compares_files(tmp_path: Path) -> None:
+    paths = written(tmp_path, report(closed(1, 100.0, 0.02)), report(closed(1, 150.0, 0.01)))
+    html = tmp_path / "page.html"
+    result = CliRunner().invoke(command, [*paths, "--html", str(html)])
+    assert result.exit_code == 0, result.output
+    assert "100 → 150 1.50x better" in result.output
+    assert "Comparison of a, b" in html.read_text()
+
+
+def test_the_command_prints_json(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, [*written(tmp_path, report(), report(), report()), "--json"])
+    value = json.loads(result.stdout)
+    assert (value["format"], value["version"], value["names"]) == ("triptych-bench-comparison", 1, ["a", "b", "c"])
+    throughput = value["matches"][0]["lines"][0]
+    assert throughput["name"] == "throughput"
+    assert [cell["ratio"] for cell in throughput["others"]] == [1.0, 1.0]
+    assert value["matches"][0]["concurrency"] == 1
+
+
+def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    paths = [*written(tmp_path / "one", report()), *written(tmp_path / "two", report())]
+    result = CliRunner().invoke(command, [*paths, "--json"])
+    assert json.loads(result.stdout)["names"] == paths
+
+
+def test_other_files_are_one_error(tmp_path: Path) -> None:
+    [path] = written(tmp_path, report())
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    result = CliRunner().invoke(command, [path, str(other)])
+    assert result.exit_code == 1
+    assert result.output.startswith(f"Error: {other}: not a report of `triptych bench`")
+    assert CliRunner().invoke(command, [path]).exit_code == 2
