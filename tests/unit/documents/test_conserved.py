@@ -43,7 +43,7 @@ def test_all_is_conserved_in_5000_documents(documents: list[Unit], translate: Tr
 
 @FEW
 @given(st.lists(units(), max_size=4))
-def test_the_same_text_comes_back_the_same(documents: list[Unit]) -> None:
+def test_identity_keeps_the_pieces(documents: list[Unit]) -> None:
     for unit, done in zip(documents, translated(documents, translators.identity), strict=True):
         assert done.pieces == unit.pieces
 

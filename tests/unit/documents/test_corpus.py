@@ -61,13 +61,13 @@ def test_there_are_sixty_documents_in_all_formats() -> None:
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: f"{path.parent.name}/{path.name}")
 class TestDocument:
-    def test_an_identity_translator_leaves_its_bytes(self, path: Path) -> None:
+    def test_identity_keeps_the_bytes(self, path: Path) -> None:
         data = path.read_bytes()
         document = reader(path).read(data, OPTIONS)
         assert document.render({}) == data
         assert document.render({index: unit.pieces for index, unit in enumerate(document.units)}) == data
 
-    def test_what_is_changed_is_read_again_and_changes_back(self, path: Path) -> None:
+    def test_changes_round_trip(self, path: Path) -> None:
         first = reader(path).read(path.read_bytes(), OPTIONS)
         pieces = changed(first)
         second = reader(path).read(first.render(pieces), OPTIONS)

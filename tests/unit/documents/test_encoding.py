@@ -21,7 +21,7 @@ from triptych_documents.errors import DamagedDocumentError, DocumentError, Optio
         (b"", "utf-8"),
     ],
 )
-def test_a_byte_order_mark_says_the_encoding_and_stays(mark: bytes, name: str) -> None:
+def test_a_byte_order_mark_sets_the_encoding_and_stays(mark: bytes, name: str) -> None:
     data = mark + "Grüße\r\n".encode(name)
     text, encoding = decode(data, declared="latin-1" if mark else "")
     assert text == "Grüße\r\n"
@@ -29,7 +29,7 @@ def test_a_byte_order_mark_says_the_encoding_and_stays(mark: bytes, name: str) -
     assert encoding.encode(text) == data
 
 
-def test_what_the_user_says_is_believed_first_then_the_document() -> None:
+def test_the_given_encoding_overrides_the_declared_one() -> None:
     assert decode("ä".encode("cp1252"), "windows-1252", "utf-8")[0] == "ä"
     assert decode("ä".encode("cp1252"), declared="ISO-8859-1")[0] == "ä"
     assert decode(codecs.BOM_UTF16_BE + "ä".encode("utf-16-be"), "utf-16") == ("ä", Encoding("utf-16-be", codecs.BOM_UTF16_BE))
@@ -37,25 +37,25 @@ def test_what_the_user_says_is_believed_first_then_the_document() -> None:
     assert decode(codecs.BOM_UTF8 + b"a", "utf-8-sig") == ("a", Encoding("utf-8", codecs.BOM_UTF8))
 
 
-def test_bytes_that_are_not_of_the_encoding_are_named_with_their_line() -> None:
+def test_invalid_bytes_are_reported_with_their_line() -> None:
     with pytest.raises(DamagedDocumentError, match=r"^line 2: byte 0xE9 at 5 is not valid utf-8"):
         decode(b"one\nd\xe9j\xe0\n")
 
 
-def test_bytes_that_could_not_be_written_again_are_refused() -> None:
+def test_irreversible_bytes_are_rejected() -> None:
     with pytest.raises(DamagedDocumentError, match="cannot write back unchanged"):
         decode("ä".encode("utf-7") + b"+-+-+AOQ", "utf-7")
 
 
 @pytest.mark.parametrize("name", ["utf-99", "rot13", "base64", "a\0b"])
-def test_an_unknown_encoding_is_the_fault_of_who_named_it(name: str) -> None:
+def test_unknown_encodings_raise_the_matching_error(name: str) -> None:
     with pytest.raises(OptionError, match="encoding"):
         decode(b"a", name)
     with pytest.raises(DamagedDocumentError):
         decode(b"a", declared=name)
 
 
-def test_characters_that_an_encoding_lacks_are_named_or_escaped() -> None:
+def test_unencodable_characters_are_reported_or_escaped() -> None:
     latin = Encoding("iso8859-1")
     with pytest.raises(DocumentError, match=r"^line 3: '—' \(U\+2014\) does not exist in .* iso8859-1"):
         latin.encode("a\nb\nc — d")
@@ -65,12 +65,12 @@ def test_characters_that_an_encoding_lacks_are_named_or_escaped() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(["utf-8", "utf-16-le", "utf-32-be", "gb18030"]))
-def test_every_text_comes_back(text: str, name: str) -> None:
+def test_any_text_round_trips(text: str, name: str) -> None:
     data = text.encode(name)
     found, encoding = decode(data, name)
     assert encoding.encode(found) == data
 
 
-def test_half_a_surrogate_pair_is_found() -> None:
+def test_lone_surrogates_are_found() -> None:
     assert surrogate("a\ud83db") == "\ud83d"
     assert surrogate("a\U0001f600b") == surrogate("ascii") == ""

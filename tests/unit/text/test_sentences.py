@@ -44,13 +44,13 @@ def test_sentences_and_lines_are_split(text: str, sentences: list[str]) -> None:
 
 
 @pytest.mark.parametrize("language", ["de", "de-DE", "deu_Latn"])
-def test_rules_are_those_of_the_language(language: str) -> None:
+def test_rules_depend_on_the_language(language: str) -> None:
     text = "Er kam am 3. Mai. Das ist gut."
     assert list(split(text, language=language)) == ["Er kam am 3. Mai.", "Das ist gut."]
     assert len(split(text, language="en")) == 3
 
 
-def test_a_language_without_rules_of_its_own_is_split_too() -> None:
+def test_languages_without_rules_are_split() -> None:
     assert len(split("Foo. Bar.", language="tlh")) == 2
 
 
@@ -67,13 +67,13 @@ def test_any_text_survives_the_round_trip(text: str) -> None:
     assert all(sentence == sentence.strip() != "" for sentence in split(text))
 
 
-def test_what_does_not_fit_is_split_inside_quotation_marks() -> None:
+def test_long_quotations_are_split_inside() -> None:
     text = "She said: “" + "Yes I am. " * 12 + "End.” He left."
     assert len(split(text)) == 2
     assert list(split(text, longest=40)) == ["She said: “Yes I am.", *["Yes I am."] * 11, "End.”", "He left."]
 
 
-def test_what_has_no_end_is_never_cut() -> None:
+def test_text_without_sentence_end_is_not_split() -> None:
     text = "word " * 100 + "end"
     assert list(split(text, longest=10)) == [text]
 
@@ -93,7 +93,7 @@ def test_a_long_quotation_is_split_where_its_sentences_end() -> None:
     assert list(split("“" + " ".join(sentences) + "”")) == ["“" + sentences[0], *sentences[1:-1], sentences[-1] + "”"]
 
 
-def test_a_splitter_that_fails_does_not_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splitter_failures_are_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     class PanicException(BaseException):
         pass
 
@@ -104,7 +104,7 @@ def test_a_splitter_that_fails_does_not_fail_the_request(monkeypatch: pytest.Mon
     assert list(split("One. Two.")) == ["One.", "Two."]
 
 
-def test_an_interrupt_is_no_failure_of_the_splitter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupts_are_not_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(language: str, text: str) -> list[str]:
         raise KeyboardInterrupt
 

@@ -27,7 +27,7 @@ def test_cells_are_units() -> None:
     turned("csv", TABLE)
 
 
-def test_columns_have_names_or_numbers() -> None:
+def test_columns_are_selected_by_name_or_number() -> None:
     assert texts(read("csv", TABLE, options("name"))) == [" Apple ", "Pear"]
     assert texts(read("csv", TABLE, options("2"))) == ["name", " Apple ", "Pear"]
     assert texts(read("csv", TABLE, options("2", header=True))) == [" Apple ", "Pear"]
@@ -44,17 +44,17 @@ def test_columns_have_names_or_numbers() -> None:
         (options("name", header=False), "columns: 'name' is a name, but `header` says that the table has no header"),
     ],
 )
-def test_columns_that_are_not_there_are_refused(asked: ReadOptions, problem: str) -> None:
+def test_missing_columns_are_rejected(asked: ReadOptions, problem: str) -> None:
     with pytest.raises(OptionError, match=problem):
         read("csv", TABLE, asked)
 
 
-def test_cells_are_quoted_where_they_must_be_and_where_they_were() -> None:
+def test_cells_are_quoted_if_necessary_or_before() -> None:
     changed = translated("csv", TABLE, "1", "Name, alle", "Text", "1", 'ein "Apfel"', "nein")
     assert changed == '1,"Name, alle","Text"\r\n1,"ein ""Apfel""","nein"\r\n' + TABLE[TABLE.index("2,,") :]
 
 
-def test_the_delimiter_is_found_out() -> None:
+def test_the_delimiter_is_detected() -> None:
     assert texts(read("csv", "a;b, c\nd;e\nf;g, h, i\n")) == ["a", "b, c", "d", "e", "f", "g, h, i"]
     assert texts(read("csv", "a\tb, c\nd\te\n")) == ["a", "b, c", "d", "e"]
     assert texts(read("csv", "one cell; with text\nanother\n")) == ["one cell; with text", "another"]
@@ -63,7 +63,7 @@ def test_the_delimiter_is_found_out() -> None:
 
 
 @pytest.mark.parametrize(("data", "place"), [('a,b\n"c,d\n', "line 2"), ('a,b\n"c"d,e\n', "line 2"), ("a" * 200_000, "line 1")])
-def test_quotation_marks_that_do_not_fit_together_are_refused(data: str, place: str) -> None:
+def test_unbalanced_quotation_marks_are_rejected(data: str, place: str) -> None:
     with pytest.raises(DamagedDocumentError, match=f"^{place}"):
         read("csv", data)
 

@@ -131,7 +131,7 @@ def test_pairs_that_cross_stand_alone() -> None:
     assert units(paragraphs(run("x") + crossing.format(7))) == ["x{1:}a{2b{3:}c}2d"]
 
 
-def test_fields_reach_over_paragraphs() -> None:
+def test_fields_span_paragraphs() -> None:
     first = (
         f"{BEGIN}<w:r><w:instrText>TOC</w:instrText></w:r>{SEPARATE}"
         + run("First")
@@ -143,7 +143,7 @@ def test_fields_reach_over_paragraphs() -> None:
     assert units(paragraphs(instruction, run("not text"), SEPARATE + run("text") + END)) == ["text"]
 
 
-def test_paragraphs_in_text_boxes_are_units_of_their_own() -> None:
+def test_paragraphs_in_text_boxes_are_separate_units() -> None:
     box = DRAWN.format(paragraphs(run("inner ") + run("bold", BOLD) + run(" text")))
     body = paragraphs(run("before ") + f"<w:r>{box}</w:r>" + run("after"))
     assert units(body) == ["before {1:}after", "inner {1bold}1 text"]
@@ -224,7 +224,7 @@ def test_any_text_can_be_written(first: str, bold: str, last: str) -> None:
     assert signs(again.units[0].pieces) == signs(pieces)
 
 
-def test_codes_that_would_break_the_document_are_refused() -> None:
+def test_codes_that_would_break_the_document_are_rejected() -> None:
     link = f"<w:hyperlink>{run('b')}</w:hyperlink>"
     document = read(docx(paragraphs(run("a ") + link + run("c") + link.replace("b", "d") + run("e"))), ReadOptions())
     one, end, two, last = document.units[0].codes
@@ -250,13 +250,13 @@ def test_codes_that_would_break_the_document_are_refused() -> None:
         (docx("").replace(b"PK\1\2", b"PK\1\0"), DamagedDocumentError, "not a zip archive"),
     ],
 )
-def test_damaged_documents_are_refused(data: bytes, error: type[DocumentError], problem: str) -> None:
+def test_damaged_documents_are_rejected(data: bytes, error: type[DocumentError], problem: str) -> None:
     with pytest.raises(error, match=problem):
         read(data, ReadOptions())
 
 
 @pytest.mark.parametrize("name", ["a.docm", "a.dotx", "a.doc"])
-def test_relatives_are_unknown(name: str) -> None:
+def test_related_formats_are_not_supported(name: str) -> None:
     with pytest.raises(UnknownFormatError):
         find_format(path=name)
 
@@ -285,6 +285,6 @@ def test_diagrams_are_read() -> None:
     round_trip(read, data)
 
 
-def test_fields_nest_to_a_limit() -> None:
+def test_nesting_of_fields_is_limited() -> None:
     with pytest.raises(DamagedDocumentError, match="deeper than 64"):
         read(docx(paragraphs(BEGIN * 65 + run("text"))), ReadOptions())

@@ -50,17 +50,17 @@ def test_only_the_strings_change() -> None:
         (("ti*",), (), ['A "quoted" title\n', "Twice"]),
     ],
 )
-def test_keys_choose(keys: tuple[str, ...], skipped: tuple[str, ...], found: list[str]) -> None:
+def test_keys_select_values(keys: tuple[str, ...], skipped: tuple[str, ...], found: list[str]) -> None:
     assert texts(read("json", MESSAGES, ReadOptions(keys=keys, skip_keys=skipped))) == found
 
 
 @pytest.mark.parametrize("pattern", ["", "a..b", ".a", "a."])
-def test_a_pattern_with_an_empty_name_is_refused(pattern: str) -> None:
+def test_patterns_with_an_empty_name_are_rejected(pattern: str) -> None:
     with pytest.raises(OptionError, match=r"keys: .* has an empty name"):
         read("json", "{}", ReadOptions(keys=(pattern,)))
 
 
-def test_how_a_document_writes_its_characters_is_kept() -> None:
+def test_the_style_of_escapes_is_kept() -> None:
     assert translated("json", '["f\\u00fcr alle"]', "für Ödön") == '["f\\u00fcr alle"]'.replace(
         "f\\u00fcr alle", "f\\u00fcr \\u00d6d\\u00f6n"
     )
@@ -72,7 +72,7 @@ def test_how_a_document_writes_its_characters_is_kept() -> None:
 @pytest.mark.parametrize(
     ("data", "place"), [("[1, 2", "line 1"), ('{"a": 1}\n\n}', "line 3"), ("", "line 1"), ("[NaN,]", "line 1")]
 )
-def test_what_is_not_json_is_refused_with_its_line(data: str, place: str) -> None:
+def test_invalid_json_is_rejected_with_its_line(data: str, place: str) -> None:
     with pytest.raises(DamagedDocumentError, match=f"^{place}: not JSON"):
         read("json", data)
 
@@ -89,7 +89,7 @@ def test_any_text_can_be_written(text: str) -> None:
     assert json.loads(changed) == {"a": text, "b": ["other text"]}
 
 
-def test_half_a_surrogate_pair_keeps_its_bytes() -> None:
+def test_lone_surrogates_keep_their_bytes() -> None:
     source = '{"a\\ud83d": "Broken \\ud83d text", "b": "Whole text"}'
     document = read("json", source)
     assert [unit.where for unit in document.units] == ["a?", "b"]

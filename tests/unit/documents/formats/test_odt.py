@@ -79,7 +79,7 @@ def test_a_paragraph_is_read(content: str, expected: list[str]) -> None:
     assert units(f"<text:p>{content}</text:p>") == expected
 
 
-def test_everything_but_what_is_deleted_is_read() -> None:
+def test_everything_except_deleted_text_is_read() -> None:
     body = (
         "<text:tracked-changes><text:deletion><text:p>old</text:p></text:deletion></text:tracked-changes><text:h>Head</text:h>"
     )
@@ -100,7 +100,7 @@ def test_spaces_are_written_so_that_they_stay() -> None:
     assert '<text:p>a <text:s/>b c <text:s text:c="3"/>d</text:p>' in new
 
 
-def test_styles_say_the_language_of_the_translation() -> None:
+def test_styles_get_the_target_language() -> None:
     english = '<style:text-properties fo:language="en" fo:country="US" fo:color="#000"/>'
     default = f'<style:default-style style:family="paragraph">{english}</style:default-style>'
     code = STYLE.format("Code", "", 'fo:language="zxx" fo:country="none"')
@@ -113,7 +113,7 @@ def test_styles_say_the_language_of_the_translation() -> None:
     assert Archive(changed(read(data, ReadOptions()))).read("styles.xml") == Archive(data).read("styles.xml")
 
 
-def test_title_and_language_are_those_of_the_translation() -> None:
+def test_title_and_language_are_translated() -> None:
     meta = (
         '<m xmlns:dc="http://purl.org/dc/elements/1.1/"><o><dc:title>Title</dc:title><dc:language>en-US</dc:language></o></m>'
     )
@@ -172,7 +172,7 @@ ENTITIES = "<!DOCTYPE a [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><a>&b;</a>"
         ),
     ],
 )
-def test_damaged_documents_are_refused(data: bytes, error: type[DocumentError], problem: str) -> None:
+def test_damaged_documents_are_rejected(data: bytes, error: type[DocumentError], problem: str) -> None:
     with pytest.raises(error, match=problem):
         read(data, ReadOptions())
 

@@ -31,7 +31,7 @@ Violets are blue
 """
 
 
-def test_paragraphs_items_and_cells_are_units_without_what_stands_around_them() -> None:
+def test_paragraphs_items_and_cells_are_units() -> None:
     assert texts(read("text", LETTER)) == [
         "Dear reader,",
         "This paragraph was broken at a width of sixty characters by somebody who wrote it long ago, so it is one unit and will"
@@ -50,7 +50,7 @@ def test_paragraphs_items_and_cells_are_units_without_what_stands_around_them() 
     turned("text", LETTER)
 
 
-def test_a_paragraph_is_broken_at_its_width_again_and_keeps_its_indentation() -> None:
+def test_paragraphs_keep_width_and_indentation() -> None:
     longer = "This text is longer than the one before, it has many more words, and all of them must go to lines that begin as"
     longer += " before."
     lines = translated("text", LETTER, "Sir,", longer).split("\n")
@@ -64,12 +64,12 @@ def test_a_paragraph_is_broken_at_its_width_again_and_keeps_its_indentation() ->
     assert lines[5:] == LETTER.split("\n")[5:]
 
 
-def test_line_ends_and_marks_of_the_encoding_stay() -> None:
+def test_line_ends_and_byte_order_mark_stay() -> None:
     text = "\ufeffone\r\n\r\ntwo\rthree"
     assert turned("text", text) == "\ufeffONE\r\n\r\nTWO\rTHREE"
 
 
-def test_wrapping_can_be_told() -> None:
+def test_wrapping_can_be_set() -> None:
     text = "a poem\nof three\nlines\n"
     assert texts(read("text", text)) == ["a poem", "of three", "lines"]
     assert texts(read("text", text, ReadOptions(wrapped=True))) == ["a poem of three lines"]
@@ -79,24 +79,24 @@ def test_wrapping_can_be_told() -> None:
     )
 
 
-def test_lines_that_end_with_their_sentences_are_not_joined() -> None:
+def test_lines_of_whole_sentences_are_not_joined() -> None:
     text = (
         "This is a sentence that is as long as lines of a paragraph are.\nThis is one, too, and it begins a line of its own.\n"
     )
     assert len(read("text", text).units) == 2
 
 
-def test_a_line_never_begins_with_what_would_be_a_bullet() -> None:
+def test_no_line_starts_like_a_list_item() -> None:
     text = "word " * 11 + "word\n" + "word " * 11 + "end\n"
     changed = translated("text", text, "word " * 11 + "- " + "word " * 12)
     assert texts(read("text", changed)) == [("word " * 11 + "- " + "word " * 12).strip()]
 
 
-def test_where_is_the_line() -> None:
+def test_units_have_line_numbers() -> None:
     assert [unit.where for unit in read("text", "a\n\n\n  b\n").units] == ["line 1", "line 4"]
 
 
-def test_other_encodings_are_refused_or_named() -> None:
+def test_encodings_are_checked() -> None:
     with pytest.raises(DamagedDocumentError, match="line 1: byte 0xE4"):
         read("text", b"\xe4")
     assert turned("text", "grün\n") == "GRÜN\n"
@@ -105,7 +105,7 @@ def test_other_encodings_are_refused_or_named() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text("abcde,.", min_size=1, max_size=12).filter(lambda word: word.strip(",.")), min_size=1, max_size=60))
-def test_what_is_written_into_a_paragraph_is_read_from_it(words: list[str]) -> None:
+def test_any_words_round_trip(words: list[str]) -> None:
     text = " ".join(words)
     changed = translated("text", LETTER, "x", text)
     assert texts(read("text", changed))[1] == text

@@ -77,7 +77,7 @@ def checked(data: str) -> None:
         assert done.returncode == 0, done.stderr.decode()
 
 
-def test_only_what_has_no_translation_gets_one() -> None:
+def test_only_untranslated_messages_are_translated() -> None:
     data = (
         HEADER
         + 'msgid "One"\nmsgstr "Eins"\n\n# note\nmsgctxt "menu"\nmsgid "Two"\nmsgstr ""\n\n#~ msgid "Old"\n#~ msgstr ""\n'
@@ -91,7 +91,7 @@ def test_only_what_has_no_translation_gets_one() -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_line_ends_are_the_documents(end: str) -> None:
+def test_line_ends_are_kept(end: str) -> None:
     data = (HEADER + 'msgid "One\\n"\n"two"\nmsgstr ""\n').replace("\n", end)
     assert given_(data, "Eins\nzwei").endswith(f'msgstr ""{end}"Eins\\n"{end}"zwei"{end}')
 
@@ -102,12 +102,12 @@ class TestFuzzy:
         '#, fuzzy\nmsgid "New"\nmsgstr "Neu"\n'
     )
 
-    def test_it_is_translated_and_no_longer_fuzzy(self) -> None:
+    def test_fuzzy_messages_are_translated(self) -> None:
         changed = turned(self.DATA)
         wanted = '#: a.c:1\n#, c-format\nmsgid "Old %s"\nmsgstr "oLD %S"\n\nmsgid "New"\nmsgstr "nEW"\n'
         assert changed == HEADER + wanted
 
-    def test_marks_stay_where_they_are_wanted(self) -> None:
+    def test_mark_fuzzy_flags_translations(self) -> None:
         marked = ReadOptions(target_language="de", mark_fuzzy=True)
         data = self.DATA + '\n#, c-format\nmsgid "A"\nmsgstr ""\n\n#. x\nmsgctxt "c"\nmsgid "B"\nmsgstr ""\n'
         changed = turned(data, marked)
@@ -119,19 +119,19 @@ class TestFuzzy:
 class TestPlurals:
     DATA = 'msgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
 
-    def test_forms_are_as_many_as_the_header_says(self) -> None:
+    def test_the_header_sets_the_number_of_forms(self) -> None:
         for number, forms in ((1, ["many"]), (2, ["one", "many"]), (4, ["one", "many", "many", "many"])):
             data = HEADER.replace("nplurals=2", f"nplurals={number}") + self.DATA
             assert texts(read("po", data, GERMAN)) == ["%d file", "%d files"]
             [entry] = polib.pofile(given_(data, "one", "many"))
             assert [entry.msgstr_plural[form] for form in sorted(entry.msgstr_plural)] == forms
 
-    def test_a_form_for_many_numbers_names_the_number(self) -> None:
+    def test_forms_for_many_numbers_contain_the_number(self) -> None:
         data = HEADER.replace("nplurals=2", "nplurals=3") + self.DATA.replace("%d file", "A file", 1)
         [entry] = polib.pofile(given_(data, "ein", "%d viele"))
         assert list(entry.msgstr_plural.values()) == ["%d viele"] * 3
 
-    def test_what_was_not_translated_keeps_what_was_there(self) -> None:
+    def test_existing_forms_are_kept(self) -> None:
         data = HEADER + self.DATA.replace('[1] ""', '[1] "%d Dateien"')
         assert 'msgstr[0] "eine"\nmsgstr[1] "%d Dateien"\n' in given_(data, "eine")
         assert 'msgstr[0] "eine"\nmsgstr[1] "%d Dateien"\n' in given_(data, "eine", "%d andere")
@@ -141,7 +141,7 @@ class TestPlurals:
     @pytest.mark.parametrize(
         ("language", "number"), [("ja", 1), ("de", 2), ("pt-BR", 2), ("ru", 3), ("ar", 6), ("sl", 4), ("xx", 2)]
     )
-    def test_languages_count_in_their_own_ways(self, language: str, number: int) -> None:
+    def test_forms_depend_on_the_language(self, language: str, number: int) -> None:
         assert count(plural_forms(language)) == number
         assert count("nplurals=INTEGER; plural=EXPRESSION;") is None
         changed = turned(TEMPLATE, ReadOptions(target_language=language))
@@ -167,7 +167,7 @@ def test_a_template_becomes_a_catalog() -> None:
     ]
 
 
-def test_a_header_that_is_broken_into_lines_is_read() -> None:
+def test_wrapped_headers_are_read() -> None:
     header = HEADER.replace('nplurals=2; plural=(n != 1);\\n"', 'nplurals=3; "\n"plural=(n%3);\\n"')
     changed = turned(header + TestPlurals.DATA)
     assert "msgstr[2]" in changed
@@ -178,7 +178,7 @@ def test_a_header_that_is_broken_into_lines_is_read() -> None:
     assert "msgstr[1]" not in foreign
 
 
-def test_translations_of_another_language_are_not_mixed_with_these() -> None:
+def test_catalogs_in_another_language_stay_unchanged() -> None:
     data = HEADER + 'msgid "A"\nmsgstr "B"\n\nmsgid "C"\nmsgstr ""\n'
     document = read("po", data, ReadOptions(target_language="fr"))
     assert (texts(document), [finding.message for finding in document.findings]) == (
@@ -188,13 +188,13 @@ def test_translations_of_another_language_are_not_mixed_with_these() -> None:
 
 
 class TestStrings:
-    def test_ends_agree_with_the_message(self) -> None:
+    def test_surrounding_white_space_follows_the_message(self) -> None:
         data = HEADER + 'msgid "\\n One\\n"\nmsgstr ""\n'
         assert texts(read("po", data, GERMAN)) == ["One"]
         assert given_(data, "Eins").endswith('msgstr ""\n"\\n"\n" Eins\\n"\n')
         checked(given_(data, "Eins"))
 
-    def test_they_are_broken_as_gettext_does_it(self) -> None:
+    def test_strings_are_wrapped_as_by_gettext(self) -> None:
         data = HEADER + 'msgid "A"\nmsgstr ""\n'
         words = " ".join(["word"] * 40)
         changed = given_(data, words)
@@ -222,7 +222,7 @@ class TestStrings:
             lambda text: text != "A"
         )
     )
-    def test_any_text_is_written_so_that_it_reads_the_same(self, text: str) -> None:
+    def test_any_text_round_trips(self, text: str) -> None:
         changed = given_(HEADER + 'msgid "A"\nmsgstr ""\n\nmsgid "End"\nmsgstr "Ende"\n', text)
         again = read("po", changed.replace('msgid "A"', 'msgid "B"'), ReadOptions(retranslate=True))
         assert texts(again) == ["B", "End"]
@@ -232,7 +232,7 @@ class TestStrings:
         found = [potext.message(unit.pieces) for unit in read("po", swapped, GERMAN).units]
         assert found == ([lead_and_tail] if lead_and_tail else [])
 
-    def test_signs_that_are_no_line_ends_stay(self) -> None:
+    def test_unusual_separators_stay(self) -> None:
         data = HEADER + 'msgid "a\u2028b\x85c"\nmsgstr ""\n'
         assert texts(read("po", data, GERMAN)) == ["a\u2028b\x85c"]
         assert turned(data).endswith('msgstr "A\u2028B\x85C"\n')
@@ -264,7 +264,7 @@ def test_accelerators_and_tags_are_codes(message: str, wanted: str) -> None:
     assert given_(data, "x") == f'msgid "{message}"\nmsgstr "x"\n'
 
 
-def test_a_header_says_the_sign_of_accelerators() -> None:
+def test_the_header_sets_the_accelerator() -> None:
     data = (
         HEADER.replace('"Language', '"X-Accelerator-Marker: ~\\n"\n"Language')
         + 'msgid "~File"\nmsgstr ""\n\nmsgid "_File"\nmsgstr ""\n'
@@ -286,18 +286,18 @@ def test_an_accelerator_stands_before_a_letter() -> None:
     assert (save, last) == ("Save ", "As")
 
 
-def test_a_comment_at_the_end_loses_nothing() -> None:
+def test_trailing_comments_lose_no_message() -> None:
     for end in ("#:\n", "#, \n", "# x\n", '#~ msgid "a"\n#~ msgstr "b"\n', '#~| msgid "a"\n', ""):
         data = f'msgid "One"\nmsgstr ""\n\nmsgid "Two"\nmsgstr ""\n{end}'
         assert given_(data, "1", "2") == f'msgid "One"\nmsgstr "1"\n\nmsgid "Two"\nmsgstr "2"\n{end}'
 
 
-def test_names_of_people_are_not_translated() -> None:
+def test_translator_credits_are_not_translated() -> None:
     data = 'msgid "translator-credits"\nmsgstr ""\n\nmsgctxt "NAME OF TRANSLATORS"\nmsgid "Your names"\nmsgstr ""\n'
     assert texts(read("po", data)) == []
 
 
-def test_its_charset_is_used_and_kept() -> None:
+def test_the_charset_is_used_and_kept() -> None:
     data = (HEADER.replace("UTF-8", "ISO-8859-1") + 'msgid "A"\nmsgstr ""\n\nmsgid "B"\nmsgstr "ü"\n').encode("latin-1")
     document = read("po", data, GERMAN)
     assert document.render({0: ("ä",)}) == data.replace(b'msgid "A"\nmsgstr ""', b'msgid "A"\nmsgstr "\xe4"')
@@ -317,6 +317,6 @@ def test_its_charset_is_used_and_kept() -> None:
         ('msgid ""\n' + '"a"\n' * 6_000 + 'msgstr ""\n', "more than 5000 lines"),
     ],
 )
-def test_what_is_damaged_is_refused(data: str, problem: str) -> None:
+def test_damaged_files_are_rejected(data: str, problem: str) -> None:
     with pytest.raises(DamagedDocumentError, match=problem):
         read("po", data)

@@ -15,12 +15,12 @@ def test_spans_are_replaced_and_everything_else_stays() -> None:
 
 
 @pytest.mark.parametrize("spans", [[(0, 2), (1, 3)], [(2, 1)], [(0, 9)], [(-1, 2)]])
-def test_spans_that_overlap_or_leave_the_text_are_refused(spans: list[tuple[int, int]]) -> None:
+def test_invalid_spans_are_rejected(spans: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="overlaps"):
         replaced("four", [(span, "") for span in spans])
 
 
-def test_lines_end_with_line_feeds_returns_or_both() -> None:
+def test_all_line_ends_are_recognized() -> None:
     lines = LineIndex("a\nb\r\nc\rd")
     assert lines.starts == [0, 2, 5, 7]
     assert [lines.number(at) for at in (0, 1, 2, 4, 5, 7, 8)] == [1, 1, 2, 2, 3, 4, 4]
@@ -30,7 +30,7 @@ def test_lines_end_with_line_feeds_returns_or_both() -> None:
 
 
 @given(st.text(st.sampled_from("ab\r\n\x85\u2028")))
-def test_lines_cut_a_text_without_a_rest(text: str) -> None:
+def test_lines_cover_the_text(text: str) -> None:
     lines = LineIndex(text)
     parts = [text[slice(*lines.span(line, line + 1))] for line in range(len(lines.starts))]
     assert "".join(parts) == text

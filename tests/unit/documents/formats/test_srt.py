@@ -33,7 +33,7 @@ and a blank line
 """
 
 
-def test_cues_and_what_speakers_say_are_units() -> None:
+def test_cues_and_speakers_are_units() -> None:
     document = read("srt", FILM)
     assert shown(document) == [
         "⟦<i>⟧It was a dark and stormy night.⟦</i>⟧",
@@ -47,7 +47,7 @@ def test_cues_and_what_speakers_say_are_units() -> None:
     turned("srt", FILM)
 
 
-def test_times_numbers_and_dashes_stay_and_long_texts_have_two_lines() -> None:
+def test_times_and_dashes_stay_and_long_texts_have_two_lines() -> None:
     document = read("srt", FILM)
     open_tag, _, close_tag = document.units[0].pieces
     long = "Es war eine dunkle und stürmische Nacht in einem fernen Land."
@@ -63,7 +63,7 @@ def test_line_ends_of_the_document_are_kept() -> None:
     assert translated("srt", film, "word " * 12).count("\r\n") == film.count("\r\n")
 
 
-def test_more_than_two_lines_only_where_two_cannot_hold_the_text() -> None:
+def test_more_than_two_lines_only_if_two_are_too_short() -> None:
     film = "1\n00:00:01,000 --> 00:00:02,000\nOne\n"
     assert translated("srt", film, "x" * 30 + " " + "y" * 30).count("\n") == 4
     assert translated("srt", film, "word " * 30).split("\n")[2:-1] == ["word word word word word word word word"] * 3 + [
@@ -79,25 +79,18 @@ def test_placeholders_stay_on_one_line() -> None:
         assert changed.count("\n") > film.count("\n")
 
 
-def test_what_would_be_a_tag_or_a_dash_is_still_text() -> None:
+MARKUP_LIKE = "<b> ¦ a {\\an8} b ¦ \\N ¦ - a ¦ 00:00:01,000 --> 00:00:02,000 ¦ <\u2060b> ¦ \u2060- a ¦ a < b > c ¦ {y}"
+
+
+def test_text_that_looks_like_markup_stays_text() -> None:
     film = "1\n00:00:01,000 --> 00:00:02,000\nOne\n"
-    for text in (
-        "<b>",
-        "a {\\an8} b",
-        "\\N",
-        "- a",
-        "00:00:01,000 --> 00:00:02,000",
-        "<\u2060b>",
-        "\u2060- a",
-        "a < b > c",
-        "{y}",
-    ):
+    for text in MARKUP_LIKE.split(" ¦ "):
         changed = translated("srt", film, text)
         assert texts(read("srt", changed)) == [text]
     assert translated("srt", film, "a < b & c") == film.replace("One", "a < b & c")
 
 
-def test_what_has_no_times_is_refused() -> None:
+def test_files_without_times_are_rejected() -> None:
     with pytest.raises(DamagedDocumentError, match="line 1: not SubRip"):
         read("srt", "Some text\n")
     assert texts(read("srt", "\n")) == []

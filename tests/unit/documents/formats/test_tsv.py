@@ -7,13 +7,13 @@ from .roundtrips import read, texts, translated, turned
 PLAIN = 'key\ttext\na\t"Quoted" at the front, 5" wide\nb\tother\n'
 
 
-def test_quotation_marks_are_characters_where_they_do_not_fit_together() -> None:
+def test_unbalanced_quotation_marks_are_characters() -> None:
     assert texts(read("tsv", PLAIN, ReadOptions(columns=("text",)))) == ['"Quoted" at the front, 5" wide', "other"]
     turned("tsv", PLAIN)
     assert translated("tsv", PLAIN, "x\ty", 'z "z"\n') == PLAIN.replace("key\ttext", 'x y\tz "z" ')
 
 
-def test_quotation_marks_are_csvs_where_they_do() -> None:
+def test_balanced_quotation_marks_quote_cells() -> None:
     text = 'key\ttext\na\t"two\nlines and ""more"""\n'
     assert texts(read("tsv", text, ReadOptions(columns=("2",), header=True))) == ['two\nlines and "more"']
     turned("tsv", text)

@@ -46,12 +46,12 @@ def test_cues_are_units() -> None:
     assert changed[: changed.index("<v")] == FILM[: FILM.index("<v")]
 
 
-def test_what_is_markup_is_written_as_text() -> None:
+def test_markup_characters_are_escaped() -> None:
     film = "WEBVTT\n\n00:01.000 --> 00:02.000\nOne\n"
     assert translated("vtt", film, "a <b> --> & c") == film.replace("One", "a &lt;b&gt; --&gt; &amp; c")
 
 
-def test_the_header_is_needed() -> None:
+def test_the_header_is_required() -> None:
     for text in ("00:01.000 --> 00:02.000\nOne\n", "WEBVTTx\n", ""):
         with pytest.raises(DamagedDocumentError, match="line 1: not WebVTT"):
             read("vtt", text)

@@ -62,7 +62,7 @@ class TestOlder:
             '+     <target state="translated">hELLO &amp; BYE</target>',
         ]
 
-    def test_line_ends_and_prefixes_are_the_documents(self) -> None:
+    def test_line_ends_and_prefixes_are_kept(self) -> None:
         data = unit("Hi").replace("\n", "\r\n").replace("trans-unit", "x:trans-unit").replace("source>", "x:source>")
         data = data.replace("<xliff", '<x:xliff xmlns:x="urn:oasis:names:tc:xliff:document:1.2"').replace(
             "</xliff", "</x:xliff"
@@ -73,7 +73,7 @@ class TestOlder:
     @pytest.mark.parametrize(
         "target", ["", "<target/>", "<target></target>", '<target state="new">Hello</target>', "<target> </target>"]
     )
-    def test_what_has_no_translation_gets_one(self, target: str) -> None:
+    def test_untranslated_sources_get_a_target(self, target: str) -> None:
         assert '<target state="translated">hELLO</target>' in turned(unit("Hello", target))
 
     @pytest.mark.parametrize(
@@ -85,20 +85,20 @@ class TestOlder:
             ("", '<target state="final">Hallo</target>'),
         ],
     )
-    def test_what_is_translated_or_approved_or_no_text_stays(self, said: str, target: str) -> None:
+    def test_translated_and_approved_sources_stay(self, said: str, target: str) -> None:
         assert texts(read("xliff", unit("Hello", target, said), GERMAN)) == []
 
-    def test_translations_are_made_again_where_that_is_asked_for(self) -> None:
+    def test_retranslate_replaces_targets(self) -> None:
         data = unit("Hello", '<target state="final" state-qualifier="exact-match">Hallo</target>', ' approved="yes"')
         changed = turned(data, AGAIN)
         assert '<trans-unit id="1" approved="no">' in changed
         assert '<target state="translated" state-qualifier="mt-suggestion">hELLO</target>' in changed
 
-    def test_a_mark_for_review_is_set(self) -> None:
+    def test_mark_fuzzy_sets_the_review_state(self) -> None:
         fuzzy = ReadOptions(target_language="de", mark_fuzzy=True)
         assert '<target state="needs-review-translation">hI</target>' in turned(unit("Hi"), fuzzy)
 
-    def test_groups_say_what_is_not_translated(self) -> None:
+    def test_groups_inherit_translate(self) -> None:
         inner = '<group translate="no"><trans-unit id="1"><source>No</source></trans-unit>'
         inner += '<trans-unit id="2" translate="yes"><source>Yes</source></trans-unit></group>'
         document = read("xliff", older(inner + '<bin-unit id="3"><bin-source/></bin-unit>'), GERMAN)
@@ -111,7 +111,7 @@ class TestOlder:
             "\n    ", ""
         )
 
-    def test_segments_of_a_source_are_units_of_their_own(self) -> None:
+    def test_segments_of_a_source_are_units(self) -> None:
         segmented = '<seg-source><mrk mtype="seg" mid="1">One.</mrk> <mrk mtype="seg" mid="2">Two.</mrk></seg-source>'
         target = '<target><mrk mtype="seg" mid="1">Eins.</mrk></target>'
         data = unit("One. Two.", segmented + target)
@@ -120,7 +120,7 @@ class TestOlder:
         assert wanted.format("Eins.") in turned(data)
         assert wanted.format("oNE.") in turned(data, AGAIN)
 
-    def test_a_target_of_which_a_part_is_missing_says_so(self) -> None:
+    def test_incomplete_targets_are_marked(self) -> None:
         segmented = '<seg-source><mrk mtype="seg" mid="1">One.</mrk><mrk mtype="seg" mid="2">Two.</mrk></seg-source>'
         data = unit("One.Two.", segmented)
         changed = read("xliff", data, GERMAN).render({0: ("Eins.",)}).decode()
@@ -141,7 +141,7 @@ class TestNewer:
             "+     <target>hELLO</target>",
         ]
 
-    def test_states_tell_what_is_translated(self) -> None:
+    def test_states_select_segments(self) -> None:
         initial = segment("Hello", "<target>Hello</target>", ' state="initial" subState="x:y"')
         assert '<segment state="translated">' in turned(initial)
         assert "<target>hELLO</target>" in turned(initial)
@@ -154,7 +154,7 @@ class TestNewer:
         assert texts(read("xliff", data, GERMAN)) == ["Text"]
         assert match in turned(data)
 
-    def test_white_space_around_a_text_is_the_documents(self) -> None:
+    def test_surrounding_white_space_is_kept(self) -> None:
         data = segment("\n      Hello\n      you\n    ")
         assert read("xliff", data, GERMAN).units[0].pieces == ("Hello you",)
         assert "<target>\n      hELLO YOU\n    </target>" in turned(data)
@@ -202,11 +202,11 @@ def roles(source: str, made: str) -> list[tuple[Role, int]]:
         ('<x id="START_LINK_1"/>a<x id="CLOSE_LINK"/>', "older", "o0 c0"),
     ],
 )
-def test_halves_find_each_other_where_they_nest(source: str, made: str, wanted: str) -> None:
+def test_nested_halves_are_paired(source: str, made: str, wanted: str) -> None:
     assert [f"{role.name[0].lower()}{pair}" for role, pair in roles(source, made)] == wanted.split()
 
 
-def test_codes_show_what_the_document_says_of_them() -> None:
+def test_codes_show_their_equivalent_text() -> None:
     source = (
         'a<x id="1" ctype="lb"/>b<x id="2" equiv-text="{{name}}"/><x id="3" equiv-text="&lt;b>"/><mrk mtype="protected">Z</mrk>'
     )
@@ -222,7 +222,7 @@ def test_cdata_stays_cdata() -> None:
 
 
 class TestLanguages:
-    def test_targets_of_another_language_are_not_mixed_with_these(self) -> None:
+    def test_targets_in_another_language_stay_unchanged(self) -> None:
         units = '<trans-unit id="1"><source>A</source><target>B</target></trans-unit>'
         units += '<trans-unit id="2"><source>C</source></trans-unit>'
         data = older(units, 'source-language="en-US" target-language="fr"')
@@ -231,11 +231,11 @@ class TestLanguages:
         assert texts(document) == []
         assert 'target-language="de"' in turned(data, AGAIN)
 
-    def test_a_source_in_another_language_is_told(self) -> None:
+    def test_another_source_language_is_reported(self) -> None:
         [finding] = read("xliff", unit("A").replace('="en"', '="fr"'), GERMAN).findings
         assert "declares its source to be in fr, not in en" in finding.message
 
-    def test_a_region_is_no_other_language(self) -> None:
+    def test_regions_are_ignored(self) -> None:
         data = unit("A").replace('="en"', '="en-US" target-language="de-AT"')
         assert 'target-language="de-AT"' in turned(data)
 
@@ -249,14 +249,14 @@ class TestLanguages:
         ('<!DOCTYPE xliff [<!ENTITY a "b">]><xliff/>', "declares the entity"),
     ],
 )
-def test_what_is_no_xliff_is_refused(data: str, problem: str) -> None:
+def test_other_xml_is_rejected(data: str, problem: str) -> None:
     with pytest.raises(DamagedDocumentError, match=problem):
         read("xliff", data)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n&<>]"), min_size=1))
-def test_any_text_is_written_so_that_it_reads_the_same(text: str) -> None:
+def test_any_text_round_trips(text: str) -> None:
     for data, path in (
         (unit("Hello"), ".//{*}target"),
         (segment("Hello"), ".//{*}target"),
@@ -269,14 +269,14 @@ def test_any_text_is_written_so_that_it_reads_the_same(text: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 400), st.integers(0, 60), st.sampled_from(["", "<", ">", "&", '"', "<g>", "</g>", "]]>", "<source>"]))
-def test_damage_is_told_or_does_no_harm(start: int, length: int, instead: str) -> None:
+def test_damaged_files_are_rejected_or_harmless(start: int, length: int, instead: str) -> None:
     data = unit('A <g id="1">b <x id="2"/></g><bpt id="3"/>c<ept id="3"/>', "<target/>")
     data = data[:start] + instead + data[start + length :]
     with contextlib.suppress(DamagedDocumentError):
         turned(data)
 
 
-def test_codes_may_come_in_another_order() -> None:
+def test_codes_may_change_their_order() -> None:
     document = read("xliff", unit('a <g id="1">b</g> c<x id="2"/>'), GERMAN)
     a, opened, b, closed, c, alone = document.units[0].pieces
     assert isinstance(alone, Code)

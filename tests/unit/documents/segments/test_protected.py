@@ -23,7 +23,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize(("text", "found"), FOUND)
-def test_what_must_be_kept_is_found(text: str, found: list[str]) -> None:
+def test_protected_text_is_found(text: str, found: list[str]) -> None:
     assert [
         text[one.start : one.end]
         for one in ProtectedFinder(TranslationRules()).find(text)
@@ -45,7 +45,7 @@ def test_numbers_are_found(text: str, found: list[str]) -> None:
     assert [text[one.start : one.end] for one in ProtectedFinder(TranslationRules()).find(text)] == found
 
 
-def test_the_users_words_are_found() -> None:
+def test_user_rules_are_found() -> None:
     finder = ProtectedFinder(
         TranslationRules(
             keep=("Fire fox", ".NET", "C++"), glossary=(Term("save", "x"), Term("save as", "y")), placeholders=("@@\\w",)
@@ -55,7 +55,7 @@ def test_the_users_words_are_found() -> None:
     assert [text[one.start : one.end] for one in finder.find(text)] == ["Save as", ".NET", "save", "Fire fox", "C++", "@@a"]
 
 
-def test_a_letter_that_is_longer_in_lower_case_moves_nothing() -> None:
+def test_letters_that_grow_in_lower_case_do_not_shift_offsets() -> None:
     assert [(start, end) for start, end, _ in PhraseMatcher([("save", 1)], any_case=True).find("İİ save SAVE")] == [
         (3, 7),
         (8, 12),

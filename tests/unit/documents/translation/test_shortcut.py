@@ -39,7 +39,7 @@ class Never:
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(units, max_size=4), st.sampled_from((*EVERY, wild)), st.sampled_from(RULES), st.randoms(use_true_random=False))
-def test_they_come_out_as_with_steps(
+def test_the_shortcut_changes_no_result(
     units: Sequence[Unit], translate: Translate, rules: TranslationRules, chance: random.Random
 ) -> None:
     short = translated(units, translate, rules, chance)
@@ -57,7 +57,7 @@ def no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_steps")
-def test_they_take_no_steps() -> None:
+def test_simple_units_use_the_shortcut() -> None:
     units = [Unit((text,), "here") for text in ("Open the file.", "Über uns", "Open the file.", "日本。", '"Really?"')]
     done = translated(units, swapping)
     assert [one.pieces for one in done] == [
@@ -74,19 +74,19 @@ def test_they_take_no_steps() -> None:
 @pytest.mark.parametrize(
     "text", ["5 files", "Hello {name}", "One. Two.", "One  two", " one", "one\n", "cafe\u0301", "a\tb", "日。本"]
 )
-def test_others_do(text: str) -> None:
+def test_other_units_do_not_use_the_shortcut(text: str) -> None:
     with pytest.raises(AssertionError, match="steps were taken"):
         translated([Unit((text,), "here")], swapping)
 
 
 @pytest.mark.usefixtures("no_steps")
 @pytest.mark.parametrize("reply", ["In 5 days", "{x}", "...", ""])
-def test_a_translation_that_must_be_looked_at_takes_steps(reply: str) -> None:
+def test_suspicious_translations_are_checked(reply: str) -> None:
     with pytest.raises(AssertionError, match="steps were taken"):
         translated([Unit(("Soon",), "here")], lambda ask: SentenceTranslation(reply))
 
 
-def test_a_unit_that_waits_for_the_same_as_one_with_steps_hears_of_it() -> None:
+def test_simple_and_other_units_share_requests() -> None:
     units = [
         Unit(("One. Two.",), "a"),
         Unit(("Two.",), "b"),

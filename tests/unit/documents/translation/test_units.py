@@ -1,7 +1,8 @@
-"""What is asked, what is kept, and what becomes of what models do wrong."""
+"""Unit translation: requests, protected text, tag placement, and recovery from what models do wrong."""
 
 import random
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +15,8 @@ from triptych_documents.unit import Code, Piece, Role, Unit
 
 from .. import translators
 from ..translators import Reply, aligned, backwards, pieces, swapping, translated
+
+Translate = Callable[[SentenceRequest], Reply]
 
 
 def opening(raw: str, pair: int = 1) -> Code:
@@ -32,150 +35,117 @@ def written(found: tuple[Piece, ...]) -> str:
     return "".join(piece.raw if isinstance(piece, Code) else piece for piece in found)
 
 
-def done(text: str, translate: translators.Translate, **rules: object) -> TranslatedUnit:
+def done(text: str, translate: Translate, **rules: object) -> TranslatedUnit:
     unit = Unit((text,), "line 3", keeps_space=bool(rules.pop("keeps_space", False)))
     return translated([unit], translate, TranslationRules(source_language="en", target_language="de", **rules))[0]  # type: ignore[arg-type]
 
 
-def asked(text: str | tuple[Piece, ...], translate: translators.Translate = swapping, **rules: object) -> list[str]:
-    """What a translator reads."""
-    found: list[SentenceRequest] = []
-    pieces(text, lambda ask: (found.append(ask), translate(ask))[1], **rules)
-    return [ask.text for ask in found]
+def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **rules: object) -> list[str]:
+    """Texts of all requests."""
+    found: list[str] = []
+
+    def noted(request: SentenceRequest) -> Reply:
+        found.append(request.text)
+        return translate(request)
+
+    pieces(text, noted, **rules)
+    return found
 
 
-SAID = [  # text, what the translator is asked first
-    ("One is here. Two is there.", ["One is here.", "Two is there."]),
-    ("Hello {name}!", ["Hello Tom!"]),
-    ("Delete %d of %d files", ["Delete 2013 of 2014 files"]),
-    ("See https://ex.org/a?b=c.", ["See Tom."]),
-    ("%s: not found", ["not found"]),
-    ("1. Open the file", ["Open the file"]),
-    ("Path: /etc/hosts", ["Path:"]),
-    ("{a} {b} {c}", []),
-    ("--- 12.5 ***", []),
-    ("Press <b>OK</b> now", ["Press OK now"]),
-    ("Call f() in `a b` or {x}'s y", ["Call Tom in Boston or Paris's y"]),
-    ("Too   many\n spaces", ["Too many spaces"]),
-]
+@pytest.mark.parametrize(
+    ("text", "requests"),
+    [
+        ("One is here. Two is there.", ["One is here.", "Two is there."]),
+        ("Hello {name}!", ["Hello Tom!"]),
+        ("Delete %d of %d files", ["Delete 2013 of 2014 files"]),
+        ("See https://ex.org/a?b=c.", ["See Tom."]),
+        ("%s: not found", ["not found"]),
+        ("1. Open the file", ["Open the file"]),
+        ("Path: /etc/hosts", ["Path:"]),
+        ("{a} {b} {c}", []),
+        ("--- 12.5 ***", []),
+        ("Press <b>OK</b> now", ["Press OK now"]),
+        ("Call f() in `a b` or {x}'s y", ["Call Tom in Boston or Paris's y"]),
+        ("Too   many\n spaces", ["Too many spaces"]),
+        ("A sentence over\ntwo lines. Another.", ["A sentence over two lines.", "Another."]),
+    ],
+)
+def test_requests_are_plain_sentences(text: str, requests: list[str]) -> None:
+    assert requested(text) == requests
 
 
-@pytest.mark.parametrize(("text", "asks"), SAID)
-def test_the_translator_reads_plain_words(text: str, asks: list[str]) -> None:
-    assert asked(text) == asks
-
-
-def test_only_what_must_be_placed_asks_for_an_alignment() -> None:
-    work = UnitTranslator(TranslationRules(source_language="en", target_language="de"))
+def test_alignment_is_requested_only_to_place_tags() -> None:
+    translator = UnitTranslator(TranslationRules(source_language="en", target_language="de"))
     units = [("Plain words",), ("Hello {name}",), ("5 files",), ("a ", opening("<b>"), "b", closing("</b>"), " c")]
-    asks = [ask for key, unit in enumerate(units) for ask in work.add(key, Unit(unit, ""))]
-    assert [ask.aligned for ask in asks] == [False, False, False, True]
+    requests = [request for key, unit in enumerate(units) for request in translator.add(key, Unit(unit, ""))]
+    assert [request.aligned for request in requests] == [False, False, False, True]
+    assert translator.add(9, Unit((opening("<b>"), "Hello there", closing("</b>")), "")) == [SentenceRequest("Hello there")]
+    translator.answer(SentenceRequest("Hello there"), SentenceTranslation("Hallo"))
+    assert written(translator.done()[0].pieces) == "<b>Hallo</b>"
 
 
-def test_equal_sentences_are_asked_once() -> None:
-    work = UnitTranslator(TranslationRules(source_language="en"))
-    assert len(work.add("a", Unit(("Same. Same. Other.",), ""))) == 2
-    assert work.add("b", Unit(("Other.",), "")) == []
-    assert work.answer(SentenceRequest("Other."), SentenceTranslation("O.")) == []
-    assert [one.key for one in work.done()] == ["b"]
-    assert work.waiting == 1
-    assert work.answer(SentenceRequest("Same."), SentenceTranslation("S.")) == []
-    assert [one.pieces for one in work.done()] == [("S. S. O.",)]
-    assert work.add("c", Unit(("Same.",), "")) == []
-    assert [one.pieces for one in work.done()] == [("S.",)]
+def test_equal_sentences_are_requested_once() -> None:
+    translator = UnitTranslator(TranslationRules(source_language="en"))
+    assert len(translator.add("a", Unit(("Same. Same. Other.",), ""))) == 2
+    assert translator.add("b", Unit(("Other.",), "")) == []
+    assert translator.answer(SentenceRequest("Other."), SentenceTranslation("O.")) == []
+    assert [one.key for one in translator.done()] == ["b"]
+    assert translator.waiting == 1
+    assert translator.answer(SentenceRequest("Same."), SentenceTranslation("S.")) == []
+    assert [one.pieces for one in translator.done()] == [("S. S. O.",)]
+    assert translator.add("c", Unit(("Same.",), "")) == []
+    assert [one.pieces for one in translator.done()] == [("S.",)]
 
 
-def test_white_space_between_sentences_stays() -> None:
+def test_white_space_between_sentences_lines_and_columns_stays() -> None:
     assert pieces(" One is here.\n  Two is there. ", swapping) == (" oNE IS HERE.\n  tWO IS THERE. ",)
-
-
-def test_lines_and_columns_stay_where_white_space_counts() -> None:
     text = "Name\tSize of it\n  - first\n\nlast    one\n"
     assert done(text, backwards, keeps_space=True).pieces == ("nAME\tIT OF sIZE\n  FIRST -\n\nLAST    ONE\n",)
 
 
-def test_soft_lines_are_no_ends_of_sentences() -> None:
-    assert asked("A sentence over\ntwo lines. Another.") == ["A sentence over two lines.", "Another."]
+B, B_END = opening("<b>"), closing("</b>")
 
 
-def test_a_pair_follows_its_words() -> None:
-    found = pieces(("press ", opening("<b>"), "red button", closing("</b>"), " twice"), backwards)
-    assert written(found) == "TWICE <b>BUTTON RED</b> PRESS"
+@pytest.mark.parametrize(
+    ("unit", "translate", "target"),
+    [
+        (("press ", B, "red button", B_END, " twice"), backwards, "TWICE <b>BUTTON RED</b> PRESS"),
+        (
+            ("a ", opening("<1>", 1), "b ", opening("<2>", 2), "c", closing("</2>", 2), closing("</1>", 1), " d"),
+            backwards,
+            "D <1><2>C</2> B</1> A",
+        ),
+        (("One ", B, "is here. Two is", B_END, " there."), swapping, "oNE <b>IS HERE. tWO IS</b> THERE."),
+        (("red", alone("[1]"), " and blue", alone("[2]"), " things"), backwards, "THINGS BLUE[2] AND RED[1]"),
+        (("one ", B, alone("<img>"), B_END, " two"), swapping, "ONE <b><img></b> TWO"),
+        (("one two", alone("<br>", "\n", fixed=True), "three four"), backwards, "TWO ONE<br>FOUR THREE"),
+        (("one two", alone("\n> ", " "), "three four"), backwards, "FOUR\n> THREE TWO ONE"),
+        (("Run ", alone("`ls -l`", "ls -l"), " now"), backwards, "NOW `ls -l` rUN"),
+        (("press <b>red</b> twice",), backwards, "TWICE <b>RED</b> PRESS"),
+    ],
+)
+def test_tags_follow_their_words(unit: tuple[Piece, ...], translate: Translate, target: str) -> None:
+    assert written(pieces(unit, translate)) == target
 
 
-def test_pairs_inside_of_pairs() -> None:
-    unit = ("a ", opening("<1>", 1), "b ", opening("<2>", 2), "c", closing("</2>", 2), closing("</1>", 1), " d")
-    assert written(pieces(unit, backwards)) == "D <1><2>C</2> B</1> A"
-
-
-def test_a_pair_around_all_needs_no_alignment() -> None:
-    work = UnitTranslator(TranslationRules())
-    asks = work.add(0, Unit((opening("<b>"), "Hello there", closing("</b>")), ""))
-    assert asks == [SentenceRequest("Hello there")]
-    work.answer(asks[0], SentenceTranslation("Hallo"))
-    assert written(work.done()[0].pieces) == "<b>Hallo</b>"
-
-
-def test_a_pair_over_sentences() -> None:
-    unit = ("One ", opening("<b>"), "is here. Two is", closing("</b>"), " there.")
-    assert written(pieces(unit, swapping)) == "oNE <b>IS HERE. tWO IS</b> THERE."
-
-
-def test_a_mark_stays_at_its_word() -> None:
-    unit = ("red", alone("[1]"), " and blue", alone("[2]"), " things")
-    assert written(pieces(unit, backwards)) == "THINGS BLUE[2] AND RED[1]"
-
-
-def test_empty_pairs_stay_together() -> None:
-    unit = ("one ", opening("<a>"), alone("<img>"), closing("</a>"), " two")
-    assert written(pieces(unit, swapping)) == "ONE <a><img></a> TWO"
-
-
-def test_nothing_moves_over_what_is_fixed() -> None:
-    unit = ("one two", alone("<br>", "\n", fixed=True), "three four")
-    assert written(pieces(unit, backwards)) == "TWO ONE<br>FOUR THREE"
-
-
-def test_white_space_that_is_markup_stays_white_space() -> None:
-    unit = ("one two", alone("\n> ", " "), "three four")
-    assert written(pieces(unit, backwards)) == "FOUR\n> THREE TWO ONE"
-
-
-def test_what_a_code_shows_is_a_word_of_the_sentence() -> None:
-    unit = ("Run ", alone("`ls -l`", "ls -l"), " now")
-    assert asked(unit) == ["Run Tom now"]
-    assert written(pieces(unit, backwards)) == "NOW `ls -l` rUN"
-
-
-def test_tags_of_the_text_are_placed_like_codes() -> None:
-    assert pieces("press <b>red</b> twice", backwards) == ("TWICE <b>RED</b> PRESS",)
-
-
-def test_without_an_alignment_marks_are_placed_by_proportion() -> None:
-    unit = Unit(("one ", opening("<b>"), "two", closing("</b>"), " three"), "line 3")
-    found = translated([unit], translators.unaligned)[0]
+def test_without_an_alignment_tags_are_placed_by_proportion() -> None:
+    found = translated([Unit(("one ", B, "two", B_END, " three"), "line 3")], translators.unaligned)[0]
     assert written(found.pieces) == "ONE <b>TWO</b> THREE"
     assert [(one.kind, one.severity, one.where) for one in found.findings] == [(FindingKind.TAG, Severity.WARNING, "line 3")]
 
 
-LADDER = [  # what a translator does with words that stand for something
-    (translators.dropping, "hELLO {name}, YOU HAVE 5 fILES"),
-    (translators.doubling, "hELLO {name}, YOU HAVE 5 fILES"),
-    (translators.garbling, "hELLO {name}, YOU HAVE 5qu fILES"),
-    (swapping, "hELLO {name}, YOU HAVE 5 fILES"),
-]
-
-
-@pytest.mark.parametrize(("translate", "target"), LADDER)
-def test_placeholders_and_numbers_come_through(translate: translators.Translate, target: str) -> None:
+@pytest.mark.parametrize(
+    ("translate", "number"),
+    [(translators.dropping, "5"), (translators.doubling, "5"), (translators.garbling, "5qu"), (swapping, "5")],
+)
+def test_placeholders_and_numbers_come_through(translate: Translate, number: str) -> None:
     found = done("Hello {name}, you have 5 Files", translate)
-    assert found.pieces == (target,)
-    assert found.findings == ()
+    assert (found.pieces, found.findings) == ((f"hELLO {{name}}, YOU HAVE {number} fILES",), ())
 
 
-def test_without_an_alignment_the_sentence_is_cut_at_what_must_be_kept() -> None:
-    def translate(ask: SentenceRequest) -> Reply:
-        return SentenceTranslation(" ".join(translators.STAND_IN.sub("", translators.swapped(ask.text)).split()))
+def test_without_an_alignment_the_sentence_is_split_at_protected_text() -> None:
+    def translate(request: SentenceRequest) -> Reply:
+        return SentenceTranslation(" ".join(translators.STAND_IN.sub("", translators.swapped(request.text)).split()))
 
     assert done("Open {name} in it", translate).pieces == ("oPEN {name} IN IT",)
 
@@ -184,9 +154,6 @@ def test_without_an_alignment_the_sentence_is_cut_at_what_must_be_kept() -> None
     ("source", "target", "good"),
     [
         ("1,234.5 m", "1.234,5 m", True),
-        ("1,234.5 m", "1\u202f234,5 m", True),
-        ("3.14 m", "3,14 m", True),
-        ("3.14 m", "3.14 m", True),
         ("3.14 m", "314 m", False),
         ("12345 m", "1245 m", False),
         ("5 of 7", "7 of 5", True),
@@ -194,141 +161,122 @@ def test_without_an_alignment_the_sentence_is_cut_at_what_must_be_kept() -> None
         ("MP3 file", "MP3-Datei", True),
     ],
 )
-def test_numbers_may_have_the_signs_of_the_target_language(source: str, target: str, good: bool) -> None:
-    asks = asked(source, lambda ask: aligned(ask, target if ask.text == source else ask.text))
-    assert (len(asks) == 1) is good
+def test_a_wrong_number_is_requested_again(source: str, target: str, good: bool) -> None:
+    requests = requested(source, lambda request: aligned(request, target if request.text == source else request.text))
+    assert (len(requests) == 1) is good
 
 
-def test_what_is_invented_is_reported() -> None:
-    found = done("Hello there", lambda _: SentenceTranslation("Hallo {user} 7"))
-    assert [one.message for one in found.findings] == ["'7' is only in the translation", "'{user}' is only in the translation"]
-
-
-def test_words_to_keep() -> None:
+def test_user_rules_protect_words_and_patterns() -> None:
     found = done("Open Settings in the Settings menu", swapping, keep=("Settings",))
     assert found.pieces == ("oPEN Settings IN THE Settings MENU",)
+    assert requested("Hello @@user@@ there", placeholders=("@@[a-z]+@@",)) == ["Hello Tom there"]
+    with pytest.raises(OptionError, match=r"placeholders\[0\]"):
+        UnitTranslator(TranslationRules(placeholders=("(",)))
 
 
 TERMS = (Term("settings", "Einstellungen"), Term("print", "drucken"))
 
 
-def glossary(text: str) -> translators.Translate:
-    """Answers every sentence with `text`, word for word."""
-    return lambda ask: aligned(ask, text)
+@pytest.mark.parametrize(
+    ("source", "response", "terms", "target"),
+    [
+        ("Open settings", "Öffne Einstellung", (Term("settings", "Einstellung"),), "Öffne Einstellung"),
+        ("Settings of print", "Optionen von Druck", TERMS, "Einstellungen von drucken"),
+    ],
+)
+def test_terms_are_kept_or_put_in_place(source: str, response: str, terms: tuple[Term, ...], target: str) -> None:
+    found = done(source, lambda request: aligned(request, response), glossary=terms)
+    assert (found.pieces, found.findings) == ((target,), ())
 
 
-def test_a_term_that_is_there_is_left_alone() -> None:
-    found = done("Open settings", glossary("Öffne Einstellung"), glossary=(Term("settings", "Einstellung"),))
-    assert (found.pieces, found.findings) == (("Öffne Einstellung",), ())
+@pytest.mark.parametrize(
+    ("text", "translate", "target", "findings"),
+    [
+        ("Open settings", lambda _: SentenceTranslation("Mach auf"), "Mach auf", [(FindingKind.GLOSSARY, Severity.WARNING)]),
+        (
+            "one bad two",
+            lambda request: Refusal("unreadable") if "bad" in request.text else swapping(request),
+            "ONE bad TWO",
+            [(FindingKind.REFUSED, Severity.ERROR)],
+        ),
+        (
+            "Short words",
+            lambda _: SentenceTranslation("Kurz", truncated=True),
+            "Kurz",
+            [(FindingKind.TRUNCATED, Severity.WARNING)],
+        ),
+        (
+            "Short",
+            lambda _: SentenceTranslation("so " * 100, truncated=True),
+            "Short",
+            [(FindingKind.TRUNCATED, Severity.ERROR)],
+        ),
+        ("cafe\u0301", swapping, "CAF\u00e9", [(FindingKind.NORMALIZED, Severity.NOTE)]),
+        (
+            "The first half of this sentence, and the second half of it",
+            lambda request: SentenceTranslation("lo", truncated=True) if len(request.text) > 40 else swapping(request),
+            "tHE FIRST HALF OF THIS SENTENCE, AND THE SECOND HALF OF IT",
+            [],
+        ),
+    ],
+)
+def test_problems_are_reported(
+    text: str, translate: Translate, target: str, findings: list[tuple[FindingKind, Severity]]
+) -> None:
+    found = done(text, translate, glossary=TERMS)
+    assert (found.pieces, [(one.kind, one.severity) for one in found.findings]) == ((target,), findings)
 
 
-def test_a_term_replaces_the_words_that_stand_for_it() -> None:
-    assert done("Settings of print", glossary("Optionen von Druck"), glossary=TERMS).pieces == ("Einstellungen von drucken",)
+def test_invented_numbers_and_placeholders_are_reported() -> None:
+    found = done("Hello there", lambda _: SentenceTranslation("Hallo {user} 7"))
+    assert [one.message for one in found.findings] == ["'7' is only in the translation", "'{user}' is only in the translation"]
 
 
-def test_a_term_that_cannot_be_had_is_reported() -> None:
-    found = done("Open settings", lambda _: SentenceTranslation("Mach auf"), glossary=TERMS)
-    assert found.pieces == ("Mach auf",)
-    assert [(one.kind, one.severity) for one in found.findings] == [(FindingKind.GLOSSARY, Severity.WARNING)]
+def test_rejected_and_long_sentences_are_split() -> None:
+    text = "one two, three four five"
+    requests = requested(text, lambda request: Refusal("long") if len(request.text) > 12 else swapping(request))
+    assert requests == [text, "one two,", "three four five", "three", "four five"]
+    long = requested("aaaa bbbb, cccc dddd eeee ffff gggg hhhh iiii", max_characters=20)
+    assert long == ["aaaa bbbb,", "cccc dddd eeee ffff", "gggg hhhh iiii"]
 
 
-def test_what_the_model_refuses_is_halved() -> None:
-    asks = asked("one two, three four five", lambda ask: Refusal("long") if len(ask.text) > 12 else swapping(ask))
-    assert asks == ["one two, three four five", "one two,", "three four five", "three", "four five"]
-
-
-def test_a_word_that_the_model_refuses_stays() -> None:
-    found = done("one bad two", lambda ask: Refusal("unreadable") if "bad" in ask.text else swapping(ask))
-    assert found.pieces == ("ONE bad TWO",)
-    assert [(one.kind, one.severity) for one in found.findings] == [(FindingKind.REFUSED, Severity.ERROR)]
-
-
-def test_what_is_cut_off_is_cut_smaller() -> None:
-    text = "The first half of this sentence, and the second half of this sentence"
-    found = done(text, lambda ask: SentenceTranslation("lo lo", truncated=True) if len(ask.text) > 40 else swapping(ask))
-    assert found.pieces == (text.swapcase(),)
-    assert found.findings == ()
-
-
-def test_what_is_cut_off_all_the_same_is_reported() -> None:
-    found = done("Short words", lambda _: SentenceTranslation("Kurz", truncated=True))
-    assert found.pieces == ("Kurz",)
-    assert [one.kind for one in found.findings] == [FindingKind.TRUNCATED]
-
-
-def test_a_translation_without_end_is_not_taken() -> None:
-    found = done("Short", lambda _: SentenceTranslation("so " * 100, truncated=True))
-    assert found.pieces == ("Short",)
-    assert [(one.kind, one.severity) for one in found.findings] == [(FindingKind.TRUNCATED, Severity.ERROR)]
-
-
-def test_long_sentences_are_cut_at_clauses_then_at_words() -> None:
-    asks = asked("aaaa bbbb, cccc dddd eeee ffff gggg hhhh iiii", max_characters=20)
-    assert asks == ["aaaa bbbb,", "cccc dddd eeee ffff", "gggg hhhh iiii"]
-
-
-def test_text_that_is_not_normal_is_reported() -> None:
-    found = done("cafe\u0301", swapping)
-    assert found.pieces == ("CAF\u00e9",)
-    assert [(one.kind, one.severity) for one in found.findings] == [(FindingKind.NORMALIZED, Severity.NOTE)]
+def test_an_unchanged_text_keeps_its_bytes() -> None:
     assert done("cafe\u0301", translators.identity).pieces == ("cafe\u0301",)
 
 
 def test_pairs_are_sentences_as_readers_see_them() -> None:
-    unit = Unit(("Open ", opening("<b>"), "it", closing("</b>"), " in\n", alone("`x`", "x"), ". 12."), "")
+    unit = Unit(("Open ", B, "it", B_END, " in\n", alone("`x`", "x"), ". 12."), "")
     assert translated([unit], swapping)[0].pairs == (SentencePair("Open it in x. 12.", "oPEN IT IN x. 12."),)
 
 
-def test_a_pattern_that_is_none_is_an_error() -> None:
-    with pytest.raises(OptionError, match=r"placeholders\[0\]"):
-        UnitTranslator(TranslationRules(placeholders=("(",)))
-
-
-def test_patterns_of_the_users_are_kept() -> None:
-    assert asked("Hello @@user@@ there", placeholders=("@@[a-z]+@@",)) == ["Hello Tom there"]
-
-
 @pytest.mark.parametrize(
-    "text",
-    [
-        "word " * 40_000,
-        "a" * 200_000,
-        "日" * 50_000,
-        "{" * 100_000,
-        "%" * 100_000,
-        "<a" * 50_000,
-        "a_" * 50_000,
-        "`a1" * 30_000,
-    ],
+    "text", [part * 50_000 for part in ("word ", "aaaa", "日", "{{", "%%", "<a", "a_", "`a1")], ids=lambda text: text[:3]
 )
-def test_long_texts_take_no_more_asks_than_they_must(text: str) -> None:
-    found = translated([Unit((text,), "")], translators.identity)[0]
-    assert found.pieces == (text,)
+def test_long_texts_stay_whole(text: str) -> None:
+    assert translated([Unit((text,), "")], translators.identity)[0].pieces == (text,)
 
 
-def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("triptych_documents.translation.units.REMEMBERED_BYTES", 1 << 18)
-    work = UnitTranslator(TranslationRules())
+    translator = UnitTranslator(TranslationRules())
     long = Alignment([(0, 1)] * 20, [(0, 1)] * 20, [[0.0] * 20] * 20)
     tracemalloc.start()
     for number in range(400):
         text = f"sentence {'x' * (number % 7)} {random.Random(number).random()}".replace("0.", "")
-        for ask in work.add(number, Unit((text,), "")):
-            work.answer(ask, SentenceTranslation(ask.text, long))
-        work.done()
+        for request in translator.add(number, Unit((text,), "")):
+            translator.answer(request, SentenceTranslation(request.text, long))
+        translator.done()
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert taken < 1 << 20
 
 
-def test_half_a_surrogate_pair_stays_and_holds_up_nothing() -> None:
-    """No model, and no file, could have it."""
+def test_lone_surrogates_stay_and_do_not_block_other_units() -> None:
     broken = [Unit(("One \ud83d two. Three.",), "line 1"), Unit(("a", Code("<c>", Role.ALONE, 1, "\ud83d")), "line 2")]
     first, second, third = translated([*broken, Unit(("Four",), "line 3")], swapping, TranslationRules())
     assert [first.pieces, second.pieces] == [unit.pieces for unit in broken]
     for one in (first, second):
-        assert [(found.kind, found.severity, found.where) for found in one.findings] == [
-            (FindingKind.REFUSED, Severity.ERROR, one.unit.where)
-        ]
-        assert "U+D83D" in one.findings[0].message
+        [finding] = one.findings
+        assert (finding.kind, finding.severity, finding.where) == (FindingKind.REFUSED, Severity.ERROR, one.unit.where)
+        assert "U+D83D" in finding.message
     assert third.pieces != ("Four",)

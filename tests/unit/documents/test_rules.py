@@ -28,7 +28,7 @@ def test_terms_are_read(data: bytes, terms: tuple[Term, ...]) -> None:
         (b"a\tb\n" + b"".join(b"a%d\tb\n" % number for number in range(100_000)), "line 100001: more than 100,000 entries"),
     ],
 )
-def test_what_is_no_glossary_is_named(data: bytes, problem: str) -> None:
+def test_invalid_glossaries_are_rejected(data: bytes, problem: str) -> None:
     with pytest.raises(DamagedDocumentError, match=problem):
         read_glossary(data, "terms.tsv")
 

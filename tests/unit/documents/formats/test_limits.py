@@ -35,19 +35,19 @@ MOST = ReadOptions(max_units=20)
         ("xliff", "<a/>" * 81, "81 times <"),
     ],
 )
-def test_more_than_is_allowed_is_refused_while_it_is_read(name: str, data: str, found: str) -> None:
+def test_large_documents_are_rejected_while_reading(name: str, data: str, found: str) -> None:
     with pytest.raises(DamagedDocumentError, match=rf"{found}.*; split the document"):
         read(name, data, MOST)
 
 
-def test_as_much_as_is_allowed_is_read() -> None:
+def test_documents_at_the_limit_are_read() -> None:
     assert len(texts(read("csv", "ab,cd\n" * 10, MOST))) == 20
     assert len(texts(read("html", "<p>a</p>" * 20, MOST))) == 20
     assert len(texts(read("csv", "ab,cd\n" * 100))) == 200
     UnitLimit(ReadOptions()).check_marks(b"\n" * 1_000, b",")
 
 
-def test_a_record_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_with_too_many_cells_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tabular, "MAX_CELLS", 10)
     for name, cells in (("csv", "a," * 11), ("csv", '"\n",a,' * 6), ("tsv", "a\t" * 11), ("tsv", '"a"\t' * 11)):
         with pytest.raises(DamagedDocumentError, match="a record has more than 10 cells"):
@@ -55,14 +55,14 @@ def test_a_record_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert len(texts(read("csv", "a,b,c,d,e,f\n" * 10))) == 60
 
 
-def test_a_number_that_no_record_reaches_is_refused_at_the_end() -> None:
+def test_missing_column_numbers_are_rejected_at_the_end() -> None:
     assert texts(read("csv", "a,b\nc,d,e\n", ReadOptions(columns=("3",)))) == ["e"]
     with pytest.raises(OptionError, match=r"no column 9{100}; the table has 2"):
         read("csv", "a,b\n", ReadOptions(columns=("9" * 5_000,)))
     assert len(read("csv", f"{'n' * 10_000},b\nc,d\n", ReadOptions(header=True)).units[0].where) < 200
 
 
-def test_members_of_too_many_tags_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_with_too_many_tags_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     data = docx("<w:p><w:r><w:t>One</w:t></w:r></w:p>")
     assert texts(read("docx", data)) == ["One"]
     monkeypatch.setattr(parts, "MAX_TAGS", 5)

@@ -20,7 +20,7 @@ CASES = [  # source, target, languages, lacking, beside
 
 
 @pytest.mark.parametrize(("source", "target", "languages", "lacking", "beside"), CASES)
-def test_what_a_translation_lacks(
+def test_missing_and_additional_numbers(
     source: str, target: str, languages: tuple[str, str], lacking: list[str], beside: list[str]
 ) -> None:
     assert missing_numbers(source, target, languages) == (lacking, beside)

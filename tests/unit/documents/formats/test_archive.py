@@ -40,7 +40,7 @@ def streamed() -> bytes:
 
 
 @pytest.mark.parametrize("data", [zipped(MEMBERS, stored=["mimetype"]), streamed(), b"#!/bin/sh\n" + zipped(MEMBERS)])
-def test_other_members_keep_their_bytes_and_all_their_order(data: bytes) -> None:
+def test_other_members_and_the_order_stay(data: bytes) -> None:
     new = Archive(data).replaced({"a/one.xml": b"<two/>" * 90, "empty": b"not any more"})
     before, after = records(data), records(new)
     assert list(after) == list(before)
@@ -54,7 +54,7 @@ def test_other_members_keep_their_bytes_and_all_their_order(data: bytes) -> None
         assert [info.date_time for info in archive.infolist()] == [info.date_time for info in old.infolist()]
 
 
-def test_nothing_replaced_is_the_archive() -> None:
+def test_an_unchanged_archive_keeps_its_bytes() -> None:
     data = streamed()
     assert Archive(data).replaced({}) == data
 
@@ -108,6 +108,6 @@ def twice() -> bytes:
         (zipped({str(index): "" for index in range(10_001)}), "10,001 members, the maximum is 10,000"),
     ],
 )
-def test_what_no_document_would_be_is_refused(data: bytes, problem: str) -> None:
+def test_implausible_archives_are_rejected(data: bytes, problem: str) -> None:
     with pytest.raises(DamagedDocumentError, match=problem):
         Archive(data).read("a")

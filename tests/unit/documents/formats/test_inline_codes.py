@@ -43,7 +43,7 @@ def test_pairs_are_found_and_numbered_in_their_order() -> None:
     ]
 
 
-def test_what_has_no_partner_or_crosses_a_pair_stands_alone() -> None:
+def test_unpaired_and_crossing_tags_stand_alone() -> None:
     assert roles(closes("a"), opens("a")) == [(Role.ALONE, 0), (Role.ALONE, 1)]
     assert roles(opens("a"), opens("b"), closes("a"), closes("b")) == [
         (Role.OPEN, 0),
@@ -53,7 +53,7 @@ def test_what_has_no_partner_or_crosses_a_pair_stands_alone() -> None:
     ]
 
 
-def test_the_core_has_no_white_space_pictures_and_breaks_at_its_ends() -> None:
+def test_the_core_has_no_invisible_parts_at_its_ends() -> None:
     found = core(parts("  ", PICTURE, " text ", opens("a"), "more", closes("a"), " ", BREAK, closes("b")))
     assert (found[0].start, found[-1].end) == (8, 24)
     assert [piece if isinstance(piece, str) else piece.raw for piece in pieces_of(found)] == ["text ", "<a>", "more", "</a>"]
@@ -61,7 +61,7 @@ def test_the_core_has_no_white_space_pictures_and_breaks_at_its_ends() -> None:
     assert core(parts(" ", PICTURE, SAMPLE)) == ()
 
 
-def test_white_space_that_is_written_as_something_else_is_kept() -> None:
+def test_white_space_written_as_an_entity_is_kept() -> None:
     assert core([ScannedPart(" x", 0, 6)]) == [ScannedPart(" x", 0, 6)]
 
 
@@ -80,12 +80,12 @@ def test_pairs_are_well_nested_and_every_code_has_a_number(contents: list[str | 
     assert numbers == list(range(len(numbers)))
 
 
-def test_soft_pieces_have_single_spaces_and_none_at_the_ends() -> None:
+def test_soft_white_space_is_collapsed() -> None:
     code = Code("<b>", Role.ALONE, 0)
     assert soft((" a\n b", "", " ", code, "\t\xa0")) == ("a b ", code, " \xa0")
 
 
-def test_codes_stay_with_the_words_that_they_touch() -> None:
+def test_codes_stay_with_adjacent_words() -> None:
     code = Code("<a b>", Role.ALONE, 0)
     assert words_of(("one ", code, "two three", code), str.upper) == ["ONE", "<a b>TWO", "THREE<a b>"]
 

@@ -35,7 +35,7 @@ def test_tmx_has_both_texts_with_their_languages() -> None:
     ]
 
 
-def test_a_memory_of_many_languages_is_written_piece_by_piece() -> None:
+def test_memories_are_written_in_pieces() -> None:
     parts = list(tmx(MemoryEntry("en", f"x-{number}", "a", "b") for number in range(3)))
     assert len(parts) == 5
     root = ElementTree.fromstring(b"".join(parts))
@@ -43,7 +43,7 @@ def test_a_memory_of_many_languages_is_written_piece_by_piece() -> None:
     assert [variant.get(f"{XML}lang") for variant in root.iter("tuv")] == ["en", "x-0", "en", "x-1", "en", "x-2"]
 
 
-def test_xliff_is_what_the_reader_takes_for_translated() -> None:
+def test_written_xliff_is_read_as_translated() -> None:
     data = write_xliff(PAIRS, "en", "de")
     assert texts(read("xliff", data)) == []
     root = ElementTree.fromstring(data)
@@ -55,6 +55,6 @@ def test_xliff_is_what_the_reader_takes_for_translated() -> None:
 
 
 @pytest.mark.parametrize("write", [write_tmx, write_xliff])
-def test_a_language_that_nobody_said_is_undetermined(write: Write) -> None:
+def test_unknown_languages_are_undetermined(write: Write) -> None:
     assert b'"und"' in write(PAIRS, "", "de")
     assert b"</body>" in write([], "", "")

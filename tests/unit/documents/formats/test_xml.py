@@ -56,7 +56,7 @@ def test_every_character_belongs_to_one_token() -> None:
     ]
 
 
-def test_tokens_know_names_attributes_texts_lines_and_depths() -> None:
+def test_tokens_have_names_attributes_and_positions() -> None:
     start, text, *_, last, _, _, _ = (
         token for token in tokens(PAGE) if token.kind not in (XmlTokenKind.SPACE, XmlTokenKind.COMMENT)
     )
@@ -93,7 +93,7 @@ def test_closings_find_the_end_of_each_element() -> None:
         ('<!DOCTYPE a [<!ENTITY % x SYSTEM "file:///etc/hostname"> %x;]><a/>', "declares the entity 'x'"),
     ],
 )
-def test_what_is_damaged_or_dangerous_is_refused(text: str, problem: str) -> None:
+def test_damaged_and_dangerous_documents_are_rejected(text: str, problem: str) -> None:
     with pytest.raises(DamagedDocumentError, match=problem):
         tokens(text)
 
@@ -110,44 +110,44 @@ def test_what_is_damaged_or_dangerous_is_refused(text: str, problem: str) -> Non
         ("<?xml version='1.0' encoding='UTF-16'?><a>ü</a>".encode(), "utf-8"),  # which its bytes deny
     ],
 )
-def test_any_encoding_is_read_and_written_again(data: bytes, encoding: str) -> None:
+def test_encodings_round_trip(data: bytes, encoding: str) -> None:
     found = decoded(data)
     assert found.encoding.name == encoding
     assert found.encoded(found.text) == data
     assert tokens(found.text)[-1].kind is XmlTokenKind.END
 
 
-def test_what_an_encoding_lacks_becomes_a_reference() -> None:
+def test_unencodable_characters_become_references() -> None:
     found = decoded(b"<?xml version='1.0' encoding='ascii'?><a/>")
     assert found.encoded("<a>€𝄞</a>") == b"<a>&#8364;&#119070;</a>"
 
 
 @pytest.mark.parametrize("name", ["no-such", "punycode", "rot13"])
-def test_what_is_no_encoding_is_refused(name: str) -> None:
+def test_unknown_encodings_are_rejected(name: str) -> None:
     with pytest.raises(DamagedDocumentError, match="not a known character encoding"):
         decoded(f"<?xml version='1.0' encoding='{name}'?><a/>".encode())
 
 
 @settings(max_examples=60, deadline=None)
 @given(TEXTS)
-def test_written_text_reads_as_it_was(text: str) -> None:
+def test_any_text_round_trips(text: str) -> None:
     [_, *found, _] = tokens(f"<a>{written_text(text)}</a>")
     assert "".join(token.text for token in found) == text
 
 
 @settings(max_examples=60, deadline=None)
 @given(TEXTS, st.sampled_from("\"'"))
-def test_written_attributes_read_as_they_were(text: str, quote: str) -> None:
+def test_any_attribute_round_trips(text: str, quote: str) -> None:
     assert tokens(f"<a b={quote}{written_attribute(text, quote)}{quote}/>")[0].attributes == {"b": text}
 
 
-def test_characters_that_xml_lacks_are_named() -> None:
+def test_forbidden_characters_are_reported() -> None:
     with pytest.raises(DocumentError, match=r"U\+0001"):
         written_text("a\x01")
     assert writable("a\x01b\ufffe") == "ab"
 
 
-def test_attributes_of_a_tag_are_replaced_added_and_taken_away() -> None:
+def test_attributes_are_replaced_added_and_removed() -> None:
     tag = "<a b = 'x>y' q:c=\"\" />"
     assert attribute_spans(tag) == {"b": (8, 11), "q:c": (18, 18)}
     assert with_attribute(tag, "b", "it's") == "<a b = 'it&apos;s' q:c=\"\" />"
@@ -157,13 +157,13 @@ def test_attributes_of_a_tag_are_replaced_added_and_taken_away() -> None:
     assert without_attribute(tag, "z") == tag
 
 
-def test_declared_values_are_not_copied_to_elements() -> None:
+def test_declared_defaults_are_not_copied() -> None:
     """Each element would have them all."""
     document = '<!DOCTYPE a [<!ATTLIST b c "default" d CDATA #IMPLIED>]><a><b/><b d="own"/></a>'.replace(' c "', ' c CDATA "')
     assert [dict(token.attributes) for token in tokens(document) if token.name == "b"] == [{}, {"d": "own"}]
 
 
-def test_a_document_that_declares_many_values_is_refused() -> None:
+def test_many_declared_defaults_are_rejected() -> None:
     declared = "".join(f'<!ATTLIST a x{number} CDATA "y">' for number in range(MAX_DEFAULTS + 1))
     with pytest.raises(DamagedDocumentError, match=f"line 1: declares more than {MAX_DEFAULTS} default values"):
         tokens(f"<!DOCTYPE a [{declared}]><a/>")
