@@ -3,13 +3,13 @@
 #
 #   DATA=/path/to/text training/recipes/bert-en.sh RUN REPOSITORY
 #
-# DATA holds the text files named below; RUN is the run folder to write, REPOSITORY the model repository.
+# DATA contains the text files named below; RUN is the run folder to write, REPOSITORY the model repository.
 # About an hour on one CPU core with AVX2.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 run=$1 repository=$2
 
-# Large tensors come and go at every step; without these the time goes into page faults.
+# Large tensors are allocated and freed at every step; these settings avoid page faults.
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 THP_MEM_ALLOC_ENABLE=1
 
 triptych train bert --out "$run" --train "$DATA/wikipedia_en.train.txt.xz" --valid "$DATA/wikipedia_en.valid.txt.xz" \

@@ -3,13 +3,13 @@
 #
 #   DATA=/path/to/cifar10/train training/recipes/vit-cifar10.sh RUN REPOSITORY
 #
-# DATA holds one folder of images for each of CIFAR-10's classes; RUN is the run folder to write, REPOSITORY the model repository.
+# DATA contains one folder of images for each of CIFAR-10's classes; RUN is the run folder to write, REPOSITORY the model repository.
 # About fifty minutes on one CPU core with AVX2.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 run=$1 repository=$2
 
-# Large tensors come and go at every step; without these the time goes into page faults.
+# Large tensors are allocated and freed at every step; these settings avoid page faults.
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 THP_MEM_ALLOC_ENABLE=1
 
 triptych train vit --out "$run" --train "$DATA" --hold-out 5000 --image-size 32 --patch-size 8 --stem convolution \

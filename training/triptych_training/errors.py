@@ -1,4 +1,4 @@
-"""What can go wrong while preparing or running a training.
+"""Errors of a training, before and during it.
 
 TrainingError
 ├── CorpusError        a file of sentence pairs cannot be read or has a malformed line

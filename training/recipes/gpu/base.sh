@@ -3,7 +3,7 @@
 #
 #   DATA=/path/to/parallel training/recipes/gpu/base.sh WORK REPOSITORY
 #
-# MINUTES is how long it trains (12). Without REPOSITORY nothing is exported.
+# MINUTES is the training time (12). Without REPOSITORY nothing is exported.
 source "$(dirname "$0")/common.sh"
 work=$1 repository=${2:-}
 source "$recipes/data.sh"

@@ -3,7 +3,7 @@
 #
 #   DATA=/path/to/text training/recipes/gpu/bert-en.sh WORK REPOSITORY
 #
-# DATA holds {wikipedia_en,books_en}.{train,valid}.txt.xz. MINUTES is how long it trains (25). Without REPOSITORY nothing is exported.
+# DATA contains {wikipedia_en,books_en}.{train,valid}.txt.xz. MINUTES is the training time (25). Without REPOSITORY nothing is exported.
 source "$(dirname "$0")/common.sh"
 work=$1 repository=${2:-}
 

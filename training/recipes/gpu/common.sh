@@ -1,9 +1,9 @@
-# What the recipes of this folder share; they source it. Settings, all of them environment variables:
+# Functions and settings of all recipes in this folder. Environment variables:
 #
-#   GPUS            how many of this machine's GPUs train together (1)
-#   PAUSE_MINUTES   a training that is not over by then saves its state and the recipe ends with code 75; the same command goes on (0: never)
-#   TRIPTYCH        how the program is called where it is not installed, such as "python3 -m triptych_cli"
-#   REHEARSAL       1: the same commands with models that take seconds on a CPU: do the files and options fit?
+#   GPUS            number of this machine's GPUs to train on (1)
+#   PAUSE_MINUTES   limit of one run: an unfinished training saves its state and the recipe ends with code 75; the same command continues (0: none)
+#   TRIPTYCH        command of the program if it is not installed, such as "python3 -m triptych_cli"
+#   REHEARSAL       1: run the same commands with tiny models, in seconds on a CPU, to check files and options
 
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,9 +15,9 @@ if [[ -n ${TRIPTYCH:-} ]]; then
   triptych() { "${program[@]}" "$@"; }
 fi
 
-# Appended to the commands of a rehearsal: of an option given twice the last one counts.
+# Appended to the commands of a rehearsal; the last of two equal options counts.
 if [[ ${REHEARSAL:-} == 1 ]]; then
-  # So many steps that a model has something to say: export refuses those that answer everything alike.
+  # Enough steps for varied results: export rejects models that give the same result for every input.
   loop=(--epochs 1000 --max-steps 300 --max-minutes 0 --validate-every 1000 --keep 0 --average 1 --save-steps 100 --accumulate 1 --no-compile
     --dropout 0 --learning-rate 5e-3 --warmup-steps 20)
   tiny_translation=("${loop[@]}" --vocabulary-size 340 --model-dim 32 --heads 2 --feedforward-dim 48 --encoder-layers 1 --decoder-layers 1
@@ -31,7 +31,7 @@ else
   tiny_translation=() tiny_bert=() tiny_vit=() tiny_distill=() tiny_score=()
 fi
 
-# launch COMMAND...: `triptych COMMAND...`, on every GPU.
+# launch COMMAND...: run `triptych COMMAND...` on every GPU.
 launch() {
   if ((gpus > 1)); then
     torchrun --standalone --nproc-per-node "$gpus" -m triptych_cli "$@"
@@ -40,7 +40,7 @@ launch() {
   fi
 }
 
-# train TASK RUN OPTIONS...: begins, goes on, or finds the training done. An unfinished one ends the recipe with code 75.
+# train TASK RUN OPTIONS...: start or resume a training, or skip a finished one. An unfinished one ends the recipe with code 75.
 train() {
   local task=$1 run=$2 result
   shift 2
@@ -50,12 +50,12 @@ train() {
   fi
   result=$(launch train "$task" --out "$run" --resume --pause-minutes "${PAUSE_MINUTES:-0}" "$@" "${tiny[@]}")
   if [[ $result != "$run/model" ]]; then
-    echo "$run is not finished; the same command goes on with it" >&2
+    echo "$run is not finished; run the same command again to continue" >&2
     exit $PAUSED
   fi
 }
 
-# distill TEACHER OUT OPTIONS...: unless it is there.
+# distill TEACHER OUT OPTIONS...: write the teacher's translations, unless OUT exists.
 distill() {
   local teacher=$1 out=$2
   shift 2
@@ -64,30 +64,30 @@ distill() {
   fi
 }
 
-# score CHECKPOINT PAIRS OPTIONS...: BLEU of the checkpoint, in PyTorch.
+# score CHECKPOINT PAIRS OPTIONS...: print the checkpoint's BLEU, measured in PyTorch.
 score() {
   local checkpoint=$1 pairs=$2
   shift 2
   triptych checkpoint score "$checkpoint" "$pairs" "$@" "${tiny_score[@]}"
 }
 
-# keep NAME CHECKPOINT: the checkpoint in pieces of at most 15 MiB beside the runs, to be carried away.
+# keep NAME CHECKPOINT: pack the checkpoint into pieces of at most 15 MiB, to copy to another machine.
 keep() {
   triptych checkpoint pack "$2" "$1" >/dev/null
 }
 
-# reversed FILE OUT: a packed file of pairs with its columns exchanged.
+# reversed FILE OUT: write a compressed file of pairs with its columns exchanged.
 reversed() {
   gzip -dc "$1" | awk -F '\t' -v OFS='\t' '{print $2, $1}' | gzip -n >"$2.partial"
   mv "$2.partial" "$2"
 }
 
-# held_out FILE...: the English sentences of these packed validation sets, sorted.
+# held_out FILE...: print the English sentences of compressed validation sets, sorted.
 held_out() {
   gzip -dc "$@" | cut -f 1 | LC_ALL=C sort -u
 }
 
-# without SENTENCES FILE OUT: the packed pairs whose English sentence is not among the sentences.
+# without SENTENCES FILE OUT: write the pairs of a compressed file whose English sentence is not in SENTENCES.
 without() {
   gzip -dc "$2" | awk -F '\t' 'NR == FNR {held[$0]; next} !($1 in held)' "$1" - | gzip -n >"$3.partial"
   mv "$3.partial" "$3"

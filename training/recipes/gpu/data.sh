@@ -1,6 +1,6 @@
-# The sentence pairs of all translation recipes, sourced by them: DATA (packed pairs, English first) -> $work/data, once for every direction.
+# Sentence pairs of all translation recipes: DATA (compressed pairs, English first) -> $work/data, a file for every direction.
 #
-# Sentences of a validation set are left out of every training set: the French pairs hold English sentences of the German validation set.
+# Sentences of the validation sets are removed from all training sets: the French pairs contain English sentences of the German validation set.
 
 valid_de=$DATA/tatoeba.en-de.valid.tsv.gz
 valid_fr=$DATA/tatoeba.en-fr.valid.tsv.gz

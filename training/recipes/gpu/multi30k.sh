@@ -3,9 +3,9 @@
 #
 #   DATA=/path/to/multi30k training/recipes/gpu/multi30k.sh WORK REPOSITORY
 #
-# DATA holds {train,val,test_2016_flickr}.{en,de}.gz, one caption a line. Shape and settings are those of the small model of Wu et al.
-# 2021 ("Good for Misconceived Reasons", 4 layers, d 128); it learns the captions as they are written, capitals included. SEEDS are the
-# seeds ("1 2 3"); the first one's model is exported, unless there is no REPOSITORY.
+# DATA contains {train,val,test_2016_flickr}.{en,de}.gz, one caption per line. Shape and settings are those of the small model of Wu et
+# al. 2021 ("Good for Misconceived Reasons", 4 layers, d 128), but captions keep their capital letters. SEEDS are the seeds ("1 2 3");
+# the first one's model is exported, if there is a REPOSITORY.
 source "$(dirname "$0")/common.sh"
 work=$1 repository=${2:-}
 read -ra seeds <<<"${SEEDS:-1 2 3}"

@@ -3,8 +3,8 @@
 #
 #   DATA=/path/to/parallel training/recipes/gpu/multilingual.sh WORK REPOSITORY
 #
-# After teacher.sh, with the same WORK; what pair.sh has distilled there already is used again. MINUTES is how long it trains (20).
-# Without REPOSITORY nothing is exported.
+# Run it after teacher.sh, with the same WORK; translations that pair.sh has made there are used again. MINUTES is the training time
+# (20). Without REPOSITORY nothing is exported.
 source "$(dirname "$0")/common.sh"
 work=$1 repository=${2:-}
 source "$recipes/data.sh"

@@ -3,9 +3,9 @@
 #
 #   DATA=/path/to/parallel training/recipes/gpu/pair.sh WORK en-de REPOSITORY       # or de-en, en-fr, fr-en
 #
-# After teacher.sh, with the same WORK. The student learns the pairs themselves, the teacher's translations of their sources
-# (sequence-level knowledge distillation), and its translations of the other language pair's sentences. MINUTES is how long it
-# trains (8). Without REPOSITORY nothing is exported: that needs no GPU, and can be done elsewhere from WORK/<direction>.json.
+# Run it after teacher.sh, with the same WORK. The student learns the pairs, the teacher's translations of their sources
+# (sequence-level knowledge distillation), and its translations of the other language pair's sentences. MINUTES is the training
+# time (8). Without REPOSITORY nothing is exported; export needs no GPU and can be done elsewhere from WORK/<direction>.json.
 source "$(dirname "$0")/common.sh"
 work=$1 direction=$2 repository=${3:-}
 source "$recipes/data.sh"

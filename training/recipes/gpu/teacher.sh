@@ -3,8 +3,8 @@
 #
 #   DATA=/path/to/parallel training/recipes/gpu/teacher.sh WORK
 #
-# DATA holds the packed sentence pairs that data.sh names. WORK/teacher becomes the run folder, WORK/teacher.json and its pieces the
-# checkpoint to carry away. MINUTES is how long it trains (25).
+# DATA contains the compressed sentence pairs that data.sh names. WORK/teacher is the run folder, WORK/teacher.json and its pieces are
+# the packed checkpoint. MINUTES is the training time (25).
 source "$(dirname "$0")/common.sh"
 work=$1
 source "$recipes/data.sh"

@@ -3,9 +3,9 @@
 #
 #   DATA=/path/to/cifar10/train training/recipes/gpu/vit-cifar10.sh WORK REPOSITORY
 #
-# DATA holds one folder of images for each class; the last 500 files of each are held out. Patches of 2 x 2 pixels behind convolutions
-# (in the manner of Hassani et al. 2021, "Escaping the Big Data Paradigm with Compact Transformers"), RandAugment, random erasing,
-# mixup and CutMix. MINUTES is how long it trains (25). Without REPOSITORY nothing is exported.
+# DATA contains one folder of images per class; the last 500 files of each are held out. Patches of 2 x 2 pixels after convolutions
+# (as in Hassani et al. 2021, "Escaping the Big Data Paradigm with Compact Transformers"), RandAugment, random erasing, mixup and
+# CutMix. MINUTES is the training time (25). Without REPOSITORY nothing is exported.
 source "$(dirname "$0")/common.sh"
 work=$1 repository=${2:-}
 
