@@ -1,4 +1,4 @@
-"""What an architecture brings to an export."""
+"""Interface that every family of models implements for the exporter."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,24 +11,24 @@ Report = dict[str, Any]
 
 
 class Family(Protocol):
-    """A checkpoint of one architecture, loaded and found fit for export."""
+    """A loaded checkpoint of one architecture that can be exported."""
 
     @property
     def default_name(self) -> str:
-        """The model's name where the user gives none."""
+        """Name of the model if the user gives none."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What training says of itself."""
+        """Provenance of the training."""
 
     def describe(self) -> Description:
-        """For the model card."""
+        """Describe the model for its card."""
 
     def write(self, folder: Path, say: Say) -> None:
-        """Make `folder` with graphs in every precision, what they need and a manifest of all that the checkpoint says."""
+        """Create `folder` with graphs in every precision, tokenizers or labels, and a manifest."""
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
-        """Parity of what `write` wrote and quality, for the manifest.
+        """Measure parity and quality of the written files, for the manifest.
 
         Raises:
             ParityError: the float32 graphs answer differently from PyTorch.

@@ -1,4 +1,4 @@
-"""Image classifiers as bundles."""
+"""Export of image classifiers."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -37,7 +37,7 @@ GENERATED_IMAGES = 40  # where there are no others
 
 
 def open_image_family(folder: Path, valid: Sequence[str] = (), extras: Sequence[str] = ()) -> "ImageFamily":
-    """A checkpoint folder that a training of ours wrote.
+    """Open a checkpoint folder of triptych_training.
 
     Args:
         folder: the checkpoint.
@@ -55,7 +55,7 @@ def open_image_family(folder: Path, valid: Sequence[str] = (), extras: Sequence[
 
 
 class ImageFamily:
-    """A ViT, DeiT or Swin.
+    """A ViT, DeiT or Swin classifier.
 
     Args:
         checkpoint: the model with all that belongs to it.
@@ -113,7 +113,7 @@ class ImageFamily:
 
 
 def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:
-    """The graph in every precision, the labels and a first manifest."""
+    """Write the graph in every precision, the labels and a first manifest."""
     folder.mkdir()
     say("tracing the graph")
     image = checkpoint.image
@@ -125,7 +125,7 @@ def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, extras: Seq
 
 
 def image_manifest(checkpoint: ImageCheckpoint, extras: Sequence[str] = ()) -> dict[str, Any]:
-    """All that the checkpoint says."""
+    """Compose the manifest from the checkpoint."""
     image = asdict(checkpoint.image)
     return {
         "format": FORMAT,
@@ -151,7 +151,7 @@ def _describe(config: VitConfig | SwinConfig) -> dict[str, Any]:
 
 
 def _sides(size: tuple[int, int]) -> str:
-    """Width x height, or one number of a square."""
+    """Format a size as width x height, or as one number if it is square."""
     return str(size[0]) if size[0] == size[1] else f"{size[1]} x {size[0]}"
 
 
@@ -184,5 +184,5 @@ def _read(path: str) -> bytes:
 
 
 def _line(label: str) -> str:
-    """A label on one line."""
+    """Join a label to one line."""
     return " ".join(label.split())

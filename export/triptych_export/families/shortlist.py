@@ -1,4 +1,4 @@
-"""The precision int8-shortlist: int8's graphs, and a step that looks at the part of the vocabulary that a source may need.
+"""Precision int8-shortlist: int8 graphs whose output projection is limited to likely target tokens.
 
 The part comes from a lexicon (`triptych_training.data.lexicon`); `triptych_serving.decoding.shortlist` describes its file.
 """
@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from triptych_export.bundle_files import WEIGHT_BITS, write_graph
 from triptych_export.errors import SourceError
 from triptych_export.graphs.tracing import trace_short_search, trace_short_step
-from triptych_export.graphs.translation import NEVER, Decoding
+from triptych_export.graphs.translation import NEVER, GraphSettings
 from triptych_export.graphs.weight_folding import fold_scales, fuse_norms
 from triptych_export.quantization.dynamic import LARGEST, quantize_columns
 from triptych_export.quantization.weights_file import WeightsFile
@@ -36,7 +36,7 @@ Ids = list[int]
 
 
 def check_shortlist(source: TranslationSource) -> None:
-    """See whether a model can have one.
+    """Check that a model supports a shortlist.
 
     Raises:
         SourceError: its sources have a vocabulary or frames of their own, of which a list by source tokens knows nothing.
@@ -50,7 +50,7 @@ def check_shortlist(source: TranslationSource) -> None:
 
 
 def learn_shortlist(source: TranslationSource, pairs: Sequence[Pair], options: LexiconOptions | None = None) -> Lexicon:
-    """A lexicon in the model's own tokens; pairs that are too long for the model are left out, as in training.
+    """Learn a lexicon over the model's tokens; pairs that are too long for the model are left out, as in training.
 
     Raises:
         SourceError: no pair is short enough.
@@ -75,7 +75,7 @@ def write_shortlist(lexicon: Lexicon, path: Path) -> None:
     )
 
 
-def write_short_graphs(source: TranslationSource, decoding: Decoding, folder: Path, weights: WeightsFile) -> None:
+def write_short_graphs(source: TranslationSource, decoding: GraphSettings, folder: Path, weights: WeightsFile) -> None:
     """Write the graphs whose output projection is an input, and that projection in int8.
 
     Args:
@@ -96,7 +96,7 @@ def write_short_graphs(source: TranslationSource, decoding: Decoding, folder: Pa
 
 
 def coverage(shortlist: Shortlist, sources: Sequence[Ids], outputs: Sequence[Ids]) -> dict[str, float]:
-    """How much of what the whole vocabulary gives lies in the lists, and how long these are.
+    """Measure the share of output tokens that the shortlists contain, and the mean length of the lists.
 
     Sources that the list does not know are covered, since they get the whole vocabulary, and count for no size.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints of the BERT family as bundles: fill-mask, text and token classification, question answering, embedding."""
+"""Export of BERT-family models: fill-mask, text and token classification, question answering, embedding."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -59,7 +59,7 @@ SENTENCES = {
 
 
 def open_text_family(folder: Path, valid: Sequence[str] = (), extras: Sequence[str] = ()) -> "TextFamily":
-    """A checkpoint folder that a training of ours wrote.
+    """Open a checkpoint folder of triptych_training.
 
     Args:
         folder: the checkpoint.
@@ -78,7 +78,7 @@ def open_text_family(folder: Path, valid: Sequence[str] = (), extras: Sequence[s
 
 
 class TextFamily:
-    """A checkpoint of the BERT family.
+    """A model of the BERT family.
 
     Args:
         checkpoint: its model is in evaluation mode on the CPU.
@@ -132,7 +132,7 @@ class TextFamily:
 
 
 def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:
-    """The graph in every precision, tokenizer and a first manifest."""
+    """Write the graph in every precision, the tokenizer and a first manifest."""
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
@@ -143,7 +143,7 @@ def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, extras: Seque
 
 
 def text_manifest(checkpoint: BertCheckpoint, extras: Sequence[str] = ()) -> dict[str, Any]:
-    """All that the checkpoint says."""
+    """Compose the manifest from the checkpoint."""
     model = checkpoint.model
     config, task = model.config, TASKS[type(model)]
     manifest = {
@@ -173,7 +173,7 @@ def text_manifest(checkpoint: BertCheckpoint, extras: Sequence[str] = ()) -> dic
 
 
 def read_samples(paths: Sequence[str]) -> list[Sample]:
-    """Texts for parity, one a line, a tab between the two of a pair.
+    """Read texts for parity: one per line, with a tab between the texts of a pair.
 
     Raises:
         SourceError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""Encoder-decoder checkpoints as translation bundles."""
+"""Export of encoder-decoder models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ from triptych_export.graphs.tracing import (
     trace_search,
     trace_step,
 )
-from triptych_export.graphs.translation import Decoding
+from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import fold_scales, fuse_norms, head_dim
 from triptych_export.parity.sentences import FramedPair, draw_sentences
 from triptych_export.parity.teacher_forcing import ForcedDecoder, check_agreement, forced_agreement
@@ -67,7 +67,7 @@ from triptych_training.data.corpus import Pair, read_pairs
 from triptych_training.models.transformer import Transformer
 
 KINDS = ("encoder", "step", "search", "score")
-Trace = Callable[[Transformer, Decoding], Graph]
+Trace = Callable[[Transformer, GraphSettings], Graph]
 TRACES: Mapping[str, Trace] = dict(zip(KINDS, (trace_encoder, trace_step, trace_search, trace_score), strict=True))
 HALF_TRACES: Mapping[str, Trace] = dict(
     zip(KINDS, (trace_half_encoder, trace_half_step, trace_half_search, trace_half_score), strict=True)
@@ -84,7 +84,7 @@ RANGE_SENTENCES = 100  # that activations are looked at in
 def open_translation_family(
     folder: Path, valid: Sequence[str], lexicon: Sequence[str] = (), extras: Sequence[str] = ()
 ) -> "TranslationFamily":
-    """A checkpoint folder that a training of ours wrote.
+    """Open a checkpoint folder of triptych_training.
 
     Args:
         folder: the checkpoint.
@@ -104,7 +104,7 @@ def open_translation_family(
 
 
 class TranslationFamily:
-    """A translation model, wherever it was trained.
+    """A translation model, trained here or elsewhere.
 
     Args:
         source: the model and what belongs to it.
@@ -155,7 +155,7 @@ class TranslationFamily:
         write_translation(self.source, folder, say, self.lexicon_pairs, self.precisions)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
-        """Parity of fp32, agreement of the other precisions; BLEU of all where there are references.
+        """Check fp32 parity, measure agreement of the other precisions, and BLEU of all if there are references.
 
         fp16's agreement is also told token by token, and checked. The model's weights are gone then: those of the bundle take
         their place in memory.
@@ -188,7 +188,7 @@ class TranslationFamily:
 
     @torch.inference_mode()
     def _check_range(self, sample: Sample) -> None:
-        """Raises RangeError."""
+        """Check that activations fit into float16; raises RangeError."""
         model = self.source.model
         with within_half(model):
             for source, answer in spread(list(zip(sample.sources, sample.expected, strict=True)), RANGE_SENTENCES):
@@ -196,7 +196,7 @@ class TranslationFamily:
 
     @staticmethod
     def _force(bundle: Bundle, sample: Sample) -> Report:
-        """Token by token, behind PyTorch's own; raises ParityError where too few are the same."""
+        """Compare fp16 with teacher forcing; raises ParityError if too few tokens agree."""
         decoder = ForcedDecoder(bundle, HALF_PRECISION, affordable(bundle, QUALITY_SLOTS))
         found = decoder.follow(sample.sources, sample.expected)
         report = forced_agreement(found, sample, bundle.manifest_of(TranslationManifest).tokens.end)
@@ -204,7 +204,7 @@ class TranslationFamily:
         return report
 
     def _release(self) -> None:
-        """Give the weights back; who still holds them, as the tracer's library its last graph, is left with nothing."""
+        """Free the weights, even where the tracing library still holds a reference to the module."""
         for parameter in self.source.model.parameters():
             parameter.data = torch.empty(0)
         trim_heap()
@@ -212,7 +212,7 @@ class TranslationFamily:
             self.source = replace(self.source, model=Transformer(self.source.model.config))
 
     def _known_pairs(self) -> tuple[list[list[int]], list[str]]:
-        """Sources, framed, that are short enough, and their references."""
+        """Return framed sources that fit the model, and their references."""
         encoded = self.languages.encode(self.source.tokenizer, [source for source, _ in self.pairs])
         fitting = [
             (ids, target) for ids, (_, target) in zip(encoded, self.pairs, strict=True) if len(ids) <= self.source.max_source
@@ -250,7 +250,7 @@ def write_translation(
     lexicon_pairs: Sequence[Pair] = (),
     precisions: Sequence[str] = PRECISIONS,
 ) -> None:
-    """Graphs in some precisions, tokenizers and a first manifest; with a shortlist where there are pairs to learn it from."""
+    """Write graphs in the given precisions, tokenizers, a first manifest, and a shortlist if there are pairs to learn from."""
     folder.mkdir()
     say("tracing the graphs")
     weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in precisions}
@@ -272,7 +272,7 @@ def write_translation(
 def translation_manifest(
     source: TranslationSource, precisions: Sequence[str] = PRECISIONS, shortlist: bool = False
 ) -> dict[str, Any]:
-    """All that the model's source says."""
+    """Compose the manifest."""
     graphs = {p: graphs_member(KINDS, p) for p in precisions}
     if shortlist:
         graphs[SHORT_PRECISION] = {**graphs_member(KINDS, "int8"), **SHORT_FILES}
@@ -303,31 +303,31 @@ def translation_manifest(
 def _write_kinds(
     source: TranslationSource, traces: Mapping[str, Trace], folder: Path, weights: Mapping[str, WeightsFile]
 ) -> None:
-    """Every graph in some precisions; none is kept while the next one is traced."""
+    """Write every graph in the given precisions; no graph is kept while the next one is traced."""
     folded, plain, decoding = fuse_norms(fold_scales(source.model)), fuse_norms(source.model), _decoding(source)
     for kind, trace in traces.items():
         _write_kind(kind, trace(plain if kind == "score" else folded, decoding), folder, weights)
 
 
 def _write_kind(kind: str, graph: Graph, folder: Path, weights: Mapping[str, WeightsFile]) -> None:
-    """One graph in some precisions."""
+    """Write one graph in the given precisions."""
     for precision, file in weights.items():
         write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision)
 
 
 def suppressed_tokens(source: TranslationSource) -> tuple[int, ...]:
-    """Tokens that no translation has."""
+    """Return the token ids that are never generated."""
     return tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
 
 
-def _decoding(source: TranslationSource) -> Decoding:
+def _decoding(source: TranslationSource) -> GraphSettings:
     edits_last = source.generation.get("rules") == "transformers"
     renormalizes = bool(source.generation.get("renormalize", False))
-    return Decoding(source.max_source, source.max_target, suppressed_tokens(source), edits_last, renormalizes)
+    return GraphSettings(source.max_source, source.max_target, suppressed_tokens(source), edits_last, renormalizes)
 
 
 def _optional(source: TranslationSource) -> dict[str, Any]:
-    """Members that say what is not usual."""
+    """Collect manifest members that differ from the defaults."""
     sources = {code: {"before": frame.before, "after": frame.after} for code, frame in source.sources.items()}
     targets = {
         code: {"text": frame.text, "before": frame.before, "forced": frame.forced} for code, frame in source.targets.items()
@@ -344,7 +344,7 @@ def _filled_each(values: Mapping[str, Mapping[str, object]]) -> dict[str, object
 
 
 def _filled(values: Mapping[str, object]) -> dict[str, object]:
-    """Without empty members."""
+    """Drop empty members."""
     return {name: value for name, value in values.items() if value}
 
 

@@ -1,4 +1,4 @@
-"""Which nodes of a graph ONNX Runtime runs on CUDA, and with which types: what has no kernel there stops every step.
+"""Table of ONNX Runtime's CUDA kernels: a node without a kernel would run on the CPU in every step.
 
 Types: a copy of ONNX Runtime's docs/OperatorKernels.md older than 1.31, of whose CUDA section a part was read, as far as the
 graphs here go; GroupQueryAttention's bias from its source. The table was not compared with 1.31's own, but the graphs here were
@@ -56,7 +56,7 @@ HOST_INPUTS: Mapping[tuple[str, str], Collection[int]] = {  # which inputs a ker
 
 
 def unfit_nodes(model: ModelProto, inputs: Collection[str] = ()) -> list[str]:
-    """What keeps a graph from being captured and replayed on a GPU, a line each: none if nothing does.
+    """List the reasons why a graph cannot be captured as a CUDA graph, one line each.
 
     Every node has to have a kernel for its types, whose host inputs are constants, or graph inputs among `inputs` that stay as
     they are.
@@ -71,7 +71,7 @@ def unfit_nodes(model: ModelProto, inputs: Collection[str] = ()) -> list[str]:
 
 
 def _infer_fused(nodes: Collection[NodeProto], types: dict[str, int]) -> None:
-    """Types behind the runtime's own operators, of which ONNX knows nothing: that of an input, there and in all that follow."""
+    """Infer types after ONNX Runtime's own operators, which ONNX's type inference does not know."""
     for node in nodes:
         given = types.get(node.input[1 if node.op_type == "Where" else 0], TensorProto.UNDEFINED)
         for output in node.output:

@@ -1,4 +1,4 @@
-"""The graphs of a translation bundle for CUDA: 16 bits, and a step whose outputs are its next inputs.
+"""Translation graphs for CUDA: float16, with a step whose outputs are the next step's inputs.
 
 They differ from `graphs` in this:
 - **The step feeds itself.** `next` may be bound to the memory of `tokens`, `advanced` to that of `positions`: a device goes
@@ -25,7 +25,7 @@ from triptych_export.graphs.translation import (
     BEST,
     EDITS,
     CachedDecoder,
-    Decoding,
+    GraphSettings,
     SearchGraph,
     SourceAttention,
     SourceEncoder,
@@ -40,7 +40,7 @@ SELF_VECTORS = ("tokens", "positions", "lengths", "forced")
 
 
 class HalfEncoderGraph(nn.Module):
-    """Source ids -> cross-attention keys and values, heads side by side."""
+    """Encoder graph: source ids -> cross-attention keys and values, with concatenated heads."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class HalfEncoderGraph(nn.Module):
 
 
 class HalfDecoder(CachedDecoder):
-    """One position of every row; the third of its vectors is the sources' lengths."""
+    """Decoder for one position of every row; its third vector holds the source lengths."""
 
     def source_attention(self, x: Tensor, last: Tensor) -> SourceAttention:
         def attend(query: Tensor, memory: KeyValues, weights: bool) -> tuple[Tensor, Tensor | None]:
@@ -67,13 +67,13 @@ class HalfDecoder(CachedDecoder):
 
 
 class HalfStepGraph(StepGraph):
-    """The last token of every row -> the likeliest next one, and where that stands; the caches updated in place."""
+    """Step graph: last token of every row -> most likely next token and its position; caches are updated in place."""
 
     inputs: ClassVar[tuple[str, ...]] = SELF_VECTORS
     outputs: ClassVar[tuple[str, ...]] = ("next", "advanced")
     ones: Tensor  # [V, 1]
 
-    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
         super().__init__(model, decoding)
         self.decoder = HalfDecoder(model, decoding, weights=False)
         self.projection = suppress(model.projection, decoding.suppressed, HALF_NEVER)
@@ -85,7 +85,7 @@ class HalfStepGraph(StepGraph):
     def forward(  # type: ignore[override]
         self, vectors: list[Tensor], cache: list[Tensor], memory: list[Tensor]
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """One step.
+        """Run one step.
 
         Args:
             vectors: each row's newest token `[B]` int64, where that stands `[B]` int32, its source's length `[B]` int64, and
@@ -105,18 +105,18 @@ class HalfStepGraph(StepGraph):
 
 
 class HalfSearchGraph(SearchGraph):
-    """The same step for all other searches; its positions come from the host."""
+    """Step graph for beam search and sampling; positions come from the host."""
 
     inputs: ClassVar[tuple[str, ...]] = (*SELF_VECTORS, *EDITS, "candidates")
     outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
 
-    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
         super().__init__(model, decoding)
         self.decoder = HalfDecoder(model, decoding, weights=True)
 
 
 def attention_weights(query: Tensor, key: Tensor, lengths: Tensor, heads: int) -> Tensor:
-    """What `padded_attention` weighs the source's positions with, for the kernels on CUDA keep that to themselves.
+    """Compute attention weights of `padded_attention`, which the CUDA kernels do not return.
 
     Args:
         query: `[B, 1, H*D]`, carrying the 1/sqrt(D).

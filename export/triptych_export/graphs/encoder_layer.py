@@ -1,4 +1,4 @@
-"""One encoder layer as the runtime likes it, around the checkpoint's own sub-modules; shared by the text and image graphs.
+"""Encoder layer on ONNX Runtime's fused operators; shared by the text and image graphs.
 
 Shapes: `B` rows, `T` positions, `E` model dimensions.
 """
@@ -11,7 +11,7 @@ from triptych_training.models.blocks import EncoderLayer
 
 
 class FusedLayer(nn.Module):
-    """Self-attention in one operator, then the feed-forward."""
+    """Encoder layer with self-attention in one operator."""
 
     def __init__(self, layer: EncoderLayer) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class FusedLayer(nn.Module):
 
 
 class FirstPositionLayer(nn.Module):
-    """A last layer of which only the first position or few are asked for: keys and values of all, all else of those."""
+    """Last encoder layer that computes only the first positions: keys and values of all, everything else of those."""
 
     def __init__(self, layer: EncoderLayer, positions: int = 1) -> None:
         super().__init__()
@@ -55,17 +55,17 @@ class FirstPositionLayer(nn.Module):
 
 
 def packed_weight(projection: nn.Linear) -> nn.Parameter:
-    """Of a projection to query, key and value: `[E, 3E]`, as the packed operator wants it."""
+    """Concatenate the weights of query, key and value: `[E, 3E]`."""
     return nn.Parameter(projection.weight.detach().t().contiguous())
 
 
 def packed_bias(projection: nn.Linear) -> nn.Parameter:
-    """`[3E]`, zeros where it has none: the packed operator needs one."""
+    """Concatenate the biases of query, key and value, `[3E]`; zeros if there are none."""
     return nn.Parameter(torch.zeros(projection.out_features)) if projection.bias is None else projection.bias
 
 
 def _rows(linear: nn.Linear, start: int, stop: int) -> nn.Linear:
-    """A projection to some of the outputs."""
+    """Restrict a projection to some of its outputs."""
     part = nn.Linear(linear.in_features, stop - start, linear.bias is not None)
     part.weight = nn.Parameter(linear.weight.detach()[start:stop].clone())
     if linear.bias is not None:

@@ -1,4 +1,4 @@
-"""Modules in float16: what the graphs for CUDA are traced from."""
+"""Conversion of modules to float16, from which CUDA graphs are traced."""
 
 import copy
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @torch.no_grad()
 def halve(module: Module, stays: Callable[[str], bool] | None = None) -> Module:
-    """A copy in float16, which can be traced, but no longer run.
+    """Copy a module in float16; the copy can be traced, but not run.
 
     Args:
         module: a graph's.
@@ -42,7 +42,7 @@ def halve(module: Module, stays: Callable[[str], bool] | None = None) -> Module:
 
 
 def _prepare(part: nn.Module) -> None:
-    """Multiply, before they are rounded, weights whose products would be multiplied or that are very small."""
+    """Scale weights before rounding if their products are scaled later, or if they are very small."""
     if isinstance(part, Embedding) and part.scale != 1.0:
         part.tokens.weight = nn.Parameter(part.tokens.weight * part.scale)  # and a step has a kernel less to run
         part.scale = 1.0

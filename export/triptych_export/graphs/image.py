@@ -1,4 +1,4 @@
-"""The graphs of the image families: bytes of pixels in, the best labels out.
+"""Graphs of image classifiers: bytes of pixels in, the best labels out.
 
 Inputs: `pixels` `[B, height, width, 3]` uint8 RGB, `k` `[1]` int64. Outputs: `scores` `[B, k]`, descending, and `labels`
 `[B, k]`.
@@ -25,7 +25,7 @@ from triptych_training.models.vit import Vit
 
 
 class ImageGraph(nn.Module):
-    """Common frame: names of inputs and outputs, and the ranking of the labels.
+    """Base of image graphs: names of inputs and outputs, and the ranking of labels.
 
     Args:
         image: height and width, in pixels.
@@ -48,7 +48,7 @@ class ImageGraph(nn.Module):
 
 
 class VitGraph(ImageGraph):
-    """ViT and DeiT.
+    """Graph of ViT and DeiT.
 
     Args:
         model: in evaluation mode.
@@ -88,7 +88,7 @@ class VitGraph(ImageGraph):
 
 
 class PaddedVitGraph(VitGraph):
-    """The same without a number that a host would have to take from a shape: such a graph can be captured on a GPU."""
+    """Variant without shape arithmetic on the host, so that the graph can be captured on a GPU."""
 
     def __init__(self, model: Vit, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__(model, mean, std)
@@ -102,7 +102,7 @@ class PaddedVitGraph(VitGraph):
 
 
 class SwinGraph(ImageGraph):
-    """Swin; arguments as VitGraph's."""
+    """Graph of Swin; arguments as for VitGraph."""
 
     def __init__(self, model: Swin, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__(model.config.image)
@@ -128,17 +128,17 @@ class SwinGraph(ImageGraph):
 
 
 def image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float]) -> ImageGraph:
-    """The graph that serves a model."""
+    """Build the graph of a model."""
     return VitGraph(model, mean, std) if isinstance(model, Vit) else SwinGraph(model, mean, std)
 
 
 def half_image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float]) -> ImageGraph:
-    """The one to be traced in float16, for CUDA."""
+    """Build the graph that is traced in float16 for CUDA."""
     return PaddedVitGraph(model, mean, std) if isinstance(model, Vit) else SwinGraph(model, mean, std)
 
 
 def _mean_classifier(model: Vit) -> nn.Linear:
-    """One projection of both tokens' states, side by side, to the mean of the two classifiers' logits."""
+    """Merge DeiT's two classifiers into one projection of both tokens' states to the mean of their logits."""
     first, second = model.classifier, model.distillation_classifier
     assert second is not None
     both = nn.Linear(2 * first.in_features, first.out_features)

@@ -1,4 +1,4 @@
-"""From bytes of pixels to vectors of patches, normalisation included.
+"""Stems: bytes of pixels to vectors of patches, normalisation included.
 
 Shapes: `B` images, `P` patches, `E` model dimensions.
 """
@@ -15,7 +15,7 @@ SHRINKING = 256  # of pixels in float16, a power of two: exact, and weights as m
 
 
 class PatchStem(nn.Module):
-    """A convolution whose stride is its kernel, as one matrix product over rearranged bytes; normalisation folded in.
+    """Patch embedding as one matrix product over rearranged bytes, with normalisation folded in.
 
     Patches that stick out of the image are zero there *after* normalisation, as the convolution's own padding would be.
     """
@@ -47,12 +47,12 @@ class PatchStem(nn.Module):
         return torch.matmul(_in_units(patches.to(self.weight.dtype), self.unit), self.weight)
 
     def shrink_pixels(self) -> None:
-        """Work on pixels of 0 to almost 1."""
+        """Scale pixels to the range 0 to almost 1."""
         self.weight, self.unit = nn.Parameter(self.weight.detach() * SHRINKING), 1 / SHRINKING
 
 
 class PixelStem(nn.Module):
-    """Convolutions with padding. Zero padding stands for the mean colour, so the mean is subtracted; the scale is folded in."""
+    """Convolution stem. Zero padding stands for the mean colour, so the mean is subtracted; the scale is folded in."""
 
     bias: Tensor  # [E], added by the caller
 
@@ -76,7 +76,7 @@ class PixelStem(nn.Module):
         return patches
 
     def shrink_pixels(self) -> None:
-        """Work on pixels of -1 to 1."""
+        """Scale pixels to the range -1 to 1."""
         first = self.body[0]
         assert isinstance(first, nn.Conv2d)
         first.weight, self.unit = nn.Parameter(first.weight.detach() * SHRINKING), 1 / SHRINKING
@@ -92,7 +92,7 @@ def channels(values: Sequence[float], dtype: torch.dtype) -> Tensor:
 
 
 def _without_norms(layers: nn.Sequential) -> list[nn.Module]:
-    """Batch normalisation moves into the convolution before it."""
+    """Fold batch normalisation into the preceding convolution."""
     result: list[nn.Module] = []
     for layer in layers:
         if isinstance(layer, nn.BatchNorm2d):

@@ -1,4 +1,4 @@
-"""A graph whose large weights are made when they are asked for, one at a time: a model never lies in memory twice.
+"""ONNX graph with lazily computed large weights, so that a model is never in memory twice.
 
 ONNX keeps a graph in one protobuf message, which can hold 2 GB at most; here the message says of large weights only which they
 are, and `tensors` makes their values.
@@ -21,19 +21,19 @@ Maker = Callable[[], Array]
 
 @dataclass
 class Graph:
-    """`model`, of whose initializers those that `tensors` makes have a type and dimensions, but no values."""
+    """An ONNX model whose large initializers have type and dimensions, and are computed by `tensors` on demand."""
 
     model: ModelProto
     tensors: dict[str, Maker] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: ModelProto) -> "Graph":
-        """A message that is whole."""
+        """Wrap a complete model."""
         return cls(model)
 
     @classmethod
     def of_ir(cls, model: ir.Model) -> "Graph":
-        """A traced program; its weights stay where they are."""
+        """Wrap a traced program without copying its weights."""
         tensors: dict[str, Maker] = {}
         hollow: dict[str, TensorProto] = {}
         for name, value in model.graph.initializers.items():
@@ -49,23 +49,23 @@ class Graph:
         return cls(message, tensors)
 
     def copy(self) -> "Graph":
-        """One that can be changed without changing this one."""
+        """Copy the graph; weights are shared."""
         model = ModelProto()
         model.CopyFrom(self.model)
         return Graph(model, dict(self.tensors))
 
     def values(self, tensor: TensorProto) -> Array:
-        """Of one of the initializers."""
+        """Compute the values of an initializer."""
         maker = self.tensors.get(tensor.name)
         return numpy_helper.to_array(tensor) if maker is None else maker()
 
     def add(self, name: str, kind: np.dtype[Any], shape: tuple[int, ...], maker: Maker) -> TensorProto:
-        """An initializer that is not in the graph's list yet, made when it is asked for."""
+        """Make a lazily computed initializer; the caller adds it to the graph."""
         self.tensors[name] = maker
         return hollow_tensor(name, helper.np_dtype_to_tensor_dtype(kind), shape)
 
     def part_tables(self) -> None:
-        """Give tables that rows are gathered from names of their own, where other nodes read the same tensor.
+        """Give gathered tables names of their own if other nodes read the same tensor.
 
         A runtime that rearranges a matrix for its products can then let go of it; of the table, mapped from the same place of
         the file, it touches the rows that it needs.
@@ -86,11 +86,11 @@ class Graph:
 
     @property
     def bytes(self) -> int:
-        """Of all weights."""
+        """Size of all weights in bytes."""
         return sum(map(tensor_bytes, self.model.graph.initializer))
 
     def whole(self) -> ModelProto:
-        """The message with everything in it."""
+        """Return the complete model with all weights."""
         model = self.copy().model
         for tensor in model.graph.initializer:
             if tensor.name in self.tensors:
@@ -99,11 +99,11 @@ class Graph:
 
 
 def hollow_tensor(name: str, kind: int, shape: Sequence[int]) -> TensorProto:
-    """An initializer without values."""
+    """Make an initializer without values."""
     return TensorProto(name=name, data_type=kind, dims=list(shape))
 
 
 def tensor_bytes(tensor: TensorProto) -> int:
-    """Of its values, wherever they are."""
+    """Size in bytes of a tensor's values."""
     size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     return size * int(np.prod(tensor.dims, dtype=np.int64))

@@ -17,7 +17,7 @@ AFTER_SOFTMAX = 2  # of GroupQueryAttention's qk_output
 
 @dataclass(frozen=True)
 class KeyValues:
-    """What is attended to: both `[B, H, capacity, D]`, or in graphs for CUDA `[B, 1, capacity, H*D]` of a source."""
+    """Keys and values: both `[B, H, capacity, D]`, or `[B, 1, capacity, H*D]` for sources in CUDA graphs."""
 
     key: Tensor
     value: Tensor
@@ -203,7 +203,7 @@ def packed_attention(
 
 
 def rotary_embedding(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Queries or keys `[B, T, H*D]` turned by the angles of positions 0 to T - 1: `cosines` and `sines` are `[S, D/2]`."""
+    """Rotate queries or keys `[B, T, H*D]` by the angles of positions 0 to T - 1; `cosines` and `sines` are `[S, D/2]`."""
     turned: Tensor = torch.onnx.ops.symbolic(
         f"{DOMAIN}::RotaryEmbedding",
         (x, torch.zeros(1, dtype=torch.int64), cosines, sines),
@@ -228,7 +228,7 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """The `k` (`[1]` int64) largest of `[N, C]`, descending, and their indices; `[N, k]` both.
+    """Return the `k` (`[1]` int64) largest of `[N, C]`, descending, and their indices; both `[N, k]`.
 
     The tracer has no name for a size that is an input; it is told 1, and the graph's outputs are corrected afterwards.
     """

@@ -1,4 +1,4 @@
-"""Relative positions in graphs: the bias of every distance in a table, of which a graph looks up those that it needs.
+"""Relative position biases in graphs: a table of biases by distance, and look-ups into it.
 
 Shapes: `B` rows, `H` heads, `S` source and `T` target positions.
 """
@@ -11,7 +11,7 @@ from triptych_training.models.positions import RelativeBias
 
 
 class DistanceBias(nn.Module):
-    """What T5 adds to attention scores (Raffel et al. 2020, section 2.1); beyond the table's ends, all distances are one."""
+    """T5's bias of attention scores (Raffel et al. 2020, section 2.1); distances beyond the table use its last entry."""
 
     def __init__(self, bias: RelativeBias) -> None:
         super().__init__()
@@ -21,11 +21,11 @@ class DistanceBias(nn.Module):
         self.table = nn.Parameter(bias.table.weight.detach()[numbers], requires_grad=False)  # [distances, H]
 
     def forward(self, length: Tensor) -> Tensor:
-        """Between all places of `length` `[T]` int64, which counts them: `[1, H, T, T]`."""
+        """Biases between all positions, `[1, H, T, T]`; `length` `[T]` int64 holds the positions 0 to T - 1."""
         return self._look_up(length[:, None] - length)[None]
 
     def at(self, positions: Tensor, capacity: int) -> Tensor:
-        """Of one query a row, at `positions` `[B]` int32, from the first `capacity` keys: `[B, H, 1, capacity]`."""
+        """Biases of one query per row at `positions` `[B]` int32 to the first `capacity` keys: `[B, H, 1, capacity]`."""
         keys = torch.arange(capacity, dtype=torch.int32)
         return self._look_up(positions[:, None] - keys).transpose(0, 1)[:, :, None]
 

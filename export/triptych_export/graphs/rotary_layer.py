@@ -1,4 +1,4 @@
-"""One encoder layer of ModernBERT as the runtime likes it, around the checkpoint's own sub-modules.
+"""Encoder layer of ModernBERT on ONNX Runtime's fused operators.
 
 Shapes: `B` rows, `T` positions, `E` model dimensions.
 """
@@ -10,7 +10,7 @@ from triptych_training.models.modernbert import ModernBertLayer, RotaryAttention
 
 
 class RotaryLayer(nn.Module):
-    """Self-attention in a projection, two rotations and one operator, then the feed-forward."""
+    """Encoder layer with one projection, two rotations and one attention operator."""
 
     def __init__(self, layer: ModernBertLayer) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Residual sums and the norms behind them as one operator, for CUDA: a kernel instead of three.
+"""Fusion of residual sums with the following norm for CUDA: one kernel instead of three.
 
 The runtime does this by itself only where nobody else reads the sum, as in post-norm models; in pre-norm ones the next
 residual does. `SkipLayerNormalization` gives the sum too, and adds the bias of the projection before it. On the CPU it is the
@@ -20,7 +20,7 @@ Shape = tuple[object, ...]
 
 
 def fuse_skip_norms(graph: Graph) -> Graph:
-    """The same graph, changed in place: sums of two tensors of one shape, which a norm reads, with what can go with them."""
+    """Fuse sums of two tensors with the norm that reads them, and with a preceding bias, in place."""
     fusion = _Fusion(graph)
     for norm in list(graph.model.graph.node):
         if norm.op_type in FUSED:
@@ -66,7 +66,7 @@ class _Fusion:
         self.makers.update(dict.fromkeys(filter(None, outputs), node))
 
     def _sum_before(self, norm: NodeProto) -> NodeProto | None:
-        """The node that makes what the norm reads, if it adds two tensors of one shape; of several norms the first takes it."""
+        """Find the sum of two equally shaped tensors that a norm reads; with several norms, the first one takes it."""
         node = self.makers.get(norm.input[0])
         if node is None or node.op_type != "Add" or any(name in self.weights for name in node.input):
             return None
@@ -74,7 +74,7 @@ class _Fusion:
         return node if left is not None and left == right else None
 
     def _bias_before(self, name: str) -> NodeProto | None:
-        """The node that adds a bias to a projection, which comes first, and gives it to nobody else."""
+        """Find the bias addition before a sum, if the sum is its only reader."""
         node = self.makers.get(name)
         if node is None or node.op_type != "Add" or self.readers[name] != 1:
             return None

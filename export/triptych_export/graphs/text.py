@@ -1,4 +1,4 @@
-"""The graphs of the BERT family, one a task, as modules around the checkpoint's own sub-modules.
+"""Graphs of the BERT family, one per task, as modules around the checkpoint's own sub-modules.
 
 Inputs of all: `ids` and `segments` `[B, T]` int32, `lengths` `[B]` int32; what lies beyond a row's length is padding and never
 matters. Outputs of all: `mean` and `cls` `[B, E]`, the last hidden states' mean over the row's tokens and that of token 0.
@@ -33,7 +33,7 @@ NEVER = float("-inf")
 
 
 class BertStates(nn.Module):
-    """Hidden states."""
+    """Hidden states of a BERT."""
 
     def __init__(self, bert: Bert) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class BertStates(nn.Module):
         self.layers = nn.ModuleList(FusedLayer(layer) for layer in bert.layers if isinstance(layer, EncoderLayer))
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
-        """`[B, T, E]`; `numbers` are the positions' own, `[1, T]`."""
+        """Compute hidden states `[B, T, E]`; `numbers` holds the positions, `[1, T]`."""
         x = self.embed(ids, segments, numbers)
         for layer in self.layers:
             x = layer(x, lengths)
@@ -49,13 +49,13 @@ class BertStates(nn.Module):
         return hidden
 
     def embed(self, ids: Tensor, segments: Tensor, numbers: Tensor) -> Tensor:
-        """The layers' input `[B, T, E]`."""
+        """Compute the layers' input `[B, T, E]`."""
         x: Tensor = self.embedding(ids, segments)
         return x
 
 
 class CountedBertStates(BertStates):
-    """The same with position vectors gathered by number: how many there are, no host has to tell."""
+    """Hidden states with position vectors gathered by index, so that no shape is needed on the host."""
 
     def embed(self, ids: Tensor, segments: Tensor, numbers: Tensor) -> Tensor:
         x: Tensor = self.embedding.at(ids, segments, functional.embedding(numbers, self.embedding.positions.weight))
@@ -63,7 +63,7 @@ class CountedBertStates(BertStates):
 
 
 class ModernBertStates(nn.Module):
-    """Hidden states, of which some layers look at a window only."""
+    """Hidden states of a ModernBERT, some of whose layers attend to a window only."""
 
     def __init__(self, bert: ModernBert) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class ModernBertStates(nn.Module):
         self.layers = nn.ModuleList(RotaryLayer(layer) for layer in bert.layers if isinstance(layer, ModernBertLayer))
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
-        """`[B, T, E]`; `numbers` are the positions' own, `[1, T]`."""
+        """Compute hidden states `[B, T, E]`; `numbers` holds the positions, `[1, T]`."""
         near = (numbers[0, :, None] - numbers).abs() <= self.config.window  # [T, T]
         x = self.embedding(ids, segments)
         bias = torch.zeros((), dtype=x.dtype).masked_fill(~near, NEVER)[None, None]
@@ -83,30 +83,30 @@ class ModernBertStates(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Hidden states and what is pooled from them."""
+    """Hidden states and pooled vectors."""
 
     def __init__(self, bert: Bert | ModernBert) -> None:
         super().__init__()
         self.states = BertStates(bert) if isinstance(bert, Bert) else ModernBertStates(bert)
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Hidden states `[B, T, E]`, in the layers' own type, their mean and the first one, float32 `[B, E]` each."""
+        """Compute hidden states `[B, T, E]` in the layers' type, their mean and the first state, both float32 `[B, E]`."""
         hidden = self.states(ids, segments, lengths, self.numbers(ids))
         shares = self.inside(ids, lengths).float() / lengths[:, None]  # [B, T]
         mean = torch.bmm(shares[:, None], hidden.float()).squeeze(1)
         return hidden, mean, hidden[:, 0].float()
 
     def inside(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """`[B, T]` bool, False on padding."""
+        """Mask of real tokens: `[B, T]` bool, False on padding."""
         return self.numbers(ids) < lengths[:, None]
 
     def numbers(self, ids: Tensor) -> Tensor:
-        """Of the positions, `[1, T]` int32."""
+        """Positions, `[1, T]` int32."""
         return torch.arange(ids.shape[1], dtype=torch.int32)[None]
 
 
 class CountedTextEncoder(TextEncoder):
-    """The same without a number that a host would have to take from a shape: such a graph can be captured on a GPU."""
+    """Variant without shape arithmetic on the host, so that the graph can be captured on a GPU."""
 
     def __init__(self, bert: Bert | ModernBert) -> None:
         super().__init__(bert)
@@ -118,7 +118,7 @@ class CountedTextEncoder(TextEncoder):
 
 
 class TextGraph(nn.Module):
-    """Common frame: names of inputs and outputs beside the encoder."""
+    """Base of text graphs: names of inputs and outputs besides the encoder."""
 
     inputs: ClassVar[tuple[str, ...]] = ("ids", "segments", "lengths")
     outputs: ClassVar[tuple[str, ...]] = ("mean", "cls")
@@ -130,7 +130,7 @@ class TextGraph(nn.Module):
 
 
 class EmbeddingGraph(TextGraph):
-    """The pooled states alone."""
+    """Graph with pooled states only."""
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """-> `[B, E]` twice."""
@@ -139,7 +139,7 @@ class EmbeddingGraph(TextGraph):
 
 
 class FillMaskGraph(TextGraph):
-    """Only the masked positions reach the vocabulary; the best `k` are chosen in the graph.
+    """Graph that projects only masked positions to the vocabulary and returns the best `k` tokens.
 
     `absent`: ids that are no tokens, as where an embedding has more rows than its tokenizer tokens; they are no choices.
     """
@@ -169,7 +169,7 @@ class FillMaskGraph(TextGraph):
 
 
 class PretrainingGraph(FillMaskGraph):
-    """FillMaskGraph that also says whether the second text follows the first."""
+    """FillMaskGraph with a next-sentence prediction."""
 
     outputs: ClassVar[tuple[str, ...]] = (*FillMaskGraph.outputs, "next_sentence")
 
@@ -178,7 +178,7 @@ class PretrainingGraph(FillMaskGraph):
         self.pooler, self.next_sentence = model.pooler, model.next_sentence
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, places: Tensor, k: Tensor) -> tuple[Tensor, ...]:
-        """As FillMaskGraph, and probabilities `[B, 2]`; index 1: it follows."""
+        """Compute the outputs of FillMaskGraph, and probabilities `[B, 2]`; index 1: the second text follows the first."""
         assert self.pooler is not None
         assert self.next_sentence is not None
         hidden, mean, cls = self.encoder(ids, segments, lengths)
@@ -187,7 +187,7 @@ class PretrainingGraph(FillMaskGraph):
 
 
 class TextClassificationGraph(TextGraph):
-    """Probabilities of the text's labels."""
+    """Graph with the probabilities of a text's labels."""
 
     outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "probabilities")
 
@@ -204,7 +204,7 @@ class TextClassificationGraph(TextGraph):
 
 
 class TokenClassificationGraph(TextGraph):
-    """Probabilities of every token's labels."""
+    """Graph with the probabilities of every token's labels."""
 
     outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "probabilities")
 
@@ -219,7 +219,7 @@ class TokenClassificationGraph(TextGraph):
 
 
 class QuestionAnsweringGraph(TextGraph):
-    """Logits of the answer's first and last token."""
+    """Graph with the logits of an answer's first and last token."""
 
     outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "start", "end")
 
@@ -236,7 +236,7 @@ class QuestionAnsweringGraph(TextGraph):
 
 
 def text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
-    """The graph that serves a model's head; `absent` ids never fill a mask."""
+    """Build the graph for a model's head; `absent` ids never fill a mask."""
     match model:
         case BertForPretraining(next_sentence=None):
             return FillMaskGraph(model, absent)
@@ -253,7 +253,7 @@ def text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
 
 
 def half_text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
-    """The one to be traced in float16, for CUDA."""
+    """Build the graph that is traced in float16 for CUDA."""
     graph = text_graph(model, absent)
     graph.encoder = CountedTextEncoder(model.bert)
     return graph

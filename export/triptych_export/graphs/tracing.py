@@ -1,4 +1,4 @@
-"""PyTorch modules to ONNX graphs."""
+"""Tracing of PyTorch modules to ONNX graphs."""
 
 import logging
 import warnings
@@ -18,8 +18,8 @@ from triptych_export.graphs.skip_norms import fuse_skip_norms
 from triptych_export.graphs.text import TextGraph
 from triptych_export.graphs.translation import (
     BLOCK,
-    Decoding,
     EncoderGraph,
+    GraphSettings,
     ScoreGraph,
     SearchGraph,
     ShortSearchGraph,
@@ -38,64 +38,64 @@ EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET, EXAMPLE_BLOCKS = 5, 2
 RANKED = ("scores", "tokens", "labels", "top_log_probabilities", "top_tokens")  # outputs `[N, k]`
 
 
-def trace_encoder(model: Transformer, decoding: Decoding) -> Graph:
-    """The encoder graph of a scale-folded model, dynamic in rows and source length."""
+def trace_encoder(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the encoder graph of a scale-folded model, dynamic in rows and source length."""
     return _trace_encoder(EncoderGraph(model), decoding)
 
 
-def trace_half_encoder(model: Transformer, decoding: Decoding) -> Graph:
-    """The same for CUDA."""
+def trace_half_encoder(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the same graph for CUDA."""
     return _trace_encoder(halve(HalfEncoderGraph(model)), decoding, HALF_OPSET)
 
 
-def _trace_encoder(graph: nn.Module, decoding: Decoding, opset: int = OPSET) -> Graph:
+def _trace_encoder(graph: nn.Module, decoding: GraphSettings, opset: int = OPSET) -> Graph:
     source, lengths, shapes = _source(decoding)
     return _trace(graph, (source, lengths), shapes, ["source", "lengths"], ["memory"], opset)
 
 
-def trace_step(model: Transformer, decoding: Decoding) -> Graph:
-    """The step graph of a scale-folded model, dynamic in rows."""
+def trace_step(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the step graph of a scale-folded model, dynamic in rows."""
     return _Step(model, decoding).trace(StepGraph(model, decoding))
 
 
-def trace_search(model: Transformer, decoding: Decoding) -> Graph:
-    """The search graph of a scale-folded model, dynamic in rows, edits and candidates."""
+def trace_search(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the search graph of a scale-folded model, dynamic in rows, edits and candidates."""
     return _Step(model, decoding).trace(SearchGraph(model, decoding), _Step.edits())
 
 
-def trace_half_step(model: Transformer, decoding: Decoding) -> Graph:
-    """The step graph for CUDA of a scale-folded model, dynamic in rows."""
+def trace_half_step(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the CUDA step graph of a scale-folded model, dynamic in rows."""
     return _HalfStep(model, decoding).trace(halve(HalfStepGraph(model, decoding)))
 
 
-def trace_half_search(model: Transformer, decoding: Decoding) -> Graph:
-    """The search graph for CUDA of a scale-folded model, dynamic in rows, edits and candidates."""
+def trace_half_search(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the CUDA search graph of a scale-folded model, dynamic in rows, edits and candidates."""
     return _HalfStep(model, decoding).trace(halve(HalfSearchGraph(model, decoding)), _Step.edits())
 
 
-def trace_short_step(model: Transformer, decoding: Decoding) -> Graph:
-    """The step graph whose output projection is an input, dynamic in rows and columns."""
+def trace_short_step(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the step graph whose output projection is an input, dynamic in rows and columns."""
     step = _Step(model, decoding)
     return step.trace(ShortStepGraph(model, decoding), step.columns())
 
 
-def trace_short_search(model: Transformer, decoding: Decoding) -> Graph:
-    """The search graph whose output projection is an input, dynamic in rows, edits, candidates and columns."""
+def trace_short_search(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the search graph whose output projection is an input, dynamic in rows, edits, candidates and columns."""
     step = _Step(model, decoding)
     return step.trace(ShortSearchGraph(model, decoding), _Step.edits(), step.columns())
 
 
-def trace_score(model: Transformer, decoding: Decoding) -> Graph:
-    """The score graph, dynamic in rows and both lengths."""
+def trace_score(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the score graph, dynamic in rows and both lengths."""
     return _trace_score(ScoreGraph(model), decoding)
 
 
-def trace_half_score(model: Transformer, decoding: Decoding) -> Graph:
-    """The same for CUDA."""
+def trace_half_score(model: Transformer, decoding: GraphSettings) -> Graph:
+    """Trace the same graph for CUDA."""
     return _trace_score(halve(ScoreGraph(model)), decoding, HALF_OPSET)
 
 
-def _trace_score(graph: nn.Module, decoding: Decoding, opset: int = OPSET) -> Graph:
+def _trace_score(graph: nn.Module, decoding: GraphSettings, opset: int = OPSET) -> Graph:
     source, lengths, shapes = _source(decoding)
     targets = torch.zeros(EXAMPLE_ROWS, EXAMPLE_TARGET, dtype=torch.int64)
     length = torch.export.Dim("target_length", min=2, max=decoding.max_target + 1)
@@ -104,7 +104,7 @@ def _trace_score(graph: nn.Module, decoding: Decoding, opset: int = OPSET) -> Gr
     return _trace(graph, (source, lengths, targets), shapes, names, ["log_probabilities"], opset)
 
 
-def _source(decoding: Decoding) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
+def _source(decoding: GraphSettings) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
     rows = torch.export.Dim("rows", min=1, max=65_535)
     length = torch.export.Dim("source_length", min=1, max=decoding.max_source)
     source = torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)
@@ -114,20 +114,20 @@ def _source(decoding: Decoding) -> tuple[Tensor, Tensor, tuple[dict[int, object]
 
 @dataclass(frozen=True)
 class _Examples:
-    """Arguments of a graph, and which of their dimensions are dynamic."""
+    """Example arguments of a graph, with their dynamic dimensions."""
 
     values: tuple[Any, ...]
     shapes: tuple[Any, ...]
 
 
 class _Step:
-    """What the graphs of one step have in common."""
+    """Base of step graphs' example arguments."""
 
     kinds = (torch.int64, torch.int32, torch.int32, torch.int64)  # of the vectors
     floats = torch.float32
     opset = OPSET
 
-    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
         config = model.config
         self.width = config.model_dim
         self.names = cache_names(config.decoder_layers)
@@ -141,19 +141,19 @@ class _Step:
 
     @staticmethod
     def memory(heads: int, positions: int, size: int) -> tuple[int, int, int]:
-        """Shape of a row's encoded source."""
+        """Shape of an encoded source."""
         return heads, positions, size
 
     @staticmethod
     def edits() -> _Examples:
-        """Edits and the number of candidates."""
+        """Example edits and number of candidates."""
         width = {0: torch.export.Dim("rows", min=1, max=65_535), 1: torch.export.Dim("edits", min=1, max=65_535)}
         size = (EXAMPLE_ROWS, EXAMPLE_EDITS)
         edits = [torch.zeros(size, dtype=torch.int64), torch.ones(size), torch.zeros(size)]
         return _Examples((edits, torch.tensor([EXAMPLE_TOP])), ([width] * 3, None))
 
     def columns(self) -> _Examples:
-        """A part of the output projection."""
+        """Example part of the output projection."""
         count = BLOCK * torch.export.Dim("blocks", min=1, max=65_535)
         size = BLOCK * EXAMPLE_BLOCKS
         weights = torch.zeros(self.width, size, dtype=torch.int8)
@@ -161,7 +161,7 @@ class _Step:
         return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
 
     def trace(self, graph: StepModule, *between: _Examples) -> Graph:
-        """Trace with vectors first and caches last."""
+        """Trace a step graph; its vectors come first, its caches last."""
         parts = (self.vectors, *between, self.caches)
         values = tuple(value for part in parts for value in part.values)
         shapes = tuple(shape for part in parts for shape in part.shapes)
@@ -171,7 +171,7 @@ class _Step:
 
 
 class _HalfStep(_Step):
-    """The same of graphs for CUDA."""
+    """Base of CUDA step graphs' example arguments."""
 
     kinds = (torch.int64, torch.int32, torch.int64, torch.int64)
     floats = torch.float16
@@ -183,12 +183,12 @@ class _HalfStep(_Step):
 
 
 def trace_text(graph: TextGraph) -> Graph:
-    """A text graph, dynamic in rows, length and, where it fills masks, their number."""
+    """Trace a text graph, dynamic in rows, length and number of masks."""
     return _trace_text(graph, OPSET)
 
 
 def trace_half_text(graph: TextGraph) -> Graph:
-    """The same for CUDA; what stands behind the encoder stays in float32."""
+    """Trace a text graph for CUDA; the head stays in float32."""
     return _trace_text(halve(graph, lambda name: not name.startswith("encoder.")), HALF_OPSET)
 
 
@@ -208,12 +208,12 @@ def _trace_text(graph: TextGraph, opset: int) -> Graph:
 
 
 def trace_image(graph: ImageGraph) -> Graph:
-    """An image graph, dynamic in rows."""
+    """Trace an image graph, dynamic in rows."""
     return _trace_image(graph, OPSET)
 
 
 def trace_half_image(graph: ImageGraph) -> Graph:
-    """The same for CUDA; the classifier stays in float32."""
+    """Trace an image graph for CUDA; the classifier stays in float32."""
     return _trace_image(halve(graph, lambda name: name.startswith("classifier.")), HALF_OPSET)
 
 
@@ -225,7 +225,7 @@ def _trace_image(graph: ImageGraph, opset: int) -> Graph:
 
 
 def _name_ranks(graph: Graph) -> Graph:
-    """How many results a graph gives is an input, for which the tracer has no name: it is `k`."""
+    """Name the dimension of results `k`, after the input that sets it."""
     for output in graph.model.graph.output:
         if output.name in RANKED:
             output.type.tensor_type.shape.dim[1].dim_param = "k"
@@ -233,7 +233,7 @@ def _name_ranks(graph: Graph) -> Graph:
 
 
 def _drop_unread(graph: Graph) -> Graph:
-    """Optional outputs that nobody reads lose their names, else the runtime would fill them at every step."""
+    """Remove the names of unread optional outputs, which the runtime would otherwise compute in every step."""
     body = graph.model.graph
     read = {name for node in body.node for name in node.input} | {value.name for value in body.output}
     for node in body.node:

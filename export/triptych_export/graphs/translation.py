@@ -1,4 +1,4 @@
-"""The graphs of a translation bundle, as modules around the checkpoint's own sub-modules.
+"""Graphs of a translation bundle, as modules around the checkpoint's own sub-modules.
 
 `EncoderGraph` turns a source into the cross-attention keys and values of every decoder layer. `StepGraph` decodes one token of
 every row by arg-max; `SearchGraph` is the same step with everything that other searches ask for; the short ones of both look at
@@ -44,8 +44,8 @@ BEST = ("top_log_probabilities", "top_tokens", "forced_log_probabilities", "atte
 
 
 @dataclass(frozen=True)
-class Decoding:
-    """What the graphs must know beside the model."""
+class GraphSettings:
+    """Settings of translation graphs besides the model."""
 
     max_source: int  # tokens: the caches have room for so many
     max_target: int
@@ -55,7 +55,7 @@ class Decoding:
 
 
 class EncoderGraph(nn.Module):
-    """Source ids -> cross-attention keys and values."""
+    """Encoder graph: source ids -> cross-attention keys and values."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class EncoderGraph(nn.Module):
 
 
 class SourceEncoder(nn.Module):
-    """The encoder on fused operators."""
+    """Encoder on fused operators."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class SourceEncoder(nn.Module):
 
 
 class SourceLayer(nn.Module):
-    """An encoder layer whose attention the packed operator cannot do: with a bias, or with heads of a size of their own."""
+    """Encoder layer for attention that the packed operator does not support: with a bias, or an unusual head size."""
 
     def __init__(self, layer: EncoderLayer) -> None:
         super().__init__()
@@ -107,9 +107,9 @@ class SourceLayer(nn.Module):
 
 
 class CachedDecoder(nn.Module):
-    """One position of every row through the decoder's layers, over static caches."""
+    """Decoder over static caches, for one position of every row."""
 
-    def __init__(self, model: Transformer, decoding: Decoding, weights: bool) -> None:
+    def __init__(self, model: Transformer, decoding: GraphSettings, weights: bool) -> None:
         super().__init__()
         decoder = self.decoder = model.decoder
         self.relative = None if decoder.relative is None else DistanceBias(decoder.relative)
@@ -148,7 +148,7 @@ class CachedDecoder(nn.Module):
         return self.decoder.finish(x), present, attention
 
     def source_attention(self, x: Tensor, last: Tensor) -> SourceAttention:
-        """How this step looks at the source; `last` is the third of the vectors."""
+        """Describe the attention to the source; `last` is the third vector."""
         nothing = x[:, :0]
 
         def attend(query: Tensor, memory: KeyValues, weights: bool) -> tuple[Tensor, Tensor | None]:
@@ -161,19 +161,19 @@ class CachedDecoder(nn.Module):
 
 
 class StepGraph(nn.Module):
-    """The last token of every row -> the likeliest next one, the caches updated in place."""
+    """Step graph: last token of every row -> most likely next token; caches are updated in place."""
 
     inputs: ClassVar[tuple[str, ...]] = VECTORS
     outputs: ClassVar[tuple[str, ...]] = ("next",)
 
-    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
         super().__init__()
         self.decoder = CachedDecoder(model, decoding, weights=False)
         self.projection = suppress(model.projection, decoding.suppressed)
         self.columns = block_width(model.projection.out_features)
 
     def forward(self, vectors: list[Tensor], cache: list[Tensor], memory: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """One step.
+        """Run one step.
 
         Args:
             vectors: each row's newest token `[B]` int64, where that stands `[B]` int32, the index of its last source position
@@ -191,12 +191,12 @@ class StepGraph(nn.Module):
 
 
 class SearchGraph(nn.Module):
-    """The same step for beams, samples, penalties, scores and alignments: log-probabilities instead of the arg-max."""
+    """Step graph for beams, samples, penalties, scores and alignments: log-probabilities instead of the arg-max."""
 
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates")
     outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
 
-    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
         super().__init__()
         self.decoder = CachedDecoder(model, decoding, weights=True)
         self.projection = model.projection
@@ -210,7 +210,7 @@ class SearchGraph(nn.Module):
         cache: list[Tensor],
         memory: list[Tensor],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
-        """One step.
+        """Run one step.
 
         Args:
             vectors: as StepGraph, but the last is the token whose log-probability is asked for.
@@ -235,12 +235,12 @@ class SearchGraph(nn.Module):
 
 
 class ShortStepGraph(nn.Module):
-    """StepGraph with some columns of the output projection, which are inputs: those that the rows at hand may need."""
+    """StepGraph whose output projection is an input: the columns that the current rows may need."""
 
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *COLUMNS)
     outputs: ClassVar[tuple[str, ...]] = ("next",)
 
-    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
         super().__init__()
         self.decoder = CachedDecoder(model, decoding, weights=False)
 
@@ -251,7 +251,7 @@ class ShortStepGraph(nn.Module):
         cache: list[Tensor],
         memory: list[Tensor],
     ) -> tuple[Tensor, list[Tensor]]:
-        """One step.
+        """Run one step.
 
         Args:
             vectors, cache, memory: as StepGraph.
@@ -269,12 +269,12 @@ class ShortStepGraph(nn.Module):
 
 
 class ShortSearchGraph(nn.Module):
-    """SearchGraph with some columns of the output projection, as ShortStepGraph; probabilities are among these columns."""
+    """SearchGraph whose output projection is an input, as in ShortStepGraph; probabilities are over these columns."""
 
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates", *COLUMNS)
     outputs: ClassVar[tuple[str, ...]] = BEST
 
-    def __init__(self, model: Transformer, decoding: Decoding) -> None:
+    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
         super().__init__()
         self.decoder = CachedDecoder(model, decoding, weights=True)
         self.decoding = decoding
@@ -288,7 +288,7 @@ class ShortSearchGraph(nn.Module):
         cache: list[Tensor],
         memory: list[Tensor],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
-        """One step.
+        """Run one step.
 
         Args:
             vectors, edits: as SearchGraph, but with numbers of columns for the forced token and the edited ones.
@@ -309,7 +309,7 @@ class ShortSearchGraph(nn.Module):
 
 
 class ScoreGraph(nn.Module):
-    """Source and target -> the log-probability of every target token, in one run (teacher forcing)."""
+    """Score graph: source and target -> log-probability of every target token, in one run (teacher forcing)."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -338,7 +338,7 @@ class ScoreGraph(nn.Module):
 
 
 class TargetLayer(nn.Module):
-    """A decoder layer that reads all positions of its targets at once."""
+    """Decoder layer over all positions of its targets at once."""
 
     def __init__(self, layer: DecoderLayer, packed: bool) -> None:
         super().__init__()
@@ -367,17 +367,17 @@ class TargetLayer(nn.Module):
 
 
 def capacity(tokens: int) -> int:
-    """Positions of a cache: of one position alone the runtime would take a step for a whole prompt."""
+    """Return the cache capacity: at least 2, since the runtime takes a step over one position for a prompt."""
     return max(2, tokens)
 
 
 def is_packed(shape: AttentionShape, relative: RelativeBias | None) -> bool:
-    """Self-attention of whole sequences fits the operator that projects by itself."""
+    """Whether the packed attention operator supports this self-attention."""
     return shape.scaled and shape.inner_dim == shape.model_dim and relative is None
 
 
 def arg_max(logits: Tensor, columns: int) -> Tensor:
-    """`[B, V]` -> `[B]`: the first of the best tokens, in two stages where `columns` says how."""
+    """Return the first best token, `[B, V]` -> `[B]`, in two stages if `columns` is set."""
     if columns:
         return two_stage_argmax(logits, columns)
     _, best = top_k(logits, torch.ones(1, dtype=torch.int64))
@@ -385,7 +385,7 @@ def arg_max(logits: Tensor, columns: int) -> Tensor:
 
 
 def two_stage_argmax(logits: Tensor, columns: int) -> Tensor:
-    """`[B, V]` -> `[B]`: the best block of `columns` first, then the best within it.
+    """Return the best token, `[B, V]` -> `[B]`: first the best block of `columns` tokens, then the best within it.
 
     ReduceMax is vectorised where ONNX Runtime's ArgMax is not: 36 us against 311 for 32 x 16,000. Ties go to the first token,
     as with one arg-max.
@@ -397,7 +397,7 @@ def two_stage_argmax(logits: Tensor, columns: int) -> Tensor:
 
 
 def block_width(size: int) -> int:
-    """Columns of the equal blocks into which a vocabulary falls, near its root; 0 where there are none.
+    """Choose a block width near the vocabulary's square root that divides it; 0 if there is none.
 
     TopK then takes 133 us for 32 x 16,000; filled up, the projection would lie in memory twice.
     """
@@ -405,8 +405,8 @@ def block_width(size: int) -> int:
     return min(widths, key=lambda width: abs(width - math.isqrt(size)), default=0)
 
 
-def _edited(logits: Tensor, edits: list[Tensor], decoding: Decoding) -> Tensor:
-    """Log-probabilities `[B, V]`."""
+def _edited(logits: Tensor, edits: list[Tensor], decoding: GraphSettings) -> Tensor:
+    """Compute edited log-probabilities `[B, V]`."""
     tokens, factors, offsets = edits
     given = logits.gather(1, tokens)
     if not decoding.edits_last:
@@ -425,13 +425,13 @@ def _edit(values: Tensor, factors: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _rank(log_probabilities: Tensor, candidates: Tensor, forced: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The best, where they stand, and the forced one's."""
+    """Return the best values, their indices, and the forced token's value."""
     return *top_k(log_probabilities, candidates), log_probabilities.gather(1, forced[:, None])
 
 
 @torch.no_grad()
 def suppress(projection: nn.Linear, tokens: tuple[int, ...], never: float = NEVER) -> nn.Linear:
-    """The same weights, with a bias that keeps some tokens from ever being the best."""
+    """Copy a projection with a bias that excludes some tokens."""
     if not tokens:
         return projection
     bias = torch.zeros(projection.out_features) if projection.bias is None else projection.bias.detach().clone()

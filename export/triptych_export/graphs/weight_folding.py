@@ -1,4 +1,4 @@
-"""What is done to a translation model's weights before it is traced, so that the graphs have less to do.
+"""Weight folding before tracing, so that the graphs have less to compute.
 
 Both functions give a copy that shares its weights with the original, but for those that change: a few percent of them.
 """
@@ -17,14 +17,14 @@ HEAD_MULTIPLE = 8  # GroupQueryAttention's heads have a multiple of so many dime
 
 
 def head_dim(model: Transformer) -> int:
-    """Dimensions of a head in the decoder's caches."""
+    """Return the size of a head in the decoder's caches."""
     size = model.config.decoder_block.attention.head_dim
     return size + -size % HEAD_MULTIPLE
 
 
 @torch.no_grad()
 def fold_scales(model: Transformer) -> Transformer:
-    """A copy whose decoder answers the same with less to multiply.
+    """Copy a model with scales folded into the decoder's weights; its results are the same.
 
     Queries carry the scale of their attention, the last norm that of the projection, and heads are filled up with zeros to
     `head_dim` dimensions.
@@ -46,7 +46,7 @@ def fold_scales(model: Transformer) -> Transformer:
 
 
 def fuse_norms(model: Transformer) -> Transformer:
-    """A copy that can be traced, but no longer run: its RMS norms are one operator each."""
+    """Copy a model with one operator per RMS norm; the copy can be traced, but not run."""
     model = _shallow_copy(model).eval()
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
@@ -56,7 +56,7 @@ def fuse_norms(model: Transformer) -> Transformer:
 
 
 class RmsNorm(nn.Module):
-    """Zhang and Sennrich 2019, as an operator of the runtime, which does not find it in its parts."""
+    """RMS norm (Zhang and Sennrich 2019) as one operator, since the runtime does not fuse its parts."""
 
     def __init__(self, norm: nn.RMSNorm) -> None:
         super().__init__()
@@ -68,12 +68,12 @@ class RmsNorm(nn.Module):
 
 
 def _shallow_copy(model: Transformer) -> Transformer:
-    """Modules of its own, on the same weights."""
+    """Copy the modules, but not the weights."""
     return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
 def _fold(attention: SelfAttention | CrossAttention, projection: nn.Linear, parts: int, missing: int) -> None:
-    """Scale the queries, the first of the projection's parts, and fill up all heads."""
+    """Scale the queries, which are the first part of the projection, and pad all heads."""
     if attention.scale != 1.0:
         factors = torch.ones(parts)
         factors[0] = attention.scale
@@ -92,7 +92,7 @@ def _fold(attention: SelfAttention | CrossAttention, projection: nn.Linear, part
 
 
 def _widen(projection: nn.Linear, heads: int, missing: int) -> None:
-    """Give each head so many outputs more that are zero."""
+    """Pad each head with outputs that are zero."""
     if not missing:
         return
     rows = torch.unflatten(projection.weight, 0, (heads, -1))

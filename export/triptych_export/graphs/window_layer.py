@@ -1,4 +1,4 @@
-"""Swin's layers as the runtime likes them: each rearrangement of positions is one Gather, attention is one operator.
+"""Layers of Swin on fused operators: each rearrangement of positions is one Gather.
 
 Padding, roll and cut into windows move whole positions, so together they are a constant list of indices.
 
@@ -14,7 +14,7 @@ from triptych_training.models.swin import PatchMerging, SwinLayer, Windows
 
 
 class WindowLayer(nn.Module):
-    """Attention within windows, then the feed-forward.
+    """Swin layer: attention within windows, then the feed-forward.
 
     A shifted layer's bias differs from window to window. The operator takes one bias for each head and repeats it for each row:
     there, every head of every window is a head, and rows are images; else rows are windows, which share a small bias.
@@ -75,16 +75,16 @@ class GatheredMerging(nn.Module):
 
 
 def positions_by_window(windows: Windows) -> Tensor:
-    """`[W*N]` int64: which position each place of each window holds; P where it is padding."""
+    """Map each place of each window to its position, `[W*N]` int64; P for padding."""
     count = windows.rows * windows.columns
     return (windows.split(_numbers(count)).flatten() - 1) % (count + 1)
 
 
 def take(x: Tensor, order: Tensor, pads: bool) -> Tensor:
-    """Positions of `[B, P, E]` by their numbers; number P, where there is one, is zeros."""
+    """Gather positions of `[B, P, E]` by index; index P, if used, gives zeros."""
     return torch.index_select(functional.pad(x, (0, 0, 0, 1)) if pads else x, 1, order)
 
 
 def _numbers(count: int) -> Tensor:
-    """`[1, P, 1]`: 1, 2, ...; the zeros of a padding stay apart from them."""
+    """Number the positions from 1, `[1, P, 1]`, so that padding, which is 0, is distinct."""
     return torch.arange(1, count + 1)[None, :, None]

@@ -1,4 +1,4 @@
-"""A folder as Hugging Face's libraries write it: config.json, weights, tokenizer files; from this disk or from the hub."""
+"""Hugging Face checkpoint folders, local or from the hub."""
 
 import json
 import re
@@ -21,13 +21,13 @@ PICKLES = ("pytorch_model*.bin",)
 
 @dataclass(frozen=True)
 class Folder:
-    """One checkpoint's files."""
+    """Files of one checkpoint."""
 
     path: Path
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """The members of config.json.
+        """Members of config.json.
 
         Raises:
             SourceError: it is missing, or not a JSON object.
@@ -39,21 +39,21 @@ class Folder:
 
     @property
     def model_type(self) -> str:
-        """What config.json calls the architecture; empty where it says nothing."""
+        """`model_type` of config.json; empty if absent."""
         return str(self.config.get("model_type", ""))
 
     @property
     def architecture(self) -> str:
-        """The class that was saved, such as "BertForMaskedLM"; empty where config.json does not say."""
+        """Saved class, such as "BertForMaskedLM"; empty if config.json names none."""
         names = self.config.get("architectures") or [""]
         return str(names[0])
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the folder has a file."""
         return (self.path / name).is_file()
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A JSON file's members, or None where there is no such file.
+        """Read a JSON file's members; None if the file is absent.
 
         Raises:
             SourceError: the file is not a JSON object.
@@ -70,7 +70,7 @@ class Folder:
 
 
 def open_folder(name: str) -> Folder:
-    """The folder of that path or, where there is none and the name is formed as the hub's are, the hub's model of that name.
+    """Open a local folder or, if there is none and the name looks like one of the hub's, download that model.
 
     A path whose first part is a folder here is taken for mistyped, and the hub does not hear of it.
 
@@ -86,7 +86,7 @@ def open_folder(name: str) -> Folder:
 
 
 def _download(name: str) -> Path:
-    """Fetch what is needed, or find it where it was fetched before."""
+    """Download the needed files, or use the local cache."""
     try:
         files = HfApi().list_repo_files(name)
         weights = () if any(file.endswith(".safetensors") for file in files) else PICKLES

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from triptych_export.huggingface.checkpoint.activations import activation
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
-from triptych_export.huggingface.checkpoint.languages import Languages, language_tokens, text_to_text
+from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, language_tokens, text_to_text
 from triptych_export.huggingface.checkpoint.seq2seq import (
     Embeddings,
     bart_members,
@@ -33,7 +33,7 @@ IGNORED = ("encoder.version", "decoder.version", "*.encoder.version", "*.decoder
 
 
 def load_bart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """A text-to-text model; a translator where languages are given.
+    """Load a BART checkpoint: a text-to-text model, or a translation model if languages are given.
 
     Raises:
         SourceError: files are missing, damaged or contradict each other; or a language code is malformed.
@@ -47,7 +47,7 @@ def load_bart(folder: Folder, source_language: str = "", target_language: str = 
 
 
 def load_mbart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """A translation model; the languages as `Languages.choose` takes them.
+    """Load a translation model; for the languages see `CheckpointLanguages.choose`.
 
     Raises:
         SourceError: files are missing, damaged or contradict each other; or there is no such language.
@@ -82,13 +82,13 @@ def _model(folder: Folder, generation: GenerationSettings, norm: str) -> Transfo
 
 
 def _begin(folder: Folder) -> Sequence[int]:
-    """A text stands between <s> and </s>."""
+    """Frame every text with <s> and </s>."""
     begin = folder.config.get("bos_token_id", 0)
     return () if begin is None else (begin,)
 
 
-def _languages(folder: Folder, tokenizer: Tokenizer, generation: GenerationSettings, first: int | None) -> Languages:
-    """mBART names the source's language behind it, mBART-50 in front; the target's is the first token, or the start."""
+def _languages(folder: Folder, tokenizer: Tokenizer, generation: GenerationSettings, first: int | None) -> CheckpointLanguages:
+    """Read the languages: mBART puts the source language after the text, mBART-50 before; the target language comes first."""
     tokens = language_tokens(tokenizer, LANGUAGE_TOKEN)
     if not tokens:
         return text_to_text(_begin(folder), generation.first)
@@ -97,12 +97,12 @@ def _languages(folder: Folder, tokenizer: Tokenizer, generation: GenerationSetti
     by_token = {token: code for code, token in tokens.items()}
     if generation.start in by_token:
         forced = () if generation.first is None else (generation.first,)
-        return Languages(sources, {by_token[generation.start]: TargetFrame(forced=forced)})
-    return Languages(sources, forced_targets(tokens, first))
+        return CheckpointLanguages(sources, {by_token[generation.start]: TargetFrame(forced=forced)})
+    return CheckpointLanguages(sources, forced_targets(tokens, first))
 
 
 def forced_targets(tokens: Mapping[str, int], first: int | None) -> Mapping[str, TargetFrame]:
-    """Targets whose token comes first; only one where the checkpoint itself always forces that one."""
+    """Frame targets that begin with a language token; only one target if the checkpoint always forces it."""
     only = {code: token for code, token in tokens.items() if token == first}
     return {code: TargetFrame(forced=(token,)) for code, token in (only or tokens).items()}
 

@@ -32,12 +32,12 @@ SPAN = Rule("span", "qa_outputs")
 
 
 def load_bert(folder: Folder) -> BertCheckpoint:
-    """See `load_text`."""
+    """Load the checkpoint; see `load_text`."""
     return load_text(folder, MAPPING)
 
 
 def bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
-    """The members that BERT and RoBERTa share."""
+    """Read the config members that BERT and RoBERTa share."""
     refuse(folder, {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"})
     config = folder.config
     return BertConfig(
@@ -60,7 +60,7 @@ def bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
 
 
 def encoder_rules(decoder: str, positions: Change | None = None) -> Sequence[Rule]:
-    """The encoder that BERT and RoBERTa share; `decoder` is the other name of a tied embedding."""
+    """Rules of the encoder that BERT and RoBERTa share; `decoder` is the other name of a tied embedding."""
     layer = "encoder.layer.{i}"
     return (
         Rule("bert.embedding.tokens.weight", "embeddings.word_embeddings.weight", others=[decoder]),

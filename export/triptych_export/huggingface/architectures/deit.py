@@ -18,7 +18,7 @@ TEACHER_RULES = (Rule("classifier", "cls_classifier"), Rule("distillation_classi
 
 
 def load_deit(folder: Folder) -> ImageCheckpoint:
-    """The classifier in a folder.
+    """Load the classifier of a folder.
 
     Raises:
         SourceError: the folder holds another model than a classifier, or its files are missing, damaged or do not fit together.

@@ -13,7 +13,7 @@ from triptych_training.models.bert import BertConfig, EncoderConfig
 
 
 def load_distilbert(folder: Folder) -> BertCheckpoint:
-    """See `load_text`."""
+    """Load the checkpoint; see `load_text`."""
     return load_text(folder, MAPPING)
 
 

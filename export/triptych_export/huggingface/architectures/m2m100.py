@@ -8,7 +8,7 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.architectures.bart import IGNORED, forced_targets
 from triptych_export.huggingface.checkpoint.activations import activation
 from triptych_export.huggingface.checkpoint.generation import read_generation
-from triptych_export.huggingface.checkpoint.languages import Languages, language_tokens, text_to_text
+from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, language_tokens, text_to_text
 from triptych_export.huggingface.checkpoint.seq2seq import (
     Embeddings,
     bart_members,
@@ -31,7 +31,7 @@ DEFAULTS: Mapping[str, object] = {"decoder_start_token_id": 2}
 
 
 def load_m2m100(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """A translation model; the languages as `Languages.choose` takes them.
+    """Load a translation model; for the languages see `CheckpointLanguages.choose`.
 
     Raises:
         SourceError: files are missing, damaged or contradict each other; or there is no such language.
@@ -64,11 +64,11 @@ def load_m2m100(folder: Folder, source_language: str = "", target_language: str 
     return make_source(folder, model, tokenizers, languages, generation, family="m2m100")
 
 
-def _languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -> Languages:
-    """The source's language stands in front of it, in NLLB's first checkpoints behind it; the target's is the first token."""
+def _languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -> CheckpointLanguages:
+    """Read the languages: the source's token precedes the text (or follows it in early NLLB checkpoints); the target's is first."""
     tokens = language_tokens(tokenizer, NLLB_TOKEN) or language_tokens(tokenizer, M2M100_TOKEN)
     if not tokens:
         return text_to_text(first=first)
     legacy = bool((folder.read_json("tokenizer_config.json") or {}).get("legacy_behaviour"))
     sources = {code: SourceFrame(after=(token,)) if legacy else SourceFrame(before=(token,)) for code, token in tokens.items()}
-    return Languages(sources, forced_targets(tokens, first))
+    return CheckpointLanguages(sources, forced_targets(tokens, first))

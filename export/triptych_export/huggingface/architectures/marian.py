@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from triptych_export.huggingface.checkpoint.activations import activation
 from triptych_export.huggingface.checkpoint.generation import read_generation
-from triptych_export.huggingface.checkpoint.languages import Languages, is_known, language_tokens, model_name, single
+from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, language_tokens, model_name, single
 from triptych_export.huggingface.checkpoint.seq2seq import (
     Embeddings,
     bart_members,
@@ -29,7 +29,7 @@ DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 0}
 
 
 def load_marian(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """A translation model; the languages as `Languages.choose` takes them.
+    """Load a translation model; for the languages see `CheckpointLanguages.choose`.
 
     Raises:
         SourceError: files are missing, damaged or contradict each other; or there is no such language.
@@ -59,8 +59,8 @@ def load_marian(folder: Folder, source_language: str = "", target_language: str 
     return make_source(folder, model, tokenizers, languages, generation)
 
 
-def _languages(folder: Folder, tokenizer: Tokenizer) -> Languages:
-    """Of several targets each has a token; a pair is told in tokenizer_config.json, or by the model's name."""
+def _languages(folder: Folder, tokenizer: Tokenizer) -> CheckpointLanguages:
+    """Read the languages: each of several targets has a token; a pair is named in tokenizer_config.json or the model's name."""
     config = folder.read_json("tokenizer_config.json") or {}
     names = (model_name(folder), str(folder.config.get("_name_or_path", "")))
     found = next((pair.groupdict() for name in names if (pair := PAIR.search(name))), {})
@@ -70,4 +70,4 @@ def _languages(folder: Folder, tokenizer: Tokenizer) -> Languages:
     skipped = ", ".join(code for code in tokens if code not in targets)
     notes = {"language_tokens_not_offered": skipped} if skipped else {}
     target = single(config.get("target_lang") or found.get("target"))
-    return Languages({source: SourceFrame()}, targets or {target: TargetFrame()}, notes=notes)
+    return CheckpointLanguages({source: SourceFrame()}, targets or {target: TargetFrame()}, notes=notes)

@@ -21,7 +21,7 @@ THETAS = {GLOBAL: ("global_rope_theta", 160_000.0), LOCAL: ("local_rope_theta", 
 
 
 def load_modernbert(folder: Folder) -> BertCheckpoint:
-    """See `load_text`."""
+    """Load the checkpoint; see `load_text`."""
     return load_text(folder, MAPPING)
 
 
@@ -64,7 +64,7 @@ def _alternate(layers: int, every: int) -> list[str]:
 
 
 def _theta(folder: Folder, kind: str) -> float:
-    """Newer files have an object for each kind of layer, older ones a member."""
+    """Read the rotary base: newer files have an object per kind of layer, older ones a member."""
     member, default = THETAS[kind]
     parameters: dict[str, Any] = (folder.config.get("rope_parameters") or {}).get(kind) or {}
     if (scaling := parameters.get("rope_type", "default")) != "default":

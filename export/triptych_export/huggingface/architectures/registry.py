@@ -1,4 +1,4 @@
-"""Which architectures are read, by what config.json calls them (`model_type`)."""
+"""Table of supported architectures, by `model_type` of config.json."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -23,7 +23,7 @@ Loaded = TranslationSource | BertCheckpoint | ImageCheckpoint
 
 
 class TranslationLoader(Protocol):
-    """Reads an encoder-decoder; the languages, where they are given, are the only ones that it is to offer."""
+    """Loader of encoder-decoder models; given languages restrict the model to these."""
 
     def __call__(self, folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource: ...
 
@@ -53,7 +53,7 @@ DECODER_ONLY = ("ForCausalLM", "LMHeadModel")  # ends of architectures' names
 
 
 def load(folder: Folder, source_language: str = "", target_language: str = "") -> Loaded:
-    """The model in a folder, in the project's own modules.
+    """Load the model of a folder into our own modules.
 
     Args:
         folder: the checkpoint's.
@@ -82,5 +82,5 @@ def _found(folder: Folder) -> str:
 
 
 def _supported() -> str:
-    """By model_type."""
+    """List the supported model types."""
     return f"supported are encoder-decoders: {', '.join(TRANSLATION_LOADERS)}; encoders: {', '.join(sorted(LOADERS))}"

@@ -13,12 +13,12 @@ from triptych_training.models.bert import BertConfig, EncoderConfig
 
 
 def load_roberta(folder: Folder) -> BertCheckpoint:
-    """See `load_text`."""
+    """Load the checkpoint; see `load_text`."""
     return load_text(folder, MAPPING)
 
 
 def _config(folder: Folder, special: SpecialIds) -> BertConfig:
-    """Positions are counted from behind padding's id; the rows up to there are never used."""
+    """Read the config: positions are counted from the padding id, and the rows before it are unused."""
     config = bert_config(folder, special)
     return replace(config, max_positions=config.max_positions - _unused(config), head_activation="gelu")
 

@@ -36,7 +36,7 @@ IGNORED = ("*.relative_position_index", "*.mask_token")
 
 
 def load_swin(folder: Folder) -> ImageCheckpoint:
-    """The classifier in a folder.
+    """Load the classifier of a folder.
 
     Raises:
         SourceError: the folder holds another model than a classifier, or its files are missing, damaged or do not fit together.
@@ -52,7 +52,7 @@ def load_swin(folder: Folder) -> ImageCheckpoint:
 
 
 def _members(folder: Folder, image: ImagePreprocessing) -> dict[str, Any]:
-    """Members of SwinConfig; those that config.json lacks are as transformers has them.
+    """Members of SwinConfig, with transformers' defaults for those missing in config.json.
 
     Without absolute positions the weights fit images of any size: the processor's counts, as it does in transformers.
     """

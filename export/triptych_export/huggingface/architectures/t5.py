@@ -7,7 +7,7 @@ from typing import Any
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.activations import NAMES
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
-from triptych_export.huggingface.checkpoint.languages import Languages, is_known, text_to_text
+from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, text_to_text
 from triptych_export.huggingface.checkpoint.mapping import Rule
 from triptych_export.huggingface.checkpoint.seq2seq import (
     Embeddings,
@@ -36,7 +36,7 @@ IGNORED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weig
 
 
 def load_t5(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """A translator of the languages that config.json has prefixes for; without any, or for "und", a text-to-text model.
+    """Load a T5: a translation model for the prefixes of config.json, or without any (or for "und") a text-to-text model.
 
     Raises:
         SourceError: files are missing, damaged or contradict each other; or there is no such language.
@@ -92,7 +92,7 @@ def _members(folder: Folder) -> dict[str, Any]:
 
 
 def _feed_forward(folder: Folder) -> tuple[bool, str]:
-    """Whether it is gated, and our name of its activation."""
+    """Return whether the feed-forward is gated, and our name of its activation."""
     name = str(folder.config.get("feed_forward_proj", "relu"))
     function = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")  # T5 v1.1 calls the approximation gelu
     if function not in NAMES:
@@ -104,7 +104,7 @@ def _feed_forward(folder: Folder) -> tuple[bool, str]:
 
 
 def _scales(folder: Folder) -> bool:
-    """The first T5 ties its embeddings and scales what it projects; T5 v1.1 and mT5 do neither."""
+    """Whether outputs are scaled: the first T5 ties its embeddings and scales, T5 v1.1 and mT5 do neither."""
     given = folder.config.get("scale_decoder_outputs", folder.config.get("tie_word_embeddings", True))
     return folder.model_type == "t5" and given is not False
 
@@ -121,7 +121,7 @@ def _rules(embeddings: Embeddings, weights: StoredWeights, gated: bool) -> Seque
 
 
 def _side_rules(side: str, last: int, gated: bool) -> Sequence[Rule]:
-    """`last`: the number of the feed-forward among a block's sub-layers."""
+    """Rules of the blocks of one side; `last` is the index of the feed-forward sub-layer."""
     ours, theirs = f"{side}.layers.{{i}}", f"{side}.block.{{i}}.layer"
     inner = f"{theirs}.{last}.DenseReluDense"
     return (
@@ -137,7 +137,7 @@ def _side_rules(side: str, last: int, gated: bool) -> Sequence[Rule]:
 
 
 def _translations(folder: Folder) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-    """By source and target language, the tasks of config.json with a prefix; none where they have several source languages."""
+    """Tasks with a prefix in config.json, by source and target language; none if there are several source languages."""
     tasks = folder.config.get("task_specific_params") or {}
     found = {
         (pair["source"], pair["target"]): task
@@ -149,14 +149,14 @@ def _translations(folder: Folder) -> Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def _wanted(tasks: Mapping[tuple[str, str], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """How translations are to be generated, as far as all tasks agree."""
+    """Generation settings on which all tasks agree."""
     first, *others = tasks.values() or [{}]
     return {name: value for name, value in first.items() if name != "prefix" and all(o.get(name) == value for o in others)}
 
 
-def _languages(tasks: Mapping[tuple[str, str], Mapping[str, Any]], generation: GenerationSettings) -> Languages:
+def _languages(tasks: Mapping[tuple[str, str], Mapping[str, Any]], generation: GenerationSettings) -> CheckpointLanguages:
     if not tasks:
         return text_to_text(first=generation.first)
     forced = () if generation.first is None else (generation.first,)
     targets = {target: TargetFrame(task["prefix"], forced=forced) for (_, target), task in tasks.items()}
-    return Languages({source: SourceFrame() for source, _ in tasks}, targets)
+    return CheckpointLanguages({source: SourceFrame() for source, _ in tasks}, targets)

@@ -35,7 +35,7 @@ IGNORED = ("*pooler.*", "*.mask_token")
 
 
 def load_vit(folder: Folder) -> ImageCheckpoint:
-    """The classifier in a folder.
+    """Load the classifier of a folder.
 
     Raises:
         SourceError: the folder holds another model than a classifier, or its files are missing, damaged or do not fit together.
@@ -51,7 +51,7 @@ def load_vit(folder: Folder) -> ImageCheckpoint:
 
 
 def vit_members(folder: Folder) -> dict[str, Any]:
-    """Members of VitConfig; those that config.json lacks are as transformers has them.
+    """Members of VitConfig, with transformers' defaults for those missing in config.json.
 
     Raises:
         ValueError: a size is of no use; the message names it.
@@ -76,6 +76,6 @@ def vit_members(folder: Folder) -> dict[str, Any]:
 
 
 def count_classes(weights: StoredWeights, classifier: str) -> int:
-    """As many as the classifier has rows; 1 where it is missing, which the rules will say."""
+    """Count the classifier's rows; 1 if it is missing, which the mapping rules report."""
     shape = weights.get(f"{classifier}.weight")
     return shape[0] if shape else 1

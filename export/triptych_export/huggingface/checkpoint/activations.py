@@ -1,4 +1,4 @@
-"""What Hugging Face calls the functions between two projections."""
+"""Names of activations in Hugging Face's config.json."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ NAMES: Mapping[str, str] = {
 
 
 def activation(folder: Folder, member: str, default: str = "gelu") -> str:
-    """Our name of the activation that a member of config.json names.
+    """Translate the activation named in config.json to our name.
 
     Raises:
         SourceError: there is no such activation here.

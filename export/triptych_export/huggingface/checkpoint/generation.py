@@ -1,4 +1,4 @@
-"""How a checkpoint wants its texts generated: generation_config.json, as members of a bundle's manifest of the same meaning.
+"""Generation settings: generation_config.json translated to members of a bundle's manifest.
 
 Source: https://huggingface.co/docs/transformers/main_classes/text_generation. What cannot be carried over is listed.
 """
@@ -91,7 +91,7 @@ class GenerationSettings:
 def read_generation(
     folder: Folder, limit: int, defaults: Mapping[str, Any], wanted: Mapping[str, Any] | None = None
 ) -> GenerationSettings:
-    """The settings of generation_config.json or, in checkpoints from before there was one, of config.json.
+    """Read generation_config.json, or config.json for checkpoints that predate it.
 
     Args:
         folder: the checkpoint's.
@@ -106,7 +106,7 @@ def read_generation(
 
 
 class _Reader:
-    """Members by name; None where nothing is said."""
+    """Reader of members by name; None if a member is absent."""
 
     def __init__(self, folder: Folder, defaults: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         own = folder.read_json(FILE)
@@ -139,7 +139,7 @@ class _Reader:
         )
 
     def _end(self) -> int:
-        """Several ends are one where they are the same."""
+        """Read the end token; equal duplicates count as one."""
         value = self._member("eos_token_id")
         if isinstance(value, list) and len(set(value)) > 1:
             raise self._fault("eos_token_id", value, "a model has one end of the sentence here")
@@ -162,7 +162,7 @@ class _Reader:
         return forced is not None
 
     def _max_length(self, limit: int) -> int:
-        """Theirs counts the decoder's start and the end.
+        """Convert the maximum length, which counts start and end tokens.
 
         Where nothing is said `generate()` stops after 20 tokens, which cuts sentences and which nobody wants: a text may then
         be as long as the model can make it.
@@ -176,7 +176,7 @@ class _Reader:
         return min(given, limit)
 
     def _min_length(self) -> int:
-        """Theirs counts the decoder's start."""
+        """Convert the minimum length, which counts the start token."""
         new = self._natural("min_new_tokens") if "min_new_tokens" in self.values else 0
         return max(new, (self._natural("min_length") if "min_length" in self.values else 0) - 1)
 
@@ -187,7 +187,7 @@ class _Reader:
         return EARLY_STOPPING[value]
 
     def _suppressed(self, end: int) -> list[list[int]]:
-        """Runs of ids that must not occur; one that is the end itself is no such run, for transformers too."""
+        """Read suppressed token sequences; as in transformers, the end token alone is ignored."""
         runs = self.values.get("bad_words_ids") or []
         singles = self.values.get("suppress_tokens") or []
         if not isinstance(runs, list) or not all(_are_ids(run) and run for run in runs):
@@ -231,7 +231,7 @@ class _Reader:
         return self._id(name, self._member(name))
 
     def _member(self, name: str) -> Any:
-        """Special ids may be in either file."""
+        """Read a special id, which may be in either file."""
         return self.values.get(name, self.config.get(name))
 
     def _id(self, name: str, value: Any) -> int:
@@ -244,7 +244,7 @@ class _Reader:
 
 
 def _said(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Null says as much as nothing."""
+    """Treat null as absent."""
     return {name: value for name, value in members.items() if value is not None}
 
 

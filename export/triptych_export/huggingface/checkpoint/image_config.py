@@ -1,4 +1,4 @@
-"""What the config.json of all image families has in common."""
+"""Common parts of config.json of the image families."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Config = TypeVar("Config")
 
 
 def check_architecture(folder: Folder, supported: Sequence[str]) -> None:
-    """Refuse a model that is none of these, or that gives its labels' scores other than by a softmax over all of them.
+    """Reject other architectures, and models whose label scores are not one softmax.
 
     Raises:
         SourceError: says what was found and what is supported.
@@ -30,7 +30,7 @@ def check_architecture(folder: Folder, supported: Sequence[str]) -> None:
 
 
 def make_config(folder: Folder, make: Callable[[], Config]) -> Config:
-    """What `make` makes of the folder's config.json.
+    """Make a config from config.json, with errors that name the file.
 
     Raises:
         SourceError: a member is missing or out of range.
@@ -44,7 +44,7 @@ def make_config(folder: Folder, make: Callable[[], Config]) -> Config:
 
 
 def sides(name: str, value: object) -> tuple[int, int]:
-    """Height and width of what is one number or a list of both.
+    """Read a size given as one number or as height and width.
 
     Raises:
         ValueError: it is neither.
@@ -60,7 +60,7 @@ def sides(name: str, value: object) -> tuple[int, int]:
 
 
 def class_names(folder: Folder, classes: int) -> tuple[str, ...]:
-    """The labels of all classes, no two the same: a name of several classes gets the class's number behind it.
+    """Read the class names; duplicate names get the class index appended.
 
     Raises:
         SourceError: there are names, but not one for each class.
@@ -82,7 +82,7 @@ def class_names(folder: Folder, classes: int) -> tuple[str, ...]:
 
 
 def image_checkpoint(folder: Folder, model: Vit | Swin, image: ImagePreprocessing) -> ImageCheckpoint:
-    """A model that has its weights, with its labels.
+    """Assemble an image checkpoint from a loaded model and its labels.
 
     Raises:
         SourceError: there are labels, but not one for each class, or there is one class only.

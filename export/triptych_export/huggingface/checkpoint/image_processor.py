@@ -1,4 +1,4 @@
-"""preprocessor_config.json: how an image file becomes a model's pixels.
+"""Image preprocessing from preprocessor_config.json.
 
 The processors are transformers' own of these names; what is not said in the file is as their classes have it. Source:
 https://huggingface.co/docs/transformers/main_classes/image_processor
@@ -59,7 +59,7 @@ USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT"}  # by model_type, where th
 
 
 def read_image_processor(folder: Folder) -> ImagePreprocessing:
-    """What the folder's image processor does to an image.
+    """Read the folder's image processor.
 
     Raises:
         SourceError: there is none, or it does what a bundle cannot; names the member, its value and what there may be.
@@ -72,7 +72,7 @@ def read_image_processor(folder: Folder) -> ImagePreprocessing:
 
 
 def preprocessing(kind: str, given: Members) -> ImagePreprocessing:
-    """What a processor of this kind does that is told these members.
+    """Translate a processor's type and members to ImagePreprocessing.
 
     Raises:
         ValueError: it is none of `PROCESSORS`, or does what a bundle cannot.
@@ -112,7 +112,7 @@ def _kind(members: Members, model_type: str) -> str:
 
 
 def _sizes(members: Members) -> dict[str, Any]:
-    """Members of ImagePreprocessing."""
+    """Size members of ImagePreprocessing."""
     size = _sides("size", members["size"], members["default_to_square"])
     crop = _sides("crop_size", members["crop_size"], True) if members["do_center_crop"] else None
     if isinstance(crop, int):
@@ -129,7 +129,7 @@ def _sizes(members: Members) -> dict[str, Any]:
 
 
 def _convnext_size(members: Members) -> dict[str, Any]:
-    """A square of the shortest edge, cut from more of the image where it is small."""
+    """ConvNeXt's size: a square of the shortest edge, cropped from a larger one for small images."""
     edge = _sides("size", members["size"], False)
     if not isinstance(edge, int):
         raise ValueError(f"size: {members['size']}, expected shortest_edge")
@@ -150,7 +150,7 @@ def _cut_from_shortest_edge(edge: int, crop: Size) -> dict[str, Any]:
 
 
 def _sides(name: str, value: object, square: bool) -> Size | int:
-    """Height and width, or the shortest edge."""
+    """Read height and width, or the shortest edge."""
     given = {key: side for key, side in value.items() if side is not None} if isinstance(value, dict) else value
     match given:
         case bool():
@@ -174,7 +174,7 @@ def _interpolation(resample: object) -> str:
 
 
 def _normalisation(members: Members) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-    """Mean and deviation of `(pixel / 255 - mean) / deviation`, which stands for whatever rescaling and normalising is done."""
+    """Mean and standard deviation of `(pixel / 255 - mean) / deviation`, including any rescaling."""
     mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     if members["do_normalize"]:
         mean, std = _channels("image_mean", members["image_mean"]), _channels("image_std", members["image_std"])

@@ -1,4 +1,4 @@
-"""The languages of a translation checkpoint, and how the model is told them."""
+"""Languages of a translation checkpoint, with the tokens that select them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ GROUPS = frozenset(GROUP_CODES.split())
 
 
 @dataclass(frozen=True)
-class Languages:
-    """By code, in order.
+class CheckpointLanguages:
+    """Source and target frames by language code, in order.
 
     Args:
         sources: what stands around a source of each language.
@@ -43,8 +43,8 @@ class Languages:
     splits: bool = True
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    def choose(self, source_language: str, target_language: str) -> "Languages":
-        """Only that source and that target, where they are not empty; they name what is undetermined.
+    def choose(self, source_language: str, target_language: str) -> "CheckpointLanguages":
+        """Restrict to the given source and target; they also name undetermined languages.
 
         Raises:
             SourceError: a code is malformed, or none of several that the model has.
@@ -55,8 +55,8 @@ class Languages:
         return replace(self, sources=sources, targets=targets, splits=self.splits or named)
 
 
-def text_to_text(before: Sequence[int] = (), first: int | None = None) -> Languages:
-    """Of a model that is told by its input what to do, if at all.
+def text_to_text(before: Sequence[int] = (), first: int | None = None) -> CheckpointLanguages:
+    """Languages of a text-to-text model: undetermined on both sides.
 
     Args:
         before: ids in front of every source.
@@ -64,27 +64,27 @@ def text_to_text(before: Sequence[int] = (), first: int | None = None) -> Langua
     """
     forced = () if first is None else (first,)
     sources, targets = {UNDETERMINED: SourceFrame(before=tuple(before))}, {UNDETERMINED: TargetFrame(forced=forced)}
-    return Languages(sources, targets, splits=False)
+    return CheckpointLanguages(sources, targets, splits=False)
 
 
 def language_tokens(tokenizer: Tokenizer, pattern: str) -> dict[str, int]:
-    """Codes, the pattern's first group, with the ids of their tokens, by id."""
+    """Map language codes, the pattern's first group, to token ids, sorted by id."""
     names = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     return {found[1]: number for name, number in names if (found := re.fullmatch(pattern, name))}
 
 
 def is_known(code: str) -> bool:
-    """Whether it is the code of a language, or of a group of them, that exists."""
+    """Whether a code names an existing language or language group."""
     return is_language(code) and Language.get(code).is_valid()
 
 
 def single(code: str | None) -> str:
-    """The code itself if it is one language's, else "und"."""
+    """Return the code if it names a single language, else "und"."""
     return code if code and is_known(code) and Language.get(code).language not in GROUPS else UNDETERMINED
 
 
 def model_name(folder: Folder) -> str:
-    """What the checkpoint is called: on the hub, or as its folder."""
+    """Return the checkpoint's name on the hub, or its folder's name."""
     cached = next((part for part in folder.path.parts if part.startswith("models--")), "")
     return cached.removeprefix("models--").replace("--", "/") or folder.path.absolute().name
 

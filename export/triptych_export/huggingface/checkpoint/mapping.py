@@ -1,4 +1,4 @@
-"""Which of a checkpoint's tensors become which of our modules' parameters: one list of rules a family.
+"""Mapping of a checkpoint's tensors to our parameters: one list of rules per family.
 
 A model is built on PyTorch's meta device, without memory for its weights; `load_rules` then gives it the checkpoint's own, one
 tensor at a time. Faults are told in the checkpoint's names, which its owner knows, and all at once.
@@ -22,7 +22,7 @@ SHOWN_FAULTS = 60
 
 @dataclass(frozen=True, init=False)
 class Rule:
-    """Where one of our parameters, or all of a module's, come from.
+    """Origin of one of our parameters, or of all parameters of a module.
 
     Args:
         ours: a parameter ("class_token") or a module ("encoder.layers.{i}.attention.output"); `{i}` is any number.
@@ -42,32 +42,32 @@ class Rule:
         object.__setattr__(self, "change", change)
         object.__setattr__(self, "others", tuple(others))
 
-    def match(self, parameter: str) -> "Source | None":
-        """The sources of one of our parameters, if the rule is about it."""
+    def match(self, parameter: str) -> "ParameterSource | None":
+        """Return the tensors of a parameter, or None if the rule does not apply to it."""
         if found := re.fullmatch(f"{_pattern(self.ours)}(?P<_rest>\\.[^.]+)?", parameter):
             numbers, rest = found.groupdict(), found["_rest"] or ""
             names, others = (tuple(_fill(name, numbers) + rest for name in each) for each in (self.theirs, self.others))
-            return Source(names, others, self.change)
+            return ParameterSource(names, others, self.change)
         return None
 
 
 @dataclass(frozen=True)
-class Source:
-    """One parameter's tensors."""
+class ParameterSource:
+    """Tensors of one parameter."""
 
     names: tuple[str, ...]
     others: tuple[str, ...]
     change: Change | None
 
     def found(self, stored: Mapping[str, str]) -> tuple[str, ...] | None:
-        """Those of the names that the checkpoint has; None where it lacks any."""
+        """Return the checkpoint's tensors of these names, or None if one is missing."""
         for names in (self.names, *((other,) for other in self.others)):
             if all(name in stored for name in names):
                 return names
         return None
 
     def make(self, parts: Sequence[Tensor]) -> Tensor:
-        """The parameter."""
+        """Compute the parameter."""
         whole = parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
         return self.change(whole) if self.change else whole
 
@@ -79,7 +79,7 @@ def load_rules(
     ignored: Sequence[str] = (),
     prefixes: Sequence[str] = (),
 ) -> None:
-    """Give a model that is on the meta device its weights, float32 on the CPU, and put it into evaluation mode.
+    """Load weights into a model on the meta device, as float32 on the CPU, and set evaluation mode.
 
     Args:
         model: of which every parameter has a rule; tied ones stay tied.
@@ -109,15 +109,15 @@ def load_rules(
     _assign(model, sources, weights, stored)
 
 
-def _source(parameter: str, rules: Sequence[Rule], prefixes: Sequence[str]) -> Source:
+def _source(parameter: str, rules: Sequence[Rule], prefixes: Sequence[str]) -> ParameterSource:
     for rule in rules:
         if (source := rule.match(parameter)) is not None:
             names, others = (tuple(_plain(name, prefixes) for name in each) for each in (source.names, source.others))
-            return Source(names, others, source.change)
+            return ParameterSource(names, others, source.change)
     raise ValueError(f"no rule is about {parameter}")
 
 
-def _faults(source: Source, shape: torch.Size, weights: StoredWeights, stored: Mapping[str, str]) -> Iterator[str]:
+def _faults(source: ParameterSource, shape: torch.Size, weights: StoredWeights, stored: Mapping[str, str]) -> Iterator[str]:
     names = source.found(stored)
     if names is None:
         yield from (f"missing {name}" for name in source.names if name not in stored)
@@ -136,8 +136,10 @@ def _faults(source: Source, shape: torch.Size, weights: StoredWeights, stored: M
 
 
 @torch.no_grad()
-def _assign(model: nn.Module, sources: Mapping[str, Source], weights: StoredWeights, stored: Mapping[str, str]) -> None:
-    """Tied parameters are one object under several names; each becomes one real parameter under all of them."""
+def _assign(
+    model: nn.Module, sources: Mapping[str, ParameterSource], weights: StoredWeights, stored: Mapping[str, str]
+) -> None:
+    """Assign a parameter under all its names, so that tied parameters stay tied."""
     made: dict[int, nn.Parameter] = {}
     owners = [
         (owner, name, parameter) for owner in model.modules() for name, parameter in owner.named_parameters(recurse=False)
@@ -153,7 +155,7 @@ def _assign(model: nn.Module, sources: Mapping[str, Source], weights: StoredWeig
 
 
 def _plain(name: str, prefixes: Sequence[str]) -> str:
-    """Without the first of the prefixes that it has."""
+    """Remove the first matching prefix of a name."""
     return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
 
 

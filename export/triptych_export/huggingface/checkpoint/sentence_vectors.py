@@ -1,4 +1,4 @@
-"""How a sentence-transformers folder wants its vectors made: modules.json and the pooling module's config.json.
+"""Pooling of a sentence-transformers folder, from modules.json and the pooling module's config.json.
 
 Source: https://sbert.net/docs/sentence_transformer/usage/custom_models.html
 """
@@ -17,14 +17,14 @@ POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls",
 
 @dataclass(frozen=True)
 class Vectors:
-    """How the states of a text become one vector."""
+    """Pooling and normalisation of a text's vector."""
 
     pooling: str = "mean"
     normalize: bool = False
 
 
 def read_vectors(folder: Folder) -> Vectors | None:
-    """What the folder says of vectors; None where it is no sentence-transformers folder.
+    """Read the pooling settings; None if it is not a sentence-transformers folder.
 
     Raises:
         SourceError: the vectors are made in a way that bundles do not know.
@@ -46,7 +46,7 @@ def read_vectors(folder: Folder) -> Vectors | None:
 
 
 def _pooling(path: object, members: dict[str, Any]) -> str:
-    """Older files have a switch for each kind, newer ones a name."""
+    """Read the pooling mode: older files have a flag for each mode, newer ones a name."""
     named = [name for name, value in members.items() if name.startswith("pooling_mode_") and value is True]
     if isinstance(members.get("pooling_mode"), str):
         named = [members["pooling_mode"]]

@@ -1,4 +1,4 @@
-"""What encoder-decoder checkpoints of all families share: settings, embeddings that may be one matrix, rules of layers."""
+"""Shared parts of encoder-decoder checkpoints: settings, tied embeddings, layer rules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings
-from triptych_export.huggingface.checkpoint.languages import Languages, model_name
+from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, model_name
 from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules
 from triptych_export.huggingface.checkpoint.weights import StoredWeights
 from triptych_export.huggingface.folder import CONFIG, Folder
@@ -24,7 +24,7 @@ LOGITS_BIAS = "final_logits_bias"
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Names of the three embeddings' tensors, in the order in which they count.
+    """Tensor names of the three embeddings, in order of precedence.
 
     Args:
         source: the encoder's.
@@ -38,7 +38,7 @@ class Embeddings:
 
     @classmethod
     def of(cls, folder: Folder, shared: bool = True, tied: bool | None = None) -> "Embeddings":
-        """As BART's relatives and T5 name them. Where they are tied, any of the names may be the one that was stored.
+        """Find the embeddings by BART's and T5's names; with tied embeddings, any of the names may be the stored one.
 
         Args:
             folder: the checkpoint's.
@@ -55,27 +55,27 @@ class Embeddings:
         return cls((encoder, both, decoder, head), (decoder, both, encoder, head), (head, both, decoder, encoder))
 
     def ties_source(self, weights: StoredWeights) -> bool:
-        """Whether source and target have the same matrix."""
+        """Whether source and target share one matrix."""
         return _same(weights, self.source, self.target)
 
     def ties_projection(self, weights: StoredWeights) -> bool:
-        """Whether target and projection have the same matrix."""
+        """Whether target and output projection share one matrix."""
         return _same(weights, self.target, self.projection)
 
     def rules(self, weights: StoredWeights) -> Sequence[Rule]:
-        """Where each comes from."""
+        """Rules of the embeddings."""
         places = ("encoder.embedding.tokens.weight", "decoder.embedding.tokens.weight", "projection.weight")
         sides = (self.source, self.target, self.projection)
         return [Rule(place, _plain(weights, names)) for place, names in zip(places, sides, strict=True)]
 
     @property
     def names(self) -> Sequence[str]:
-        """All of them, as they may be stored: those that no rule takes are copies."""
+        """All names under which embeddings may be stored; names that no rule uses are copies."""
         return [f"{prefix}{name}" for name in (*self.source, *self.target, *self.projection) for prefix in ("", PREFIX)]
 
 
 def bart_rules(embeddings: Sequence[Rule], positions: int = 0) -> Sequence[Rule]:
-    """BART's names, which Marian, mBART and M2M100 have too; the first `positions` rows of learned tables are no position's."""
+    """Rules with BART's names, shared by Marian, mBART and M2M100; the first `positions` rows of learned tables are unused."""
 
     def cut(table: Tensor) -> Tensor:
         return table[positions:]
@@ -107,13 +107,13 @@ BART_NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 def attention_rules(ours: str, theirs: str, names: Sequence[str] = BART_NAMES) -> Sequence[Rule]:
-    """Self-attention of a layer; `names` of projections to queries, keys, values and the output."""
+    """Rules of self-attention; `names` are the projections to queries, keys, values and the output."""
     *inputs, output = (f"{theirs}.{name}" for name in names)
     return Rule(f"{ours}.attention.query_key_value", *inputs), Rule(f"{ours}.attention.output", output)
 
 
 def cross_attention_rules(ours: str, theirs: str, names: Sequence[str] = BART_NAMES) -> Sequence[Rule]:
-    """The same for attention to the source."""
+    """Rules of cross-attention."""
     query, key, value, output = (f"{theirs}.{name}" for name in names)
     return (
         Rule(f"{ours}.cross_attention.query", query),
@@ -123,7 +123,7 @@ def cross_attention_rules(ours: str, theirs: str, names: Sequence[str] = BART_NA
 
 
 def bart_members(folder: Folder, weights: StoredWeights) -> dict[str, Any]:
-    """Members of TransformerConfig that BART and its relatives take from config.json alike."""
+    """Members of TransformerConfig that BART-like families read from config.json alike."""
     return {
         "model_dim": whole(folder, "d_model"),
         "heads": whole(folder, "encoder_attention_heads"),
@@ -139,14 +139,14 @@ def bart_members(folder: Folder, weights: StoredWeights) -> dict[str, Any]:
 
 
 def has_bias(weights: StoredWeights) -> bool:
-    """Whether there is a bias of the logits; BART stores one that is nothing but zeros."""
+    """Whether the logits have a bias; BART stores one of zeros."""
     return LOGITS_BIAS in weights and bool(weights.tensor(LOGITS_BIAS).any())
 
 
 def make_model(
     folder: Folder, weights: StoredWeights, config: Mapping[str, Any], rules: Sequence[Rule], ignored: Sequence[str]
 ) -> Transformer:
-    """A model with the checkpoint's weights.
+    """Make a model and load the checkpoint's weights.
 
     Args:
         folder: the checkpoint's.
@@ -173,11 +173,11 @@ def make_source(
     folder: Folder,
     model: Transformer,
     tokenizers: TranslationTokenizers,
-    languages: Languages,
+    languages: CheckpointLanguages,
     generation: GenerationSettings,
     family: str = "",
 ) -> TranslationSource:
-    """All of it together; `family` where it is not config.json's `model_type`.
+    """Assemble the translation source; `family` defaults to config.json's `model_type`.
 
     Raises:
         SourceError: the tokenizer, or a language, has tokens that the model has no vectors for.
@@ -204,7 +204,7 @@ def make_source(
 
 
 def check_architecture(folder: Folder, *supported: str) -> None:
-    """Refuse other heads than the one that generates text.
+    """Reject classes whose head does not generate text.
 
     Raises:
         SourceError: says what was found and what is supported.
@@ -217,7 +217,7 @@ def check_architecture(folder: Folder, *supported: str) -> None:
 
 
 def whole(folder: Folder, name: str, default: int | None = None) -> int:
-    """A count in config.json.
+    """Read a non-negative integer of config.json.
 
     Raises:
         SourceError: it is missing, or no whole number.
@@ -229,7 +229,7 @@ def whole(folder: Folder, name: str, default: int | None = None) -> int:
     return value
 
 
-def _check_frames(folder: Folder, languages: Languages, source_rows: int, target_rows: int) -> None:
+def _check_frames(folder: Folder, languages: CheckpointLanguages, source_rows: int, target_rows: int) -> None:
     for code, near in languages.sources.items():
         _check_ids(folder, code, (*near.before, *near.after), source_rows)
     for code, far in languages.targets.items():
@@ -243,7 +243,7 @@ def _check_ids(folder: Folder, code: str, ids: Sequence[int], rows: int) -> None
 
 
 def _same(weights: StoredWeights, first: Sequence[str], second: Sequence[str]) -> bool:
-    """Two names may hold the same numbers."""
+    """Whether two tensors are equal."""
     one, other = _stored(weights, first), _stored(weights, second)
     if one is None or other is None or one == other:
         return one == other

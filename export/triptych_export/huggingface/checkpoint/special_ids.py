@@ -1,4 +1,4 @@
-"""The special tokens of a text encoder: which ids stand around a text, and which one stands for a masked token."""
+"""Special token ids of a text encoder."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ USUAL = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>")}
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Where there is no mask, `mask` is that of padding: it is never used."""
+    """Special ids; without a mask token, `mask` is the padding id and never used."""
 
     pad: int
     cls: int
@@ -23,7 +23,7 @@ class SpecialIds:
 
 
 def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool) -> SpecialIds:
-    """What config.json and the tokenizer say.
+    """Read the special ids from config.json and the tokenizer.
 
     Args:
         folder: the checkpoint's.
@@ -59,6 +59,6 @@ def _number(folder: Folder, tokenizer: Tokenizer, name: str) -> int | None:
 
 
 def _content(token: Any) -> str | None:
-    """Such a file has a token's text, or an object with it."""
+    """Return a token's text, stored as a string or an object."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None

@@ -1,4 +1,4 @@
-"""Text encoders with the heads that Hugging Face's classes put on them: what all families have in common."""
+"""Shared loading of text encoders with the heads of Hugging Face's classes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classifi
 
 @dataclass(frozen=True)
 class TextMapping:
-    """One family: how its classes are called, what its config.json means and which weight is which.
+    """Description of a family: class names, config members and weight rules.
 
     Args:
         classes: first halves of the classes' names.
@@ -51,7 +51,7 @@ class TextMapping:
 
 
 def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
-    """The model of a folder; without samples.
+    """Load the model of a folder, without samples.
 
     Raises:
         SourceError: the head is none of the mapping's, or files are missing, damaged or contradict each other.
@@ -87,7 +87,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
 
 
 def refuse(folder: Folder, expected: Mapping[str, object]) -> None:
-    """Members of config.json that only have one value here.
+    """Reject config members with unsupported values.
 
     Raises:
         SourceError: one has another.
@@ -117,7 +117,7 @@ def _head(folder: Folder, mapping: TextMapping) -> str:
 
 
 def _labels(folder: Folder) -> tuple[str, ...]:
-    """Of the classes, in their order; names as Hugging Face makes them where there are none."""
+    """Labels in class order; without names, Hugging Face's defaults (LABEL_0, ...)."""
     named = folder.config.get("id2label")
     if named is None:
         return tuple(f"LABEL_{number}" for number in range(int(folder.config.get("num_labels", 2))))
@@ -131,7 +131,7 @@ def _labels(folder: Folder) -> tuple[str, ...]:
 
 
 def _independent(folder: Folder, classes: int) -> bool:
-    """Each label has a probability of its own: where there may be several, and where there is but one."""
+    """Whether each label has an independent probability (sigmoid): multi-label models and models with one label."""
     problem = folder.config.get("problem_type")
     if problem not in (None, SINGLE_LABEL, MULTI_LABEL):
         raise SourceError(

@@ -1,7 +1,8 @@
-"""Weights as Hugging Face's libraries store them: safetensors or pickles, whole or in shards.
+"""Weights stored by Hugging Face's libraries: safetensors or pickles, in one file or in shards.
 
 Names and shapes are known before anything is read; a tensor is read when it is asked for. Pickles are loaded weights-only: what
-is in them cannot run. Sources: https://huggingface.co/docs/safetensors, https://docs.pytorch.org/docs/stable/generated/torch.load.html
+is in them cannot run. Sources: https://huggingface.co/docs/safetensors,
+https://docs.pytorch.org/docs/stable/generated/torch.load.html
 """
 
 import json
@@ -27,15 +28,15 @@ class Shard(Protocol):
 
     @property
     def shapes(self) -> Mapping[str, torch.Size]:
-        """Of every tensor, by its name in the file."""
+        """Shapes of all tensors, by name."""
 
     def read(self, name: str) -> Tensor:
-        """One tensor, as it is stored."""
+        """Read one tensor in its stored type."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Where a tensor is."""
+    """Location of a tensor."""
 
     shard: Shard
     name: str  # in the file
@@ -43,7 +44,7 @@ class Stored:
 
 
 class StoredWeights(Mapping[str, torch.Size]):
-    """Names and shapes of a checkpoint's tensors; `tensor` reads one."""
+    """Names and shapes of a checkpoint's tensors, read one at a time."""
 
     def __init__(self, shards: Mapping[Path, Shard]) -> None:
         self.paths = tuple(shards)
@@ -61,7 +62,7 @@ class StoredWeights(Mapping[str, torch.Size]):
         return len(self._stored)
 
     def tensor(self, name: str) -> Tensor:
-        """In float32, on the CPU.
+        """Read one tensor as float32 on the CPU.
 
         Raises:
             KeyError: there is none of that name.
@@ -71,7 +72,7 @@ class StoredWeights(Mapping[str, torch.Size]):
 
 
 def open_weights(folder: Path) -> StoredWeights:
-    """The weights of a folder; safetensors where there are both.
+    """Open the weights of a folder; safetensors take precedence.
 
     Raises:
         SourceError: there are none, or files of them are missing or damaged; lists all of those.
@@ -89,7 +90,7 @@ def open_weights(folder: Path) -> StoredWeights:
 
 
 class _SafeShard:
-    """Mapped into memory: a tensor costs nothing until it is read."""
+    """Memory-mapped safetensors file."""
 
     def __init__(self, path: Path) -> None:
         file: Any = safe_open(str(path), framework="pt")
@@ -102,7 +103,7 @@ class _SafeShard:
 
 
 class _PickleShard:
-    """Mapped likewise, where the file is a zip archive, as since PyTorch 1.6."""
+    """Pickle file, memory-mapped if it is a zip archive (PyTorch 1.6 and later)."""
 
     def __init__(self, path: Path) -> None:
         try:

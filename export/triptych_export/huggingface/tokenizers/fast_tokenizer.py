@@ -1,4 +1,4 @@
-"""A folder's tokenizer.json, with what the files beside it change in it."""
+"""Tokenizers from tokenizer.json, with changes from the files beside it."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
-    """The tokenizer of tokenizer.json: special tokens are special, nothing is truncated or padded.
+    """Load tokenizer.json with all special tokens marked, without truncation and padding.
 
     Raises:
         SourceError: the file is not a tokenizer.
@@ -46,7 +46,7 @@ def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 
 def _mark_special(content: dict[str, Any], tokens: SpecialTokens) -> dict[str, None]:
-    """Adds what the other files add and makes special what they call so; the special names of the model's vocabulary."""
+    """Add and mark the special tokens of the other files; return the special names in the model's vocabulary."""
     ids = _ids(content["model"]["vocab"])
     added = {token["content"]: token for token in content.get("added_tokens", ())}
     for number, token in tokens.placed.items():
@@ -84,7 +84,7 @@ def _apply_settings(content: Mapping[str, Any], config: Mapping[str, Any]) -> No
 
 
 def _components(members: Any) -> Iterator[dict[str, Any]]:
-    """Every JSON object in there."""
+    """Iterate over all JSON objects in a value."""
     if isinstance(members, dict):
         yield members
         members = list(members.values())

@@ -1,4 +1,4 @@
-"""The languages of multilingual checkpoints whose folder does not list them, in the order of their ids.
+"""Language lists of multilingual checkpoints whose folder lacks them, in the order of their ids.
 
 Sources: the model cards of mBART (25 languages), mBART-50, M2M100, WMT21 and NLLB-200.
 """

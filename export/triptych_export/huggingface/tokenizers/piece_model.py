@@ -1,4 +1,4 @@
-"""SentencePiece models: the file that holds pieces, scores and text normalization.
+"""SentencePiece model files: pieces, scores and text normalisation.
 
 Read with the `protobuf` runtime from the few fields of sentencepiece_model.proto that matter here. The module that the
 sentencepiece wheel brings for it wants a protobuf runtime as new as the wheel, gRPC's generated code an older one.
@@ -42,8 +42,8 @@ DEFAULTS = {"type": "1", "model_type": "1", "add_dummy_prefix": "true", "remove_
 DEFAULTS |= {"escape_whitespaces": "true"}
 
 
-class Kind(IntEnum):
-    """What a piece is for."""
+class PieceType(IntEnum):
+    """Type of a piece."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -59,7 +59,7 @@ class Piece:
 
     text: str
     score: float  # log-probability of a unigram model, minus the rank of a BPE one
-    kind: Kind = Kind.NORMAL
+    kind: PieceType = PieceType.NORMAL
 
 
 @dataclass(frozen=True)
@@ -84,22 +84,22 @@ class PieceModel:
 
     @cached_property
     def found(self) -> Mapping[str, Piece]:
-        """The pieces that can be found in a text."""
-        return {piece.text: piece for piece in self.pieces if piece.kind in (Kind.NORMAL, Kind.USER_DEFINED)}
+        """Pieces that can occur in a text."""
+        return {piece.text: piece for piece in self.pieces if piece.kind in (PieceType.NORMAL, PieceType.USER_DEFINED)}
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
-        """User-defined symbols."""
-        return tuple(piece.text for piece in self.pieces if piece.kind == Kind.USER_DEFINED)
+        """User-defined symbols of the model."""
+        return tuple(piece.text for piece in self.pieces if piece.kind == PieceType.USER_DEFINED)
 
     @property
     def unknown(self) -> int:
-        """The id of the unknown piece."""
-        return next(index for index, piece in enumerate(self.pieces) if piece.kind == Kind.UNKNOWN)
+        """Id of the unknown piece."""
+        return next(index for index, piece in enumerate(self.pieces) if piece.kind == PieceType.UNKNOWN)
 
 
 def read_piece_model(path: Path) -> PieceModel:
-    """The model of a `.model` or `.spm` file.
+    """Read a `.model` or `.spm` file.
 
     Raises:
         SourceError: it is no SentencePiece model, or one of a kind that is not supported.
@@ -107,11 +107,11 @@ def read_piece_model(path: Path) -> PieceModel:
     model = _message()()
     try:
         model.ParseFromString(path.read_bytes())
-        pieces = tuple(Piece(piece.piece, piece.score, Kind(piece.type)) for piece in model.pieces)
+        pieces = tuple(Piece(piece.piece, piece.score, PieceType(piece.type)) for piece in model.pieces)
     except (OSError, DecodeError, ValueError) as error:
         raise SourceError(f"{path}: not a SentencePiece model: {error}") from error
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
-    if not any(piece.kind == Kind.UNKNOWN for piece in pieces):
+    if not any(piece.kind == PieceType.UNKNOWN for piece in pieces):
         raise SourceError(f"{path}: not a SentencePiece model: none of its {len(pieces)} pieces is the unknown one")
     if (algorithm := ALGORITHMS.get(trainer.model_type, "?")) not in (BPE, UNIGRAM):
         raise SourceError(f"{path}: a SentencePiece model of type {algorithm}, expected {UNIGRAM} or {BPE}")
@@ -129,7 +129,7 @@ def read_piece_model(path: Path) -> PieceModel:
 
 @lru_cache(maxsize=1)
 def _message() -> Callable[[], Any]:
-    """The class of a model's message. In a pool of its own: the sentencepiece package registers the same names."""
+    """Make the protobuf class in a pool of its own, since the sentencepiece package registers the same names."""
     file = descriptor_pb2.FileDescriptorProto(name="sentencepiece_model.proto", package=PACKAGE, syntax="proto2")
     for message, fields in FIELDS.items():
         declared = file.message_type.add(name=message)

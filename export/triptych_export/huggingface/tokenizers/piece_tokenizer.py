@@ -1,4 +1,4 @@
-"""SentencePiece models as `tokenizers.Tokenizer`s that give the same ids.
+"""Conversion of SentencePiece models to `tokenizers.Tokenizer` with identical ids.
 
 A `tokenizers` model finds every name of its vocabulary in a text. SentencePiece does not: control, byte and unknown pieces, and
 in a vocabulary that two languages share the pieces of the other one, are never found. What keeps them out here:
@@ -20,7 +20,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE, Unigram
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.tokenizers.piece_model import SPACE, UNIGRAM, Kind, PieceModel
+from triptych_export.huggingface.tokenizers.piece_model import SPACE, UNIGRAM, PieceModel, PieceType
 
 HIDDEN = "\uffff"  # two characters that Unicode keeps free of meaning
 UNKNOWN = "\ufffe"
@@ -30,7 +30,7 @@ SEMITIC = r"[\x{591}-\x{8FF}&&\p{M}]"  # marks that are often not written in Uni
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The ids of a checkpoint.
+    """Token ids of a checkpoint.
 
     Args:
         names: pieces and special tokens by id.
@@ -46,12 +46,12 @@ class Vocabulary:
 
     @cached_property
     def reserved(self) -> Collection[str]:
-        """The special names."""
+        """Names of special tokens."""
         return {token.content for token in self.special}
 
 
 def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary, strips: bool = False) -> Tokenizer:
-    """A tokenizer without post-processor.
+    """Convert a SentencePiece model to a tokenizer without post-processor.
 
     Args:
         model: finds the pieces.
@@ -75,7 +75,7 @@ def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary, strips: bool = Fa
 
 
 def cuts(names: Iterable[str], found: Iterable[str]) -> str:
-    """A pattern of the characters to cut a text behind (as "merged_with_previous"), so that none of the names is found in it.
+    """Pattern of characters after which to split a text ("merged_with_previous"), so that none of the names is matched.
 
     Where it can be, a cut is between two letters that no piece has side by side, and of which at least one is a piece: what is
     found then is what would be found if the name were not in the vocabulary. Shorter than two letters, a name cannot be cut.
@@ -103,12 +103,12 @@ def _pairs(name: str) -> list[str]:
 
 
 def cutter(pattern: str) -> pre_tokenizers.PreTokenizer:
-    """A pre-tokenizer that applies the pattern of `cuts`."""
+    """Make a pre-tokenizer that applies the pattern of `cuts`."""
     return pre_tokenizers.Split(Regex(pattern), "merged_with_previous")
 
 
 def _foreign(model: PieceModel, vocabulary: Vocabulary) -> list[str]:
-    """Names of characters none of which is a piece: a text that has one between other characters gets its id."""
+    """Names made of characters without pieces: a text with such a name between other characters gets its id."""
     if model.byte_fallback:
         return []  # there a character without a piece becomes bytes
     letters = {name for name in model.found if len(name) == 1}
@@ -116,13 +116,13 @@ def _foreign(model: PieceModel, vocabulary: Vocabulary) -> list[str]:
 
 
 def _unfound(model: PieceModel, vocabulary: Vocabulary) -> list[str]:
-    """Names that must stay as they are and must not be found."""
-    known = {*vocabulary.reserved, *(piece.text for piece in model.pieces if piece.kind == Kind.BYTE)}
+    """Names that must keep their ids but must not match in a text."""
+    known = {*vocabulary.reserved, *(piece.text for piece in model.pieces if piece.kind == PieceType.BYTE)}
     return [name for name in vocabulary.names if name in known and name not in model.found]
 
 
 def _hidden(model: PieceModel, vocabulary: Vocabulary, foreign: Iterable[str]) -> set[str]:
-    """Names that a unigram model must not find, and that need not stay as they are."""
+    """Names that a unigram model must not match, and whose spelling may change."""
     if model.algorithm != UNIGRAM:
         return set()
     return set(vocabulary.names).difference(model.found, foreign, _unfound(model, vocabulary))
@@ -130,7 +130,7 @@ def _hidden(model: PieceModel, vocabulary: Vocabulary, foreign: Iterable[str]) -
 
 def _unigram(model: PieceModel, vocabulary: Vocabulary, hidden: Collection[str]) -> Unigram:
     lowest = min(
-        (piece.score for piece in model.pieces if piece.kind == Kind.NORMAL), default=0.0
+        (piece.score for piece in model.pieces if piece.kind == PieceType.NORMAL), default=0.0
     )  # the unknown score hangs on it
     scores = {name: max(piece.score, lowest) for name, piece in model.found.items()}
     entries = [(HIDDEN + name if name in hidden else name, scores.get(name, lowest)) for name in vocabulary.names]
@@ -150,8 +150,8 @@ def _bpe(model: PieceModel, vocabulary: Vocabulary, foreign: Collection[str]) ->
 
 
 def _merges(model: PieceModel, ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Every way to make a piece of two, the best pieces first."""
-    pieces = [piece for piece in model.pieces if piece.kind == Kind.NORMAL]
+    """List all merges of two pieces into one, best pieces first."""
+    pieces = [piece for piece in model.pieces if piece.kind == PieceType.NORMAL]
     normal = {piece.text for piece in pieces}
     kept = normal.intersection(ids)
     merges: list[tuple[str, str]] = []
@@ -174,7 +174,7 @@ def _foreign_merges(foreign: Collection[str]) -> list[tuple[str, str]]:
 
 
 def _ways(name: str, parts: Collection[str]) -> list[tuple[str, str]]:
-    """The two parts that a name can be made of."""
+    """List the ways to split a name into two pieces."""
     ways = ((name[:place], name[place:]) for place in range(1, len(name)))
     return [way for way in ways if way[0] in parts and way[1] in parts]
 
@@ -192,7 +192,7 @@ def _normalizers(model: PieceModel) -> list[normalizers.Normalizer]:
 
 
 def _character_rules(charsmap: bytes) -> list[normalizers.Normalizer]:
-    """The compiled rules, and what the library's own reading of them gets wrong.
+    """Read the compiled normalisation rules, and work around the library's misreading of them.
 
     SentencePiece applies the longest rule that fits. `Precompiled` does so for single characters; of a grapheme of several it
     may drop all but the first, and it never composes Korean syllables. So graphemes are taken apart for it, and NFC composes
@@ -212,7 +212,7 @@ def _character_rules(charsmap: bytes) -> list[normalizers.Normalizer]:
 
 
 def _unknown_runs(model: PieceModel, foreign: Sequence[str]) -> list[normalizers.Normalizer]:
-    """Two or more characters without a piece are one unknown token, unless all of them together are a name."""
+    """Merge runs of characters without pieces to one unknown token, unless the run is itself a name."""
     if not foreign:
         return []
     other = _other_characters(model)
@@ -222,7 +222,7 @@ def _unknown_runs(model: PieceModel, foreign: Sequence[str]) -> list[normalizers
 
 
 def _other_characters(model: PieceModel) -> str:
-    """A pattern of one character that is no piece."""
+    """Pattern of one character without a piece."""
     letters = sorted(name for name in model.found if len(name) == 1)
     return "[^" + "".join(f"\\x{{{ord(letter):X}}}" for letter in letters) + "]"
 

@@ -1,4 +1,4 @@
-"""What the JSON files beside a tokenizer say of its special and added tokens."""
+"""Special and added tokens from the JSON files beside a tokenizer."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Special tokens, and all added ones.
+    """Special tokens, and all added tokens.
 
     Args:
         roles: special tokens by what they are for, such as "eos_token".
@@ -30,17 +30,17 @@ class SpecialTokens:
     placed: Mapping[int, AddedToken]
 
     def name(self, role: str) -> str:
-        """The token of that role; empty if none has it."""
+        """Return the token of a role, or an empty string."""
         return self.roles[role].content if role in self.roles else ""
 
     @property
     def all(self) -> dict[str, AddedToken]:
-        """All special tokens by name."""
+        """All special tokens by role."""
         placed = (token for token in self.placed.values() if token.special)
         return {token.content: token for token in (*self.additional, *self.roles.values(), *placed)}
 
     def within(self, names: Sequence[str]) -> list[AddedToken]:
-        """The special tokens among `names`, and other added ones that are.
+        """Return the special tokens among `names`, including added ones.
 
         Raises:
             SourceError: a file gives a token another id than `names` does.
@@ -55,7 +55,7 @@ class SpecialTokens:
         return [token for token in (*self.all.values(), *others) if token.content in known]
 
     def behind(self, names: Sequence[str], family: Iterable[str] = ()) -> list[AddedToken]:
-        """The tokens whose ids follow those of `names`.
+        """Return the tokens whose ids follow those of `names`.
 
         Args:
             names: the vocabulary.
@@ -78,12 +78,12 @@ class SpecialTokens:
 
 
 def special_token(content: str, lstrip: bool = False) -> AddedToken:
-    """A token that decoding leaves out; `lstrip`: it takes the space before it."""
+    """Make a token that decoding omits; `lstrip`: it absorbs the preceding space."""
     return AddedToken(content, lstrip=lstrip, normalized=False, special=True)
 
 
 def read_special_tokens(folder: Folder, defaults: Mapping[str, AddedToken]) -> SpecialTokens:
-    """The special tokens of a folder.
+    """Read the special tokens of a folder.
 
     Args:
         folder: of a checkpoint.

@@ -1,4 +1,4 @@
-"""Tokenizers that know more tokens than their model has vectors for, such as the <mask> of BART fine-tuned on summaries."""
+"""Limit of a tokenizer's ids to the model's embedding rows, such as for BART's <mask> after fine-tuning."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from triptych_export.errors import SourceError
 
 
 def limit_tokens(tokenizer: Tokenizer, rows: int) -> Tokenizer:
-    """The tokenizer without added tokens whose ids are not below `rows`: a text that spells one out is read as any other.
+    """Remove added tokens with ids of `rows` and above; a text that spells one out is ordinary text.
 
     Raises:
         SourceError: other tokens than added ones have such ids, and texts may have them.
@@ -27,7 +27,7 @@ def limit_tokens(tokenizer: Tokenizer, rows: int) -> Tokenizer:
 
 
 def _may_be_made(name: str, content: dict[str, Any], beyond: set[str]) -> bool:
-    """Of what is in the vocabulary a BPE makes only what it has merges for; any other model finds everything."""
+    """Whether a model can produce a token: a BPE needs merges for it, other models match every entry."""
     if name not in beyond:
         return True
     if name not in content["model"]["vocab"]:

@@ -1,4 +1,4 @@
-"""The tokenizers of Hugging Face checkpoints, as serving uses them.
+"""Tokenizers of Hugging Face checkpoints, in the form that serving uses.
 
 A tokenizer.json is taken; without one, a tokenizer that gives the same ids is made of the older files. In the latter case
 SentencePiece is the model: what its own package makes of a text, this tokenizer makes of it.
@@ -14,7 +14,7 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers import language_codes
 from triptych_export.huggingface.tokenizers.fast_tokenizer import NAME as FAST
 from triptych_export.huggingface.tokenizers.fast_tokenizer import fast_tokenizer
-from triptych_export.huggingface.tokenizers.piece_model import Kind, PieceModel, read_piece_model
+from triptych_export.huggingface.tokenizers.piece_model import PieceModel, PieceType, read_piece_model
 from triptych_export.huggingface.tokenizers.piece_tokenizer import Vocabulary, piece_tokenizer
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG, SpecialTokens, read_special_tokens, special_token
 from triptych_export.huggingface.tokenizers.word_tokenizers import adds_space, byte_level, read_names, word_piece
@@ -29,7 +29,7 @@ FAIRSEQ = {**PLAIN, "bos_token": "<s>", "sep_token": "</s>", "cls_token": "<s>",
 
 @dataclass(frozen=True)
 class TranslationTokenizers:
-    """Of a translation model.
+    """Tokenizers of a translation model.
 
     Args:
         source: makes texts ids, the end token last.
@@ -42,14 +42,14 @@ class TranslationTokenizers:
 
 @dataclass(frozen=True)
 class Family:
-    """How the tokenizers of one class of Hugging Face's are made of their files."""
+    """Recipe for the tokenizers of one Hugging Face class."""
 
     make: Callable[[Folder, SpecialTokens], Tokenizer]
     roles: dict[str, str]  # special tokens unless a file names other ones
 
 
 def text_tokenizer(folder: Folder) -> Tokenizer:
-    """An encoder's tokenizer: its post-processor adds what a text, or a pair of texts, has around it; nothing is cut or padded.
+    """Make an encoder's tokenizer, which adds special tokens to a text or a pair, without truncation and padding.
 
     Raises:
         SourceError: there is no tokenizer in the folder, or one that cannot be used.
@@ -64,7 +64,7 @@ def text_tokenizer(folder: Folder) -> Tokenizer:
 
 
 def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
-    """A translation model's tokenizers: the ids of the text, then the end token; languages are left to the caller.
+    """Make a translation model's tokenizers, which append the end token; language tokens are left to the caller.
 
     Raises:
         SourceError: there is no tokenizer in the folder, or one that cannot be used.
@@ -84,7 +84,7 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
 
 
 def _marian_source(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
-    """Pieces of source.spm, ids of vocab.json, which may be those of both languages."""
+    """Pieces of source.spm with the ids of vocab.json, which may be shared by both languages."""
     return _marian(folder, tokens, "source.spm", "vocab.json")
 
 
@@ -113,11 +113,11 @@ def _m2m100(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 
 def _fairseq(codes: Sequence[str] = ()) -> Callable[[Folder, SpecialTokens], Tokenizer]:
-    """Pieces as fairseq numbers them: four special tokens instead of SentencePiece's three, then languages and the mask."""
+    """Pieces with fairseq's ids: four special tokens instead of SentencePiece's three, then languages and the mask."""
 
     def make(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
         model = _read(folder, PIECES)
-        if [piece.kind for piece in model.pieces[:3]] != [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL]:
+        if [piece.kind for piece in model.pieces[:3]] != [PieceType.UNKNOWN, PieceType.CONTROL, PieceType.CONTROL]:
             first = [piece.text for piece in model.pieces[:3]]
             raise SourceError(f"{folder.path / PIECES}: it begins with {first}, expected <unk>, <s>, </s>")
         first = [tokens.name(role) for role in ("bos_token", "pad_token", "eos_token", "unk_token")]
@@ -156,7 +156,7 @@ def _tokenizer(
 
 
 def _languages(tokens: SpecialTokens, codes: Sequence[str]) -> Sequence[str]:
-    """Language tokens in the order of the folder's own list; in the family's where the folder has none."""
+    """Language tokens in the order of the folder's list, or of the family's if the folder has none."""
     listed = [token.content for token in tokens.additional]
     return listed if set(listed).intersection(codes) else codes
 
@@ -198,7 +198,7 @@ CLASSES = {
 
 
 def _family(folder: Folder) -> Family:
-    """By the class that the files name or, where that is one for any tokenizer.json, by the architecture."""
+    """Find the family by the tokenizer class in the files or, for generic classes, by the architecture."""
     named = [str(file.get("tokenizer_class") or "") for file in (folder.read_json(CONFIG) or {}, folder.config)]
     kind = folder.model_type
     if kind == "m2m_100":  # M2M100 or NLLB
@@ -219,7 +219,7 @@ def _special_tokens(folder: Folder, family: Family) -> SpecialTokens:
 
 
 def _frame_texts(tokenizer: Tokenizer, folder: Folder, family: Family, tokens: SpecialTokens) -> None:
-    """Adds the special tokens that a text or a pair has around it."""
+    """Add special tokens around a text or a pair."""
     first, last = tokens.name("cls_token"), tokens.name("sep_token")
     ids = [(name, _id(tokenizer, folder, name)) for name in (first, last)]
     if family.roles is BERT:

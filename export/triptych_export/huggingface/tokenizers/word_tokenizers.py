@@ -1,4 +1,4 @@
-"""WordPiece (BERT) and byte-level BPE (RoBERTa, BART) from the files of Hugging Face's older tokenizers."""
+"""WordPiece (BERT) and byte-level BPE (RoBERTa, BART) from the files of Hugging Face's slow tokenizers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from triptych_export.huggingface.tokenizers.special_tokens import CONFIG, Specia
 
 
 def word_piece(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
-    """The tokenizer of vocab.txt, which has a token on each line, without post-processor.
+    """Load the tokenizer of vocab.txt (one token per line), without post-processor.
 
     Raises:
         SourceError: vocab.txt cannot be read, or lacks the unknown token.
@@ -38,7 +38,7 @@ def word_piece(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 
 def byte_level(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
-    """The tokenizer of vocab.json and merges.txt, without post-processor.
+    """Load the tokenizer of vocab.json and merges.txt, without post-processor.
 
     Raises:
         SourceError: a file cannot be read.
@@ -56,12 +56,12 @@ def byte_level(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 
 def adds_space(folder: Folder) -> bool:
-    """Whether a text's first word gets a space before it."""
+    """Whether a space is put before a text's first word."""
     return bool((folder.read_json(CONFIG) or {}).get("add_prefix_space", False))
 
 
 def read_names(folder: Folder, file: str) -> list[str]:
-    """The tokens of a JSON file, whose members are their ids, by id.
+    """Read the tokens of a JSON vocabulary in the order of their ids.
 
     Raises:
         SourceError: it is missing, or its ids are not 0, 1, ... without gaps.

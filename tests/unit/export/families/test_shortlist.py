@@ -20,7 +20,7 @@ from triptych_export.families.shortlist import (
     write_short_graphs,
     write_shortlist,
 )
-from triptych_export.graphs.translation import NEVER, Decoding
+from triptych_export.graphs.translation import NEVER, GraphSettings
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame, read_manifest
@@ -139,7 +139,7 @@ def test_the_projection_has_the_models_bias_and_never_gives_a_suppressed_token(
     with torch.no_grad():
         model.projection.bias.copy_(torch.arange(model.config.vocabulary_size))
     source, weights = replace(checkpoint, model=model), WeightsFile(tmp_path / "weights.int8.bin")
-    write_short_graphs(source, Decoding(8, 8, suppressed=(3, 5)), tmp_path, weights)
+    write_short_graphs(source, GraphSettings(8, 8, suppressed=(3, 5)), tmp_path, weights)
     with np.load(tmp_path / "projection.npz") as projection:
         biases = projection["biases"]
         matrix = projection["weights"] * projection["scales"][:, None]

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from triptych_export.graphs.translation import Decoding, _edited, block_width, suppress, two_stage_argmax
+from triptych_export.graphs.translation import GraphSettings, _edited, block_width, suppress, two_stage_argmax
 
 
 @st.composite
@@ -57,8 +57,8 @@ def edits(*values: tuple[int, float, float]) -> list[Tensor]:
 
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5, 3.0]])
-FIRST = Decoding(8, 8)
-LAST = Decoding(8, 8, edits_last=True)
+FIRST = GraphSettings(8, 8)
+LAST = GraphSettings(8, 8, edits_last=True)
 
 
 @pytest.mark.parametrize(("factor", "offset"), [(1.0, -1e9), (1.5, 0.0), (0.5, 0.25)])
@@ -86,6 +86,6 @@ def test_negative_factors_change_logits_under_the_softmax_of_all() -> None:
 
 def test_what_is_normalised_again_makes_one() -> None:
     given = edits((0, 1.5, 0.0), (2, 1.0, -1e9))
-    found = _edited(LOGITS, given, Decoding(8, 8, edits_last=True, renormalizes=True))
+    found = _edited(LOGITS, given, GraphSettings(8, 8, edits_last=True, renormalizes=True))
     torch.testing.assert_close(found, _edited(LOGITS, given, LAST).log_softmax(-1))
     assert found.exp().sum() == pytest.approx(1)
