@@ -65,7 +65,7 @@ def load_m2m100(folder: Folder, source_language: str = "", target_language: str 
 
 
 def _languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -> CheckpointLanguages:
-    """Read the languages: the source's token precedes the text (or follows it in early NLLB checkpoints); the target's is first."""
+    """Read the languages: the source's token precedes the text (or follows it in early NLLB models); the target's is first."""
     tokens = language_tokens(tokenizer, NLLB_TOKEN) or language_tokens(tokenizer, M2M100_TOKEN)
     if not tokens:
         return text_to_text(first=first)

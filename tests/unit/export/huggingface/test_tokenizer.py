@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers import language_codes
-from triptych_export.huggingface.tokenizers.piece_model import BPE, UNIGRAM, Kind, read_piece_model
+from triptych_export.huggingface.tokenizers.piece_model import BPE, UNIGRAM, PieceType, read_piece_model
 from triptych_export.huggingface.tokenizers.piece_tokenizer import cuts
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer, translation_tokenizers
 from triptych_serving.text.tokenizers import make_tokenizer
@@ -431,7 +431,8 @@ def test_models_are_read_as_sentencepiece_reads_them(tmp_path: Path) -> None:
     assert model.byte_fallback
     assert model.symbols == ("<x>",)
     assert [piece.kind for piece in model.pieces[:7]] == [
-        Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL, Kind.CONTROL, Kind.USER_DEFINED, Kind.BYTE, Kind.BYTE,
+        PieceType.UNKNOWN, PieceType.CONTROL, PieceType.CONTROL, PieceType.CONTROL, PieceType.USER_DEFINED,
+        PieceType.BYTE, PieceType.BYTE,
     ]  # fmt: skip
 
 
