@@ -24,8 +24,9 @@ from triptych_serving.models.capabilities import capabilities_of
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.repository.loading import load_registry
 from triptych_serving.repository.placement import Hardware
-from triptych_serving.repository.registry import ModelSelector, Registry, load_registry
+from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.repository.repository import VersionFolder, newest_versions
 
 SPLIT = {None: None, AUTO: SplitSentences.AUTO, OFF: SplitSentences.OFF}

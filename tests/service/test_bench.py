@@ -114,7 +114,7 @@ def test_ctrl_c_reports_what_was_measured(server: ServerProcess, pairs: Path) ->
 def test_a_model_that_is_not_there(server: ServerProcess) -> None:
     result = bench("translate", "--server", server.address, "--model", "nothing", *SHORT)
     assert result.returncode == 1
-    assert result.stderr.startswith("Error: NOT_FOUND: model 'nothing' is not here")
+    assert result.stderr.startswith("Error: NOT_FOUND: model 'nothing' not found")
 
 
 @pytest.mark.full

@@ -57,7 +57,7 @@ BAD = [
         ["--stream", "a", "1 " * 50],
         "text 2: 101 tokens are too long for one sentence, the model takes at most 64 tokens; it begins",
     ),
-    (["--model", "foo", "a"], "NOT_FOUND: model 'foo' is not here; there are: toy (request "),
+    (["--model", "foo", "a"], "NOT_FOUND: model 'foo' not found; available: toy (request "),
     (["--target-language", "german", "a"], "INVALID_ARGUMENT: target_language_code: 'german' is not a language code"),
     (["--max-length", "64", "a"], "INVALID_ARGUMENT: options.max_length: 64 is above the model's limit"),
 ]

@@ -218,7 +218,7 @@ BAD = [
     Bad("FillMask", INVALID, "top_k: 0 is out of range", {"contents": ["[MASK]"], "top_k": 0}),
     Bad("FillMask", INVALID, "targets[0]: 'sixteen' is 2 tokens", {"contents": ["[MASK]"], "targets": ["sixteen"]}),
     Bad("FillMask", INVALID, "mime_type: 'text/html' is not", {"contents": ["[MASK]"], "mime_type": "text/html"}),
-    Bad("FillMask", NOT_FOUND, "model 'foo' is not here", {"contents": ["[MASK]"], "model": "foo"}),
+    Bad("FillMask", NOT_FOUND, "model 'foo' not found", {"contents": ["[MASK]"], "model": "foo"}),
     Bad("FillMask", CANNOT, "model 'toy' is not one that fills masks; it translates", {"contents": ["[MASK]"], "model": "toy"}),
     Bad(
         "FillMask",
@@ -226,7 +226,7 @@ BAD = [
         "model 'broken' could not be loaded",
         {"contents": ["[MASK]"], "model": "broken"},
     ),
-    Bad("EmbedText", INVALID, "model: several models would do, name one of: fill-mask, question", {"contents": ["one"]}),
+    Bad("EmbedText", INVALID, "model: several models match, set `model` to one of: fill-mask, question", {"contents": ["one"]}),
     Bad("EmbedText", INVALID, "pooling: 9 is unknown", {"contents": ["one"], "model": "fill-mask", "pooling": 9}),
     Bad("ClassifyText", INVALID, "inputs: there are no texts"),
     Bad("ClassifyText", INVALID, "inputs[0].text_pair: the model takes single texts", {"inputs": PAIRS}),

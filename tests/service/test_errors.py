@@ -65,9 +65,9 @@ BAD = [
         {"contents": ["1 " * 50]},
         {"split_sentences": translation_pb2.SPLIT_SENTENCES_OFF},
     ),
-    Bad("unknown model", NOT_FOUND, "model 'foo' is not here; there are: toy", {"model": "foo"}),
-    Bad("unknown version", NOT_FOUND, "version '9' of toy is not here", {"model": "toy", "model_version": "9"}),
-    Bad("unknown version alone", NOT_FOUND, "version '9' of any model is not here", {"model_version": "9"}),
+    Bad("unknown model", NOT_FOUND, "model 'foo' not found; available: toy", {"model": "foo"}),
+    Bad("unknown version", NOT_FOUND, "version '9' of toy not found", {"model": "toy", "model_version": "9"}),
+    Bad("unknown version alone", NOT_FOUND, "version '9' of any model not found", {"model_version": "9"}),
     Bad(
         "unknown pair", NOT_FOUND, "no model translates en to fr", {"source_language_code": "en", "target_language_code": "fr"}
     ),
@@ -77,7 +77,7 @@ BAD = [
     Bad("endless model", NOT_FOUND, "model '漢漢漢", {"model": "漢" * 100_000}),
     Bad("endless language", INVALID, "target_language_code: '漢漢漢", {"target_language_code": "漢" * 100_000}),
     Bad("endless mime type", INVALID, "mime_type: '漢漢漢", {"mime_type": "漢" * 100_000}),
-    Bad("multi-line model", NOT_FOUND, r"model 'a\nb' is not here", {"model": "a\nb"}),
+    Bad("multi-line model", NOT_FOUND, r"model 'a\nb' not found", {"model": "a\nb"}),
     Bad("max_length 0", INVALID, "options.max_length: 0 is out of range", options={"max_length": 0}),
     Bad("max_length 64", INVALID, "options.max_length: 64 is above the model's limit of 63", options={"max_length": 64}),
     Bad("beam_size 0", INVALID, "options.beam_size: 0 is out of range", options={"beam_size": 0}),
@@ -207,7 +207,7 @@ def test_the_clients_raise_their_own_errors(server: ServerProcess) -> None:
         with pytest.raises(InvalidArgumentError) as invalid:
             client.translate_many([SOURCE, " "])
         assert [violation.field for violation in invalid.value.violations] == ["contents[1]"]
-        with pytest.raises(NotFoundError, match="model 'foo' is not here"):
+        with pytest.raises(NotFoundError, match="model 'foo' not found"):
             client.translate(SOURCE, model="foo")
         with pytest.raises(DeadlineExceededError):
             client.translate_many(SOURCES * 20, options=DecodingOptions(), timeout_seconds=0.001)

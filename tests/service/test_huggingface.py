@@ -123,7 +123,7 @@ def test_two_models_for_a_pair_must_be_told_apart(served: ServerProcess) -> None
         env=clean_environment(),
     )
     assert result.returncode == 1
-    assert "several models would do, name one of: nllb, opus-mt-eng-deu, t5" in result.stderr
+    assert "several models match, set `model` to one of: nllb, opus-mt-eng-deu, t5" in result.stderr
 
 
 def test_beams_and_scores_of_a_language(served: ServerProcess) -> None:

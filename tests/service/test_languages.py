@@ -76,7 +76,7 @@ def test_a_missing_language_is_an_invalid_argument(client: Client, languages: di
 
 
 def test_another_language_is_not_found(client: Client) -> None:
-    with pytest.raises(NotFoundError, match="no model translates en to es; there are: eng_Latn/deu_Latn to "):
+    with pytest.raises(NotFoundError, match="no model translates en to es; available: eng_Latn/deu_Latn to "):
         client.translate(SOURCE, source_language="en", target_language="es")
 
 

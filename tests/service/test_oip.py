@@ -256,8 +256,8 @@ TEXT = ["a man"]
 @pytest.mark.parametrize(
     ("model", "arguments", "code", "message"),
     [
-        ("nothing", {}, "NOT_FOUND", "model 'nothing' is not here"),
-        ("toy", {"model_version": "7"}, "NOT_FOUND", "version '7' of toy is not here"),
+        ("nothing", {}, "NOT_FOUND", "model 'nothing' not found"),
+        ("toy", {"model_version": "7"}, "NOT_FOUND", "version '7' of toy not found"),
         ("", {}, "INVALID_ARGUMENT", "model_name: it is empty"),
         ("broken", {}, "UNAVAILABLE", "model 'broken' could not be loaded"),
         ("toy", {"inputs": []}, "INVALID_ARGUMENT", "inputs: there is no text, which is needed; there are: text"),
@@ -384,7 +384,7 @@ def test_an_empty_final_response(stream: Stream) -> None:
 
 def test_a_stream_outlives_its_errors(stream: Stream) -> None:
     stream.ask("nothing", [tensor([SOURCE])], request_id="1")
-    assert stream.read().message() == (f"NOT_FOUND: model 'nothing' is not here; there are: {', '.join(MODELS)}")
+    assert stream.read().message() == (f"NOT_FOUND: model 'nothing' not found; available: {', '.join(MODELS)}")
     stream.ask("toy", [tensor([""])], request_id="2")
     assert stream.read().message() == "INVALID_ARGUMENT: text[0]: the text is empty"
     stream.ask("toy", [tensor([SOURCE])], request_id="3", parameters={"beam_size": 99})

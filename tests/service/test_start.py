@@ -53,7 +53,7 @@ def test_an_empty_repository_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_model_is_named() -> None:
     line = refusal("--models", MODELS, "--port", "0", "--model", "foo")
-    assert line == f"Error: model 'foo' is not in {MODELS}; there are: toy"
+    assert line == f"Error: model 'foo' is not in {MODELS}; available: toy"
 
 
 def test_an_unknown_precision_names_those_that_are_there() -> None:

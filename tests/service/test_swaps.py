@@ -152,7 +152,7 @@ def test_labels_choose_among_versions(models: Path) -> None:
         with pytest.raises(NotFoundError, match="model 'classifier' is not loaded; versions in the repository: 1"):
             client.classify_text("one", model=CLASSIFIER, model_version="stable")
         with pytest.raises(
-            NotFoundError, match=r"version 'blue' of classifier is not here; there are: classifier version 1 \(stable\)"
+            NotFoundError, match=r"version 'blue' of classifier not found; available: classifier version 1 \(stable\)"
         ):
             client.classify_text("one", model=CLASSIFIER, model_version="blue")
 

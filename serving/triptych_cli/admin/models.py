@@ -59,8 +59,7 @@ def _of_repository(root: Path) -> list[Row]:
     needs("triptych_serving.repository.repository", "serve")
     from triptych_serving.bundle.bundle import open_bundle
     from triptych_serving.errors import BundleError
-    from triptych_serving.repository.registry import chosen_models
-    from triptych_serving.repository.repository import ModelFolder, VersionFolder
+    from triptych_serving.repository.repository import ModelFolder, VersionFolder, chosen_models
 
     def row(model: ModelFolder, entry: VersionFolder) -> Row:
         called, default = ", ".join(model.policy.labels_of(entry.version)), entry == model.default

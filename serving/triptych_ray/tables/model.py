@@ -14,8 +14,7 @@ from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest, read_manifest
 from triptych_serving.errors import BundleError
 from triptych_serving.repository.placement import CPU_ALONE, Hardware, place
-from triptych_serving.repository.registry import chosen_models
-from triptych_serving.repository.repository import VersionFolder
+from triptych_serving.repository.repository import VersionFolder, chosen_models
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.device_selection import AUTO
 from triptych_serving.text.languages import has_pair, takes_any
@@ -55,7 +54,7 @@ def _find(repository: Path, request: Request) -> Model:
         raise BackendError(f"{repository}: no model translates {request.model or 'these languages'}")
     if len(able) > 1:
         names = ", ".join(sorted(entry.name for entry, _ in able))
-        raise BackendError(f"{repository}: several models would do, name one of: {names}")
+        raise BackendError(f"{repository}: several models match, set `model` to one of: {names}")
     return able[0]
 
 

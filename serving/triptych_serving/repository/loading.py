@@ -1,18 +1,20 @@
-"""From a bundle to the model of its task."""
+"""Loading: from a bundle to the model of its task, and from a repository to a registry."""
 
 import logging
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import ImageManifest, TextManifest
-from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import BundleError
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware, Placement, place
-from triptych_serving.repository.repository import VersionFolder
+from triptych_serving.repository.registry import ModelVersion, Registry, State
+from triptych_serving.repository.repository import ModelFolder, VersionFolder, chosen_models
 from triptych_serving.repository.warmup import WarmUp, warm
 from triptych_serving.runtime.memory.budget import Budgets
 from triptych_serving.runtime.process import give_way
@@ -24,15 +26,15 @@ logger = logging.getLogger(__name__)
 class Loader:
     """Loads bundles of every task. Thread-safe."""
 
-    translator: TranslatorOptions  # its precision counts for every task
+    translator: TranslatorOptions  # its precision applies to every task
     encoders: EncoderOptions
     warm_up: WarmUp = WarmUp.NONE
-    hardware: Hardware = CPU_ALONE  # what models may run on
-    budgets: Budgets = field(default_factory=Budgets)  # memory of the GPUs, which all models share
-    gives_way: bool = False  # the thread that loads does, to the process's main one, and so do the threads of what it loads
+    hardware: Hardware = CPU_ALONE  # devices that models may run on
+    budgets: Budgets = field(default_factory=Budgets)  # memory of the GPUs, shared by all models
+    gives_way: bool = False  # the loading thread, and the threads of what it loads, get less CPU than the main thread
 
     def attempt(self, entry: VersionFolder) -> tuple[Model | None, str]:
-        """The model, or why it cannot be loaded: whatever goes wrong, the other models must be served."""
+        """Return the model, or the reason why it cannot be loaded; other models are served whatever goes wrong."""
         if self.gives_way:
             give_way()
         try:
@@ -43,7 +45,7 @@ class Loader:
             fault = " ".join(str(error).split())
             if not isinstance(error, BundleError):
                 fault = f"{entry.folder}: cannot be loaded: {fault or type(error).__name__}"
-                logger.debug("model %s version %d", entry.name, entry.version, exc_info=error)
+                logger.debug("model %s version %d: loading failed", entry.name, entry.version, exc_info=error)
             logger.error("model %s version %d cannot be served: %s", entry.name, entry.version, fault)
             return None, fault
 
@@ -65,17 +67,17 @@ def load_model(
     hardware: Hardware = CPU_ALONE,
     budgets: Budgets | None = None,
 ) -> Model:
-    """Check the bundle, load its graphs, start its engine. A precision named in `options` counts for every task.
+    """Check a bundle, load its graphs and start its engine. A precision in `options` applies to every task.
 
     Args:
-        entry: which bundle.
+        entry: the bundle's folder.
         options: how translation models are loaded; their devices are chosen here.
         encoders: how models of the other tasks are loaded; likewise.
-        hardware: what the model may run on.
+        hardware: devices that the model may run on.
         budgets: memory of the GPUs; None: nothing is counted.
 
     Raises:
-        BundleError: anything is missing, damaged, not what the runtime can load, or not for the devices.
+        BundleError: something is missing, damaged, not loadable by the runtime, or not for the devices.
         DeviceError: a device failed, or has no room.
     """
     bundle = open_bundle(entry.folder)
@@ -99,3 +101,37 @@ def _place(entry: VersionFolder, bundle: Bundle, precision: str | None, hardware
     if placement.remark:
         logger.info("model %s version %d runs on the CPU: %s", entry.name, entry.version, placement.remark)
     return placement
+
+
+def load_registry(
+    root: Path,
+    options: TranslatorOptions,
+    only: str = "",
+    encoders: EncoderOptions = DEFAULTS,
+    hardware: Hardware = CPU_ALONE,
+) -> Registry:
+    """Load one version of every model, or of the one named `only`: the stable one, else the newest.
+
+    A model that cannot be loaded does not stop the others.
+
+    Args:
+        root: the repository.
+        options: how translation models are loaded; its precision applies to every model.
+        only: a model's name, or empty.
+        encoders: how models of the other tasks are loaded.
+        hardware: devices that models may run on.
+
+    Raises:
+        RepositoryError: the repository is missing or empty.
+        NotFoundError: `only` names no model.
+    """
+    folders = chosen_models(root, only)
+    loader = Loader(options, encoders, hardware=hardware, budgets=Budgets(hardware.memory_limit))
+    return Registry([_load_default(folder, loader) for folder in folders.values()])
+
+
+def _load_default(folder: ModelFolder, loader: Loader) -> ModelVersion:
+    entry = folder.default
+    model, fault = (None, folder.fault) if folder.fault else loader.attempt(entry)
+    labels = folder.policy.labels_of(entry.version)
+    return ModelVersion(entry, State.FAILED if model is None else State.READY, model, fault, labels)

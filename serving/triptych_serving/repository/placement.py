@@ -1,4 +1,4 @@
-"""Where a model runs, and with which of its graphs: settled before anything of it is loaded."""
+"""Placement: the devices and the precision of a model, chosen before anything of it is loaded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from triptych_serving.runtime.session import has_cuda
 
 Value = TypeVar("Value")
 
-GPU_SLOTS = 256  # a GPU steps so many rows in about the time of one
+GPU_SLOTS = 256  # a GPU steps this many rows in about the time of one
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the models of a process may run on; by itself the CPU alone.
+    """Devices that the models of a process may run on; by default the CPU alone.
 
     Args:
-        gpus: those that models with graphs for them run on, each model on all of them.
-        needed: a model without such graphs is refused; otherwise the CPU runs it.
+        gpus: used by models with graphs for them, each model on all of them.
+        needed: reject a model without such graphs; otherwise the CPU runs it.
         slots: texts that one GPU decodes greedily at once.
         memory_limit: of each GPU; None: most of what is free when its first model is loaded.
-        remark: why there are none although the installed runtime is the one for GPUs; where it is not, nobody expects any.
+        remark: why no GPU is used although the installed runtime is the one for GPUs; empty otherwise.
     """
 
     gpus: tuple[Device, ...] = ()
@@ -39,7 +39,7 @@ class Hardware:
 
     @classmethod
     def parse(cls, devices: str, memory_limit: str = "", slots: int | None = None) -> Self:
-        """As the command line has it.
+        """Parse the flags of the command line.
 
         Args:
             devices: "auto", "cpu", "cuda", or GPUs by their numbers, "cuda:0,cuda:1".
@@ -47,15 +47,15 @@ class Hardware:
             slots: None: the default.
 
         Raises:
-            DeviceError: there is no such device, or what it takes is not installed; or the limit is none.
+            DeviceError: there is no such device, its software is not installed, or the limit is malformed.
         """
-        gpus = tuple(device for device in _read("--device", parse_devices, devices) if device != CPU)
-        limit = _read("--gpu-memory-limit", parse_limit, memory_limit) if memory_limit else None
+        gpus = tuple(device for device in _parse("--device", parse_devices, devices) if device != CPU)
+        limit = _parse("--gpu-memory-limit", parse_limit, memory_limit) if memory_limit else None
         remark = why_no_gpu() if devices == AUTO and not gpus and has_cuda() else ""
         return cls(gpus, bool(gpus) and devices != AUTO, slots or GPU_SLOTS, limit, remark)
 
     def describe(self) -> list[str]:
-        """For the log, a line each; the CPU alone needs none.
+        """Return lines for the log; none for the CPU alone.
 
         Raises:
             ServingError: the driver failed.
@@ -70,7 +70,7 @@ class Hardware:
 CPU_ALONE = Hardware()
 
 
-def _read(flag: str, parse: Callable[[str], Value], text: str) -> Value:
+def _parse(flag: str, parse: Callable[[str], Value], text: str) -> Value:
     try:
         return parse(text)
     except (DeviceError, ValueError) as error:
@@ -79,28 +79,28 @@ def _read(flag: str, parse: Callable[[str], Value], text: str) -> Value:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where one model runs."""
+    """Devices and precision of one model."""
 
     precision: str
     devices: tuple[Device, ...] = (CPU,)  # or GPUs, never both
-    remark: str = ""  # why not on the GPUs that there are
+    remark: str = ""  # why the available GPUs are not used
 
     @property
     def on_gpu(self) -> bool:
-        """Whether GPUs run it."""
+        """True if GPUs run the model."""
         return self.devices != (CPU,)
 
 
 def place(bundle: Bundle, wanted: str | None, hardware: Hardware) -> Placement:
-    """Choose.
+    """Choose devices and precision.
 
     Args:
         bundle: the model's.
-        wanted: a precision; None: on GPUs the one that is made for them, on the CPU the bundle's default unless it is that one.
-        hardware: what there is.
+        wanted: a precision; None: on GPUs the one made for them, on the CPU the bundle's default unless it is made for GPUs.
+        hardware: the available devices.
 
     Raises:
-        BundleError: the bundle has no such precision, or nothing for the device that was asked for.
+        BundleError: the bundle has no such precision, or nothing for the required device.
     """
     if not hardware.gpus:
         return Placement(_for_cpu(bundle, wanted))
@@ -113,11 +113,7 @@ def place(bundle: Bundle, wanted: str | None, hardware: Hardware) -> Placement:
 
 
 def _for_cpu(bundle: Bundle, wanted: str | None) -> str:
-    """The precision that is named, else the default; graphs for GPUs, which are slow there, only where there are no others.
-
-    Raises:
-        BundleError: the bundle has no such precision.
-    """
+    """Return the wanted or default precision; graphs for GPUs, which are slow there, only if there are no others."""
     precisions = bundle.manifest.precisions
     if wanted is None and "cuda" in runs_on(bundle.manifest.default_precision):
         wanted = next((name for name in precisions if "cuda" not in runs_on(name)), None)
@@ -125,16 +121,12 @@ def _for_cpu(bundle: Bundle, wanted: str | None) -> str:
 
 
 def _for_gpu(bundle: Bundle, wanted: str | None) -> tuple[str, str]:
-    """The precision that a GPU runs, or why none.
-
-    Raises:
-        BundleError: the bundle has no such precision.
-    """
-    there = sorted(bundle.manifest.precisions)
-    able = [name for name in there if "cuda" in runs_on(name)]
+    """Return the precision that a GPU runs, or why there is none."""
+    precisions = sorted(bundle.manifest.precisions)
+    able = [name for name in precisions if "cuda" in runs_on(name)]
     if wanted is not None:
         name = bundle.precision(wanted)
         return name, "" if name in able else f"precision {name} runs on the CPU only"
     if not able:
-        return "", f"it has no graphs for CUDA, but {', '.join(there)}; export it with --precision {FP16}"
+        return "", f"it has no graphs for CUDA, only {', '.join(precisions)}; export it with --precision {FP16}"
     return FP16 if FP16 in able else able[0], ""

@@ -1,4 +1,4 @@
-"""A model repository: `<repository>/<model>/<version>/`, the version a positive integer."""
+"""Model repositories on disk: `<repository>/<model>/<version>/`, where the version is a positive integer."""
 
 import hashlib
 import logging
@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from triptych_serving.bundle.manifest import FILE_NAME
-from triptych_serving.errors import BundleError, RepositoryError
+from triptych_serving.errors import BundleError, NotFoundError, RepositoryError
 from triptych_serving.repository.version_policy import DEFAULT, STABLE, VersionPolicy, read_policy
 from triptych_serving.repository.version_policy import FILE_NAME as POLICY_FILE
 
@@ -29,40 +29,40 @@ class VersionFolder:
 
 @dataclass(frozen=True)
 class FolderStamp:
-    """What a version's folder holds, as far as can be seen without reading it all."""
+    """State of a version's folder, as far as it can be seen without reading all files."""
 
-    manifest: str = ""  # its SHA-256, which stands for all files that it lists; empty where there is none
+    manifest: str = ""  # its SHA-256, which covers all files that it lists; empty if there is none
     files: frozenset[tuple[str, int, int, int]] = frozenset()  # name, bytes, time of change in ns, inode
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """One model on disk: at least one version, or none where it is gone."""
+    """One model on disk: at least one version, or none if it has been removed."""
 
     name: str
     versions: tuple[VersionFolder, ...] = ()  # ascending
     policy: VersionPolicy = DEFAULT
-    fault: str = ""  # why its `model.json` is of no use
+    fault: str = ""  # why its `model.json` cannot be used
 
     @property
     def numbers(self) -> list[int]:
-        """The versions."""
+        """The versions' numbers, ascending."""
         return [entry.version for entry in self.versions]
 
     @property
     def default(self) -> VersionFolder:
-        """The one version to serve where there shall be no more: the stable one, else the newest that the policy allows."""
+        """The version to serve if only one is wanted: the stable one, else the newest that the policy allows."""
         allowed = self.policy.candidates(self.numbers) or self.numbers[::-1]
         stable = self.policy.labels.get(STABLE)
         return self.entry(stable if stable in allowed else allowed[0])
 
     def entry(self, version: int) -> VersionFolder:
-        """That of a version which is there."""
+        """Return the folder of a version that exists."""
         return next(entry for entry in self.versions if entry.version == version)
 
 
 def newest_versions(root: Path) -> list[VersionFolder]:
-    """The newest version of every model, by name.
+    """Return the newest version of every model, by name.
 
     Raises:
         RepositoryError: the folder does not exist, cannot be read, or holds no model.
@@ -72,10 +72,10 @@ def newest_versions(root: Path) -> list[VersionFolder]:
 
 
 def list_versions(root: Path) -> list[VersionFolder]:
-    """Every version of every model, by name, then version.
+    """Return every version of every model, by name, then version.
 
     Raises:
-        RepositoryError: as `newest_versions`.
+        RepositoryError: as for `newest_versions`.
     """
     found = _list(root)
     if not found:
@@ -84,7 +84,7 @@ def list_versions(root: Path) -> list[VersionFolder]:
 
 
 def list_models(root: Path) -> dict[str, ModelFolder]:
-    """Every model with its versions and its policy; none where the repository is empty.
+    """Return every model with its versions and its policy; none if the repository is empty.
 
     Raises:
         RepositoryError: the folder does not exist or cannot be read.
@@ -95,8 +95,24 @@ def list_models(root: Path) -> dict[str, ModelFolder]:
     return {name: _folder(root / name, tuple(entries)) for name, entries in versions.items()}
 
 
+def chosen_models(root: Path, only: str = "") -> dict[str, ModelFolder]:
+    """Return all models of a repository, or the one named `only`; at least one.
+
+    Raises:
+        RepositoryError: the repository is missing or empty.
+        NotFoundError: `only` names no model.
+    """
+    models = list_models(root)
+    if not models:
+        raise RepositoryError(root, [EMPTY])
+    chosen = {name: folder for name, folder in models.items() if only in ("", name)}
+    if not chosen:
+        raise NotFoundError(f"model {only!r} is not in {root}; available: {', '.join(sorted(models))}")
+    return chosen
+
+
 def stamp_of(folder: Path) -> FolderStamp:
-    """The stamp of a version's folder; an empty one where it cannot be read."""
+    """Return the stamp of a version's folder; an empty one if it cannot be read."""
     try:
         with os.scandir(folder) as items:
             stats = [(item.name, item.stat(follow_symlinks=False)) for item in items]
@@ -118,7 +134,7 @@ def _folder(path: Path, versions: tuple[VersionFolder, ...]) -> ModelFolder:
     except BundleError as error:
         return ModelFolder(path.name, versions, fault=str(error))
     numbers = [entry.version for entry in versions]
-    fault = "" if policy.candidates(numbers) else f"{path / POLICY_FILE}: allows none of the versions that are there: {numbers}"
+    fault = "" if policy.candidates(numbers) else f"{path / POLICY_FILE}: allows none of the existing versions: {numbers}"
     return ModelFolder(path.name, versions, policy, fault)
 
 
@@ -129,23 +145,22 @@ def _list(root: Path) -> list[VersionFolder]:
         return sorted(
             VersionFolder(model.name, int(version.name), version)
             for model in root.iterdir()
-            for version in _folders_in(model)
+            for version in _subfolders(model)
             if version.name.isascii() and version.name.isdigit() and int(version.name) > 0
         )
     except OSError as error:
         raise RepositoryError(error.filename or root, [f"cannot be read: {error.strerror}"]) from error
 
 
-def _folders_in(model: Path) -> list[Path]:
-    """Of a folder that may be another's (`lost+found`) or gone in the meantime: it takes no other with it."""
+def _subfolders(model: Path) -> list[Path]:
+    """List the folders in a model's; one that cannot be read (`lost+found`) or has just been removed counts as empty."""
     try:
         return [version for version in model.iterdir() if version.is_dir()] if model.is_dir() else []
     except OSError as error:
-        _complain(str(model), error.strerror or str(error))
+        _warn_once(str(model), error.strerror or str(error))
         return []
 
 
 @cache
-def _complain(folder: str, reason: str) -> None:
-    """Once, however often it is looked at."""
+def _warn_once(folder: str, reason: str) -> None:
     logger.warning("%s cannot be read and is left out: %s", folder, reason)

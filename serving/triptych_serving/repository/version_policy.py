@@ -1,8 +1,8 @@
-"""Which versions of a model are served, and what they are called: the optional file `<repository>/<model>/model.json`.
+"""Version policy: which versions of a model are served, and their labels; the optional file `<repository>/<model>/model.json`.
 
 versions    "latest" (the default), {"latest": 2}, "all", or a list such as [1, 3]
-labels      (optional) names of versions, such as {"stable": 3, "canary": 4}; a version that has one is served whatever
-            `versions` says. The one that is called "stable" answers requests that name no version
+labels      (optional) names of versions, such as {"stable": 3, "canary": 4}; a labelled version is served whatever
+            `versions` says. The one labelled "stable" serves requests that name no version
 """
 
 import json
@@ -16,28 +16,28 @@ from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.errors import BundleError
 
 FILE_NAME = "model.json"
-STABLE = "stable"  # the label of the version that is served where a request names none
-LABEL = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}")  # no number: that is a version
+STABLE = "stable"  # label of the version that serves requests which name none
+LABEL = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}")  # a number would be a version
 MAX_BYTES = 64 << 10  # of the file
 EXPECTED = 'expected "latest", {"latest": N}, "all" or a list of versions'
 
 
 @dataclass(frozen=True)
 class VersionPolicy:
-    """What `model.json` says."""
+    """Content of `model.json`."""
 
-    latest: int = 1  # so many of the newest; 0: `versions` says which
+    latest: int = 1  # number of newest versions to serve; 0: `versions` decides
     versions: frozenset[int] | None = None  # None: all of them
     labels: Mapping[str, int] = field(default_factory=dict)
 
-    def candidates(self, there: Collection[int]) -> list[int]:
-        """Those of the versions that may be served, newest first. Without a label, only the first `latest` that load are."""
+    def candidates(self, existing: Collection[int]) -> list[int]:
+        """Return the versions that may be served, newest first. Of those without a label, only the first `latest` that load."""
         if self.latest or self.versions is None:
-            return sorted(there, reverse=True)
-        return sorted((version for version in there if version in self.versions or self.labels_of(version)), reverse=True)
+            return sorted(existing, reverse=True)
+        return sorted((version for version in existing if version in self.versions or self.labels_of(version)), reverse=True)
 
     def labels_of(self, version: int) -> tuple[str, ...]:
-        """What a version is called."""
+        """Return the labels of a version."""
         return tuple(sorted(label for label, labelled in self.labels.items() if labelled == version))
 
 
@@ -45,7 +45,7 @@ DEFAULT = VersionPolicy()
 
 
 def read_policy(folder: Path) -> VersionPolicy:
-    """That of the model in `folder`; the default where it has no `model.json`.
+    """Read the policy of the model in `folder`; the default if it has no `model.json`.
 
     Raises:
         BundleError: the file is a link, is not JSON, or is wrong in any member; lists all faults.
@@ -96,6 +96,6 @@ def _versions(value: Any, faults: list[str]) -> tuple[int, frozenset[int] | None
 def _labels(fields: JsonFields) -> dict[str, int]:
     bad = [name for name in fields.values if not LABEL.fullmatch(name)]
     fields.faults.extend(
-        f"labels: {name!r:.80} is no name: a letter, then up to 62 letters, digits, '.', '_' or '-'" for name in bad
+        f"labels: {name!r:.80} is not a label: a letter, then up to 62 letters, digits, '.', '_' or '-'" for name in bad
     )
     return {name: fields.positive(name) for name in fields.values}

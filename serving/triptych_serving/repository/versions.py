@@ -1,8 +1,7 @@
-"""The versions that a server knows: loading them, swapping them, letting them go. Decides nothing of that itself.
+"""The table of versions that a server knows: loads, swaps and closes their models, as the model manager decides.
 
-Everything but the loading and closing of models happens in the event loop, and callers see to it that one change is made at a
-time. What requests see is `registry`: it is never changed, but replaced as a whole, after a new model is ready and before an
-old one is closed.
+Everything except loading and closing models runs in the event loop, and callers make one change at a time. Requests see
+`registry`, which is never changed, but replaced as a whole: after a new model is ready and before an old one is closed.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from triptych_serving.runtime.process import trim_heap
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 60.0  # with callers of a model that is no longer in the registry
+PATIENCE_SECONDS = 60.0  # for requests that use a model which is no longer in the registry
 
 Result = TypeVar("Result")
 
@@ -31,31 +30,31 @@ class ModelLoader(Protocol):
     """Makes models of bundles."""
 
     def attempt(self, entry: VersionFolder) -> tuple[Model | None, str]:
-        """The model, or why it cannot be loaded; called in a thread."""
+        """Return the model, or why it cannot be loaded; called in a thread."""
 
 
 @dataclass(eq=False)
 class VersionRecord:
-    """What is known of one."""
+    """All that is known of one version."""
 
     entry: VersionFolder
     state: State = State.UNLOADED
     model: Model | None = None
-    leaving: Model | None = None  # out of the registry, finishing what it has begun
+    leaving: Model | None = None  # no longer in the registry, finishing its requests
     loading: bool = False  # a model is being made for it
     fault: str = ""
     labels: tuple[str, ...] = ()
-    loaded: FolderStamp = field(default_factory=FolderStamp)  # of the folder that `model` came from
+    loaded: FolderStamp = field(default_factory=FolderStamp)  # of the folder that `model` was loaded from
     failed: FolderStamp | None = None  # of a folder that could not be loaded
     seen: FolderStamp | None = None  # the last one
 
-    def look(self) -> ModelVersion:
-        """As it is now."""
+    def snapshot(self) -> ModelVersion:
+        """Return the version as requests see it."""
         return ModelVersion(self.entry, self.state, self.model, self.fault, self.labels)
 
 
 class VersionTable:
-    """Those of one repository.
+    """The versions of one repository.
 
     Args:
         loader: makes the models.
@@ -73,40 +72,40 @@ class VersionTable:
 
     @property
     def is_loading(self) -> bool:
-        """A model is being loaded, which no one can stop."""
+        """True while a model is being loaded, which cannot be stopped."""
         return any(version.loading for version in self._known.values())
 
     @property
     def names(self) -> set[str]:
-        """Of all models."""
+        """Names of all models."""
         return {name for name, _ in self._known}
 
     def of(self, name: str) -> list[VersionRecord]:
-        """Those of one model, ascending."""
+        """Return the versions of one model, ascending."""
         return [version for key, version in sorted(self._known.items()) if key[0] == name]
 
     def note(self, entries: Iterable[VersionFolder], policy: VersionPolicy | None) -> None:
-        """These versions of a model are in the repository; without a policy they keep their labels."""
+        """Record versions that are in the repository; without a policy they keep their labels."""
         for entry in entries:
             version = self._known.setdefault((entry.name, entry.version), VersionRecord(entry))
             if policy is not None:
                 version.labels = policy.labels_of(entry.version)
 
-    def forget(self, name: str, there: Iterable[int]) -> None:
+    def forget(self, name: str, existing: Iterable[int]) -> None:
         """Drop the versions of a model that are neither in the repository nor in memory."""
-        gone = {version.entry.version for version in self.of(name) if not (version.model or version.leaving)} - set(there)
+        gone = {version.entry.version for version in self.of(name) if not (version.model or version.leaving)} - set(existing)
         for number in gone:
             del self._known[name, number]
 
-    def show(self) -> None:
-        """Let requests see what has changed."""
-        registry = Registry([version.look() for version in self._known.values()])
+    def publish(self) -> None:
+        """Replace the registry if anything has changed."""
+        registry = Registry([version.snapshot() for version in self._known.values()])
         if registry.models != self.registry.models:
             self.registry = registry
             self._changed()
 
     def refuse(self, entry: VersionFolder, fault: str) -> None:
-        """A version cannot be served for a reason outside of its folder; what is loaded of it stays."""
+        """Mark a version that cannot be served for a reason outside of its folder; a loaded model stays."""
         version = self._known[entry.name, entry.version]
         if version.fault != fault:
             logger.error("model %s version %d: %s", entry.name, entry.version, fault)
@@ -115,14 +114,14 @@ class VersionTable:
             version.state = State.FAILED
 
     async def serve(self, entry: VersionFolder, patient: bool = False) -> bool:
-        """Have a version loaded as its folder is now; what is loaded of it serves meanwhile, and after a failure.
+        """Load a version as its folder is now; a loaded model serves meanwhile, and after a failure.
 
         Args:
-            entry: that has been noted.
-            patient: leave a folder alone that failed and has not changed since, or that is still changing.
+            entry: a noted version.
+            patient: skip a folder that failed and has not changed since, or that is still changing.
 
         Returns:
-            Whether it serves.
+            True if the version serves.
         """
         version = self._known[entry.name, entry.version]
         stamp = await self._run(stamp_of, entry.folder)
@@ -131,12 +130,12 @@ class VersionTable:
             version.fault, version.failed = "", None
         elif patient and not stamp.manifest:
             version.fault = NO_MANIFEST
-        elif not patient or _is_worth_a_try(version, settled):
+        elif not patient or _should_try(version, settled):
             await self._load(version, stamp)
         return version.model is not None
 
     def retire(self, version: VersionRecord) -> None:
-        """Take a version out, which is to be shown at once; its model is closed when the requests that use it have ended."""
+        """Unload a version; the caller publishes. Its model is closed when the requests that use it have ended."""
         version.failed = version.seen = None
         version.fault = ""
         version.state = State.UNLOADED if version.leaving is None else State.UNLOADING
@@ -151,7 +150,7 @@ class VersionTable:
             await asyncio.wait(tasks)
 
     async def close(self, drain: bool) -> None:
-        """Stop every model: with `drain`, after everything accepted is answered; else at once."""
+        """Stop every model: with `drain`, after all accepted requests; else at once."""
         self._closed = True
         models = [*self.registry.ready, *self._retiring]
         for task in self._retiring.values():
@@ -162,7 +161,7 @@ class VersionTable:
     async def _load(self, version: VersionRecord, stamp: FolderStamp) -> None:
         if version.model is None:
             version.state = State.LOADING
-            self.show()
+            self.publish()
         version.loading = True
         try:
             model, fault = await self._run(self._loader.attempt, version.entry)
@@ -176,7 +175,7 @@ class VersionTable:
             return
         else:
             self._swap(version, model, stamp)
-        self.show()
+        self.publish()
 
     def _swap(self, version: VersionRecord, model: Model, stamp: FolderStamp) -> None:
         if version.model is not None:
@@ -193,34 +192,34 @@ class VersionTable:
 
     async def _retire(self, version: VersionRecord, model: Model) -> None:
         try:
-            await self._wait(model)
+            await self._wait_until_idle(model)
             await asyncio.to_thread(model.close, True)
         except Exception:
-            logger.exception("model %s version %d did not end well", version.entry.name, version.entry.version)
+            logger.exception("model %s version %d: closing failed", version.entry.name, version.entry.version)
         finally:
             del self._retiring[model]
         if version.leaving is model:
             version.leaving = None
             if version.state is State.UNLOADING:
                 version.state = State.UNLOADED
-                self.show()
+                self.publish()
         logger.info("model %s version %d is unloaded", version.entry.name, version.entry.version)
         del model
         await asyncio.to_thread(trim_heap)
 
-    async def _wait(self, model: Model) -> None:
-        """Until nobody uses it; not for ever, for callers who do not read their answers. What runs is finished all the same."""
+    async def _wait_until_idle(self, model: Model) -> None:
+        """Wait for requests, but not forever for callers that do not read their responses; running requests still finish."""
         try:
             await asyncio.wait_for(self._idle(model), PATIENCE_SECONDS)
         except TimeoutError:
-            logger.warning("model %s version %d is closed under callers who do not go", model.name, model.version)
+            logger.warning("model %s version %d: closed with requests still in flight", model.name, model.version)
 
     async def _run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
 
-def _is_worth_a_try(version: VersionRecord, settled: bool) -> bool:
-    """A new folder at once; one that failed, or replaces what serves, when it has changed and does so no longer."""
+def _should_try(version: VersionRecord, settled: bool) -> bool:
+    """Load a new folder at once; one that failed, or replaces a loaded model, when it has changed and no longer does."""
     if version.failed is None:
         return version.model is None or settled
     return settled and version.seen != version.failed

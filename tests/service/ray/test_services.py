@@ -125,7 +125,7 @@ def test_images_go_both_ways_on_one_stream(channel: grpc.Channel) -> None:
 
 BAD = [
     (Request(), grpc.StatusCode.INVALID_ARGUMENT, "contents: there are no texts"),
-    (Request(contents=["a"], model="foo"), grpc.StatusCode.NOT_FOUND, "model 'foo' is not here; there are: "),
+    (Request(contents=["a"], model="foo"), grpc.StatusCode.NOT_FOUND, "model 'foo' not found; available: "),
 ]
 
 

@@ -218,7 +218,7 @@ def test_the_model_is_found_as_engines_find_it(tmp_path: Path) -> None:
     models = tmp_path / "models"
     copy_bundle(models, "one")
     copy_bundle(models, "two")
-    with pytest.raises(BackendError, match="several models would do, name one of: one, two"):
+    with pytest.raises(BackendError, match="several models match, set `model` to one of: one, two"):
         find_identity(Request(models=models))
     assert find_identity(Request(models=models, model="two")).model == "two"
     with pytest.raises(BackendError, match="precision 'fp8' is not in this bundle"):
@@ -243,7 +243,7 @@ def test_the_device_decides_what_engines_load(tmp_path: Path, device: str, preci
 
 
 def test_a_model_without_graphs_for_gpus_ends_a_job_for_them(lines: Path) -> None:
-    with pytest.raises(ClusterError, match="it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"):
+    with pytest.raises(ClusterError, match="it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"):
         run(options(lines, request=Request(models=MODELS, device="cuda")))
 
 

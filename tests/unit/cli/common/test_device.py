@@ -111,7 +111,7 @@ def test_documents_are_translated_where_it_is_told(run: Run, tmp_path: Path) -> 
 
 
 def test_a_model_without_graphs_is_refused_where_a_gpu_was_asked_for(run: Run, gpus: None) -> None:
-    has = "it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"
+    has = "it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"
     assert run("translate", "--models", MODELS, "--device", "cuda", SOURCE).error == f"{MODELS / 'toy' / '1'}: {has}"
     result = run("translate", "--models", MODELS, "--device", "cuda", "--precision", "int8", SOURCE)
     assert result.error == f"{MODELS / 'toy' / '1'}: precision int8 runs on the CPU only"

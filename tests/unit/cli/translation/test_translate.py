@@ -142,7 +142,7 @@ def test_lines_before_a_bad_one_are_written_batch_by_batch(run: Run, monkeypatch
 
 
 BAD_COMMANDS = [
-    (["--model", "foo", "a"], 1, f"model 'foo' is not in {MODELS}; there are: toy"),
+    (["--model", "foo", "a"], 1, f"model 'foo' is not in {MODELS}; available: toy"),
     (["--precision", "fp16", "a"], 1, "precision 'fp16' is not in this bundle; it has: fp32, int8"),
     (["--target-language", "fr", "a"], 1, "no model translates any language to fr"),
     (["--target-language", "german", "a"], 1, "target_language_code: 'german' is not a language code"),

@@ -87,7 +87,7 @@ def test_a_model_for_the_cpu_hears_nothing_of_gpus(
     if name == "toy":
         assert where.slots == 3
     [record] = caplog.records
-    told = "it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"
+    told = "it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"
     assert (record.levelname, record.message) == ("INFO", f"model {name} version 1 runs on the CPU: {told}")
 
 
@@ -106,7 +106,7 @@ def test_without_gpus_nothing_is_said(
 @pytest.mark.parametrize(
     ("precision", "half", "fault"),
     [
-        (None, False, "it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"),
+        (None, False, "it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"),
         ("int8", True, "precision int8 runs on the CPU only"),
         ("fp16", False, "precision 'fp16' is not in this bundle; it has: fp32, int8"),
     ],

@@ -181,7 +181,7 @@ def test_where_nothing_loads_there_is_no_start(repository: Path) -> None:
         add(repository, 1, "bad weights")
         with pytest.raises(BundleError, match=r"no model can be served: .*bad weights"):
             await Bench(repository).manager.start()
-        with pytest.raises(NotFoundError, match=r"model 'x' is not in .*; there are: m"):
+        with pytest.raises(NotFoundError, match=r"model 'x' is not in .*; available: m"):
             await Bench(repository, model="x").manager.start()
         with pytest.raises(RepositoryError, match="no such model repository"):
             await Bench(repository / "missing").manager.start()
@@ -336,9 +336,9 @@ def test_a_failed_folder_that_keeps_changing_is_tried_when_it_rests(repository: 
             bench.manager._poller.cancel()  # type: ignore[union-attr]
             for size in range(5):
                 (folder / "weights").write_bytes(b"1" * size)
-                await bench.manager._look()
+                await bench.manager._apply_changes()
             assert len(bench.loader.attempts) == 2
-            await bench.manager._look()
+            await bench.manager._apply_changes()
             assert len(bench.loader.attempts) == 3
 
     run(scenario())
@@ -373,7 +373,7 @@ def test_labels_and_policies_change(repository: Path) -> None:
             await bench.until(lambda: "cannot be read" in bench.fault("2"))
             assert bench.serving() == "1:good"
             set_policy(repository, versions=[7])
-            await bench.until(lambda: "allows none of the versions" in bench.fault("2"))
+            await bench.until(lambda: "allows none of the existing versions" in bench.fault("2"))
             assert bench.states() == {"1": "ready", "2": "ready"}
             (repository / "m" / "model.json").unlink()
             await bench.until_states(v1="unloaded", v2="ready")
@@ -394,8 +394,8 @@ def test_a_repository_that_is_away_takes_nothing_down(repository: Path, caplog: 
             await bench.until_states(v1="unloaded", v2="ready")
 
     run(scenario())
-    assert [record.getMessage() for record in caplog.records if "what is loaded serves on" in record.getMessage()] == [
-        f"{repository}: no such model repository; what is loaded serves on"
+    assert [record.getMessage() for record in caplog.records if "loaded models keep serving" in record.getMessage()] == [
+        f"{repository}: no such model repository; loaded models keep serving"
     ]
 
 
@@ -446,9 +446,9 @@ def test_what_cannot_be_loaded_or_unloaded_says_why(repository: Path) -> None:
             assert bench.states() == {"1": "ready", "2": "failed"}
             with pytest.raises(NotFoundError, match="model 'x' is not in"):
                 await manager.load("x")
-            with pytest.raises(NotFoundError, match="version '9' of m is not in the repository; there are: 1, 2"):
+            with pytest.raises(NotFoundError, match="version '9' of m is not in the repository; available: 1, 2"):
                 await manager.load("m", "9")
-            with pytest.raises(NotFoundError, match="version '9' of model 'm' is not loaded; there are: m version 1"):
+            with pytest.raises(NotFoundError, match="version '9' of model 'm' is not loaded; loaded: m version 1"):
                 await manager.unload("m", "9")
             set_policy(repository, versions=0)
             with pytest.raises(BundleError, match="versions is 0"):
@@ -462,9 +462,9 @@ def test_without_explicit_control_nothing_is_loaded_on_request(repository: Path,
     async def scenario() -> None:
         add(repository, 1)
         async with Bench(repository, control) as bench:
-            with pytest.raises(UnsupportedError, match=f"--model-control explicit, this one has {control}"):
+            with pytest.raises(UnsupportedError, match=f"--model-control explicit, this server has {control}"):
                 await bench.manager.load("m")
-            with pytest.raises(UnsupportedError, match="models are unloaded on request only by"):
+            with pytest.raises(UnsupportedError, match="models are unloaded on request only with"):
                 await bench.manager.unload("m")
 
     run(scenario())
@@ -476,7 +476,7 @@ def test_models_to_load_at_the_start_are_named(repository: Path) -> None:
             add(repository, 1, name=name)
         async with Bench(repository, ModelControl.EXPLICIT, load=("a", "c")) as bench:
             assert [bench.serving(name) for name in "abc"] == ["1:good", "", "1:good"]
-        with pytest.raises(NotFoundError, match=r"model 'd' is not in .*; there are: a, b, c"):
+        with pytest.raises(NotFoundError, match=r"model 'd' is not in .*; available: a, b, c"):
             await Bench(repository, ModelControl.EXPLICIT, load=("a", "d")).manager.start()
 
     run(scenario())
@@ -548,14 +548,14 @@ def test_a_model_that_is_away_for_one_look_serves_on(repository: Path) -> None:
             bench.manager._poller.cancel()  # type: ignore[union-attr]
             for _ in range(2):
                 (repository / "m").rename(repository.parent / "away")
-                await bench.manager._look()
+                await bench.manager._apply_changes()
                 assert bench.serving() == "1:good"
                 (repository.parent / "away").rename(repository / "m")
-                await bench.manager._look()
+                await bench.manager._apply_changes()
             assert bench.loader.attempts == ["1:good", "1:good"]
             shutil.rmtree(repository / "m")
             for _ in range(2):
-                await bench.manager._look()
+                await bench.manager._apply_changes()
             assert bench.serving() == ""
             assert bench.serving("other") == "1:good"
 

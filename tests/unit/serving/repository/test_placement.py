@@ -43,7 +43,7 @@ def test_gpus_run_what_is_made_for_them_all_of_them(hardware: Hardware, wanted: 
 def test_by_itself_a_model_without_graphs_for_gpus_runs_on_the_cpu_and_it_is_said_why() -> None:
     found = place(bundle_of("int8", "fp32"), None, AUTO)
     assert (found.precision, found.devices, found.on_gpu) == ("int8", (CPU,), False)
-    assert found.remark == "it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"
+    assert found.remark == "it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"
 
 
 def test_by_itself_a_precision_of_the_cpu_runs_there() -> None:
@@ -61,7 +61,7 @@ def test_the_cpu_runs_graphs_for_gpus_only_where_there_are_no_others(precisions:
 def test_where_a_gpu_was_asked_for_a_model_without_graphs_is_refused_by_name() -> None:
     with pytest.raises(BundleError) as refused:
         place(bundle_of("int8", "fp32"), None, NEEDED)
-    assert str(refused.value) == f"{BUNDLE}: it has no graphs for CUDA, but fp32, int8; export it with --precision fp16"
+    assert str(refused.value) == f"{BUNDLE}: it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"
 
 
 @pytest.mark.parametrize("wanted", ["fp32", "int8"])

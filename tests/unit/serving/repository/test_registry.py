@@ -12,8 +12,8 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, UnavailableError
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.repository import loading as module
-from triptych_serving.repository.loading import Loader
-from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry, State, load_registry
+from triptych_serving.repository.loading import Loader, load_registry
+from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry, State
 from triptych_serving.repository.repository import VersionFolder
 
 from ....fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, edit_manifest, tamper, truncate
@@ -64,11 +64,11 @@ def test_what_is_left_open_is_answered_by_the_only_model(toy: Registry, wish: Mo
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        (ModelSelector(model="foo"), "model 'foo' is not here; there are: toy"),
-        (ModelSelector(model="toy", version="7"), "version '7' of toy is not here; there are: toy version 1"),
-        (ModelSelector(version="7"), "version '7' of any model is not here; there are: toy version 1"),
-        (ModelSelector(model="toy", version="01"), "version '01' of toy is not here"),
-        (ModelSelector(target_language="fr"), r"no model translates any language to fr; there are: en to de \(toy\)"),
+        (ModelSelector(model="foo"), "model 'foo' not found; available: toy"),
+        (ModelSelector(model="toy", version="7"), "version '7' of toy not found; available: toy version 1"),
+        (ModelSelector(version="7"), "version '7' of any model not found; available: toy version 1"),
+        (ModelSelector(model="toy", version="01"), "version '01' of toy not found"),
+        (ModelSelector(target_language="fr"), r"no model translates any language to fr; available: en to de \(toy\)"),
         (ModelSelector(source_language="de", target_language="en"), "no model translates de to en"),
         (ModelSelector(model="toy", target_language="fr"), "no model translates any language to fr"),
     ],
@@ -90,7 +90,7 @@ def test_two_models_for_one_pair_need_a_name(repository: Path) -> None:
     copy_bundle(repository, "first")
     copy_bundle(repository, "second")
     with loaded(repository) as registry:
-        with pytest.raises(InvalidInputError, match="several models would do, name one of: first, second") as error:
+        with pytest.raises(InvalidInputError, match="several models match, set `model` to one of: first, second") as error:
             registry.find(ModelSelector(target_language="de"))
         assert error.value.field == "model"
         assert registry.find(ModelSelector(model="second")).name == "second"
@@ -125,7 +125,7 @@ def test_a_model_may_translate_each_language_to_each(repository: Path) -> None:
         assert str(error.value) == (
             f"target_language_code: the model has several, name one of: {', '.join(CODES[:8])}, ... (35 in all)"
         )
-        with pytest.raises(NotFoundError, match=r"any language to xx; there are: 35 languages to 35 languages \(many\)"):
+        with pytest.raises(NotFoundError, match=r"any language to xx; available: 35 languages to 35 languages \(many\)"):
             registry.find(ModelSelector(target_language="xx"))
         assert registry.translators[0].describe().startswith("35 languages to 35 languages, CPU")
 
@@ -138,7 +138,7 @@ def test_a_model_of_no_language_makes_way_for_one_that_is_asked_for(repository: 
         assert registry.find(ModelSelector(target_language="fr")).name == "summary"
         assert registry.find(ModelSelector(model="summary")).name == "summary"
         assert registry.find(ModelSelector(model="summary", source_language="en")).name == "summary"
-        with pytest.raises(InvalidInputError, match="several models would do, name one of: pair, summary"):
+        with pytest.raises(InvalidInputError, match="several models match, set `model` to one of: pair, summary"):
             registry.find(ModelSelector())
 
 
@@ -189,7 +189,7 @@ def test_only_the_named_model_is_loaded(repository: Path) -> None:
     copy_bundle(repository, "second")
     with loaded(repository, only="second") as registry:
         assert [model.entry.name for model in registry.models] == ["second"]
-    with pytest.raises(NotFoundError, match=r"model 'third' is not in .*; there are: first, second"):
+    with pytest.raises(NotFoundError, match=r"model 'third' is not in .*; available: first, second"):
         load_registry(repository, OPTIONS, "third")
 
 
@@ -258,10 +258,10 @@ def test_without_a_stable_version_the_newest_that_serves_is_meant(versions: Regi
 
 
 def test_models_that_differ_still_need_a_name(versions: Registry) -> None:
-    with pytest.raises(InvalidInputError, match=r"several models would do, name one of: back, toy$"):
+    with pytest.raises(InvalidInputError, match=r"several models match, set `model` to one of: back, toy$"):
         versions.find(ModelSelector())
     with pytest.raises(
-        NotFoundError, match=r"no model translates any language to fr; there are: de to en \(back\), en to de \(toy\)$"
+        NotFoundError, match=r"no model translates any language to fr; available: de to en \(back\), en to de \(toy\)$"
     ):
         versions.find(ModelSelector(target_language="fr"))
 
@@ -299,7 +299,7 @@ def test_the_stable_version_is_loaded_alone(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "fault"), [("{", "model.json: cannot be read"), ('{"versions": [9]}', "allows none of the versions")]
+    ("content", "fault"), [("{", "model.json: cannot be read"), ('{"versions": [9]}', "allows none of the existing versions")]
 )
 def test_a_policy_of_no_use_is_the_models_fault(repository: Path, content: str, fault: str) -> None:
     copy_bundle(repository)

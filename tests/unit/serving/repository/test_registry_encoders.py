@@ -9,7 +9,8 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError, UnsupportedError
 from triptych_serving.models.translation.translator import TranslatorOptions
-from triptych_serving.repository.registry import ModelSelector, Registry, load_registry
+from triptych_serving.repository.loading import load_registry
+from triptych_serving.repository.registry import ModelSelector, Registry
 
 from ....fixtures.encoders import write_image_bundle, write_text_bundle
 from ....fixtures.toy import copy_bundle, tamper
@@ -41,10 +42,10 @@ def test_the_only_model_that_can_is_meant(registry: Registry) -> None:
 
 
 def test_several_that_can_are_named(registry: Registry) -> None:
-    with pytest.raises(InvalidInputError, match=r"several models would do, name one of: bert, pretrained$") as error:
+    with pytest.raises(InvalidInputError, match=r"several models match, set `model` to one of: bert, pretrained$") as error:
         registry.find_text(ModelSelector(), "fill-mask")
     assert error.value.field == "model"
-    with pytest.raises(InvalidInputError, match=r"name one of: bert, ner, pretrained$"):
+    with pytest.raises(InvalidInputError, match=r"set `model` to one of: bert, ner, pretrained$"):
         registry.find_text(ModelSelector(), "embedding")
     assert registry.find_text(ModelSelector("bert", "1"), "fill-mask").name == "bert"
 
@@ -59,13 +60,13 @@ def test_a_named_model_that_cannot_says_what_it_can(registry: Registry) -> None:
 
 
 def test_a_model_that_is_not_there_or_broken(registry: Registry) -> None:
-    with pytest.raises(NotFoundError, match="model 'foo' is not here"):
+    with pytest.raises(NotFoundError, match="model 'foo' not found"):
         registry.find_text(ModelSelector("foo"), "fill-mask")
-    with pytest.raises(NotFoundError, match="version '9' of bert is not here"):
+    with pytest.raises(NotFoundError, match="version '9' of bert not found"):
         registry.find_text(ModelSelector("bert", "9"), "fill-mask")
     with pytest.raises(UnavailableError, match=r"model 'squad' could not be loaded: .*SHA-256"):
         registry.find_text(ModelSelector("squad"), "question-answering")
-    with pytest.raises(NotFoundError, match=r"no model answers questions; there are: bert \(fill-mask\), ner \(token-"):
+    with pytest.raises(NotFoundError, match=r"no model answers questions; available: bert \(fill-mask\), ner \(token-"):
         registry.find_text(ModelSelector(), "question-answering")
 
 
@@ -73,7 +74,7 @@ def test_without_translation_the_pairs_are_none(repository: Path) -> None:
     write_image_bundle(repository)
     registry = load_registry(repository, OPTIONS, encoders=ENCODERS)
     try:
-        with pytest.raises(NotFoundError, match="no model translates any language to de; there are: none"):
+        with pytest.raises(NotFoundError, match="no model translates any language to de; no translation model is loaded"):
             registry.find(ModelSelector(target_language="de"))
     finally:
         registry.close()

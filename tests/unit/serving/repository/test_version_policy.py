@@ -64,7 +64,7 @@ def test_other_versions_are_refused(tmp_path: Path, value: Any) -> None:
 @pytest.mark.parametrize("label", ["", "1", "-x", "a b", "a" * 64, "ä", "a/b"])
 def test_labels_are_names(tmp_path: Path, label: str) -> None:
     [fault] = faults_of(tmp_path, {"labels": {label: 1}})
-    assert f"labels: {label!r} is no name" in fault
+    assert f"labels: {label!r} is not a label" in fault
 
 
 def test_all_faults_are_listed_at_once(tmp_path: Path) -> None:
