@@ -1,10 +1,10 @@
-"""Office documents before and after, as LibreOffice shows them: pages, pictures and words are counted, and put side by side.
+"""Compares office documents before and after translation as LibreOffice renders them: pages, images and words, side by side.
 
     python -m tests.documents.render OUT BEFORE.docx AFTER.docx   # a document and its translation
-    python -m tests.documents.render OUT DOCUMENT.odt ...         # documents, with the letters of each word turned round
+    python -m tests.documents.render OUT DOCUMENT.odt ...         # documents and copies with reversed words
 
-OUT gets `NAME.png`: the first pages of both, before on the left. Needs LibreOffice and poppler (Debian: libreoffice-writer,
-poppler-utils). The exit code is 1 where a document does not open, or its structure is another one.
+Writes OUT/NAME.png with the first pages, before on the left. Needs LibreOffice and poppler (Debian: libreoffice-writer,
+poppler-utils). Exits with 1 if a document does not open or its structure changed.
 """
 
 import re
@@ -26,7 +26,7 @@ SLACK = 0.2  # of pages: translations are longer or shorter
 
 @dataclass(frozen=True)
 class Rendering:
-    """What LibreOffice makes of a document: nothing, where it cannot open it."""
+    """Rendering of a document by LibreOffice; empty if it does not open."""
 
     pages: int
     pictures: int
@@ -35,7 +35,7 @@ class Rendering:
 
 
 def rendered(document: Path) -> Rendering:
-    """By its PDF."""
+    """Render a document to PDF."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         profile = f"-env:UserInstallation=file://{folder}/profile"
@@ -61,7 +61,7 @@ def _run(*command: str) -> str:
 
 
 def turned(document: Path, folder: Path) -> Path:
-    """The document with its words written backwards: another text of the same length."""
+    """Return the document with reversed words, which have the same length."""
     read = load_format(find_format(path=document.name)).read(document.read_bytes(), ReadOptions(target_language="de"))
     pieces = {index: tuple(map(_turned, unit.pieces)) for index, unit in enumerate(read.units)}
     out = folder / f"{document.stem}.turned{document.suffix}"
@@ -74,7 +74,7 @@ def _turned(piece: Piece) -> Piece:
 
 
 def problems(before: Rendering, after: Rendering) -> Iterator[str]:
-    """Differences that a translation must not make."""
+    """Yield differences that a translation must not make."""
     if not before.pages or not after.pages:
         yield "does not open"
         return
@@ -87,7 +87,7 @@ def problems(before: Rendering, after: Rendering) -> Iterator[str]:
 
 
 def sheet(before: Rendering, after: Rendering) -> Image.Image:
-    """Their first pages, one below the other, in two columns."""
+    """Draw the first pages of both in two columns."""
     columns = [before.shown, after.shown]
     width = max((page.width for column in columns for page in column), default=1)
     height = max(sum(page.height for page in column) for column in columns)
@@ -101,7 +101,7 @@ def sheet(before: Rendering, after: Rendering) -> Image.Image:
 
 
 def pairs(documents: Sequence[Path], folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Documents and what became of them."""
+    """Yield documents and their translations."""
     if len(documents) == 2 and _translated(*documents):
         yield documents[0], documents[1]
         return
@@ -110,12 +110,12 @@ def pairs(documents: Sequence[Path], folder: Path) -> Iterator[tuple[Path, Path]
 
 
 def _translated(before: Path, after: Path) -> bool:
-    """The second is the first one's translation: the same name in another folder, or longer by a language."""
+    """Return whether the second is the translation of the first: the same name in another folder, or with a language."""
     return before.suffix == after.suffix and after.stem.startswith(before.stem)
 
 
 def main(out: Path, documents: Sequence[Path]) -> int:
-    """Prints a line for each document."""
+    """Print a line for each document."""
     out.mkdir(parents=True, exist_ok=True)
     bad = 0
     for source, target in pairs(documents, out):

@@ -1,4 +1,4 @@
-"""LibreOffice opens what is written, and finds what is missing."""
+"""Rendering of written documents by LibreOffice."""
 
 import shutil
 from pathlib import Path

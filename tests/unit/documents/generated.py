@@ -1,4 +1,4 @@
-"""Units as hypothesis makes them, and what must be true of their translations."""
+"""Generated units, and the invariants of their translations."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def woven(parts: Sequence[str], gaps: Sequence[str]) -> str:
 
 @st.composite
 def units(draw: st.DrawFn, crossing: bool = False) -> Unit:
-    """Text with codes: pairs in pairs, or across each other."""
+    """Generate text with codes: nested pairs, or crossing ones."""
     found: list[Piece] = []
     opened: list[int] = []
     for number in range(draw(st.integers(0, 8))):
@@ -50,7 +50,7 @@ def units(draw: st.DrawFn, crossing: bool = False) -> Unit:
 
 
 def assert_conserved(unit: Unit, pieces: Sequence[Piece]) -> None:
-    """Each code is there once and opens before it closes; so is each placeholder and each tag."""
+    """Check that each code, placeholder and tag is there once, and that pairs open before they close."""
     codes = [piece for piece in pieces if isinstance(piece, Code)]
     assert Counter(codes) == Counter(unit.codes)
     assert tuple(pieces) == joined(pieces)
@@ -66,7 +66,7 @@ def assert_conserved(unit: Unit, pieces: Sequence[Piece]) -> None:
 
 
 def is_nested(codes: Sequence[Code]) -> bool:
-    """No pair crosses another."""
+    """Return whether no pair crosses another."""
     opened: list[int] = []
     for code in codes:
         if code.role is Role.OPEN:

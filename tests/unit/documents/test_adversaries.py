@@ -1,6 +1,6 @@
-"""Texts that somebody has made to take long: each pattern must get through them in time that grows with their length alone.
+"""Texts that are made to take long: matching must be linear.
 
-No clock is read. What takes the square of a text's length would take minutes here, and the whole tier with it.
+No time is measured: quadratic matching would take minutes here.
 """
 
 import pytest

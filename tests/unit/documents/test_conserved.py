@@ -1,4 +1,4 @@
-"""Whatever a translator does, placeholders, tags and codes are conserved."""
+"""Placeholders, tags and codes are conserved whatever a translator does."""
 
 import random
 

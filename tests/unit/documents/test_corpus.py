@@ -1,4 +1,4 @@
-"""Real documents of every format, in folders named as the formats are: `TRIPTYCH_CORPUS=folder make full`."""
+"""Real documents in folders named by format: `TRIPTYCH_CORPUS=folder make full`."""
 
 import os
 import re
@@ -18,38 +18,34 @@ pytestmark = [pytest.mark.full, pytest.mark.skipif(not CORPUS.is_dir(), reason="
 
 
 def documents() -> list[Path]:
-    """All files of the corpus."""
     return sorted(path for kind in FORMATS for path in (CORPUS / kind.name).glob("*") if path.suffix.lower() in kind.suffixes)
 
 
 def reader(path: Path) -> Format:
-    """Of a document's format."""
     return load_format(find_format(name=path.parent.name))
 
 
 def mirrored(text: str) -> str:
-    """Small letters as capitals and the other way round, where this can be taken back."""
+    """Swap the case of letters where this is reversible."""
     return "".join(new if (new := one.swapcase()).swapcase() == one and len(new) == 1 else one for one in text)
 
 
 def changed(document: Document) -> dict[int, tuple[Piece, ...]]:
-    """Every text mirrored."""
     return {index: pieces_of(unit) for index, unit in enumerate(document.units)}
 
 
 def pieces_of(unit: Unit) -> tuple[Piece, ...]:
-    """Mirrored."""
     return tuple(piece if isinstance(piece, Code) else mirrored(piece) for piece in unit.pieces)
 
 
 def shape(pieces: Sequence[Piece], keeps_space: bool) -> list[object]:
-    """Texts and codes, but for white space that is soft."""
+    """Return texts and codes without soft white space."""
     texts = (piece if keeps_space or isinstance(piece, Code) else re.sub(r"\s+", " ", piece) for piece in pieces)
     return [(piece.role, piece.pair) if isinstance(piece, Code) else piece for piece in texts]
 
 
 def shapes(units: Sequence[Unit], instead: Mapping[int, Sequence[Piece]] | None = None) -> list[list[object]]:
-    """Of all units, or of what stands in their places."""
+    """Return the shapes of all units, or of their replacements."""
     return [shape((instead or {}).get(index, unit.pieces), unit.keeps_space) for index, unit in enumerate(units)]
 
 

@@ -1,4 +1,4 @@
-"""Documents of all text formats, whatever a translator does: what comes out is a document with the same parts."""
+"""Documents keep their parts whatever a translator does."""
 
 import json
 from collections import Counter

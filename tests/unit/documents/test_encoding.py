@@ -1,4 +1,4 @@
-"""Bytes and text."""
+"""Character encodings."""
 
 import codecs
 

@@ -1,4 +1,4 @@
-"""Files of terms and of words to keep."""
+"""Glossaries and lists of words to keep."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Translators that need no model: honest ones, and such as do all that models do wrong."""
+"""Translators without a model: correct ones, and ones with all the faults of models."""
 
 import hashlib
 import random
@@ -18,7 +18,7 @@ STAND_IN = re.compile(r"\b(?:Tom|Boston|Paris|Maria|Linux|\d+)\b")
 
 
 def seeded(ask: SentenceRequest) -> random.Random:
-    """Equal asks are answered alike."""
+    """Return a random generator that depends on the request only."""
     return random.Random(hashlib.sha256(repr(ask).encode("utf-8", "surrogatepass")).digest())
 
 
@@ -27,7 +27,7 @@ def tokens(text: str) -> list[tuple[int, int]]:
 
 
 def aligned(ask: SentenceRequest, text: str, order: Sequence[int] | None = None) -> SentenceTranslation:
-    """With an alignment of one word to one, if it was asked for."""
+    """Return a translation with a word-by-word alignment, if requested."""
     if not ask.aligned:
         return SentenceTranslation(text)
     source, target = tokens(ask.text), tokens(text)
@@ -43,7 +43,7 @@ def identity(ask: SentenceRequest) -> Reply:
 
 
 def swapped(text: str) -> str:
-    """The other case, of all words but those that stand for something: its own inverse."""
+    """Swap the case of all words except stand-ins."""
     return re.sub(r"[A-Za-zäöüÄÖÜ]+", lambda match: match[0] if STAND_IN.fullmatch(match[0]) else match[0].swapcase(), text)
 
 
@@ -52,7 +52,7 @@ def swapping(ask: SentenceRequest) -> Reply:
 
 
 def backwards(ask: SentenceRequest) -> Reply:
-    """The words in the other order."""
+    """Reverse the order of words."""
     words = [ask.text[start:end] for start, end in tokens(ask.text)]
     return aligned(ask, " ".join(swapped(word) for word in reversed(words)), range(len(words))[::-1])
 
@@ -62,17 +62,17 @@ def unaligned(ask: SentenceRequest) -> Reply:
 
 
 def dropping(ask: SentenceRequest) -> Reply:
-    """Loses words that stand for something."""
+    """Drop stand-ins."""
     return aligned(ask, STAND_IN.sub("", swapped(ask.text)) or "x")
 
 
 def doubling(ask: SentenceRequest) -> Reply:
-    """Says them twice."""
+    """Repeat stand-ins."""
     return aligned(ask, STAND_IN.sub(r"\g<0> \g<0>", swapped(ask.text)))
 
 
 def garbling(ask: SentenceRequest) -> Reply:
-    """Has another word for each."""
+    """Replace stand-ins by other words."""
     return aligned(ask, STAND_IN.sub(lambda match: match[0] + "qu", swapped(ask.text)))
 
 
@@ -81,17 +81,17 @@ def empty(ask: SentenceRequest) -> Reply:
 
 
 def markup(ask: SentenceRequest) -> Reply:
-    """Brings characters that formats must escape."""
+    """Add characters that formats must escape."""
     return aligned(ask, "& < " + swapped(ask.text) + " > | * _ \" ' , ; ] `")
 
 
 def endless(ask: SentenceRequest) -> Reply:
-    """Goes on and on, until it is stopped."""
+    """Repeat until truncated."""
     return SentenceTranslation("so so " * 500, aligned(ask, "so so").alignment, truncated=True)
 
 
 def refusing(ask: SentenceRequest) -> Reply:
-    """Takes short sentences alone."""
+    """Reject long sentences."""
     return Refusal("too long") if len(ask.text) > 12 else aligned(ask, swapped(ask.text))
 
 
@@ -100,7 +100,7 @@ def never(ask: SentenceRequest) -> Reply:
 
 
 def wild(ask: SentenceRequest) -> Reply:
-    """Does any of it, with an alignment that means nothing."""
+    """Behave like any other translator, with a meaningless alignment."""
     chance = seeded(ask)
     reply = chance.choice(EVERY)(ask)
     if isinstance(reply, Refusal) or reply.alignment is None:
@@ -118,7 +118,7 @@ EVERY: tuple[Translate, ...] = (
 def translated(
     units: Sequence[Unit], translate: Translate, rules: TranslationRules | None = None, shuffle: random.Random | None = None
 ) -> list[TranslatedUnit]:
-    """All of them, in order; with `shuffle` the asks are answered in any order."""
+    """Translate units and return them in order; with `shuffle` requests are processed in random order."""
     work = UnitTranslator(rules or TranslationRules(source_language="en", target_language="de"))
     asks = [ask for index, unit in enumerate(units) for ask in work.add(index, unit)]
     done: list[TranslatedUnit] = []
@@ -136,6 +136,6 @@ def translated(
 
 
 def pieces(piece: Sequence[Piece] | str, translate: Translate, **rules: object) -> tuple[Piece, ...]:
-    """Of one unit."""
+    """Translate one unit."""
     unit = Unit((piece,) if isinstance(piece, str) else tuple(piece), "here")
     return translated([unit], translate, TranslationRules(source_language="en", target_language="de", **rules))[0].pieces  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Sentences of a text, and the white space between them."""
+"""Sentence splitting and joining."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ LETTERS = (
 
 
 def split(text: str, longest: int = 1_000, language: str = "en") -> Sequence[str]:
-    """The sentences, which with their white space are the text again."""
+    """Split a text after checking that it can be joined again."""
     sentences = Splitter(language, lambda sentence: len(sentence) <= longest).split(text)
     assert sentences.join(sentences.texts) == text
     assert not any(gap.strip() for gap in sentences.gaps)

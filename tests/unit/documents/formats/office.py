@@ -35,7 +35,7 @@ ODT_TYPE = "application/vnd.oasis.opendocument.text"
 
 
 def zipped(members: Mapping[str, str | bytes], stored: Sequence[str] = ()) -> bytes:
-    """An archive of these members, in this order."""
+    """Create an archive of these members, in this order."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
@@ -45,19 +45,13 @@ def zipped(members: Mapping[str, str | bytes], stored: Sequence[str] = ()) -> by
 
 
 def member(data: bytes, name: str) -> str:
-    """Of an archive."""
+    """Return a member of an archive."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return archive.read(name).decode()
 
 
 def docx(body: str, parts: Mapping[str, str] | None = None, kind: str = _MAIN) -> bytes:
-    """A Word document.
-
-    Args:
-        body: of the main document.
-        parts: further parts by names such as "header", each with its root element.
-        kind: the main document's content type.
-    """
+    """Create a Word document."""
     relations = "".join(f'<Relationship Id="r{name}" Type="{_TYPE}/{name}" Target="{name}.xml"/>' for name in parts or {})
     return zipped(
         {
@@ -76,14 +70,7 @@ def docx(body: str, parts: Mapping[str, str] | None = None, kind: str = _MAIN) -
 
 
 def odt(body: str, styles: str = "", automatic: str = "", kind: str = ODT_TYPE) -> bytes:
-    """A text of OpenDocument.
-
-    Args:
-        body: of the text.
-        styles: what is in the root of styles.xml.
-        automatic: styles of content.xml.
-        kind: its media type.
-    """
+    """Create an OpenDocument text."""
     types = {"/": kind, "content.xml": "text/xml", "styles.xml": "text/xml"}
     files = "".join(f'<m:file-entry m:full-path="{path}" m:media-type="{media}"/>' for path, media in types.items())
     content = f"<office:automatic-styles>{automatic}</office:automatic-styles>"
@@ -100,7 +87,7 @@ def odt(body: str, styles: str = "", automatic: str = "", kind: str = ODT_TYPE) 
 
 
 def signs(pieces: Sequence[Piece]) -> str:
-    """Pieces for people: pairs as `{1 }1`, others as `{2:what it shows}`."""
+    """Show pieces as text: pairs as `{1 }1`, other codes as `{2:what it shows}`."""
     return "".join(piece if isinstance(piece, str) else _sign(piece) for piece in pieces)
 
 
@@ -111,7 +98,7 @@ def _sign(code: Code) -> str:
 
 
 def changed(document: Document, change: Callable[[str], str] = str.upper) -> bytes:
-    """With every text changed."""
+    """Render with every text changed."""
     units = enumerate(document.units)
     return document.render(
         {index: tuple(piece if isinstance(piece, Code) else change(piece) for piece in unit.pieces) for index, unit in units}
@@ -119,7 +106,7 @@ def changed(document: Document, change: Callable[[str], str] = str.upper) -> byt
 
 
 def round_trip(read: Callable[[bytes, ReadOptions], Document], data: bytes) -> bytes:
-    """The changed document, after a look whether it reads as it was meant, and nothing changes nothing."""
+    """Check that a changed document reads as intended, and that an unchanged one keeps its bytes."""
     document = read(data, ReadOptions(target_language="de"))
     assert document.render({index: unit.pieces for index, unit in enumerate(document.units)}) == data
     new = changed(document)

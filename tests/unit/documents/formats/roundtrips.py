@@ -1,4 +1,4 @@
-"""What holds for every text format."""
+"""Helpers and checks for every text format."""
 
 import re
 from collections.abc import Sequence
@@ -10,22 +10,22 @@ NOTHING = ReadOptions()
 
 
 def read(name: str, data: str | bytes, options: ReadOptions = NOTHING) -> Document:
-    """A document of the format of this name."""
+    """Read a document of a format."""
     return load_format(find_format(name)).read(data.encode() if isinstance(data, str) else data, options)
 
 
 def texts(document: Document) -> list[str]:
-    """Of the units, codes left out."""
+    """Return the texts of all units without codes."""
     return [unit.text for unit in document.units]
 
 
 def shown(document: Document) -> list[str]:
-    """Of the units, codes as the document has them, in brackets."""
+    """Return all units with the raw text of codes in brackets."""
     return ["".join(piece if isinstance(piece, str) else f"⟦{piece.raw}⟧" for piece in unit.pieces) for unit in document.units]
 
 
 def mirrored(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Small letters as capitals and the other way round, where this can be taken back."""
+    """Swap the case of letters where this is reversible."""
     return tuple(
         piece if isinstance(piece, Code) else re.sub(r"[a-zA-ZäöüÄÖÜ]", lambda one: one[0].swapcase(), piece)
         for piece in pieces
@@ -33,7 +33,7 @@ def mirrored(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 
 def turned(name: str, data: str | bytes, options: ReadOptions = NOTHING) -> str:
-    """The document with every text mirrored, after it is checked that all ways lead back."""
+    """Render with every text mirrored, after checking that all changes are reversible."""
     source = data.encode() if isinstance(data, str) else data
     document = read(name, source, options)
     assert document.render({index: unit.pieces for index, unit in enumerate(document.units)}) == source
@@ -47,6 +47,6 @@ def turned(name: str, data: str | bytes, options: ReadOptions = NOTHING) -> str:
 
 
 def translated(name: str, data: str | bytes, *others: str, options: ReadOptions = NOTHING) -> str:
-    """The document with these texts as its first units', which have no codes."""
+    """Render with these texts for the first units, which have no codes."""
     document = read(name, data, options)
     return document.render({index: (text,) for index, text in enumerate(others)}).decode()

@@ -1,4 +1,4 @@
-"""Archives whose members are replaced."""
+"""Replacing members of archives."""
 
 import io
 import struct
@@ -16,7 +16,7 @@ MEMBERS = {"mimetype": "plain", "a/one.xml": "<one/>" * 50, "two.bin": bytes(ran
 
 
 def records(data: bytes) -> dict[str, bytes]:
-    """The bytes of each member: its local header, and what follows up to the next one."""
+    """Return the bytes of each member: its local header and everything up to the next one."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
         ends = [*(info.header_offset for info in infos[1:]), archive.start_dir]
@@ -24,7 +24,7 @@ def records(data: bytes) -> dict[str, bytes]:
 
 
 def streamed() -> bytes:
-    """An archive that was written to a pipe: sizes stand behind the data; with a comment, and something in front."""
+    """Create an archive as written to a pipe, with data descriptors and a comment."""
 
     class Pipe(io.BytesIO):
         def seekable(self) -> bool:
@@ -71,7 +71,7 @@ def test_a_member_is_read_within_limits(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def overlapping() -> bytes:
-    """A directory whose second member is the first one's bytes."""
+    """Create a directory whose second member has the first one's bytes."""
     data = zipped({"a": "text", "b": "text"})
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         start, infos = archive.start_dir, archive.infolist()
@@ -80,7 +80,7 @@ def overlapping() -> bytes:
 
 
 def encrypted() -> bytes:
-    """The flag alone."""
+    """Create an archive with the flag of encryption."""
     data = bytearray(zipped({"a": "text"}))
     data[6] |= 1
     data[data.index(b"PK\1\2") + 8] |= 1
@@ -88,7 +88,7 @@ def encrypted() -> bytes:
 
 
 def twice() -> bytes:
-    """A name of two members."""
+    """Create an archive with two members of one name."""
     return zipped({"a": "text", "b": "text"}).replace(b"b", b"a")
 
 

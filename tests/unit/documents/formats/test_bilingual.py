@@ -1,4 +1,4 @@
-"""Sentences beside their translations, as TMX and as XLIFF."""
+"""TMX and XLIFF files of sentence pairs."""
 
 from collections.abc import Callable, Iterable
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""CSV."""
+"""CSV reader."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Word documents."""
+"""DOCX reader."""
 
 import re
 
@@ -18,29 +18,26 @@ BEGIN, SEPARATE, END = (f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for ki
 
 
 def run(text: str, properties: str = "", space: str = ' xml:space="preserve"') -> str:
-    """Of text."""
     return f"<w:r>{f'<w:rPr>{properties}</w:rPr>' if properties else ''}<w:t{space}>{text}</w:t></w:r>"
 
 
 def field(instruction: str, result: str) -> str:
-    """A complex field."""
     return f"{BEGIN}<w:r><w:instrText>{instruction}</w:instrText></w:r>{SEPARATE}{result}{END}"
 
 
 def units(body: str, **parts: str) -> list[str]:
-    """What is there to be translated, after a round trip."""
+    """Return the units after a round trip."""
     data = docx(body, parts)
     round_trip(read, data)
     return [signs(unit.pieces) for unit in read(data, ReadOptions()).units]
 
 
 def paragraphs(*contents: str) -> str:
-    """Of these contents."""
     return "".join(f"<w:p><w:pPr><w:jc/></w:pPr>{content}</w:p>" for content in contents)
 
 
 def written(content: str, language: str = "") -> str:
-    """A paragraph's content with its text in capitals."""
+    """Return the content of a paragraph after its text was capitalized."""
     document = read(docx(paragraphs(content)), ReadOptions(target_language=language))
     found = re.search("</w:pPr>(.*)</w:p>", member(changed(document), "word/document.xml"))
     assert found

@@ -1,4 +1,4 @@
-"""HTML, as people write it."""
+"""HTML reader."""
 
 import re
 import time
@@ -32,12 +32,12 @@ PAGE = """\
 
 
 def look(document: Document) -> list[list[object]]:
-    """Of the units: texts, and roles and pairs of codes, in which attributes may have changed."""
+    """Return texts, and roles and pairs of codes, whose attributes may have changed."""
     return [[piece if isinstance(piece, str) else (piece.role, piece.pair) for piece in unit.pieces] for unit in document.units]
 
 
 def turned(data: str) -> str:
-    """The document with every text in other letters, after it is checked that all ways lead back."""
+    """Render with the case of every text swapped, after checking that all changes are reversible."""
     document = read("html", data)
     assert document.render({index: unit.pieces for index, unit in enumerate(document.units)}) == data.encode()
     assert document.render({}) == data.encode()

@@ -1,4 +1,4 @@
-"""What scanners find becomes units, and units become lines."""
+"""Inline codes and line wrapping."""
 
 from itertools import accumulate, pairwise
 
@@ -23,7 +23,7 @@ def closes(name: str) -> ScannedTag:
 
 
 def parts(*contents: str | ScannedTag) -> list[ScannedPart]:
-    """Each as long as it is written."""
+    """Return parts with their lengths as spans."""
     lengths = [len(content if isinstance(content, str) else content.raw) for content in contents]
     places = pairwise(accumulate(lengths, initial=0))
     return [ScannedPart(content, start, end) for content, (start, end) in zip(contents, places, strict=True)]

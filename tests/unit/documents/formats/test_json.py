@@ -1,4 +1,4 @@
-"""JSON."""
+"""JSON reader."""
 
 import json
 

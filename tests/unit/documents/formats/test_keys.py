@@ -1,4 +1,4 @@
-"""Which strings look like text."""
+"""Selection of strings by path or appearance."""
 
 import pytest
 
@@ -73,7 +73,6 @@ def test_matching_is_fast_for_any_pattern() -> None:
 
 
 def test_long_paths_are_shown_from_their_end() -> None:
-    """Each of the values below a long name would say it."""
     trail = KeySelection(ReadOptions()).root.within("n" * 1_000_000).within("a.b")
     assert trail.shown() == "..." + "n" * (MAX_SHOWN - len(r".a\.b")) + r".a\.b"
     for _ in range(10_000):

@@ -1,4 +1,4 @@
-"""Documents that would take much more memory than they have bytes."""
+"""Limits for documents that would take much more memory than they have bytes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Markdown."""
+"""Markdown reader."""
 
 from collections.abc import Sequence
 
@@ -262,7 +262,7 @@ def test_any_text_can_be_written_around_codes(data: st.DataObject) -> None:
 
 
 def plain(pieces: Sequence[Piece]) -> str:
-    """What readers see, white space apart; which sign makes emphasis is not looked at."""
+    """Return visible text and codes without white space; the character of emphasis is ignored."""
     text = "".join(piece if isinstance(piece, str) else f"\0{piece.raw.replace('_', '*')}\0" for piece in pieces)
     return " ".join(part for part in text.replace("\n", " ").split(" ") if part)
 

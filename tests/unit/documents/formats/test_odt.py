@@ -1,4 +1,4 @@
-"""Texts of OpenDocument."""
+"""ODT reader."""
 
 import re
 
@@ -26,19 +26,18 @@ AUTOMATIC = "".join(
 
 
 def span(text: str, style: str = "Bold") -> str:
-    """With a style."""
     return f'<text:span text:style-name="{style}">{text}</text:span>'
 
 
 def units(body: str, styles: str = "") -> list[str]:
-    """What is there to be translated, after a round trip."""
+    """Return the units after a round trip."""
     data = odt(body, styles, AUTOMATIC)
     round_trip(read, data)
     return [signs(unit.pieces) for unit in read(data, ReadOptions()).units]
 
 
 def written(content: str, automatic: str = AUTOMATIC) -> str:
-    """A paragraph's content with its text in capitals."""
+    """Return the content of a paragraph after its text was capitalized."""
     document = read(odt(f"<text:p>{content}</text:p>", "", automatic), ReadOptions())
     found = re.search("<text:p>(.*)</text:p>", member(changed(document), "content.xml"))
     assert found

@@ -1,4 +1,4 @@
-"""Plain text."""
+"""Plain text reader."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""PO and POT: only the lines of msgstr that get a translation change."""
+"""PO reader: only the lines of translated msgstr change."""
 
 import difflib
 import shutil
@@ -51,7 +51,7 @@ msgstr[1] ""
 
 
 def turned(data: str, options: ReadOptions = GERMAN) -> str:
-    """The catalog with all that is asked for in other letters."""
+    """Render with the case of every unit swapped."""
     document = read("po", data, options)
     assert document.render({}) == data.encode()
     assert document.render({index: unit.pieces for index, unit in enumerate(document.units)}) == data.encode()
@@ -59,17 +59,17 @@ def turned(data: str, options: ReadOptions = GERMAN) -> str:
 
 
 def given_(data: str, *translations: str, options: ReadOptions = GERMAN) -> str:
-    """The catalog with these texts for its first units."""
+    """Render with these texts for the first units."""
     return read("po", data, options).render({index: (text,) for index, text in enumerate(translations)}).decode()
 
 
 def changes(old: str, new: str) -> list[str]:
-    """Lines that are new, and that are no more."""
+    """Return added and removed lines."""
     return [line for line in difflib.ndiff(old.split("\n"), new.split("\n")) if line[0] in "+-"]
 
 
 def checked(data: str) -> None:
-    """msgfmt takes it, where there is one."""
+    """Check with msgfmt, if installed."""
     if shutil.which("msgfmt"):
         done = subprocess.run(
             ["msgfmt", "--check", "-o", "/dev/null", "-"], input=data.encode(), capture_output=True, check=False

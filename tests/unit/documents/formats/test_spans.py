@@ -1,4 +1,4 @@
-"""Places in a text."""
+"""Text spans and lines."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""SubRip."""
+"""SubRip reader."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Tab-separated values."""
+"""TSV reader."""
 
 from triptych_documents.format import ReadOptions
 

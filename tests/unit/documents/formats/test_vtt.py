@@ -1,4 +1,4 @@
-"""WebVTT."""
+"""WebVTT reader."""
 
 import pytest
 from hypothesis import given, settings

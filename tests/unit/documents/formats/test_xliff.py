@@ -1,4 +1,4 @@
-"""XLIFF 1.2 and 2.x: targets come beside their sources, and nothing else changes."""
+"""XLIFF reader: only targets are added."""
 
 import contextlib
 import difflib
@@ -39,7 +39,7 @@ def segment(source: str, more: str = "", said: str = "") -> str:
 
 
 def turned(data: str, options: ReadOptions = GERMAN) -> str:
-    """The document with all that is asked for in other letters."""
+    """Render with the case of every unit swapped."""
     document = read("xliff", data, options)
     assert document.render({}) == data.encode()
     assert document.render({index: unit.pieces for index, unit in enumerate(document.units)}) == data.encode()
@@ -49,7 +49,7 @@ def turned(data: str, options: ReadOptions = GERMAN) -> str:
 
 
 def added(data: str, options: ReadOptions = GERMAN) -> list[str]:
-    """Lines that are new, and that are no more, when all is translated."""
+    """Return added and removed lines after translation."""
     lines = difflib.ndiff(data.split("\n"), turned(data, options).split("\n"))
     return [line for line in lines if line[0] in "+-"]
 
@@ -182,7 +182,7 @@ def test_inline_elements_are_codes(source: str, pieces: list[str]) -> None:
 
 
 def roles(source: str, made: str) -> list[tuple[Role, int]]:
-    """Of the codes, with their pairs in the order in which they come."""
+    """Return roles of the codes, and their pairs numbered in order."""
     data = segment(source) if made == "newer" else unit(source)
     codes = read("xliff", data, GERMAN).units[0].codes
     numbers: dict[int, int] = {}

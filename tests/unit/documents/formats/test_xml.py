@@ -1,4 +1,4 @@
-"""Tokens of XML and their places; text in and out of it."""
+"""XML tokens, encodings and escaping."""
 
 import codecs
 
@@ -29,7 +29,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from
 
 
 def raw(text: str) -> list[tuple[str, str]]:
-    """Kinds of a document's tokens, and what they stand for."""
+    """Return kind and text of all tokens."""
     return [(token.kind.name, text[token.start : token.end]) for token in tokens(text)]
 
 
@@ -158,7 +158,6 @@ def test_attributes_are_replaced_added_and_removed() -> None:
 
 
 def test_declared_defaults_are_not_copied() -> None:
-    """Each element would have them all."""
     document = '<!DOCTYPE a [<!ATTLIST b c "default" d CDATA #IMPLIED>]><a><b/><b d="own"/></a>'.replace(' c "', ' c CDATA "')
     assert [dict(token.attributes) for token in tokens(document) if token.name == "b"] == [{}, {"d": "own"}]
 

@@ -1,4 +1,4 @@
-"""YAML."""
+"""YAML reader."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""What is found in texts that must be kept."""
+"""Search for protected text."""
 
 import pytest
 

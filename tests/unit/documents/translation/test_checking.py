@@ -1,4 +1,4 @@
-"""Numbers of a sentence and of its translation."""
+"""Comparison of numbers."""
 
 import pytest
 

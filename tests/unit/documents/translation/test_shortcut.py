@@ -1,4 +1,4 @@
-"""Simple units are spared the steps, and come out as the steps would have them."""
+"""Shortcut for simple units: the same results without segments."""
 
 import random
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ units = st.builds(lambda text, keeps: Unit((text,), "here", keeps_space=keeps), 
 
 
 class Never:
-    """No unit is simple."""
+    """A shortcut that applies to no unit."""
 
     def __init__(self, *_: object) -> None:
         return
