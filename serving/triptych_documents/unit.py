@@ -74,6 +74,11 @@ class Unit:
         return tuple(piece for piece in self.pieces if isinstance(piece, Code))
 
 
+def raw_text(pieces: Sequence[Piece]) -> str:
+    """Return texts and the raw text of codes."""
+    return "".join(piece if isinstance(piece, str) else piece.raw for piece in pieces)
+
+
 def joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """Drop empty texts and merge adjacent ones, so that equal contents have equal pieces."""
     if len(pieces) == 1 and pieces[0]:

@@ -1,5 +1,6 @@
 """Language codes."""
 
+import re
 from functools import lru_cache
 
 from langcodes import Language, standardize_tag
@@ -42,3 +43,9 @@ def standard_tag(code: str) -> str:
     if found is None or found.language is None:
         return ""
     return standardize_tag(Language.make(found.language, found.extlangs, found.script, region_of(found)).to_tag())
+
+
+def languages_differ(one: str, other: str) -> bool:
+    """Return whether two tags or locales name different languages, regardless of region; False if one is unknown."""
+    first, second = (re.split("[-_@.]", tag.strip())[0].lower() for tag in (one, other))
+    return first.isalpha() and bool(second) and first != second

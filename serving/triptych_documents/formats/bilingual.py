@@ -42,7 +42,6 @@ def tmx(translations: Iterable[MemoryEntry], source_language: str = "*all*") -> 
 
 
 def write_tmx(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> bytes:
-    """Return the sentence pairs of one job as TMX."""
     languages = source_language or UNKNOWN, target_language or UNKNOWN
     return b"".join(tmx((MemoryEntry(*languages, pair.source, pair.target) for pair in pairs), languages[0]))
 

@@ -13,7 +13,7 @@ from triptych_documents.encoding import Encoding, decode
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, soft, spaced
 from triptych_documents.formats.shared.spans import LineIndex, Span
-from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
+from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit, collected
 from triptych_documents.formats.shared.wrapping import words_of, wrapped
 from triptych_documents.unit import Piece, Unit
 
@@ -73,14 +73,12 @@ def read(data: bytes, options: ReadOptions) -> TextDocument:
     bound.check_marks(data)
     text, encoding = decode(data, options.encoding)
     lines = LineIndex(text)
-    units: list[Unit] = []
-    places: list[_Slot] = []
-    for block in _blocks(_lines(text, lines)):
-        for body, place in _places(text, block, options.wrapped):
-            units.append(Unit((spaced(body),), lines.where(place.span[0])))
-            places.append(place)
-            bound.check(units)
-    return TextDocument(text, encoding, units, places)
+    units = (
+        (Unit((spaced(body),), lines.where(place.span[0])), place)
+        for block in _blocks(_lines(text, lines))
+        for body, place in _places(text, block, options.wrapped)
+    )
+    return collected(text, encoding, units, bound)
 
 
 def _lines(text: str, lines: LineIndex) -> Iterator[_Line]:

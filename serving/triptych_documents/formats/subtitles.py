@@ -60,7 +60,6 @@ class _Slot:
 
 
 def document(text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup) -> TextDocument:
-    """Return the document of these cues."""
     units: list[Unit] = []
     places: list[_Slot] = []
     line_end = _LINE_END.search(text)
@@ -159,7 +158,6 @@ def _srt_cues(text: str) -> Iterator[Cue]:
 
 
 def _spans(lines: LineIndex, bodies: list[str], first: int, after: int) -> Iterator[Span]:
-    """Yield spans of consecutive lines with text."""
     start = first
     for line in range(first, after + 1):
         if line == after or not bodies[line].strip():

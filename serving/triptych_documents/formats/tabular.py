@@ -18,7 +18,7 @@ from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.spans import LineIndex, Span
 from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
-from triptych_documents.unit import Piece, Unit
+from triptych_documents.unit import Piece, Unit, raw_text
 
 _DELIMITERS = ",;\t"
 _UNWRITABLE = re.compile(r"[\t\r\n]+")  # in unquoted cells
@@ -51,7 +51,7 @@ class _Slot:
     quotes: bool
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
-        text = "".join(piece if isinstance(piece, str) else piece.raw for piece in pieces)
+        text = raw_text(pieces)
         if not self.dialect.quoted:
             return _UNWRITABLE.sub(" ", text)
         if self.quotes or any(character in text for character in (self.dialect.delimiter, '"', "\n", "\r")):
@@ -220,7 +220,6 @@ class ColumnSelection:
         self._chosen = {number: column for column in options.columns for number in self._numbers(column)}
 
     def count(self, cells: int) -> None:
-        """Note the number of cells of a record."""
         self._count = max(self._count, cells)
 
     def check(self) -> None:
@@ -242,7 +241,6 @@ class ColumnSelection:
         return found
 
     def takes(self, number: int) -> bool:
-        """Return whether this column, from 1, is translated."""
         return self._all or number in self._chosen
 
     def name(self, number: int) -> str:

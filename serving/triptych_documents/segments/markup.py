@@ -77,8 +77,6 @@ def _name(token: Token) -> tuple[str, Role]:
 
 
 class _SegmentBuilder:
-    """Collects text, inline tags and protected items of a unit."""
-
     def __init__(self, tag_pairs: Mapping[int, int]) -> None:
         self._tag_pairs = tag_pairs
         self._at = 0

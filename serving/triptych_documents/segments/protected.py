@@ -171,7 +171,6 @@ class PhraseMatcher(Generic[Entry]):
         return bool(self._by_first)
 
     def find(self, text: str) -> Iterator[tuple[int, int, Entry]]:
-        """Yield start, end and value of each match, without overlap."""
         key, end = self._key(text), 0
         for token in _TOKEN.finditer(key) if self._by_first else ():
             if token.start() < end or (candidates := self._by_first.get(token[0])) is None:

@@ -75,7 +75,6 @@ class Segment:
         return any(has_letters(text) for text in self.between())
 
     def between(self) -> Iterator[str]:
-        """Yield the text around protected items."""
         at = 0
         for item in self.protected:
             if item.sort is not ProtectedKind.TERM:
@@ -124,7 +123,6 @@ def with_tail(segment: Segment, item: ProtectedSpan) -> ProtectedSpan:
 
 
 def has_letters(text: str) -> bool:
-    """Return whether a text has letters."""
     return any(map(str.isalpha, text))
 
 

@@ -30,7 +30,6 @@ Value = tuple[str, ...]  # runs of digits
 
 
 def numbers_of(text: str) -> list[str]:
-    """Return the numbers of a text as they are written."""
     return _NUMBER.findall(text)
 
 
@@ -74,7 +73,6 @@ def _decimal(language: str) -> str:
 
 
 def _ascii(digits: Iterable[str]) -> str:
-    """Convert digits of any script to ASCII."""
     return "".join(str(int(sign)) if sign.isdecimal() else sign for sign in digits)
 
 

@@ -69,7 +69,6 @@ def _all(placed: Sequence[PlacedTag]) -> Iterator[PlacedTag]:
 
 
 def _points(segment: Segment, sentence: MaskedSentence) -> list[TagPoint]:
-    """Collect tags and left-out items in source order."""
     out = [masked for masked in sentence.spans if masked.substitution is Substitution.OUT]
     ranked = [
         (tag.at, 0, TagPoint(min(place, len(sentence.text)), tag.role, tag.pair, (tag.piece,), _leans(segment.text, tag)))

@@ -88,7 +88,6 @@ class _Writer:
         self._spans: list[MaskedSpan] = []
 
     def go_to(self, place: int) -> None:
-        """Write the text before a place."""
         self._write(self._segment.text[self._at : place])
         self._at = max(self._at, place)
 

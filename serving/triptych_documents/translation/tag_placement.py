@@ -40,7 +40,6 @@ class TagNode:
     leans: int = 0
 
     def flat(self) -> tuple[Piece, ...]:
-        """Return all pieces in order."""
         return (*self.before, *(piece for node in self.inner for piece in node.flat()), *self.after)
 
 
@@ -119,7 +118,6 @@ class TagPlacer:
         self._signs = [not target[start].isalnum() for start, _ in links.target]
 
     def place(self, nodes: Sequence[TagNode]) -> tuple[PlacedTag, ...]:
-        """Place all nodes, in the order of the translation."""
         return tuple(self._place(nodes, (0, len(self._links.target))))
 
     def _place(self, nodes: Sequence[TagNode], within: Range) -> list[PlacedTag]:

@@ -151,7 +151,6 @@ class SegmentTranslator:
         return _refused(core, "the translation is empty")
 
     def _apart(self, parts: Sequence[Segment], core: Segment) -> Steps[TranslatedSegment]:
-        """Translate the parts of a sentence separately."""
         if len(parts) == 1:
             return _refused(core, "it cannot be split")
         translated = yield from together([self.translate(part) for part in parts])

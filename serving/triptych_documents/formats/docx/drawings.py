@@ -21,7 +21,6 @@ class Drawings:
         self._tree, self._target = tree, target
 
     def found(self) -> Iterator[int]:
-        """Yield all paragraphs."""
         tokens = enumerate(self._tree.tokens)
         return (index for index, token in tokens if token.kind is XmlTokenKind.START and short(token.name) == "a:p")
 
@@ -35,7 +34,6 @@ class Drawings:
         return start, end
 
     def atoms(self, paragraph: int) -> Iterator[Atom]:
-        """Yield the content of a paragraph."""
         for child in self._tree.children(paragraph):
             name = self._name(child)
             if name == "a:r":

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
-from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.docx import drawings as docx_drawings
 from triptych_documents.formats.docx.drawings import Drawings
@@ -18,7 +17,7 @@ from triptych_documents.formats.docx.styles import DocxStyles, prefix
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.atoms import Style
 from triptych_documents.formats.office.languages import OfficeLanguage, office_language
-from triptych_documents.formats.office.parts import XmlPart, ZippedDocument, described, opened
+from triptych_documents.formats.office.parts import XmlPart, ZippedDocument, described, opened, signatures
 from triptych_documents.formats.shared.xml import written_text
 
 _TYPES = "[Content_Types].xml"
@@ -43,7 +42,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     core = next((name for kind, name in relations if kind == "core-properties"), "")
     parts += described(archive, core)
     _properties(parts[-1])
-    return ZippedDocument(archive, parts, _signed(archive))
+    return ZippedDocument(archive, parts, signatures(archive, "_xmlsignatures/"))
 
 
 def _relations(archive: Archive, part: str) -> Iterator[tuple[str, str]]:
@@ -71,7 +70,6 @@ def _check_type(archive: Archive, main: str) -> None:
 
 
 def _story(archive: Archive, name: str, target: OfficeLanguage | None) -> XmlPart:
-    """Read a part of paragraphs."""
     part = opened(archive, name)
     paragraphs = DocxParagraphs(part.tree, DocxStyles(part.tree, target))
     stories: list[tuple[int, Fields]] = [(len(part.tree.tokens), Fields())]
@@ -87,7 +85,6 @@ def _story(archive: Archive, name: str, target: OfficeLanguage | None) -> XmlPar
 
 
 def _drawn(archive: Archive, name: str, target: OfficeLanguage | None) -> XmlPart:
-    """Read a part of drawings."""
     part = opened(archive, name)
     drawings = Drawings(part.tree, target)
     for element in drawings.found():
@@ -101,9 +98,3 @@ def _properties(part: XmlPart) -> None:
     for element in part.tree.children(part.tree.root()):
         if part.tree.tokens[element].name in _CORE:
             part.add_text(element, _PLAIN, lambda text, _: written_text(text))
-
-
-def _signed(archive: Archive) -> list[Finding]:
-    if not any(name.startswith("_xmlsignatures/") for name in archive.names):
-        return []
-    return [Finding(FindingKind.FORMAT, Severity.WARNING, "document", "signed; the signatures are not valid for a translation")]

@@ -24,8 +24,6 @@ _TEXTS = {"HYPERLINK", "TOC", "INDEX", "TOA", "QUOTE", "FORMTEXT", "INCLUDETEXT"
 
 
 class FieldMark(Enum):
-    """Part of a field."""
-
     BEGIN = "begin"
     INSTRUCTION = "instruction"
     SEPARATE = "separate"
@@ -95,7 +93,6 @@ class Fields:
 
 
 def _closed(one: _Open) -> Sequence[Atom]:
-    """Return the atoms of a complete field."""
     if one.inherited or not balanced(one.atoms):
         return _flat(one)
     if one.separated is None:
@@ -160,7 +157,6 @@ class DocxParagraphs:
         return fields.folded(self._steps(paragraph))
 
     def nested(self, paragraph: int) -> bool:
-        """Return whether there are paragraphs inside of it."""
         return any(self._name(element) == "w:p" for element in self._tree.within(paragraph))
 
     def _name(self, element: int) -> str:
@@ -210,7 +206,6 @@ class DocxParagraphs:
         yield FieldStep(self._code(element))
 
     def _simple(self, element: int) -> Iterator[FieldStep]:
-        """Yield a field that is one element."""
         instruction = self._attribute(element, "w:instr")
         if Fields.is_text(instruction) and self._tree.end(element) != element:
             yield from self._element(element, element)

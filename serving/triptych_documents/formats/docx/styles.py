@@ -57,7 +57,6 @@ class DocxStyles:
         self._known: dict[tuple[str, str], Style] = {}
 
     def of(self, run: int, properties: int | None) -> Style:
-        """Return the style of a run with these properties."""
         start = prefix(self._tree.tag(run))
         raw = "" if properties is None else self._tree.raw(properties)
         known = self._known.get((start, raw))
@@ -66,7 +65,6 @@ class DocxStyles:
         return known
 
     def hidden(self, properties: int | None) -> bool:
-        """Return whether the text of a run is hidden."""
         return any(name == "w:vanish" and on for name, on in self._switches(properties))
 
     def _switches(self, properties: int | None) -> Iterator[tuple[str, bool]]:

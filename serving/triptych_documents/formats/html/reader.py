@@ -31,6 +31,7 @@ from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedT
 from triptych_documents.formats.shared.spans import LineIndex, Span, replaced
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.unit import Code, Piece, Role, Unit, joined
+from triptych_text.languages import languages_differ
 
 Changes = Sequence[tuple[Span, str]]
 
@@ -72,8 +73,6 @@ class HtmlSlot:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """An open element."""
-
     closing: int | None
     translate: bool = True
     keeps_space: bool = False
@@ -210,7 +209,6 @@ class HtmlReader:
         self._add(pieces_of(kept), place, keeps_space=False)
 
     def _flush(self) -> None:
-        """Finish the current unit."""
         kept = core(self._parts)
         self._parts = []
         if not kept:
@@ -296,7 +294,7 @@ class _Html:
                 inner.append(changes.pop())
             changes.append((place.span, place.written(translations[at], self.encoding, inner, braces)))
         if changes and self.language:
-            changes += [(span, self.language) for span, said in self.reading.languages if _differ(said, self.language)]
+            changes += [(span, self.language) for span, said in self.reading.languages if languages_differ(said, self.language)]
         return replaced(self.reading.text, changes)
 
 
@@ -310,12 +308,6 @@ def _braces(known: Sequence[str]) -> re.Pattern[str]:
     if any(template.startswith(("{%", "{#")) for template in known):
         return TEMPLATE_BRACE
     return DOUBLE_BRACE if any(template.startswith("{{") for template in known) else NO_BRACE
-
-
-def _differ(said: str, other: str) -> bool:
-    """Return whether a page declares another language, regardless of region; not if it is a template."""
-    first, second = (re.split("[-_]", language.strip().lower())[0] for language in (said, other))
-    return first.isalpha() and first != second
 
 
 def read(data: bytes, options: ReadOptions) -> Document:

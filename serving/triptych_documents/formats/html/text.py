@@ -74,7 +74,6 @@ class Texts:
         yield from self._plain(start, end)
 
     def shown(self, start: int, end: int) -> str:
-        """Return what a reader sees."""
         return unescape(self._text[start:end])
 
     def _plain(self, start: int, end: int) -> Iterator[ScannedPart]:
@@ -96,7 +95,6 @@ def _spaces(text: str, start: int, end: int) -> int:
 
 
 def _spaces_before(text: str, start: int, end: int) -> int:
-    """Return the start of the white space at the end."""
     last = start
     at = end
     while at > start:

@@ -83,8 +83,6 @@ _NAME = re.compile(r"<[a-zA-Z][^\s/>]*")
 
 
 class HtmlTokenKind(Enum):
-    """Kind of an HTML token."""
-
     START = "start"
     END = "end"
     ALONE = "alone"  # a void or self-closed element
@@ -183,7 +181,6 @@ class _Scanner(HTMLParser):
         return self.rawdata.find(">", i) + 1  # always found: only text up to the last one is parsed
 
     def _rest(self, end: int) -> None:
-        """Add what follows the last tag: text, and an unclosed tag."""
         tag = None if self._unclosed else re.compile(r"<[a-zA-Z/!?]").search(self._text, end)
         text_end = end if self._unclosed else tag.start() if tag else len(self._text)
         if end < text_end:
@@ -222,17 +219,10 @@ class _Scanner(HTMLParser):
         broken = self.cdata_elem is None and _BROKEN.match(self._text, place)
         self._add(HtmlTokenKind.OTHER if broken else HtmlTokenKind.TEXT, place)
 
-    def handle_comment(self, data: str) -> None:
+    def _other(self, data: str) -> None:
         self._add(HtmlTokenKind.OTHER, self._place())
 
-    def handle_decl(self, decl: str) -> None:
-        self._add(HtmlTokenKind.OTHER, self._place())
-
-    def handle_pi(self, data: str) -> None:
-        self._add(HtmlTokenKind.OTHER, self._place())
-
-    def unknown_decl(self, data: str) -> None:
-        self._add(HtmlTokenKind.OTHER, self._place())
+    handle_comment = handle_decl = handle_pi = unknown_decl = _other  # type: ignore[assignment]
 
 
 def _contiguous(found: Sequence[HtmlToken], text: str) -> Iterator[HtmlToken]:

@@ -59,7 +59,6 @@ class MarkdownBlocks:
 
 
 def parsed(text: str) -> MarkdownBlocks:
-    """Parse the blocks of a document."""
     references: References = {}
     front = _FRONT.match(text)
     blank = _LINE_END.sub("\n", re.sub(r"[^\r\n]", "", front[0])) if front else ""  # keeps line numbers
@@ -71,7 +70,6 @@ def parsed(text: str) -> MarkdownBlocks:
 
 
 def inline(content: str, references: References) -> list[ScannedPart] | None:
-    """Parse inline content."""
     parser = _parser()
     tokens: list[Token] = []
     parser.inline.parse(content, parser, references, tokens)
@@ -106,7 +104,6 @@ class _Finder:
         self._cells: list[list[int]] = []  # offsets of its remaining cells
 
     def span(self, token: Token) -> Span:
-        """Return the span of a block."""
         return self._lines.span(*token.map) if token.map else (0, 0)
 
     def found(self, before: Token, token: Token) -> Iterator[TextBlock]:

@@ -28,8 +28,6 @@ _UNWRITTEN = "the translation would change the markup; the source text was kept"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """New content of a site."""
-
     text: str
     pieces: Sequence[Sequence[Piece]]  # of each unit, as they must be read again
 
@@ -43,16 +41,13 @@ class TextSite:
 
     @property
     def units(self) -> Sequence[Unit]:
-        """Its single unit."""
         return (self.unit,)
 
     @property
     def span(self) -> Span:
-        """Span of the document's text."""
         return self.place.span
 
     def written(self, translations: Mapping[int, Sequence[Piece]], encoding: Encoding) -> str:
-        """Return the new content of the span."""
         return self.place.written(translations[0], encoding)
 
 
@@ -67,7 +62,6 @@ class HtmlSite:
     line_end: str
 
     def written(self, translations: Mapping[int, Sequence[Piece]], encoding: Encoding) -> str:
-        """Return the new content of the span."""
         html = self.document.render(translations).decode()
         rest = html.removeprefix(self.head)
         if self.head and rest != html and rest.startswith(" "):
@@ -87,7 +81,6 @@ class MarkdownDocument:
 
     @cached_property
     def units(self) -> Sequence[Unit]:
-        """All units in order."""
         return [unit for site in self.sites for unit in site.units]
 
     @property
@@ -151,7 +144,6 @@ def read(data: bytes, options: ReadOptions) -> MarkdownDocument:
 
 
 def _parsed(text: str, encoding: Encoding) -> MarkdownDocument:
-    """Parse a document."""
     blocks, lines = parsed(text), LineIndex(text)
     sites: list[TextSite | HtmlSite] = []
     for content in blocks.contents:

@@ -39,7 +39,6 @@ class TextSlot:
 
     @property
     def span(self) -> Span:
-        """Span of the document's text."""
         return self.content.offsets[self.start], self.content.offsets[self.end - 1] + 1
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:

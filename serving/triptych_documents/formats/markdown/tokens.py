@@ -35,7 +35,6 @@ class PlacedInline(ParserInline):
         self.ruler.before("escape", "site", _site)
 
     def parse(self, src: str, md: MarkdownIt, env: MutableMapping[str, Any], outTokens: list[Token]) -> list[Token]:  # noqa: N803
-        """Parse content and append its tokens."""
         if not _INERT.fullmatch(src):
             return super().parse(src, md, env, outTokens)
         outTokens.append(Token("text", "", 0, content=src, meta={_PLACE: (0, len(src))}))
@@ -142,7 +141,6 @@ def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[Scanned
 
 
 def _image(content: str, token: Token, start: int, end: int) -> Iterator[ScannedPart]:
-    """Yield `![` and `](place)` around the text of an image."""
     if not token.content:
         yield ScannedPart(ScannedTag(content[start:end], Role.ALONE), start, end)
         return

@@ -7,14 +7,13 @@ footers of styles.xml; and the title and subject of meta.xml.
 from collections.abc import Iterator
 
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
-from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.docx.styles import prefix
 from triptych_documents.formats.odt.spans import OdtParagraphs, escape_for
 from triptych_documents.formats.odt.styles import PLAIN, OdtStyles, default_language, in_language, short
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.languages import OfficeLanguage, office_language
-from triptych_documents.formats.office.parts import Edit, Tree, XmlPart, ZippedDocument, constant, described, opened
+from triptych_documents.formats.office.parts import Edit, Tree, XmlPart, ZippedDocument, constant, described, opened, signatures
 from triptych_documents.formats.shared.xml import written_text
 
 _TYPE, _MANIFEST, _CONTENT, _STYLES, _META = "mimetype", "META-INF/manifest.xml", "content.xml", "styles.xml", "meta.xml"
@@ -36,7 +35,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     if _META in parts:
         _meta(parts[_META])
     _say_language(list(parts.values()), options)
-    return ZippedDocument(archive, list(parts.values()), _signed(archive))
+    return ZippedDocument(archive, list(parts.values()), signatures(archive, "META-INF/documentsignatures.xml"))
 
 
 def _check_type(archive: Archive) -> None:
@@ -88,9 +87,3 @@ def _described_language(part: XmlPart, target: OfficeLanguage) -> Iterator[Edit]
         start, end = part.tree.inside(element)
         if short(part.tree.tokens[element].name) == "dc:language" and start != end:
             yield constant(start, end, target.tag)
-
-
-def _signed(archive: Archive) -> list[Finding]:
-    if "META-INF/documentsignatures.xml" not in archive.names:
-        return []
-    return [Finding(FindingKind.FORMAT, Severity.WARNING, "document", "signed; the signatures are not valid for a translation")]

@@ -39,12 +39,10 @@ class OdtParagraphs:
             index = self._tree.end(index) + 1 if name in _UNTOUCHED else index + 1
 
     def atoms(self, paragraph: int) -> list[Atom]:
-        """Return the content of a paragraph."""
         self._space = True
         return list(self._atoms(paragraph, PLAIN))
 
     def nested(self, element: int) -> bool:
-        """Return whether there are paragraphs inside of it."""
         return any(self._name(inner) in _PARAGRAPHS for inner in self._tree.within(element))
 
     def _name(self, element: int) -> str:
@@ -117,7 +115,6 @@ class OdtParagraphs:
         return None
 
     def _shown(self, element: int, name: str) -> str:
-        """Return the last value of a field."""
         if not name.startswith("text:") or name in _UNSHOWN or self.nested(element):
             return ""
         return self._tree.characters(element)

@@ -40,8 +40,6 @@ _BROKEN = (
 
 
 class _Entry(NamedTuple):
-    """A member in the central directory."""
-
     info: zipfile.ZipInfo
     fields: tuple[int, ...]  # header fields without the signature
     name: bytes
@@ -70,7 +68,6 @@ class Archive:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all members, in order."""
         return tuple(self._infos)
 
     def read(self, name: str) -> bytes:
@@ -181,7 +178,6 @@ def _deflated(data: bytes) -> bytes:
 
 
 def _header(entry: _Entry, flags: int, method: int, crc: int, packed: int, unpacked: int, offset: int) -> bytes:
-    """Return the header for the central directory."""
     made, needed, _, _, time, date, *_ = entry.fields
     disk, internal, external = 0, entry.fields[13], entry.fields[14]
     extra = _without_zip64(entry.extra)

@@ -44,7 +44,6 @@ class Atom:
 
     @property
     def style(self) -> Style | None:
-        """Style of its first run."""
         return self.fragments[0][0]
 
 

@@ -39,8 +39,6 @@ def inlined(atoms: Sequence[Atom], raw: Callable[[Atom], str]) -> Inline:
 
 
 class _Inliner:
-    """Makes pieces of the atoms of one paragraph."""
-
     def __init__(self, atoms: list[Atom], raw: Callable[[Atom], str]) -> None:
         self._raw = raw
         self._atoms = _joined_spaces(atoms)
@@ -125,7 +123,6 @@ def _bases(atoms: Sequence[Atom]) -> dict[Hashable, Style]:
 
 
 def _placed(atoms: Sequence[Atom]) -> Iterator[tuple[Hashable, Atom]]:
-    """Yield each atom with the pair that encloses it."""
     around: list[Hashable] = [None]
     for atom in atoms:
         if atom.role is Role.CLOSE:
@@ -264,13 +261,11 @@ class RunWriter:
         self._word = not text[-1].isspace()
 
     def copied(self, style: Style | None, start: int, end: int) -> None:
-        """Add a span of the source."""
         self._enter(style)
         self._out.append(self._copy(start, end))
         self._word = False
 
     def written(self) -> str:
-        """Return the runs."""
         self._enter(None)
         return "".join(self._out)
 

@@ -22,7 +22,6 @@ class OfficeLanguage:
 
     @property
     def tag(self) -> str:
-        """BCP 47 tag of language and country."""
         return "-".join(filter(None, (self.language, self.country)))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.findings import Finding
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.atoms import Atom, Style
 from triptych_documents.formats.office.inline import Copy, Escape, Inline, RunWriter, inlined, written
@@ -30,7 +30,6 @@ class Tree:
         return self._ends[element]
 
     def span(self, element: int) -> tuple[int, int]:
-        """Return the span of the whole element."""
         return self.tokens[element].start, self.tokens[self._ends[element]].end
 
     def inside(self, element: int) -> tuple[int, int]:
@@ -46,7 +45,6 @@ class Tree:
             index = self._ends.get(index, index) + 1
 
     def children(self, element: int) -> Iterator[int]:
-        """Yield child elements."""
         return (index for index in self.nodes(element) if self.tokens[index].opens)
 
     def within(self, element: int) -> Iterator[int]:
@@ -54,19 +52,15 @@ class Tree:
         return (index for index in range(element + 1, self._ends[element]) if self.tokens[index].opens)
 
     def characters(self, element: int) -> str:
-        """Return all text of an element."""
         return "".join(token.text for token in self.tokens[element : self._ends[element]])
 
     def root(self) -> int:
-        """Return the root element."""
         return next(index for index, token in enumerate(self.tokens) if token.opens)
 
     def tag(self, element: int) -> str:
-        """Return the start tag as written."""
         return self.text[self.tokens[element].start : self.tokens[element].end]
 
     def raw(self, element: int) -> str:
-        """Return the element as written."""
         start, end = self.span(element)
         return self.text[start:end]
 
@@ -81,7 +75,6 @@ class Edit:
 
 
 def constant(start: int, end: int, text: str) -> Edit:
-    """Return an edit that writes a fixed text."""
     return Edit(start, end, lambda _: text)
 
 
@@ -130,7 +123,6 @@ class XmlPart:
         self.add(start, end, [Atom(((style, start, end),), None, text)], escape)
 
     def render(self, edits: Iterable[Edit]) -> bytes:
-        """Return the member with these changes."""
         return self.xml.encoded(_Copy(self.tree.text, sorted(edits, key=lambda edit: edit.start)).all())
 
     def _raw(self, atom: Atom) -> str:
@@ -190,6 +182,13 @@ def described(archive: Archive, name: str) -> list[XmlPart]:
         return [opened(archive, name)] if name in archive.names else []
     except DamagedDocumentError:
         return []
+
+
+def signatures(archive: Archive, prefix: str) -> list[Finding]:
+    """Return a warning if the document is signed."""
+    if not any(name.startswith(prefix) for name in archive.names):
+        return []
+    return [Finding(FindingKind.FORMAT, Severity.WARNING, "document", "signed; the signatures are not valid for a translation")]
 
 
 class ZippedDocument:

@@ -62,7 +62,6 @@ class Catalog:
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """Fields of the header."""
         lines = self.header.strings[0].split("\n") if self.header else []
         return {name.strip(): value.strip() for name, sign, value in (line.partition(":") for line in lines) if sign}
 

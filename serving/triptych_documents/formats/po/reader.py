@@ -4,7 +4,6 @@ Only untranslated and fuzzy messages are translated, unless requested otherwise.
 or of its plural, as many as the language has.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_
 from triptych_documents.formats.shared.spans import Span, replaced
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.unit import Piece, Unit, joined
+from triptych_text.languages import languages_differ
 
 _CREDITS = frozenset({"translator-credits", "translator_credits", "Your names", "Your emails"})  # translators' names
 Changes = dict[Span, str]
@@ -22,8 +22,6 @@ Changes = dict[Span, str]
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Place of a unit: the message of an entry, or its plural."""
-
     entry: Entry  # the entry
     is_plural: bool  # the unit is its plural
     lead: str  # leading white space, also of the translation
@@ -32,8 +30,6 @@ class _Slot:
 
 @dataclass
 class _Po:
-    """A PO file after reading."""
-
     catalog: Catalog
     options: ReadOptions
     units: list[Unit] = field(default_factory=list)
@@ -68,7 +64,7 @@ class _Po:
         said, wanted = self.catalog.fields.get("Language", ""), self.options.target_language
         if (
             self.options.retranslate
-            or not _differ(said, wanted)
+            or not languages_differ(said, wanted)
             or not any(any(entry.strings) for entry in self.catalog.entries)
         ):
             return False
@@ -117,7 +113,7 @@ class _Po:
         """Return the header's value if it is for the target language."""
         fields, wanted = self.catalog.fields, self.options.target_language
         said = fields.get("Plural-Forms", "")
-        return said if count(said) and not _differ(fields.get("Language", ""), wanted) else plural_forms(wanted)
+        return said if count(said) and not languages_differ(fields.get("Language", ""), wanted) else plural_forms(wanted)
 
     def _written(self, keyword: str, text: str) -> str:
         return potext.string(keyword, text, width=self.catalog.width, line_end=self.catalog.line_end)
@@ -159,7 +155,7 @@ class _Po:
             return {}
         fields = self.catalog.fields
         new: dict[str, str] = {}
-        if not fields.get("Language") or _differ(fields["Language"], wanted):
+        if not fields.get("Language") or languages_differ(fields["Language"], wanted):
             new["Language"] = wanted.replace("-", "_")
         if self._plural_forms() != fields.get("Plural-Forms", ""):
             new["Plural-Forms"] = self._plural_forms()
@@ -170,11 +166,6 @@ class _Po:
         start, end = header.span
         raw = potext.with_fields(self.catalog.text[start:end], new, self.catalog.line_end)
         return {header.span: raw} | self._unfuzzied(header)
-
-
-def _differ(one: str, other: str) -> bool:
-    first, second = (re.split("[-_@.]", language)[0].lower() for language in (one, other))
-    return bool(first and second) and first != second
 
 
 def read(data: bytes, options: ReadOptions) -> Document:

@@ -1,6 +1,6 @@
 """Documents that are one text with units at spans of it, and the limit on the number of units."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,9 +16,7 @@ class UnitSlot(Protocol):
     """Place of a unit in the text."""
 
     @property
-    def span(self) -> Span:
-        """Span of the document's text."""
-        ...
+    def span(self) -> Span: ...
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         """Return the new content of the span."""
@@ -82,3 +80,14 @@ class UnitLimit:
             most = len(data) if self._most is None else self._most * allowed
             if len(data) > most and (count := sum(map(data.count, group))) > most:
                 raise DamagedDocumentError(f"{count:,} {what}, the maximum is {most:,}; split the document")
+
+
+def collected(text: str, encoding: Encoding, found: Iterable[tuple[Unit, UnitSlot]], limit: UnitLimit) -> TextDocument:
+    """Return the document of these units and their places, within the limit."""
+    units: list[Unit] = []
+    places: list[UnitSlot] = []
+    for unit, place in found:
+        units.append(unit)
+        places.append(place)
+        limit.check(units)
+    return TextDocument(text, encoding, units, places)

@@ -25,8 +25,6 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class XmlTokenKind(Enum):
-    """Kind of an XML token."""
-
     START = "start"  # <a>
     END = "end"  # </a>
     EMPTY = "empty"  # <a/>
@@ -53,7 +51,6 @@ class XmlToken(NamedTuple):
 
     @property
     def opens(self) -> bool:
-        """Whether an element starts here."""
         return self.kind in (XmlTokenKind.START, XmlTokenKind.EMPTY)
 
 
@@ -317,7 +314,6 @@ def with_attribute(tag: str, name: str, value: str) -> str:
 
 
 def without_attribute(tag: str, name: str) -> str:
-    """Remove an attribute from a start or empty tag."""
     for found in _ATTRIBUTE.finditer(tag):
         if found[1] == name:
             return tag[: found.start()] + tag[found.end() :]

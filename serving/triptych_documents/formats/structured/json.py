@@ -15,9 +15,9 @@ from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.spans import Span
-from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
+from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit, collected
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
-from triptych_documents.unit import Piece, Unit
+from triptych_documents.unit import Piece, Unit, raw_text
 
 _ESCAPED = re.compile(r"\\u00[89a-fA-F]|\\u(?!00)")
 
@@ -40,8 +40,7 @@ class _Slot:
     slashes: bool  # slashes are written as \/
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
-        text = "".join(piece if isinstance(piece, str) else piece.raw for piece in pieces)
-        written = json.dumps(text, ensure_ascii=self.ascii_alone)
+        written = json.dumps(raw_text(pieces), ensure_ascii=self.ascii_alone)
         written = written.replace("/", "\\/") if self.slashes else written
         return encoding.escaped(written, lambda character: json.dumps(character)[1:-1])
 
@@ -66,14 +65,15 @@ def read(data: bytes, options: ReadOptions) -> TextDocument:
     bound.check_marks(data, b",", b":")
     text, encoding = decode(data, options.encoding)
     ascii_alone = text.isascii() and _ESCAPED.search(text) is not None
-    units: list[Unit] = []
-    places: list[_Slot] = []
-    for trail, found in _strings(_parsed(text), choice.root):
-        if trail.takes(found.text):
-            units.append(Unit((found.text,), trail.shown(), keeps_space=True))
-            bound.check(units)
-            places.append(_Slot(found.span, ascii_alone, "\\/" in text[slice(*found.span)]))
-    return TextDocument(text, encoding, units, places)
+    units = (
+        (
+            Unit((found.text,), trail.shown(), keeps_space=True),
+            _Slot(found.span, ascii_alone, "\\/" in text[slice(*found.span)]),
+        )
+        for trail, found in _strings(_parsed(text), choice.root)
+        if trail.takes(found.text)
+    )
+    return collected(text, encoding, units, bound)
 
 
 def _parsed(text: str) -> Any:

@@ -44,7 +44,6 @@ class PatternMatch:
         self.whole = any(place == len(patterns[number]) for number, place in places)  # a pattern is complete
 
     def within(self, name: str) -> "PatternMatch":
-        """Return the progress at a member or list index."""
         if self.whole or not self._places:
             return self
         found: set[tuple[int, int]] = set()
@@ -66,7 +65,6 @@ class KeyPath:
         self._name, self._above, self._keys, self._skip = name, above, keys, skip
 
     def within(self, name: str) -> "KeyPath":
-        """Return the path of a member or list index."""
         return KeyPath(name, self, self._keys and self._keys.within(name), self._skip and self._skip.within(name))
 
     def takes(self, text: str) -> bool:

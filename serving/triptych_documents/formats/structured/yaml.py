@@ -17,10 +17,10 @@ from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.spans import Span
-from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
+from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit, collected
 from triptych_documents.formats.shared.wrapping import wrapped
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
-from triptych_documents.unit import Piece, Unit
+from triptych_documents.unit import Piece, Unit, raw_text
 
 _STRING = "tag:yaml.org,2002:str"
 _LINE = re.compile(r".*?(?:\r\n|\r|\n|$)")
@@ -41,7 +41,7 @@ class Scalar:
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         """Write in its own style, or else in double quotes."""
-        text = _text(pieces)
+        text = raw_text(pieces)
         if self.style != '"' and text and encoding.has(text) and "\n" not in text and self._fits(text):
             return "'" + text.replace("'", "''") + "'" if self.style else text
         return _double_quoted(text, encoding)
@@ -68,7 +68,7 @@ class Block:
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         """Write in its own style if that can hold the text, or else in double quotes."""
-        text = _text(pieces)
+        text = raw_text(pieces)
         before, _, after = self.value.partition(self.text)
         lines = self.line_end.join(self.indent + line if line else "" for line in self._lines(text))
         block = self.head + lines
@@ -114,10 +114,6 @@ def block(source: str, span: Span, value: str, folded: bool) -> Block | None:
 
 def _leading(text: str) -> int:
     return len(text) - len(text.lstrip(" "))
-
-
-def _text(pieces: Sequence[Piece]) -> str:
-    return "".join(piece if isinstance(piece, str) else piece.raw for piece in pieces)
 
 
 def is_string(event: yaml.ScalarEvent) -> bool:
@@ -171,7 +167,6 @@ class _Inside:
 
     @property
     def value(self) -> KeyPath:
-        """Path of the next node."""
         return self.trail.within(self.name if self.names else str(self.count))
 
 
@@ -180,14 +175,12 @@ def read(data: bytes, options: ReadOptions) -> TextDocument:
     choice, bound = KeySelection(options), UnitLimit(options)
     bound.check_marks(data, b",")
     text, encoding = decode(data, options.encoding)
-    units: list[Unit] = []
-    places: list[Scalar | Block] = []
-    for trail, place, value in _scalars(text, choice.root):
-        if place is not None and trail.takes(value):
-            units.append(Unit((place.text,), trail.shown(), keeps_space=True))
-            bound.check(units)
-            places.append(place)
-    return TextDocument(text, encoding, units, places)
+    units = (
+        (Unit((place.text,), trail.shown(), keeps_space=True), place)
+        for trail, place, value in _scalars(text, choice.root)
+        if place is not None and trail.takes(value)
+    )
+    return collected(text, encoding, units, bound)
 
 
 def _scalars(text: str, root: KeyPath) -> Iterator[tuple[KeyPath, Scalar | Block | None, str]]:
@@ -201,7 +194,6 @@ def _scalars(text: str, root: KeyPath) -> Iterator[tuple[KeyPath, Scalar | Block
 
 
 def _found(text: str, root: KeyPath) -> Iterator[tuple[KeyPath, Scalar | Block | None, str]]:
-    """Yield string values with their paths."""
     starts = _starts(text)
     inside: list[_Inside] = []
     keys = 0  # enclosing keys: a key can be a mapping, too

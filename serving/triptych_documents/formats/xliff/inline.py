@@ -30,8 +30,6 @@ class _Inline:
 
 @dataclass(frozen=True)
 class InlineContent:
-    """Inline content of a document's elements."""
-
     text: str  # text of the document
     found: Sequence[XmlToken]  # all tokens of the document
     closings: Mapping[int, int]  # result of `xml.closings`

@@ -27,6 +27,7 @@ from triptych_documents.formats.shared.xml import (
 from triptych_documents.formats.xliff.inline import written
 from triptych_documents.formats.xliff.segments import LanguageAttributes, SegmentSlot, SegmentSlots, SourceSegment
 from triptych_documents.unit import Piece, Unit, joined
+from triptych_text.languages import languages_differ
 
 _NAME = re.compile(r"<([^\s/>]+)")
 
@@ -45,8 +46,6 @@ class _Entry:
 
 
 class _Xliff:
-    """An XLIFF document after reading."""
-
     def __init__(self, source: XmlText, options: ReadOptions) -> None:
         self._source, self._options = source, options
         self._places = SegmentSlots(source.text)
@@ -76,7 +75,6 @@ class _Xliff:
         return self._source.encoded(text)
 
     def _chosen(self) -> Iterator[SegmentSlot]:
-        """Yield the sources that may be translated."""
         places = list(self._places)
         wrong = {place.languages.holder.start for place in places if self._foreign(place)}
         told: set[int] = set()
@@ -91,14 +89,14 @@ class _Xliff:
     def _foreign(self, place: SegmentSlot) -> bool:
         """Return whether the targets are in another language, so that a new target would mix languages."""
         stays = not self._options.retranslate and any(segment.kept is not None for segment in place.segments)
-        return stays and _differ(place.languages.target, self._options.target_language)
+        return stays and languages_differ(place.languages.target, self._options.target_language)
 
     def _told(self, languages: LanguageAttributes, wrong: bool) -> Iterator[Finding]:
         line = f"line {languages.holder.line}"
         if wrong:
             said = f"targets are in {languages.target}, not in {self._options.target_language}; nothing was translated"
             yield Finding(Finds.FORMAT, Severity.WARNING, line, said)
-        if _differ(languages.source, self._options.source_language):
+        if languages_differ(languages.source, self._options.source_language):
             said = f"declares its source to be in {languages.source}, not in {self._options.source_language}"
             yield Finding(Finds.FORMAT, Severity.WARNING, line, said)
 
@@ -121,7 +119,7 @@ class _Xliff:
         holder, languages = self._places.content.found[place.holder], place.languages
         edits[holder.start, holder.end] = self._held(self._raw(holder), whole)
         wanted = self._options.target_language
-        if wanted and (not languages.target or _differ(languages.target, wanted)):
+        if wanted and (not languages.target or languages_differ(languages.target, wanted)):
             tag = with_attribute(self._raw(languages.holder), languages.target_name, wanted)
             edits[languages.holder.start, languages.holder.end] = tag
         return edits
@@ -191,12 +189,6 @@ class _Xliff:
 def _name(tag: str) -> str:
     found = _NAME.match(tag)
     return found[1] if found else ""
-
-
-def _differ(one: str, other: str) -> bool:
-    """Return whether two languages are known and differ, regardless of region."""
-    first, second = (re.split("[-_]", language)[0].lower() for language in (one, other))
-    return bool(first and second) and first != second
 
 
 def _trimmed(pieces: tuple[Piece, ...], keeps_space: bool) -> tuple[tuple[Piece, ...], str, str]:
