@@ -11,10 +11,10 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
 
 from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
-from triptych_serving.services.health import HEALTH
+from triptych_serving.services.health import HEALTH_SERVICE
 
 # A health watch never ends: it would keep its replica busy, and from being let go. Clients take its absence for good health.
-LEFT_OUT = frozenset({f"/{HEALTH}/Watch"})
+LEFT_OUT = frozenset({f"/{HEALTH_SERVICE}/Watch"})
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -52,12 +52,12 @@ def _methods(services: Sequence[str]) -> Iterator[Method]:
                 yield method
 
 
-METHODS = tuple(_methods((*ALL_SERVICES, HEALTH)))
+METHODS = tuple(_methods((*ALL_SERVICES, HEALTH_SERVICE)))
 
 
 def add_services(servicer: Any, server: aio.Server) -> None:
     """For Ray's `grpc_servicer_functions`: the proxy's own servicer gets all methods."""
-    for service in (*ALL_SERVICES, HEALTH):
+    for service in (*ALL_SERVICES, HEALTH_SERVICE):
         handlers = {method.name: method.handler(servicer) for method in METHODS if method.service == service}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         server.add_registered_method_handlers(service, handlers)

@@ -1,6 +1,9 @@
-"""The server: bundles in, answers out. No torch here, and ONNX Runtime in session.py alone."""
+"""The gRPC server. Imports no torch; only `runtime.session` imports ONNX Runtime.
+
+Imported by `triptych_cli`, `triptych_embedded`, `triptych_ray` and `triptych_export`.
+"""
 
 import logging
 
-# A library's errors are raised; its log is for those who ask for one.
+# A library does not log by default.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

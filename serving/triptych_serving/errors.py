@@ -1,22 +1,22 @@
-"""Every error that serving raises on purpose, and the gRPC status that each one becomes.
+"""All errors that the server raises on purpose, each with its gRPC status.
 
 ServingError
-├── InvalidInputError        INVALID_ARGUMENT     a text, a code or an option cannot be accepted
+├── InvalidInputError        INVALID_ARGUMENT     a text, language code or option is not acceptable
 ├── NotFoundError            NOT_FOUND            no such model, version or language pair
-├── UnsupportedError         FAILED_PRECONDITION  this model, or this release, cannot do that
-├── OverloadedError          RESOURCE_EXHAUSTED   too much is asked at once; `retry_after_seconds` says when to come back
-├── TooLargeError            RESOURCE_EXHAUSTED   a message is above the size limit: to come back does not help
+├── UnsupportedError         FAILED_PRECONDITION  the model, or this release, cannot do that
+├── OverloadedError          RESOURCE_EXHAUSTED   too many requests; `retry_after_seconds` says when to retry
+├── TooLargeError            RESOURCE_EXHAUSTED   a message is above the size limit; a retry does not help
 ├── UnavailableError         UNAVAILABLE          loading, or shutting down
 ├── DeadlineError            DEADLINE_EXCEEDED    the caller's deadline passed
-├── CancelledError           CANCELLED            the caller went away
+├── CancelledError           CANCELLED            the caller cancelled
 ├── EngineError              INTERNAL             the runtime failed
-├── UnauthenticatedError     UNAUTHENTICATED      no API key, or one that is not valid
-├── PermissionDeniedError    PERMISSION_DENIED    who asks may not do that
-├── SecurityError            FAILED_PRECONDITION  security as it is configured cannot be had: a certificate, a key file, a flag
+├── UnauthenticatedError     UNAUTHENTICATED      no valid API key
+├── PermissionDeniedError    PERMISSION_DENIED    the caller lacks the permission
+├── SecurityError            FAILED_PRECONDITION  a certificate, key file or security option cannot be used
 ├── PortError                UNAVAILABLE          the server cannot listen on its address
-├── DeviceError              FAILED_PRECONDITION  a device that was asked for cannot be had, or not for this
-│   └── DeviceMemoryError    RESOURCE_EXHAUSTED   it has no room for what was asked of it
-└── BundleError              FAILED_PRECONDITION  a bundle is missing, damaged or of a format this release does not read
+├── DeviceError              FAILED_PRECONDITION  a device is missing, or cannot run this model
+│   └── DeviceMemoryError    RESOURCE_EXHAUSTED   a device has not enough memory
+└── BundleError              FAILED_PRECONDITION  a bundle is missing, damaged or of an unknown format
     └── RepositoryError      NOT_FOUND            a model repository cannot be read
 """
 
@@ -24,13 +24,13 @@ from collections.abc import Sequence
 
 
 class ServingError(Exception):
-    """Base of all; `status` is a gRPC status name. The message is one line that names cause, value and limit."""
+    """Base class; `status` is the name of a gRPC status. The message is one line with field, value, limit and remedy."""
 
     status = "INTERNAL"
 
 
 class InvalidInputError(ServingError):
-    """`field` is the request's field, in the wire's notation, such as `contents[3]`."""
+    """Invalid request; `field` is in the wire's notation, such as `contents[3]`."""
 
     status = "INVALID_ARGUMENT"
 
@@ -77,7 +77,7 @@ class EngineError(ServingError):
 
     @classmethod
     def of(cls, error: Exception) -> "EngineError":
-        """Whatever went wrong in an engine, as one."""
+        """Convert any exception of an engine."""
         return error if isinstance(error, cls) else cls(f"the runtime failed: {error}")
 
 
@@ -90,7 +90,7 @@ class PermissionDeniedError(ServingError):
 
 
 class SecurityError(ServingError):
-    """Raised at start; a file that turns bad later leaves what was read before it in force."""
+    """Invalid security configuration at the start; a file that becomes invalid later is logged and ignored."""
 
     status = "FAILED_PRECONDITION"
 
@@ -100,19 +100,19 @@ class PortError(ServingError):
 
 
 class DeviceError(ServingError):
-    """The message says what is missing, and how to get it or what there is instead."""
+    """Unusable device; the message tells what is missing and what to do."""
 
     status = "FAILED_PRECONDITION"
 
 
 class DeviceMemoryError(DeviceError):
-    """The message has all numbers, and says what to lower."""
+    """Not enough memory; the message has all numbers and tells what to lower."""
 
     status = "RESOURCE_EXHAUSTED"
 
 
 class BundleError(ServingError):
-    """`faults` are all that is wrong, not the first alone."""
+    """Unusable bundle; `faults` lists everything that is wrong."""
 
     status = "FAILED_PRECONDITION"
 

@@ -1,4 +1,4 @@
-"""The gRPC server: bind, load, serve, drain."""
+"""The gRPC server: binds its ports, loads models, serves, and drains at shutdown."""
 
 import asyncio
 import gc
@@ -26,12 +26,10 @@ from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import CachedCalls
 from triptych_serving.response_cache.response_cache import ResponseCache, ResponseCacheOptions
-from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.active_calls import ActiveCalls, ModelLeases
 from triptych_serving.rpc.call_context import Observers
-from triptych_serving.rpc.descriptors import methods_of
+from triptych_serving.rpc.descriptors import ALL_SERVICES, methods_of
 from triptych_serving.rpc.dispatch import CallEnvironment, Router
 from triptych_serving.rpc.limits import ClientLimit, LimitOptions, MessageLimit
 from triptych_serving.runtime.cpu_info import usable_cpus
@@ -42,30 +40,30 @@ from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.security.tls import server_credentials
 from triptych_serving.services.documents.calls import DocumentThreads
-from triptych_serving.services.health import HEALTH, HealthServicer
+from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
 from triptych_serving.services.oip.statistics import Statistics
-from triptych_serving.wiring import Parts, add_reflection, add_services
+from triptych_serving.wiring import ServerParts, add_reflection, add_services
 
 logger = logging.getLogger(__name__)
 
 # The default of 5 ms lets a busy event loop stall the engine's threads for whole steps.
 SWITCH_SECONDS = 0.0005
-FLUSH_SECONDS = 0.5  # at the end, for answers that are on their way out
-HANG_SECONDS = 3.0  # beyond the exit timeout; then the process ends whatever still holds it up
+FLUSH_SECONDS = 0.5  # at shutdown, for responses that are being sent
+HANG_SECONDS = 3.0  # after the exit timeout; then the process exits whatever still runs
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """How a server runs."""
+    """Options of a server."""
 
     repository: RepositoryOptions
     host: str = "0.0.0.0"
     port: int = 8001  # 0: any free one
     reflection: bool = True
-    translator: TranslatorOptions = field(default_factory=TranslatorOptions)  # its precision counts for every model
+    translator: TranslatorOptions = field(default_factory=TranslatorOptions)  # its precision applies to every model
     encoders: EncoderOptions = field(default_factory=EncoderOptions)  # models of the other tasks
-    hardware: Hardware = CPU_ALONE  # what models may run on
-    limits: LimitOptions = field(default_factory=LimitOptions)  # those of queues go before the engines' own
+    hardware: Hardware = CPU_ALONE  # devices for models
+    limits: LimitOptions = field(default_factory=LimitOptions)  # those of queues override the engines' own
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
     repeats: ResponseCacheOptions = field(default_factory=ResponseCacheOptions)
     security: SecurityOptions = field(default_factory=SecurityOptions)
@@ -73,12 +71,12 @@ class ServerOptions:
 
     @property
     def gives_way(self) -> bool:
-        """Whether all threads do, to the event loop: not where a GPU would wait for them."""
+        """True if all threads give way to the event loop; not with GPUs, which would wait for them."""
         return not self.hardware.gpus
 
     @property
     def loader(self) -> Loader:
-        """Makes the models."""
+        """The loader of models."""
         queue, engine = self.limits.queue, self.translator.engine
         engine = replace(engine, limits=with_queue(engine.limits, queue), gives_way=self.gives_way)
         encoders = replace(self.encoders, limits=with_queue(self.encoders.limits, queue), gives_way=self.gives_way)
@@ -87,10 +85,10 @@ class ServerOptions:
 
 
 class Server:
-    """One server process.
+    """A gRPC server.
 
         server = Server(options)
-        await server.start()        # bound, loaded, ready
+        await server.start()        # bound, models loaded, ready
         await server.wait()         # until stop() or a signal
 
     Args:
@@ -104,46 +102,45 @@ class Server:
         options.security.check_control(options.repository.control is ModelControl.EXPLICIT)
         self.options = options
         self.port = options.port
+        self.calls = ActiveCalls()
         self.repeats = ResponseCache(options.repeats)
         self._credentials = server_credentials(options.security, options.host)
         begin = give_way if options.gives_way else None
         self._pool = ThreadPoolExecutor(usable_cpus(), "triptych-text", begin)
         self._documents = DocumentThreads(begin)
         self._stop = asyncio.Event()
-        self._refusing = False
-        self._health = HealthServicer(["", *services.ALL_SERVICES])
+        self._health = HealthServicer(["", *ALL_SERVICES])
         self._statistics = Statistics(self.repeats.is_on)
-        self._sizes = MessageLimit(options.limits.message_bytes)
-        self._calls, self._leases = ActiveCalls(), ModelLeases()
+        self._message_limit = MessageLimit(options.limits.message_bytes)
+        self._leases = ModelLeases()
         self._loader = options.loader
         self.manager = ModelManager(options.repository, self._loader, self._leases.idle)
-        self.manager.on_change += [self._show_health, lambda: self.repeats.retain(self.manager.registry.ready)]
-        self.observability = Observability(options.observability, self._sources())
-        self._routes = Router(self._surroundings())
-        self._server = self._make_server(self._routes)
+        self.manager.on_change += [self._update_health, lambda: self.repeats.retain(self.manager.registry.ready)]
+        self.observability = Observability(options.observability, self._metric_sources())
+        self._router = Router(self._call_environment())
+        self._server = self._make_server(self._router)
 
     async def start(self) -> None:
-        """Bind first, so that health can be asked while models load; return when requests can be served.
+        """Bind the ports, so that health checks are answered while models load; return when the server is ready.
 
         Raises:
-            PortError: the address is taken or not allowed.
+            PortError: an address is in use or not allowed.
             ServingError: no model can be served.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
-        repeated = CachedCalls(self.repeats, self._pool)
-        parts = Parts(
-            self._ask,
-            self.manager,
-            self._health,
-            self._statistics,
-            repeated,
-            self._pool,
-            self._documents,
-            self.options.limits,
+        parts = ServerParts(
+            registry=self.serving_registry,
+            manager=self.manager,
+            health=self._health,
+            statistics=self._statistics,
+            cache=self.repeats,
+            pool=self._pool,
+            documents=self._documents,
+            limits=self.options.limits,
         )
-        add_services(self._routes, parts)
+        add_services(self._router, parts)
         if self.options.reflection:
-            add_reflection(self._routes)
+            add_reflection(self._router)
         self._bind()
         await self.observability.start()
         await self._server.start()
@@ -155,20 +152,22 @@ class Server:
             raise
 
     async def wait(self) -> None:
-        """Serve until `stop` is called, then drain: finish what runs, within the exit timeout, and refuse the rest.
+        """Serve until `stop` is called, then drain: finish the calls in progress, within the exit timeout.
 
-        The port stays open meanwhile: whoever comes is told UNAVAILABLE, where a closing server would cancel the call.
+        The port stays open meanwhile: new calls get UNAVAILABLE, where a closing server would cancel them.
         """
         await self.stopped()
         lifecycle, stopped = self.options.lifecycle, time.monotonic()
-        if not self._refusing:
+        if not self.calls.stopping.is_set():
             await asyncio.sleep(lifecycle.drain_delay_seconds)
-            self._refuse()
+            self._reject()
         try:
             left = stopped + lifecycle.exit_timeout_seconds - FLUSH_SECONDS - time.monotonic()
-            await asyncio.wait_for(self._calls.drained(), max(0.0, left))
+            await asyncio.wait_for(self.calls.drained(), max(0.0, left))
         except TimeoutError:
-            logger.warning("not everything was done within %g s, giving up the rest", lifecycle.exit_timeout_seconds)
+            logger.warning(
+                "drain timed out after %g s, cancelling %d requests", lifecycle.exit_timeout_seconds, self.calls.count
+            )
         await self._server.stop(FLUSH_SECONDS)
         await self.manager.close(drain=False)
         await self.observability.stop()
@@ -176,28 +175,38 @@ class Server:
         self._documents.close()
 
     def stop(self) -> None:
-        """Begin to end: from here on health says NOT_SERVING, and after the drain delay requests are refused.
+        """Begin to stop: health turns NOT_SERVING now, and requests are rejected after the drain delay.
 
-        Call it in the event loop.
+        Must be called in the event loop.
         """
         delayed = self._health.ready and self.options.lifecycle.drain_delay_seconds > 0
         self._health.stop()
         self._stop.set()
         if not delayed:
-            self._refuse()
+            self._reject()
 
     async def stopped(self) -> None:
-        """Wait until it is asked to stop."""
+        """Wait until `stop` is called."""
         await self._stop.wait()
 
     @property
     def stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """True after `stop`."""
         return self._stop.is_set()
+
+    def serving_registry(self) -> Registry:
+        """Return the loaded models.
+
+        Raises:
+            UnavailableError: the models are still being loaded, or the server is shutting down.
+        """
+        if self.calls.stopping.is_set():  # gRPC itself rejects new calls a moment later
+            raise UnavailableError("the server is shutting down")
+        return self.registry
 
     @property
     def registry(self) -> Registry:
-        """The loaded models.
+        """The loaded models, also during shutdown.
 
         Raises:
             UnavailableError: they are still being loaded.
@@ -206,42 +215,36 @@ class Server:
             raise UnavailableError("the models are still being loaded")
         return self.manager.registry
 
-    def _ask(self) -> Registry:
-        if self._refusing:  # gRPC refuses new calls a moment later
-            raise UnavailableError("the server is shutting down")
-        return self.registry
+    def _reject(self) -> None:
+        logger.info("draining: %d requests in flight, rejecting new requests", self.calls.count)
+        self.calls.stopping.set()
 
-    def _refuse(self) -> None:
-        self._refusing = True
-        self._calls.stopping.set()
-
-    def _show_health(self) -> None:
+    def _update_health(self) -> None:
         if self.manager.started:
-            self._health.show(self.manager.registry)
+            self._health.update(self.manager.registry)
 
-    def _sources(self) -> MetricSources:
-        methods = methods_of((*services.ALL_SERVICES, HEALTH))
+    def _metric_sources(self) -> MetricSources:
         return MetricSources(
-            lambda: self.manager.registry,
-            lambda: self._health.ready,
-            methods,
-            self.repeats.counters,
-            lambda: self._loader.budgets.made,
+            registry=lambda: self.manager.registry,
+            ready=lambda: self._health.ready,
+            methods=methods_of((*ALL_SERVICES, HEALTH_SERVICE)),
+            cache=self.repeats.counters,
+            budgets=lambda: self._loader.budgets.made,
         )
 
-    def _surroundings(self) -> CallEnvironment:
+    def _call_environment(self) -> CallEnvironment:
         return CallEnvironment(
-            self._calls,
+            self.calls,
             self._leases,
-            # Who it is comes before how much of it there may be.
+            # In this order: the limit applies to the caller that the first guard identifies.
             guards=(AccessGuard(self.options.security), ClientLimit(self.options.limits.requests_per_client)),
             observers=Observers(*self.observability.observers, self._statistics),
-            message_limit=self._sizes,
+            message_limit=self._message_limit,
         )
 
-    def _make_server(self, routes: Router) -> aio.Server:
-        """gRPC's part; a server behind somebody else's port has another."""
-        return aio.server(handlers=[routes], options=self._channel_options())
+    def _make_server(self, router: Router) -> aio.Server:
+        """Make gRPC's server; a subclass behind another server's port makes another one."""
+        return aio.server(handlers=[router], options=self._channel_options())
 
     def _bind(self) -> None:
         host, port = self.options.host, self.options.port
@@ -256,8 +259,8 @@ class Server:
 
     def _channel_options(self) -> Sequence[tuple[str, int]]:
         return [
-            ("grpc.so_reuseport", 0),  # two servers on one port would share its connections, silently
-            *self._sizes.channel_options,
+            ("grpc.so_reuseport", 0),  # otherwise two servers on one port would share its connections silently
+            *self._message_limit.channel_options,
             *self.options.lifecycle.channel_options,
         ]
 
@@ -279,38 +282,42 @@ async def serve(options: ServerOptions) -> None:
         logger.info("%s", line)
     await _start(server)
     gc.collect()
-    gc.freeze()  # what is there now stays: to look through it again and again cost 12 % of the requests a second
+    gc.freeze()  # these objects stay: scanning them again and again cost 12 % of the requests per second
     logger.info("ready on %s after %.2f s", format_address(options.host, server.port), time.monotonic() - started)
     await server.wait()
     logger.info("stopped")
-    if server.manager.is_loading:  # the thread that does so would hold up an orderly exit
+    if server.manager.is_loading:  # its thread would delay an orderly exit
         _exit(0)
 
 
 async def _start(server: Server) -> None:
-    """Unless it is told to stop before its models are loaded."""
+    """Start a server, unless it is stopped before its models are loaded."""
     starting, stopped = asyncio.create_task(server.start()), asyncio.create_task(server.stopped())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         logger.info("stopped before the models were loaded")
-        _exit(0)  # the thread that loads them would hold up an orderly exit
+        _exit(0)  # the thread that loads them would delay an orderly exit
     stopped.cancel()
     await starting
 
 
 def _on_signal(server: Server) -> None:
     if server.stopping:
-        logger.warning("stopping at once")
-        _exit(1)  # threads that load or tokenize would hold up an orderly exit
-    logger.info("stopping: finishing what runs, refusing what comes")
-    hung = threading.Timer(server.options.lifecycle.exit_timeout_seconds + HANG_SECONDS, _give_up)
-    hung.daemon = True
-    hung.start()
+        logger.warning("second signal, exiting at once")
+        _exit(1)  # threads that load or tokenize would delay an orderly exit
+    lifecycle = server.options.lifecycle
+    logger.info(
+        "stopping: drain delay %g s, exit timeout %g s", lifecycle.drain_delay_seconds, lifecycle.exit_timeout_seconds
+    )
+    seconds = lifecycle.exit_timeout_seconds + HANG_SECONDS
+    watchdog = threading.Timer(seconds, _force_exit, (seconds,))
+    watchdog.daemon = True
+    watchdog.start()
     server.stop()
 
 
-def _give_up() -> None:
-    logger.error("something does not end, leaving it behind")
+def _force_exit(seconds: float) -> None:
+    logger.error("shutdown timed out after %g s, forcing exit", seconds)
     _exit(0)
 
 

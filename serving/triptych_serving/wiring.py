@@ -1,4 +1,4 @@
-"""All services, on one gRPC server."""
+"""Construction of all services of a server."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -21,66 +21,68 @@ from triptych.v1 import (
 )
 from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import CachedCalls
-from triptych_serving.rpc import descriptors as services
-from triptych_serving.rpc.descriptors import DESCRIPTORS
+from triptych_serving.response_cache.cached_calls import CachedCalls, GetResults, compute_results
+from triptych_serving.response_cache.response_cache import ResponseCache
+from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
 from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents.calls import DocumentCalls, DocumentThreads
-from triptych_serving.services.health import HEALTH, HealthServicer
+from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
 from triptych_serving.services.image_calls import ImageCalls
 from triptych_serving.services.oip.inference import Inference
 from triptych_serving.services.oip.servicer import OpenInferenceServicer
 from triptych_serving.services.oip.statistics import Statistics
-from triptych_serving.services.oip.task import Calls
+from triptych_serving.services.oip.task import TaskCalls
 from triptych_serving.services.text_calls import TextCalls
 from triptych_serving.services.translation_calls import TranslationCalls
-from triptych_serving.services.v1.embedding import EmbeddingServicer
-from triptych_serving.services.v1.fill_mask import FillMaskServicer
 from triptych_serving.services.v1.image_classification import ImageClassificationServicer
 from triptych_serving.services.v1.models import ModelServicer
-from triptych_serving.services.v1.question_answering import QuestionAnsweringServicer
-from triptych_serving.services.v1.text_classification import TextClassificationServicer
-from triptych_serving.services.v1.token_classification import TokenClassificationServicer
+from triptych_serving.services.v1.text import TextServicer
 from triptych_serving.services.v1.translation import TranslationServicer
+
+ADD_TEXT_SERVICES: tuple[Callable[[TextServicer, Any], None], ...] = (
+    fill_mask_pb2_grpc.add_FillMaskServiceServicer_to_server,
+    embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server,
+    text_classification_pb2_grpc.add_TextClassificationServiceServicer_to_server,
+    token_classification_pb2_grpc.add_TokenClassificationServiceServicer_to_server,
+    question_answering_pb2_grpc.add_QuestionAnsweringServiceServicer_to_server,
+)
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What the services answer with."""
+class ServerParts:
+    """The parts of a server that its services use."""
 
-    registry: Callable[[], Registry]  # the loaded models; raises UnavailableError where nothing can be asked of them
+    registry: Callable[[], Registry]  # the loaded models; raises UnavailableError while the server starts or stops
     manager: ModelManager
     health: HealthServicer
     statistics: Statistics
-    repeated: CachedCalls
+    cache: ResponseCache
     pool: Executor  # threads for long work
     documents: DocumentThreads
     limits: LimitOptions
 
 
-def add_services(routes: Router, parts: Parts) -> None:
-    """Add all but reflection."""
-    server: Any = routes  # the stubs' types know servers of gRPC alone
-    texts = TextCalls(parts.registry, parts.pool, parts.repeated)
-    translations = TranslationCalls(parts.registry, parts.pool, parts.repeated)
+def add_services(router: Router, parts: ServerParts) -> None:
+    """Add all services but reflection. Without a response cache, requests do not pass through it."""
+    server: Any = router  # the type stubs know only gRPC's own servers
+    get_results: GetResults = CachedCalls(parts.cache, parts.pool).results if parts.cache.is_on else compute_results
+    texts = TextCalls(parts.registry, parts.pool, get_results)
+    translations = TranslationCalls(parts.registry, parts.pool, get_results)
     documents = DocumentCalls(translations, parts.limits, parts.documents)
-    images = ImageCalls(parts.registry, parts.repeated)
-    inference = Inference(parts.registry, Calls(translations, texts, images), parts.pool)
+    images = ImageCalls(parts.registry, get_results)
+    inference = Inference(parts.registry, TaskCalls(translations, texts, images), parts.pool)
     open_inference = OpenInferenceServicer(parts.registry, parts.manager, inference, parts.statistics, parts.health)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(translations, documents), server)
-    fill_mask_pb2_grpc.add_FillMaskServiceServicer_to_server(FillMaskServicer(texts), server)
-    embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingServicer(texts), server)
-    text_classification_pb2_grpc.add_TextClassificationServiceServicer_to_server(TextClassificationServicer(texts), server)
-    token_classification_pb2_grpc.add_TokenClassificationServiceServicer_to_server(TokenClassificationServicer(texts), server)
-    question_answering_pb2_grpc.add_QuestionAnsweringServiceServicer_to_server(QuestionAnsweringServicer(texts), server)
+    for add in ADD_TEXT_SERVICES:
+        add(TextServicer(texts), server)
     image_classification_pb2_grpc.add_ImageClassificationServiceServicer_to_server(ImageClassificationServicer(images), server)
     model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(parts.registry, parts.manager), server)
     open_inference_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(open_inference, server)
     health_pb2_grpc.add_HealthServicer_to_server(parts.health, server)
 
 
-def add_reflection(routes: Router) -> None:
-    """Let clients such as grpcurl list all services."""
-    servicer = reflection.aio.ReflectionServicer((*services.ALL_SERVICES, HEALTH, reflection.SERVICE_NAME), DESCRIPTORS)
-    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, routes)
+def add_reflection(router: Router) -> None:
+    """Add reflection, with which clients such as grpcurl list all services."""
+    servicer = reflection.aio.ReflectionServicer((*ALL_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), DESCRIPTORS)
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, router)

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from hashlib import sha256
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from triptych_serving.models.model import Model
 from triptych_serving.response_cache.response_cache import ResponseCache, ResponseSource
@@ -31,6 +31,30 @@ class RequestContent:
 
     values: tuple[Any, ...]
     size: int
+
+
+class GetResults(Protocol):
+    """Return the results of a request: `compute_results`, or `CachedCalls.results` if the server has a response cache."""
+
+    async def __call__(
+        self,
+        model: Model,
+        use: ModelUse,
+        content_of: Callable[[], RequestContent | None],
+        deadline: float | None,
+        compute: Callable[[], Awaitable[Results]],
+    ) -> Results: ...
+
+
+async def compute_results(
+    model: Model,
+    use: ModelUse,
+    content_of: Callable[[], RequestContent | None],
+    deadline: float | None,
+    compute: Callable[[], Awaitable[Results]],
+) -> Results:
+    """Compute the results; arguments as for `CachedCalls.results`."""
+    return await compute()
 
 
 class CachedCalls:
@@ -65,7 +89,7 @@ class CachedCalls:
         Raises:
             ServingError: whatever kept the request from being answered.
         """
-        if not self._repeats.is_on or (content := content_of()) is None:
+        if (content := content_of()) is None:
             return await compute()
         began = monotonic()
         results: list[Results] = []

@@ -1,4 +1,4 @@
-"""gRPC services: wire messages to plain values and back.
+"""gRPC services: conversion of wire messages to plain values and back, and the calls that every protocol shares.
 
-Imports `rpc`, `models` and `repository`; imported by `wiring` and the server.
+Imports `rpc`, `response_cache`, `models` and `repository`; imported by `wiring` and the server.
 """

@@ -10,21 +10,18 @@ from triptych_serving.repository.registry import Registry
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.rpc.descriptors import SERVICE_BY_CAPABILITY, services_of
 
-HEALTH: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-TASKS = frozenset(SERVICE_BY_CAPABILITY.values())
-Status = health_pb2.HealthCheckResponse
-
-
-def answering(registry: Registry) -> frozenset[str]:
-    """The services of tasks that one of the loaded models is for."""
-    return frozenset(name for model in registry.ready for name in services_of(model.capabilities))
+HEALTH_SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+TASK_SERVICES = frozenset(SERVICE_BY_CAPABILITY.values())
+HealthRequest = health_pb2.HealthCheckRequest
+HealthResponse = health_pb2.HealthCheckResponse
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """The service of a task serves while a loaded model can answer it; the others, and the server as a whole, once the models
-    of the start are loaded. All that until the server stops.
+    """Report the health of the server and its services.
 
-    The servicer of grpcio-health-checking forgets its other watchers when one leaves, and holds up the server's end.
+    The service of a task is SERVING while a loaded model can serve it; the others, and the server as a whole, once the models of
+    the start are loaded; until the server stops. The servicer of grpcio-health-checking is not used: it forgets its other
+    watchers when one leaves, and delays shutdown.
 
     Args:
         services: full names; "" is the server as a whole.
@@ -34,36 +31,36 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._services = frozenset(services)
         self._serving: frozenset[str] = frozenset()
         self._stopped = False
-        self._changed = asyncio.Event()  # a new one after each change
+        self._changed = asyncio.Event()  # replaced after each change
 
-    def show(self, registry: Registry) -> None:
-        """These models are loaded now."""
-        serving = (self._services - TASKS) | answering(registry)
+    def update(self, registry: Registry) -> None:
+        """Report the health for these loaded models."""
+        of_models = frozenset(name for model in registry.ready for name in services_of(model.capabilities))
+        serving = (self._services - TASK_SERVICES) | of_models
         if serving != self._serving and not self._stopped:
             self._serving = serving
-            self._tell()
+            self._notify()
 
     @property
     def ready(self) -> bool:
-        """Whether the server as a whole serves."""
+        """True while the server as a whole is SERVING."""
         return "" in self._serving
 
     def stop(self) -> None:
-        """Nothing more will be accepted: watchers hear of it, then their calls end."""
+        """Report NOT_SERVING for everything, and end the calls of watchers."""
         self._serving, self._stopped = frozenset(), True
-        self._tell()
+        self._notify()
 
-    async def Check(self, request: health_pb2.HealthCheckRequest, context: GrpcContext) -> health_pb2.HealthCheckResponse:
+    async def Check(self, request: HealthRequest, context: GrpcContext) -> HealthResponse:
         if request.service not in self._services:
-            raise NotFoundError(f"service {request.service!r} is not here; there are: {', '.join(sorted(self._services))}")
+            known = ", ".join(sorted(self._services))
+            raise NotFoundError(f"service {request.service!r} is unknown; there are: {known}")
         return self._response(request.service)
 
-    async def Watch(
-        self, request: health_pb2.HealthCheckRequest, context: GrpcContext
-    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+    async def Watch(self, request: HealthRequest, context: GrpcContext) -> AsyncIterator[HealthResponse]:
         sent = None
         while True:
-            # Taken together: a stop while a response is on its way out is told in the next round.
+            # Read together: a stop while a response is being sent is reported in the next round.
             changed, stopped, response = self._changed, self._stopped, self._response(request.service)
             if response != sent:
                 yield response
@@ -72,11 +69,12 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                 return
             await changed.wait()
 
-    def _response(self, service: str) -> health_pb2.HealthCheckResponse:
+    def _response(self, service: str) -> HealthResponse:
         if service not in self._services:
-            return Status(status=Status.SERVICE_UNKNOWN)
-        return Status(status=Status.SERVING if service in self._serving else Status.NOT_SERVING)
+            return HealthResponse(status=HealthResponse.SERVICE_UNKNOWN)
+        serving = service in self._serving
+        return HealthResponse(status=HealthResponse.SERVING if serving else HealthResponse.NOT_SERVING)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -10,12 +10,11 @@ from triptych_serving.encoding.options import Work
 from triptych_serving.models.text.task import TextInput, TextTask
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.repository.registry import ModelSelector, Registry
-from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
+from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
 from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.scheduling.request import Call, Item
-from triptych_serving.services.v1.served import served_by
 
 Result = TypeVar("Result")
 Message = TypeVar("Message")
@@ -45,44 +44,33 @@ class TextQuery(Generic[Result, Message]):
         return RequestContent((self.task.name, list(self.inputs), sorted(self.options.items())), self.characters)
 
 
-@dataclass(frozen=True)
-class Answered(Generic[Message]):
-    """One message for each text, and what it took."""
-
-    messages: Sequence[Message]
-    use: ModelUse
-
-    @property
-    def common(self) -> dict[str, Any]:
-        """The members that all responses have."""
-        return served_by(self.use)
-
-
 class TextCalls:
-    """Shared by the text servicers.
+    """Run text tasks, for every protocol.
 
     Args:
-        registry: returns the loaded models, or raises UnavailableError while there are none.
+        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
         pool: threads for long work.
-        repeated: knows what was asked before.
+        get_results: computes results, or takes them from the response cache.
     """
 
-    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: CachedCalls) -> None:
+    def __init__(self, registry: Callable[[], Registry], pool: Executor, get_results: GetResults) -> None:
         self._registry = registry
         self._offload = Offload(pool)
-        self._repeated = repeated
+        self._get_results = get_results
 
-    async def answer(self, wish: ModelSelector, context: GrpcContext, query: TextQuery[Result, Message]) -> Answered[Message]:
-        """Do all of it.
+    async def run(
+        self, selector: ModelSelector, query: TextQuery[Result, Message], context: GrpcContext
+    ) -> tuple[list[Message], ModelUse]:
+        """Return one message for each input, in order.
 
         Raises:
             ServingError: the request cannot be served.
         """
         arrival = Arrival.now(context)
-        model = self._registry().find_text(wish, query.task.name)
+        model = self._registry().find_text(selector, query.task.name)
         with UseModel(model) as use:
             compute = partial(self._compute, model, query, arrival, use)
-            return Answered(await self._repeated.results(model, use, query.content, arrival.deadline, compute), use)
+            return await self._get_results(model, use, query.content, arrival.deadline, compute), use
 
     async def _compute(
         self, model: TextModel, query: TextQuery[Result, Message], arrival: Arrival, use: ModelUse
@@ -95,11 +83,11 @@ class TextCalls:
         model.coming.learn(sum(item.size for item in work.items), characters)
         listener = EndListener()
         call = Call(work.items, listener, arrival.deadline, field=work.field)
-        job: EngineCall[Item] = EngineCall(model.engine, call, arrival, use)
-        with job:
+        engine_call: EngineCall[Item] = EngineCall(model.engine, call, arrival, use)
+        with engine_call:
             await listener.end()
-            job.raise_error()
-        return await job.postprocessed(self._offload.run(work.size, _convert, work, query.convert))
+            engine_call.raise_error()
+        return await engine_call.postprocessed(self._offload.run(work.size, _convert, work, query.convert))
 
 
 def _convert(work: Work[Result], convert: Callable[[Result], Message]) -> list[Message]:

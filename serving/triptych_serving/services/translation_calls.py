@@ -1,4 +1,4 @@
-"""How translations are asked of the engine, whatever protocol they came in."""
+"""Translation, streaming and scoring, for every protocol."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -11,7 +11,7 @@ from triptych_serving.models.translation.postprocess import GrowingText, Prepare
 from triptych_serving.models.translation.scoring import TranslationScore
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector, Registry
-from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
+from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
 from triptych_serving.rpc.event_loop import Offload
@@ -20,188 +20,190 @@ from triptych_serving.scheduling.request import Call, Item, Row
 
 @dataclass(frozen=True)
 class TranslationQuery:
-    """What is to be translated, by which model, and how."""
+    """A request to translate texts."""
 
     selector: ModelSelector
     contents: Sequence[str]
     options: DecodingOptions = DEFAULTS
 
+    @property
+    def characters(self) -> int:
+        """Length of all texts."""
+        return sum(map(len, self.contents))
+
+    def content(self) -> RequestContent | None:
+        """Return all that the results depend on, except the model; None if they are random."""
+        if may_sample(self.options):
+            return None
+        values = (*self.selector.languages, list(self.contents), option_values(self.options))
+        return RequestContent(values, self.characters)
+
 
 @dataclass(frozen=True)
-class TextPiece:
-    """More of one text's translation."""
+class ScoreQuery:
+    """A request to score translations."""
+
+    selector: ModelSelector
+    pairs: Sequence[tuple[str, str]]  # sources and translations
+
+    def content(self) -> RequestContent:
+        """Return all that the results depend on, except the model."""
+        characters = sum(len(source) + len(target) for source, target in self.pairs)
+        return RequestContent((*self.selector.languages, self.pairs), characters)
+
+
+@dataclass(frozen=True)
+class TranslationPiece:
+    """The next piece of one text's translation."""
 
     index: int
     text: str
 
 
 @dataclass(frozen=True)
-class TranslationResult:
-    """All of one text's translation."""
+class FinishedTranslation:
+    """The complete translation of one text, after its last piece."""
 
     index: int
-    output: Translation
+    translation: Translation
+
+
+TranslationEvent = TranslationPiece | FinishedTranslation | ModelUse
 
 
 class TranslationCalls:
-    """Shared by the servicers that translate.
+    """Translate and score, for every protocol.
 
     Args:
-        registry: returns the loaded models, or raises UnavailableError while there are none.
-        pool: threads for long tokenizations.
-        repeated: knows what was asked before.
+        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
+        pool: threads for long work.
+        get_results: computes results, or takes them from the response cache.
     """
 
-    def __init__(self, registry: Callable[[], Registry], pool: Executor, repeated: CachedCalls) -> None:
+    def __init__(self, registry: Callable[[], Registry], pool: Executor, get_results: GetResults) -> None:
         self._registry = registry
         self._offload = Offload(pool)
-        self._repeated = repeated
+        self._get_results = get_results
 
-    async def translate(self, texts: TranslationQuery, context: GrpcContext) -> tuple[list[Translation], ModelUse]:
-        """All outputs, in order.
+    async def translate(self, query: TranslationQuery, context: GrpcContext) -> tuple[list[Translation], ModelUse]:
+        """Return all translations, in order.
 
         Raises:
-            ServingError: whatever kept the texts from being translated.
+            ServingError: the texts cannot be translated.
         """
         arrival = Arrival.now(context)
-        translator = self._registry().find(texts.selector)
+        translator = self._registry().find(query.selector)
         with UseModel(translator) as use:
-            content, compute = partial(_content_of, texts), partial(self._translate, texts, translator, arrival, use)
-            return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
+            compute = partial(self._translate, query, translator, arrival, use)
+            return await self._get_results(translator, use, query.content, arrival.deadline, compute), use
 
-    def find(self, wish: ModelSelector) -> Translator:
-        """The model that a request means.
+    def find(self, selector: ModelSelector) -> Translator:
+        """Find the model of a request.
 
         Raises:
             ServingError: there is none.
         """
-        return self._registry().find(wish)
+        return self._registry().find(selector)
 
     async def translate_with(
-        self, translator: Translator, texts: TranslationQuery, context: GrpcContext
+        self, translator: Translator, query: TranslationQuery, context: GrpcContext
     ) -> tuple[list[Translation], ModelUse]:
-        """As `translate`, by a model that the caller keeps in use; always computed.
+        """Translate with a model that the caller keeps in use, without the response cache.
 
         Raises:
             ServingError: as `translate`.
         """
         with UseModel(translator) as use:
-            return await self._translate(texts, translator, Arrival.now(context), use), use
+            return await self._translate(query, translator, Arrival.now(context), use), use
 
-    async def stream(
-        self, texts: TranslationQuery, context: GrpcContext
-    ) -> AsyncGenerator[TextPiece | TranslationResult | ModelUse]:
-        """Pieces as they are decoded, each text's result behind its last piece, and in the end what it took.
+    async def stream(self, query: TranslationQuery, context: GrpcContext) -> AsyncGenerator[TranslationEvent]:
+        """Yield pieces as they are decoded, each text's translation after its last piece, and finally the model's use.
 
         Raises:
             ServingError: as `translate`.
         """
         arrival = Arrival.now(context)
-        translator = self._registry().find(texts.selector)
+        translator = self._registry().find(query.selector)
         with UseModel(translator) as use:
-            job = await self._prepare(texts, translator, arrival, use, streams=True)
-            with job:
-                async for event in self._events(job):
+            call = await self._prepare(query, translator, arrival, use, streams=True)
+            with call:
+                async for event in self._events(call):
                     yield event
-                await job.listener.end()  # the timing of the last rows follows their text
+                await call.listener.end()  # the times of the last rows follow their text
             yield use
 
-    async def score(
-        self, wish: ModelSelector, pairs: Sequence[tuple[str, str]], context: GrpcContext
-    ) -> tuple[list[TranslationScore], ModelUse]:
-        """Every pair's score, in order.
+    async def score(self, query: ScoreQuery, context: GrpcContext) -> tuple[list[TranslationScore], ModelUse]:
+        """Return the score of each pair, in order.
 
         Raises:
-            ServingError: whatever kept the pairs from being scored.
+            ServingError: the pairs cannot be scored.
         """
         arrival = Arrival.now(context)
-        translator = self._registry().find(wish)
-        languages = wish.source_language, wish.target_language
+        translator = self._registry().find(query.selector)
         with UseModel(translator) as use:
-            content = partial(_pairs_of, pairs, languages)
-            compute = partial(self._score, pairs, languages, translator, arrival, use)
-            return await self._repeated.results(translator, use, content, arrival.deadline, compute), use
+            compute = partial(self._score, query, translator, arrival, use)
+            return await self._get_results(translator, use, query.content, arrival.deadline, compute), use
 
     async def _translate(
-        self, texts: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse
+        self, query: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse
     ) -> list[Translation]:
-        job = await self._prepare(texts, translator, arrival, use)
-        with job:
-            await job.listener.end()
-            job.raise_error()
-        return await job.postprocessed(self._outputs(job, job.prepared))
+        call = await self._prepare(query, translator, arrival, use)
+        with call:
+            await call.listener.end()
+            call.raise_error()
+        return await call.postprocessed(self._outputs(call, call.prepared))
 
     async def _score(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        languages: tuple[str, str],
-        translator: Translator,
-        arrival: Arrival,
-        use: ModelUse,
+        self, query: ScoreQuery, translator: Translator, arrival: Arrival, use: ModelUse
     ) -> list[TranslationScore]:
         # In a thread: the first call loads a graph.
-        work = await self._offload.run_in_thread(translator.prepare_scores, pairs, *languages)
+        work = await self._offload.run_in_thread(translator.prepare_scores, query.pairs, *query.selector.languages)
         listener = EndListener()
-        call = Call(work.items, listener, arrival.deadline, field=work.field)
-        job: EngineCall[Item] = EngineCall(translator.scorer.engine, call, arrival, use)
-        with job:
+        rows = Call(work.items, listener, arrival.deadline, field=work.field)
+        call: EngineCall[Item] = EngineCall(translator.scorer.engine, rows, arrival, use)
+        with call:
             await listener.end()
-            job.raise_error()
+            call.raise_error()
         return work.read()
 
     async def _prepare(
-        self, texts: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse, streams: bool = False
+        self, query: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse, streams: bool = False
     ) -> "_DecodeCall":
-        """Validate and tokenize."""
-        wish = texts.selector
+        """Check and tokenize the texts, and load the graphs that the search needs."""
         prepared = await self._offload.run(
-            sum(map(len, texts.contents)),
+            query.characters,
             translator.admit,
             arrival.deadline,
-            texts.contents,
-            texts.options,
-            wish.source_language,
-            wish.target_language,
+            query.contents,
+            query.options,
+            *query.selector.languages,
         )
         if not translator.has_graphs_for(prepared):
             await self._offload.run_in_thread(translator.load_graphs_for, prepared)
         return _DecodeCall(translator, prepared, arrival, use, streams)
 
-    async def _events(self, job: "_DecodeCall") -> AsyncIterator[TextPiece | TranslationResult]:
-        growing = [GrowingText(text, job.translator.tokenizer) for text in job.prepared.texts]
-        owners = {id(row): index for index, text in enumerate(job.prepared.texts) for row in text.rows}
+    async def _events(self, call: "_DecodeCall") -> AsyncIterator[TranslationPiece | FinishedTranslation]:
+        growing = [GrowingText(text, call.translator.tokenizer) for text in call.prepared.texts]
+        owners = {id(row): index for index, text in enumerate(call.prepared.texts) for row in text.rows}
         left = len(growing)
         while left:
-            for row in await job.listener.changed_rows():
-                job.raise_error()
+            for row in await call.listener.changed_rows():
+                call.raise_error()
                 index = owners[id(row)]
                 text = growing[index]
                 if text.is_done:
                     continue
                 if piece := text.advance(row):
-                    yield TextPiece(index, piece)
+                    yield TranslationPiece(index, piece)
                 if text.is_done:
                     left -= 1
-                    [output] = await self._outputs(job, PreparedRequest((text.text,)))
-                    yield TranslationResult(index, output)
-            job.raise_error()
+                    [translation] = await self._outputs(call, PreparedRequest((text.text,)))
+                    yield FinishedTranslation(index, translation)
+            call.raise_error()
 
-    async def _outputs(self, job: "_DecodeCall", prepared: PreparedRequest) -> list[Translation]:
+    async def _outputs(self, call: "_DecodeCall", prepared: PreparedRequest) -> list[Translation]:
         size = 4 * sum(len(hypothesis.tokens) for row in prepared.rows for hypothesis in row.hypotheses)  # characters, roughly
-        return await self._offload.run(size, job.translator.outputs, prepared)
-
-
-def _content_of(texts: TranslationQuery) -> RequestContent | None:
-    """None where it is a matter of chance."""
-    wish, options = texts.selector, texts.options
-    if may_sample(options):
-        return None
-    values = (wish.source_language, wish.target_language, list(texts.contents), option_values(options))
-    return RequestContent(values, sum(map(len, texts.contents)))
-
-
-def _pairs_of(pairs: Sequence[tuple[str, str]], languages: tuple[str, str]) -> RequestContent:
-    return RequestContent((*languages, pairs), sum(len(source) + len(target) for source, target in pairs))
+        return await self._offload.run(size, call.translator.outputs, prepared)
 
 
 class _DecodeCall(EngineCall[Row]):
@@ -213,7 +215,7 @@ class _DecodeCall(EngineCall[Row]):
         self.translator = translator
         self.prepared = prepared
         rows = prepared.rows
-        self.listener = _Listener(rows)
+        self.listener = _TokenListener(rows)
         super().__init__(translator.engine, Call(rows, self.listener, arrival.deadline, streams), arrival, use)
 
     def _record_stages(self) -> None:
@@ -228,31 +230,31 @@ class _DecodeCall(EngineCall[Row]):
         self.use.stages["decode"] = (first, ended)
 
 
-class _Listener(EndListener):
-    """Hands the engine's news to the event loop. A slow reader finds more text at once; the engine never waits for it."""
+class _TokenListener(EndListener):
+    """Collect the rows with new tokens for the event loop. The engine never waits for a slow reader, who gets more at once."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         super().__init__()
         self._rows = rows
-        self._news = asyncio.Event()
+        self._has_changes = asyncio.Event()
         self._changed: dict[int, Row] = {}
 
     def on_token(self, row: Row) -> None:
-        self._mailbox.post(partial(self._take, row))
+        self._mailbox.post(partial(self._add, row))
 
     async def changed_rows(self) -> list[Row]:
-        """Rows with more tokens than at the last call; waits for one."""
-        await self._news.wait()
-        self._news.clear()
+        """Wait for new tokens, and return the rows that have some since the last call."""
+        await self._has_changes.wait()
+        self._has_changes.clear()
         rows = list(self._changed.values())
         self._changed.clear()
         return rows
 
-    def _take(self, row: Row) -> None:
+    def _add(self, row: Row) -> None:
         self._changed[id(row)] = row
-        self._news.set()
+        self._has_changes.set()
 
     def _end(self) -> None:
         self._changed.update({id(row): row for row in self._rows})
-        self._news.set()
+        self._has_changes.set()
         super()._end()

@@ -1,1 +1,4 @@
-"""inference.GRPCInferenceService, the Open Inference Protocol v2: tensors to plain values and back."""
+"""inference.GRPCInferenceService, the Open Inference Protocol v2: conversion of tensors to plain values and back.
+
+Imported by `wiring`.
+"""

@@ -1,106 +1,230 @@
 """ModelInfer and ModelStreamInfer."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.repository.registry import Registry
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.event_loop import Offload
+from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.rpc.status import public_error, status_of
-from triptych_serving.services.oip.asking import Asking, asking_from
-from triptych_serving.services.oip.parameters import EMPTY_FINAL, flag_from
-from triptych_serving.services.oip.task import Calls
-from triptych_serving.services.translation_calls import TextPiece, TranslationResult
+from triptych_serving.services.oip.parameters import EMPTY_FINAL, TEXT, flag_from, parameters_from
+from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls
+from triptych_serving.services.oip.tasks import TASK_PARAMETER, TASKS, task_from
+from triptych_serving.services.oip.tensors import encode, inputs_from
+from triptych_serving.services.translation_calls import FinishedTranslation, TranslationPiece
 
 FINAL = "triton_final_response"
+IN_FLIGHT = 64  # requests of a stream that are read and not yet answered
+UNREAD = 64  # responses that wait for a slow reader
+
+# Fields in the errors of other protocols: `contents[3]`, `inputs[0].text_pair`, `options.beam_size`, `top_k`.
+_INPUT_FIELD = re.compile(r"(?:contents|inputs|images)(\[\d+])?(?:\.(\w+))?")
+
+
+@dataclass(frozen=True)
+class InferCall:
+    """A converted request and its task."""
+
+    request: pb.ModelInferRequest
+    task: InferTask
+    query: InferQuery
+
+    @contextmanager
+    def renamed_fields(self) -> Iterator[None]:
+        """Rename the fields in errors to those of this protocol."""
+        try:
+            yield
+        except InvalidInputError as error:
+            raise InvalidInputError(self._field(error.field), error.problem) from error
+
+    def response(self, outputs: Sequence[OutputTensor] = (), results: Sequence[Any] = ()) -> pb.ModelInferResponse:
+        """Encode outputs of results. If inputs are columns, so are outputs with one value per element."""
+        query = self.query
+        response = pb.ModelInferResponse(model_name=query.model, model_version=query.version, id=self.request.id)
+        for output in outputs:
+            shape, raw = encode([output.read(result) for result in results], 1 + len(output.sizes), output.datatype)
+            if query.inputs.is_column and not output.sizes:
+                shape = (*shape, 1)
+            response.outputs.add(name=output.name, datatype=output.datatype, shape=shape)
+            response.raw_output_contents.append(raw)
+        return response
+
+    def _field(self, field: str) -> str:
+        if part := _INPUT_FIELD.fullmatch(field):
+            return f"{part[2] or self.task.inputs[0].name}{part[1] or ''}"
+        name = field.removeprefix("options.")
+        return f"parameters.{name}" if re.split(r"\W", name)[0] in self.task.parameters else field
+
+
+def infer_call_from(
+    request: pb.ModelInferRequest, registry: Callable[[], Registry], streams: bool = False
+) -> InferCall:
+    """Convert a request.
+
+    Args:
+        request: the request.
+        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
+        streams: the request came on a stream.
+
+    Raises:
+        InvalidInputError: a part of the request is invalid; names it.
+        NotFoundError: the model or version does not exist.
+        UnavailableError: the model exists, but is not loaded.
+    """
+    if not request.model_name:
+        raise InvalidInputError("model_name", "empty, name a model")
+    model = registry().named(ModelSelector(request.model_name, request.model_version))
+    given = dict(request.parameters)
+    chosen = {TASK_PARAMETER: given.pop(TASK_PARAMETER)} if TASK_PARAMETER in given else {}
+    task = TASKS[task_from(parameters_from(chosen, {TASK_PARAMETER: TEXT}).get(TASK_PARAMETER), model)]
+    values = parameters_from(given, {**task.parameters, TASK_PARAMETER: TEXT})
+    for index, output in enumerate(request.outputs):
+        if unknown := next(iter(output.parameters), None):
+            problem = f"there is {unknown!r}, outputs take none; classification and shared memory are not supported"
+            raise InvalidInputError(f"outputs[{index}].parameters", problem)
+    outputs = task.select([output.name for output in request.outputs], values, streams)
+    query = InferQuery(model.name, str(model.version), inputs_from(request, task.inputs), values, outputs)
+    return InferCall(request, task, query)
 
 
 class Inference:
-    """Answers requests.
+    """Run inference requests.
 
     Args:
-        registry: returns the loaded models, or raises UnavailableError while there are none.
-        calls: do the work.
+        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
+        calls: run the tasks.
         pool: threads for large responses.
     """
 
-    def __init__(self, registry: Callable[[], Registry], calls: Calls, pool: Executor) -> None:
+    def __init__(self, registry: Callable[[], Registry], calls: TaskCalls, pool: Executor) -> None:
         self._registry = registry
         self._calls = calls
         self._offload = Offload(pool)
 
-    async def answer(self, request: pb.ModelInferRequest, context: GrpcContext) -> pb.ModelInferResponse:
-        """One request, one response.
+    async def infer(self, request: pb.ModelInferRequest, context: GrpcContext) -> pb.ModelInferResponse:
+        """Return the response to a request.
 
         Raises:
-            ServingError: whatever kept it from being answered.
+            ServingError: the request cannot be served.
         """
-        asking = asking_from(request, self._registry)
-        return await self._response(asking, await self._results(asking, context))
+        call = infer_call_from(request, self._registry)
+        return await self._response(call, await self._results(call, context))
 
-    async def stream(self, request: pb.ModelInferRequest, context: GrpcContext) -> AsyncGenerator[pb.ModelStreamInferResponse]:
-        """All responses to one request of a stream; an error is a response, too."""
+    async def stream(
+        self, request: pb.ModelInferRequest, context: GrpcContext
+    ) -> AsyncGenerator[pb.ModelStreamInferResponse]:
+        """Yield all responses to one request of a stream; errors are responses, too."""
         try:
             async with aclosing(self._responses(request, context)) as responses:
                 async for response, is_final in responses:
                     response.parameters[FINAL].bool_param = is_final
                     yield pb.ModelStreamInferResponse(infer_response=response)
-        except Exception as error:  # whatever it is, the stream's other requests must be answered
+        except Exception as error:  # any error: the other requests of the stream must be answered
             yield _failure(request, error)
 
     async def _responses(
         self, request: pb.ModelInferRequest, context: GrpcContext
     ) -> AsyncGenerator[tuple[pb.ModelInferResponse, bool]]:
-        """Pieces, then the whole result. Who asked for an empty last response takes no result from the last one."""
+        """Yield pieces, then the complete result; with an empty final response, the result comes before it."""
         empty_final = flag_from(request.parameters, EMPTY_FINAL)
-        asking = asking_from(request, self._registry, streams=True)
-        if asking.task.stream is None:
-            yield await self._response(asking, await self._results(asking, context)), True
+        call = infer_call_from(request, self._registry, streams=True)
+        if call.task.stream is None:
+            yield await self._response(call, await self._results(call, context)), True
             return
         results: list[Any] = []
-        async with aclosing(self._pieces(asking, context, results)) as pieces:
+        async with aclosing(self._pieces(call, context, results)) as pieces:
             async for piece in pieces:
                 yield piece, False
-        whole = await self._response(asking, results)
+        complete = await self._response(call, results)
         if not empty_final:
-            yield whole, True
+            yield complete, True
             return
-        if whole.outputs:
-            yield whole, False
-        yield asking.response(), True
+        if complete.outputs:
+            yield complete, False
+        yield call.response(), True
 
-    async def _pieces(self, asking: Asking, context: GrpcContext, results: list[Any]) -> AsyncGenerator[pb.ModelInferResponse]:
-        """Those that are wanted; `results` has all results in the end."""
-        task, question = asking.task, asking.question
-        wanted = [output for output in question.wanted if output in task.pieces]
-        if task.stream is None or not wanted:
-            results += await self._results(asking, context)
+    async def _pieces(
+        self, call: InferCall, context: GrpcContext, results: list[Any]
+    ) -> AsyncGenerator[pb.ModelInferResponse]:
+        """Yield the requested pieces, and append all results to `results`."""
+        task, query = call.task, call.query
+        outputs = [output for output in query.outputs if output in task.pieces]
+        if task.stream is None or not outputs:
+            results += await self._results(call, context)
             return
         done: dict[int, Any] = {}
-        with asking.named():
-            async with aclosing(task.stream(self._calls, question, context)) as events:
+        with call.renamed_fields():
+            async with aclosing(task.stream(self._calls, query, context)) as events:
                 async for event in events:
-                    if isinstance(event, TextPiece):
-                        yield asking.response(wanted, [event])
-                    elif isinstance(event, TranslationResult):
-                        done[event.index] = event.output
+                    if isinstance(event, TranslationPiece):
+                        yield call.response(outputs, [event])
+                    elif isinstance(event, FinishedTranslation):
+                        done[event.index] = event.translation
         results += [done[index] for index in sorted(done)]
 
-    async def _results(self, asking: Asking, context: GrpcContext) -> Sequence[Any]:
-        with asking.named():
-            return await asking.task.answer(self._calls, asking.question, context)
+    async def _results(self, call: InferCall, context: GrpcContext) -> Sequence[Any]:
+        with call.renamed_fields():
+            return await call.task.run(self._calls, call.query, context)
 
-    async def _response(self, asking: Asking, results: Sequence[Any]) -> pb.ModelInferResponse:
-        outputs = [output for output in asking.question.wanted if output not in asking.task.pieces]
+    async def _response(self, call: InferCall, results: Sequence[Any]) -> pb.ModelInferResponse:
+        outputs = [output for output in call.query.outputs if output not in call.task.pieces]
         size = len(results) * sum(output.weight for output in outputs)
-        return await self._offload.run(size, asking.response, outputs, results)
+        return await self._offload.run(size, call.response, outputs, results)
+
+
+class InferStream(RequestStream[pb.ModelInferRequest, pb.ModelStreamInferResponse]):
+    """The requests of one stream, each with any number of responses.
+
+    The responses of one request are in order. Requests without an id, whose responses the caller could not match, are answered
+    in their order, as Triton answers all requests.
+
+    Args:
+        answer: yields all responses to one request; must not raise.
+    """
+
+    def __init__(
+        self, answer: Callable[[pb.ModelInferRequest], AsyncGenerator[pb.ModelStreamInferResponse]]
+    ) -> None:
+        super().__init__(IN_FLIGHT)
+        self._answer = answer
+        self._unread = asyncio.Semaphore(UNREAD)
+        self._last: asyncio.Event | None = None  # set when the last request without an id is answered
+
+    def _on_sent(self) -> None:
+        self._unread.release()
+
+    def _serve(self, request: pb.ModelInferRequest) -> Coroutine[Any, Any, None]:
+        if request.id:
+            return self._answer_after(None, request, None)
+        previous, self._last = self._last, asyncio.Event()
+        return self._answer_after(previous, request, self._last)
+
+    async def _answer_after(
+        self, previous: asyncio.Event | None, request: pb.ModelInferRequest, answered: asyncio.Event | None
+    ) -> None:
+        try:
+            async with aclosing(self._answer(request)) as responses:
+                async for response in responses:
+                    if previous is not None:
+                        await previous.wait()
+                    await self._unread.acquire()
+                    self._responses.put_nowait(response)
+        finally:
+            if answered is not None:
+                answered.set()
+            self._room.release()
 
 
 def _failure(request: pb.ModelInferRequest, error: Exception) -> pb.ModelStreamInferResponse:
-    """The message is all that this protocol's clients hand on, so the status is in it."""
+    """Convert an error. Clients of this protocol pass on only the message, so it begins with the status."""
     request_id = current_call.get().request_id
     shown = public_error(error, request_id)
     response = pb.ModelInferResponse(model_name=request.model_name, model_version=request.model_version, id=request.id)

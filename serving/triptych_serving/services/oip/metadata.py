@@ -1,4 +1,4 @@
-"""What a model is and takes, as the protocol and Triton's configuration say it."""
+"""Metadata of a model, for ModelMetadata and, in Triton's form, for ModelConfig."""
 
 from collections.abc import Sequence
 
@@ -6,35 +6,30 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
-from triptych_serving.services.oip.task import Output, Task
-from triptych_serving.services.oip.tasks import TASKS, names_of
+from triptych_serving.services.oip.task import InferTask, OutputTensor
+from triptych_serving.services.oip.tasks import TASKS, tasks_of
 from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, MAX_ELEMENTS, UINT32
 
 PLATFORM = "triptych"
 TYPES = {BYTES: pb.TYPE_STRING, FP32: pb.TYPE_FP32, INT64: pb.TYPE_INT64, UINT32: pb.TYPE_UINT32}
-Tensor = pb.ModelMetadataResponse.TensorMetadata
+TensorMetadata = pb.ModelMetadataResponse.TensorMetadata
 
 
 def metadata_of(model: Model, versions: Sequence[str]) -> pb.ModelMetadataResponse:
-    """The tensors of its own task.
-
-    Args:
-        model: one version of it.
-        versions: all that are loaded.
-    """
-    task = _own_task(model)
+    """Describe the tensors of a model's default task; `versions` are all that are loaded."""
+    task = _default_task(model)
     return pb.ModelMetadataResponse(
         name=model.name,
         versions=versions,
         platform=PLATFORM,
-        inputs=[Tensor(name=tensor.name, datatype=BYTES, shape=[-1, 1]) for tensor in task.inputs],
-        outputs=[Tensor(name=one.name, datatype=one.datatype, shape=[-1, *_dims(one)]) for one in task.outputs],
+        inputs=[TensorMetadata(name=one.name, datatype=BYTES, shape=[-1, 1]) for one in task.inputs],
+        outputs=[TensorMetadata(name=one.name, datatype=one.datatype, shape=[-1, *_dims(one)]) for one in task.outputs],
     )
 
 
 def config_of(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
-    """The same for Triton's clients, and what else is worth knowing. Arguments as for `metadata_of`."""
-    task = _own_task(model)
+    """Describe the same for Triton's clients; the parameters list tasks, their parameters and the model's limits."""
+    task = _default_task(model)
     return pb.ModelConfig(
         name=model.name,
         platform=PLATFORM,
@@ -42,30 +37,29 @@ def config_of(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
         version_policy=pb.ModelVersionPolicy(specific=pb.ModelVersionPolicy.Specific(versions=map(int, versions))),
         max_batch_size=min(MAX_ELEMENTS, model.gate.limit) if isinstance(model, ImageModel) else MAX_ELEMENTS,
         input=[
-            pb.ModelInput(name=tensor.name, data_type=pb.TYPE_STRING, dims=[1], optional=tensor.optional)
-            for tensor in task.inputs
+            pb.ModelInput(name=one.name, data_type=pb.TYPE_STRING, dims=[1], optional=one.optional) for one in task.inputs
         ],
         output=[pb.ModelOutput(name=one.name, data_type=TYPES[one.datatype], dims=_dims(one)) for one in task.outputs],
         parameters={name: pb.ModelParameter(string_value=value) for name, value in _parameters(model).items()},
     )
 
 
-def _own_task(model: Model) -> Task:
-    return TASKS[names_of(model)[0]]
+def _default_task(model: Model) -> InferTask:
+    return TASKS[tasks_of(model)[0]]
 
 
-def _dims(output: Output) -> tuple[int, ...]:
-    """Without the first."""
+def _dims(output: OutputTensor) -> tuple[int, ...]:
+    """Return the dimensions after the first."""
     return output.sizes or (1,)
 
 
 def _parameters(model: Model) -> dict[str, str]:
-    names, manifest = names_of(model), model.manifest
+    names, manifest = tasks_of(model), model.manifest
     parameters = {"task": names[0], "tasks": ",".join(names), "precision": model.precision, "family": manifest.family}
     parameters["devices"] = ",".join(map(str, model.devices))
     for name in names:
-        kinds = TASKS[name].parameters
-        parameters[f"parameters.{name}"] = "; ".join(f"{option}: {kind.text}" for option, kind in kinds.items())
+        types = TASKS[name].parameters
+        parameters[f"parameters.{name}"] = "; ".join(f"{option}: {kind.text}" for option, kind in types.items())
     if isinstance(manifest, TranslationManifest):
         parameters["source_language_codes"] = ",".join(manifest.source_languages)
         parameters["target_language_codes"] = ",".join(manifest.target_languages)

@@ -1,36 +1,38 @@
-"""A request's parameters: the options of each task, and their types."""
+"""Parameters of requests: types, and conversion from the wire."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from typing import Any
 
+from triptych.decoding import SplitSentences
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
 
 INTEGERS = ("int64_param", "uint64_param")
-# The protocol's own: they say how a stream's end is told, and nothing to the model.
+# Belongs to the protocol: says how the end of a response stream is marked.
 EMPTY_FINAL = "triton_enable_empty_final_response"
-PROTOCOL = (EMPTY_FINAL,)
 MAX_SHOWN = 40  # characters
+INTEGER_32_MAX = 2**32 - 1
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What a parameter may be."""
+class ParameterType:
+    """The type of a parameter."""
 
-    text: str  # for people
+    text: str  # for errors and metadata
     members: tuple[str, ...]  # of InferParameter
     convert: Callable[[Any], Any] = lambda value: value  # raises ValueError
 
 
-def _whole(bits: int) -> Kind:
+def _integer(bits: int) -> ParameterType:
     def convert(value: int) -> int:
         if not 0 <= value < 2**bits:
             raise ValueError
         return value
 
-    return Kind(f"an integer of 0 to 2^{bits} - 1", INTEGERS, convert)
+    return ParameterType(f"an integer of 0 to 2^{bits} - 1", INTEGERS, convert)
 
 
 def _texts(value: str) -> tuple[str, ...]:
@@ -40,45 +42,55 @@ def _texts(value: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def choice(**choices: object) -> Kind:
-    """One of several words, each of which stands for a value."""
+def choice(**choices: object) -> ParameterType:
+    """Return a type of several words, each of which stands for a value."""
 
     def convert(value: str) -> object:
         if value not in choices:
             raise ValueError
         return choices[value]
 
-    return Kind(f"one of {', '.join(map(repr, choices))}", ("string_param",), convert)
+    return ParameterType(f"one of {', '.join(map(repr, choices))}", ("string_param",), convert)
 
 
-WHOLE, SEED = _whole(32), _whole(64)
-NUMBER = Kind("a number", ("double_param", *INTEGERS), float)
-FLAG = Kind("a boolean", ("bool_param",))
-TEXT = Kind("a string", ("string_param",))
-TEXTS = Kind("a string with a JSON array of strings", ("string_param",), _texts)
+INTEGER, INTEGER_64 = _integer(32), _integer(64)
+NUMBER = ParameterType("a number", ("double_param", *INTEGERS), float)
+FLAG = ParameterType("a boolean", ("bool_param",))
+TEXT = ParameterType("a string", ("string_param",))
+TEXTS = ParameterType("a string with a JSON array of strings", ("string_param",), _texts)
 
-Parameters = Mapping[str, Kind]
+ParameterTypes = Mapping[str, ParameterType]
 
 
-def parameters_from(given: Mapping[str, pb.InferParameter], known: Parameters) -> dict[str, Any]:
-    """The values by name; the protocol's own are left out.
+def type_of_option(option: Field[Any]) -> ParameterType:
+    """Return the parameter type of a field of `triptych.decoding.DecodingOptions`."""
+    kind, bounds = option.metadata["kind"], option.metadata["bounds"]
+    if kind is int:
+        return INTEGER_64 if INTEGER_32_MAX < bounds.maximum < math.inf else INTEGER
+    if kind is SplitSentences:
+        return choice(auto=SplitSentences.AUTO, off=SplitSentences.OFF)
+    return {float: NUMBER, bool: FLAG, str: TEXTS}[kind]
+
+
+def parameters_from(given: Mapping[str, pb.InferParameter], known: ParameterTypes) -> dict[str, Any]:
+    """Convert the parameters of a request, without the protocol's own.
 
     Raises:
-        InvalidInputError: one is unknown, or of another type; names it.
+        InvalidInputError: a parameter is unknown or has another type; names it.
     """
-    return {name: _value(name, parameter, known) for name, parameter in given.items() if name not in PROTOCOL}
+    return {name: _convert(name, parameter, known) for name, parameter in given.items() if name != EMPTY_FINAL}
 
 
 def flag_from(given: Mapping[str, pb.InferParameter], name: str) -> bool:
-    """A boolean that may be missing.
+    """Convert an optional boolean.
 
     Raises:
-        InvalidInputError: it is of another type.
+        InvalidInputError: it has another type.
     """
-    return name in given and bool(_value(name, given[name], {name: FLAG}))
+    return name in given and bool(_convert(name, given[name], {name: FLAG}))
 
 
-def _value(name: str, parameter: pb.InferParameter, known: Parameters) -> Any:
+def _convert(name: str, parameter: pb.InferParameter, known: ParameterTypes) -> Any:
     field = f"parameters.{name}"
     if name not in known:
         raise InvalidInputError(field, f"there is no such parameter; there are: {', '.join(sorted(known))}")
@@ -89,10 +101,5 @@ def _value(name: str, parameter: pb.InferParameter, known: Parameters) -> Any:
             raise ValueError
         return kind.convert(value)
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(field, f"{_shown(value)} is not {kind.text}") from error
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, str) and len(value) > MAX_SHOWN:
-        return f"{value[:MAX_SHOWN]!r}..."
-    return repr(value)
+        shown = f"{value[:MAX_SHOWN]!r}..." if isinstance(value, str) and len(value) > MAX_SHOWN else repr(value)
+        raise InvalidInputError(field, f"{shown} is not {kind.text}") from error

@@ -1,4 +1,4 @@
-"""What models have done so far, whichever service asked them."""
+"""Statistics of models for ModelStatistics, from the requests of all services."""
 
 import time
 from collections import defaultdict
@@ -9,7 +9,7 @@ from triptych_serving.models.model import Model
 from triptych_serving.rpc.call_context import CallContext, ModelUse
 from triptych_serving.runtime.device import CPU
 
-# The protocol's stages, and what the server calls them.
+# Stages of the protocol -> stages of a ModelUse.
 STAGES = {
     "queue": ("queue",),
     "compute_input": ("preprocess",),
@@ -20,84 +20,83 @@ NEVER = 0.0, 0.0
 
 
 @dataclass(slots=True)
-class Duration:
-    """How often, and how long together."""
+class DurationSum:
+    """Number and total of durations."""
 
     count: int = 0
     seconds: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Add a duration."""
         self.count += 1
         self.seconds += seconds
 
     def message(self) -> pb.StatisticDuration:
+        """Convert to a message."""
         return pb.StatisticDuration(count=self.count, ns=round(self.seconds * 1e9))
 
 
 @dataclass(slots=True)
-class _Tally:
-    """One version of one model."""
-
+class _VersionStatistics:
     last: int = 0  # milliseconds since the epoch
     inferences: int = 0
-    durations: dict[str, Duration] = field(default_factory=lambda: defaultdict(Duration))  # by the name in InferStatistics
+    durations: dict[str, DurationSum] = field(default_factory=lambda: defaultdict(DurationSum))  # by name in InferStatistics
 
 
 class Statistics:
-    """Observes all calls. Used in the event loop alone.
+    """Observe all calls. Not thread-safe: for the event loop only.
 
     Args:
-        caches: answers may come from a cache, so that misses count.
+        counts_misses: a response cache is in use.
     """
 
-    def __init__(self, caches: bool = False) -> None:
-        self._caches = caches
-        self._tallies: defaultdict[tuple[str, str], _Tally] = defaultdict(_Tally)
+    def __init__(self, counts_misses: bool = False) -> None:
+        self._counts_misses = counts_misses
+        self._versions: defaultdict[tuple[str, str], _VersionStatistics] = defaultdict(_VersionStatistics)
 
-    def on_start(self, rpc: CallContext) -> None:
-        """Nothing is counted before a model has worked."""
+    def on_start(self, call: CallContext) -> None:
+        """Do nothing: only a model's work is counted."""
 
-    def on_use(self, rpc: CallContext, use: ModelUse) -> None:
-        """One request of a model, or one message of a stream."""
-        tally, seconds = self._tallies[use.model, use.version], _seconds(use)
-        tally.last = time.time_ns() // 1_000_000
+    def on_use(self, call: CallContext, use: ModelUse) -> None:
+        """Count a request, or a message of a stream."""
+        version, seconds = self._versions[use.model, use.version], _seconds(use)
+        version.last = time.time_ns() // 1_000_000
         if use.failed:
-            tally.durations["fail"].add(seconds)
+            version.durations["fail"].add(seconds)
             return
-        tally.durations["success"].add(seconds)
+        version.durations["success"].add(seconds)
         if use.cached:
-            tally.durations["cache_hit"].add(seconds)
+            version.durations["cache_hit"].add(seconds)
             return
-        if self._caches:
-            tally.durations["cache_miss"].add(seconds)
-        tally.inferences += use.rows
+        if self._counts_misses:
+            version.durations["cache_miss"].add(seconds)
+        version.inferences += use.rows
         for name, stages in STAGES.items():
             seconds = 0.0
             for stage in stages:
                 start, end = use.stages.get(stage, NEVER)
                 seconds += end - start
-            tally.durations[name].add(seconds)
+            version.durations[name].add(seconds)
 
-    def on_end(self, rpc: CallContext) -> None:
-        """A call without a model is no inference."""
+    def on_end(self, call: CallContext) -> None:
+        """Do nothing: a call without a model is no inference."""
 
     def message(self, model: Model) -> pb.ModelStatistics:
-        """Of one version."""
-        tally = self._tallies[model.name, str(model.version)]
+        """Convert the statistics of one version to a message."""
+        version = self._versions[model.name, str(model.version)]
         return pb.ModelStatistics(
             name=model.name,
             version=str(model.version),
-            last_inference=tally.last,
-            inference_count=tally.inferences,
+            last_inference=version.last,
+            inference_count=version.inferences,
             execution_count=sum(engine.steps.seconds.count for engine in model.engines),
-            inference_stats=pb.InferStatistics(**{name: one.message() for name, one in tally.durations.items()}),
+            inference_stats=pb.InferStatistics(**{name: one.message() for name, one in version.durations.items()}),
             memory_usage=_memory(model),
         )
 
 
 def _seconds(use: ModelUse) -> float:
-    """From its first stage's beginning to its last one's end."""
+    """Return the time from the start of the first stage to the end of the last."""
     if not use.stages:
         return 0.0
     starts, ends = zip(*use.stages.values(), strict=True)
@@ -105,7 +104,7 @@ def _seconds(use: ModelUse) -> float:
 
 
 def _memory(model: Model) -> list[pb.MemoryUsage]:
-    """Weights and caches."""
+    """Return the memory of weights and caches."""
     if CPU in model.devices:
         return [pb.MemoryUsage(type="CPU", byte_size=model.weight_bytes + sum(engine.bytes for engine in model.engines))]
     return [pb.MemoryUsage(type="GPU", id=gpu.index, byte_size=size) for gpu, size in model.reserved.items()]

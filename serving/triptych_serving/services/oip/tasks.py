@@ -1,48 +1,170 @@
-"""All tasks, and which of them a request means."""
+"""The table of tasks: text tasks, image classification and translation."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from triptych_serving.bundle import manifest
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.model import Model
-from triptych_serving.models.text import embedding
-from triptych_serving.services.oip.embedding import EMBEDDING
-from triptych_serving.services.oip.fill_mask import FILL_MASK
-from triptych_serving.services.oip.image_classification import IMAGE_CLASSIFICATION
-from triptych_serving.services.oip.question_answering import QUESTION_ANSWERING
-from triptych_serving.services.oip.task import Task
-from triptych_serving.services.oip.text_classification import TEXT_CLASSIFICATION
-from triptych_serving.services.oip.token_classification import TOKEN_CLASSIFICATION
+from triptych_serving.models.text.fill_mask import FilledText, MaskCandidate
+from triptych_serving.models.text.question_answering import AnsweredQuestion
+from triptych_serving.models.text.tasks import (
+    EMBEDDING_TASK,
+    FILL_MASK_TASK,
+    QUESTION_ANSWERING_TASK,
+    TEXT_CLASSIFICATION_TASK,
+    TOKEN_CLASSIFICATION_TASK,
+    TextInput,
+    TextTask,
+)
+from triptych_serving.models.text.token_classification import NONE, SIMPLE
+from triptych_serving.rpc.call_context import GrpcContext
+from triptych_serving.rpc.engine_call import Arrival
+from triptych_serving.services.image_calls import ImageQuery
+from triptych_serving.services.oip.parameters import FLAG, INTEGER, TEXTS, choice
+from triptych_serving.services.oip.task import (
+    LABELS,
+    TEXT_INPUT,
+    TOKEN_COUNT,
+    InferQuery,
+    InferTask,
+    OutputTensor,
+    TaskCalls,
+    TaskResults,
+)
+from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, UINT32, InputSpec, InputTensors
 from triptych_serving.services.oip.translation import TRANSLATION
+from triptych_serving.services.text_calls import TextQuery
 
-TASKS: Mapping[str, Task] = {
+TASK_PARAMETER = "task"
+
+RunTask = Callable[[TaskCalls, InferQuery, GrpcContext], Awaitable[TaskResults]]
+
+
+def _runs(
+    task: TextTask[Any],
+    inputs_of: Callable[[InputTensors], Sequence[TextInput]] = lambda inputs: inputs.texts("text"),
+    **defaults: Any,
+) -> RunTask:
+    """Return a function that runs a text task; the parameters are its options."""
+
+    async def run(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
+        options = {**defaults, **query.values}
+        text_query: TextQuery[Any, Any] = TextQuery(task, inputs_of(query.inputs), options, lambda result: result)
+        results, _ = await calls.texts.run(query.selector(), text_query, context)
+        return results
+
+    return run
+
+
+def _of_each_candidate(part: Callable[[MaskCandidate], Any]) -> Callable[[FilledText], list[list[Any]]]:
+    return lambda text: [[part(candidate) for candidate in mask.candidates] for mask in text.masks]
+
+
+def _texts_or_pairs(inputs: InputTensors) -> list[TextInput]:
+    """Pair the texts; an empty second text is none, so that one request may have both texts and pairs."""
+    texts, pairs = inputs.texts("text"), inputs.texts("text_pair")
+    return [(one, two) if two else one for one, two in zip(texts, pairs or [""] * len(texts), strict=True)]
+
+
+def _questions(inputs: InputTensors) -> list[TextInput]:
+    return list(zip(inputs.texts("question"), inputs.texts("context"), strict=True))
+
+
+def _best(answered: AnsweredQuestion) -> str:
+    return answered.answers[0].text if answered.answers else ""
+
+
+def _best_score(answered: AnsweredQuestion) -> float:
+    return answered.answers[0].score if answered.answers else 0.0
+
+
+def _json_of(member: str) -> Callable[[Any], str]:
+    """Return a function that converts a variable number of values, such as a text's entities, to a JSON array."""
+    return lambda result: json.dumps([asdict(one) for one in getattr(result, member)], ensure_ascii=False)
+
+
+async def _classify_images(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
+    image_query = ImageQuery(query.selector(), query.inputs.elements["image"], query.values.get("top_k"))
+    results, _ = await calls.images.classify(image_query, Arrival.now(context).deadline)
+    return results
+
+
+TASKS: Mapping[str, InferTask] = {
     manifest.TRANSLATION: TRANSLATION,
-    manifest.FILL_MASK: FILL_MASK,
-    embedding.EMBEDDING: EMBEDDING,
-    manifest.TEXT_CLASSIFICATION: TEXT_CLASSIFICATION,
-    manifest.TOKEN_CLASSIFICATION: TOKEN_CLASSIFICATION,
-    manifest.QUESTION_ANSWERING: QUESTION_ANSWERING,
-    manifest.IMAGE_CLASSIFICATION: IMAGE_CLASSIFICATION,
+    FILL_MASK_TASK.name: InferTask(
+        inputs=(TEXT_INPUT,),
+        outputs=(  # with as many masks for each text as the text with most of them; others are padded
+            OutputTensor("sequence", BYTES, _of_each_candidate(lambda one: one.sequence), (-1, -1), 500),
+            OutputTensor("token_str", BYTES, _of_each_candidate(lambda one: one.token_str), (-1, -1), 50),
+            OutputTensor("token", INT64, _of_each_candidate(lambda one: one.token), (-1, -1), 50),
+            OutputTensor("score", FP32, _of_each_candidate(lambda one: one.score), (-1, -1), 50),
+            OutputTensor("mask_count", UINT32, lambda text: len(text.masks), requested_by=None),
+            TOKEN_COUNT,
+        ),
+        parameters={"top_k": INTEGER, "targets": TEXTS},
+        run=_runs(FILL_MASK_TASK),
+    ),
+    EMBEDDING_TASK.name: InferTask(
+        inputs=(TEXT_INPUT,),
+        outputs=(OutputTensor("embedding", FP32, lambda result: result.values, (-1,), 1_000), TOKEN_COUNT),
+        parameters={"pooling": choice(mean="mean", cls="cls"), "normalize": FLAG},
+        run=_runs(EMBEDDING_TASK),
+    ),
+    TEXT_CLASSIFICATION_TASK.name: InferTask(
+        inputs=(TEXT_INPUT, InputSpec("text_pair", optional=True)),
+        outputs=(*LABELS, TOKEN_COUNT),
+        parameters={"top_k": INTEGER},
+        run=_runs(TEXT_CLASSIFICATION_TASK, _texts_or_pairs),
+    ),
+    TOKEN_CLASSIFICATION_TASK.name: InferTask(
+        inputs=(TEXT_INPUT,),
+        outputs=(OutputTensor("entities", BYTES, _json_of("entities"), weight=500), TOKEN_COUNT),
+        parameters={"aggregation": choice(none=NONE, simple=SIMPLE)},
+        run=_runs(TOKEN_CLASSIFICATION_TASK, aggregation=SIMPLE),
+    ),
+    QUESTION_ANSWERING_TASK.name: InferTask(
+        inputs=(InputSpec("question"), InputSpec("context")),
+        outputs=(  # the best answer, and all answers
+            OutputTensor("answer", BYTES, _best),
+            OutputTensor("score", FP32, _best_score),
+            OutputTensor("answers", BYTES, _json_of("answers"), weight=200),
+            TOKEN_COUNT,
+        ),
+        parameters={"top_k": INTEGER, "max_answer_length": INTEGER},
+        run=_runs(QUESTION_ANSWERING_TASK, _questions),
+    ),
+    manifest.IMAGE_CLASSIFICATION: InferTask(
+        inputs=(InputSpec("image"),),
+        outputs=(
+            *LABELS,
+            OutputTensor("width", UINT32, lambda image: image.width, requested_by=None),
+            OutputTensor("height", UINT32, lambda image: image.height, requested_by=None),
+        ),
+        parameters={"top_k": INTEGER},
+        run=_classify_images,
+    ),
 }
-PARAMETER = "task"
 
 
-def names_of(model: Model) -> list[str]:
-    """The tasks that a model can do; first the one that it does unless a request says otherwise."""
+def tasks_of(model: Model) -> list[str]:
+    """List the tasks of a model; first the default one."""
     own = model.manifest.task
     return sorted(model.capabilities, key=lambda name: (name != own, list(TASKS).index(name)))
 
 
-def name_from(given: Any, model: Model) -> str:
-    """The task that a request means; None: it does not say.
+def task_from(given: str | None, model: Model) -> str:
+    """Return the task of a request; None is the model's default.
 
     Raises:
-        InvalidInputError: the model has no such task.
+        InvalidInputError: the model does not have this task.
     """
-    names = names_of(model)
+    names = tasks_of(model)
     if given is None:
         return names[0]
     if given not in names:
-        raise InvalidInputError(f"parameters.{PARAMETER}", f"{given!r} is none of the model's; it has: {', '.join(names)}")
-    return str(given)
+        problem = f"the model does not have the task {given!r}; it has: {', '.join(names)}"
+        raise InvalidInputError(f"parameters.{TASK_PARAMETER}", problem)
+    return given

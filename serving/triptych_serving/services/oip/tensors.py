@@ -1,81 +1,169 @@
-"""Tensors on the wire: shapes, and elements as raw bytes."""
+"""Tensors: input tensors are checked and unpacked, results are encoded as output tensors."""
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
 
 BYTES, FP32, INT64, UINT32 = "BYTES", "FP32", "INT64", "UINT32"
-KINDS: dict[str, Any] = {BYTES: object, FP32: np.dtype("<f4"), INT64: np.dtype("<i8"), UINT32: np.dtype("<u4")}
-FILL: dict[str, Any] = {BYTES: b"", FP32: 0.0, INT64: -1, UINT32: 0}  # where a ragged result is made rectangular
-MAX_ELEMENTS = 16_384  # of one input; more texts than a queue takes unless it was told otherwise
+DTYPES: dict[str, Any] = {BYTES: object, FP32: np.dtype("<f4"), INT64: np.dtype("<i8"), UINT32: np.dtype("<u4")}
+FILL: dict[str, Any] = {BYTES: b"", FP32: 0.0, INT64: -1, UINT32: 0}  # pads ragged results to a rectangle
+MAX_ELEMENTS = 16_384  # of one input; more than a queue accepts by default
 _LENGTH = struct.Struct("<I")
+
+InferInputTensor = pb.ModelInferRequest.InferInputTensor
 
 
 @dataclass(frozen=True)
-class TensorInput:
-    """A tensor that a request has: BYTES, one element a text or image."""
+class InputSpec:
+    """An input tensor of a task: BYTES, one element for each text or image."""
 
     name: str
     optional: bool = False
 
 
+@dataclass(frozen=True)
+class InputTensors:
+    """The input tensors of a request, all with the same number of elements."""
+
+    count: int
+    is_column: bool  # shape [n, 1]; outputs with one value per element then have this shape, too
+    elements: Mapping[str, Sequence[bytes]]
+
+    def texts(self, name: str) -> list[str]:
+        """Decode the elements of a tensor; empty if it was left out.
+
+        Raises:
+            InvalidInputError: an element is not UTF-8.
+        """
+        return [_decode(f"{name}[{index}]", element) for index, element in enumerate(self.elements.get(name, ()))]
+
+
+def inputs_from(request: pb.ModelInferRequest, specs: Sequence[InputSpec]) -> InputTensors:
+    """Check and unpack the input tensors of a request for a task with these inputs.
+
+    Raises:
+        InvalidInputError: a tensor is missing, unknown, or has a wrong datatype, shape or contents; names it.
+    """
+    _check_names([tensor.name for tensor in request.inputs], specs)
+    raw = _raw_contents(request)
+    shapes = {tensor.name: tuple(tensor.shape) for tensor in request.inputs}
+    elements = {tensor.name: _elements(tensor, contents) for tensor, contents in zip(request.inputs, raw, strict=True)}
+    first = specs[0].name
+    count = len(elements[first])
+    for name, own in elements.items():
+        if len(own) != count:
+            raise InvalidInputError(name, f"it has {len(own):,} elements, {first} has {count:,}")
+    return InputTensors(count, len(shapes[first]) == 2, elements)
+
+
 def count_of(name: str, shape: Sequence[int]) -> int:
-    """Elements of an input.
+    """Return the number of elements of an input.
 
     Raises:
         InvalidInputError: the shape is neither [n] nor [n, 1], or n is out of range.
     """
     if not shape or len(shape) > 2 or tuple(shape[1:]) not in ((), (1,)):
-        raise InvalidInputError(name, f"shape {_shown(shape)} is not [n] or [n, 1]")
+        raise InvalidInputError(name, f"shape {_format(shape)} is not [n] or [n, 1]")
     if not 1 <= shape[0] <= MAX_ELEMENTS:
-        raise InvalidInputError(name, f"shape {_shown(shape)} has {shape[0]:,} elements, it must have 1 to {MAX_ELEMENTS:,}")
+        raise InvalidInputError(name, f"shape {_format(shape)} has {shape[0]:,} elements, must have 1 to {MAX_ELEMENTS:,}")
     return shape[0]
 
 
 def unpack(name: str, raw: bytes, count: int) -> list[bytes]:
-    """A BYTES tensor's elements, each of which has its length before it, 4 bytes, little-endian.
+    """Unpack the elements of a BYTES tensor, each after its length: 4 bytes, little-endian.
 
     Raises:
-        InvalidInputError: there are not `count` of them, or what is there does not end with the last.
+        InvalidInputError: the contents do not have exactly `count` elements.
     """
-    elements, place = [], 0
+    elements, offset = [], 0
     for index in range(count):
-        if place + _LENGTH.size > len(raw):
+        if offset + _LENGTH.size > len(raw):
             raise InvalidInputError(name, f"its raw contents end before element {index}, its shape has {count:,}")
-        [length] = _LENGTH.unpack_from(raw, place)
-        place += _LENGTH.size
-        if place + length > len(raw):
-            left = len(raw) - place
+        [length] = _LENGTH.unpack_from(raw, offset)
+        offset += _LENGTH.size
+        if offset + length > len(raw):
+            left = len(raw) - offset
             raise InvalidInputError(name, f"element {index} has a length of {length:,} bytes, but only {left:,} follow")
-        elements.append(raw[place : place + length])
-        place += length
-    if place < len(raw):
-        raise InvalidInputError(name, f"its raw contents go on for {len(raw) - place:,} bytes after the {count:,} of its shape")
+        elements.append(raw[offset : offset + length])
+        offset += length
+    if offset < len(raw):
+        raise InvalidInputError(name, f"its raw contents have {len(raw) - offset:,} bytes after the {count:,} elements of its shape")
     return elements
 
 
 def pack(elements: Iterable[bytes]) -> bytes:
-    """The other way round."""
+    """Pack the elements of a BYTES tensor."""
     return b"".join(part for element in elements for part in (_LENGTH.pack(len(element)), element))
 
 
 def encode(values: Sequence[Any] | NDArray[Any], rank: int, datatype: str) -> tuple[tuple[int, ...], bytes]:
-    """Shape and raw contents of nested sequences; text stands for its UTF-8. FILL makes ragged ones rectangular."""
-    array = np.full(_shape(values, rank), FILL[datatype], KINDS[datatype])
+    """Return shape and raw contents of nested sequences; strings become UTF-8, and FILL pads ragged sequences."""
+    array = np.full(_shape(values, rank), FILL[datatype], DTYPES[datatype])
     _copy(values, array)
     if datatype == BYTES:
         return array.shape, pack(element.encode() if isinstance(element, str) else element for element in array.flat)
     return array.shape, array.tobytes()
 
 
+def _check_names(given: Sequence[str], specs: Sequence[InputSpec]) -> None:
+    known = ", ".join(f"{spec.name} (optional)" if spec.optional else spec.name for spec in specs)
+    names = {spec.name for spec in specs}
+    for index, name in enumerate(given):
+        if name not in names:
+            raise InvalidInputError(f"inputs[{index}].name", f"there is no input {name!r}; there are: {known}")
+        if name in given[:index]:
+            raise InvalidInputError(f"inputs[{index}].name", f"duplicate name {name!r}")
+    if missing := [spec.name for spec in specs if not spec.optional and spec.name not in given]:
+        raise InvalidInputError("inputs", f"missing input {missing[0]}; there are: {known}")
+
+
+def _raw_contents(request: pb.ModelInferRequest) -> Sequence[bytes | None]:
+    """Return the raw contents of each input; None where the tensor has its own contents."""
+    raw, inputs = request.raw_input_contents, request.inputs
+    if not raw:
+        return [None] * len(inputs)
+    if own := next((tensor.name for tensor in inputs if tensor.contents.ListFields()), ""):
+        raise InvalidInputError(own, "it has contents twice: send either raw_input_contents or contents")
+    if len(raw) != len(inputs):
+        raise InvalidInputError("raw_input_contents", f"{len(raw):,} contents for {len(inputs):,} inputs, send one for each")
+    return raw
+
+
+def _elements(tensor: InferInputTensor, raw: bytes | None) -> Sequence[bytes]:
+    name = tensor.name
+    if tensor.datatype != BYTES:
+        raise InvalidInputError(name, f"its datatype is {tensor.datatype!r}, must be {BYTES!r}")
+    if unknown := next(iter(tensor.parameters), None):
+        raise InvalidInputError(name, f"it has a parameter {unknown!r}, inputs take none; shared memory is not supported")
+    count = count_of(name, tensor.shape)
+    return _own_elements(tensor, count) if raw is None else unpack(name, raw, count)
+
+
+def _own_elements(tensor: InferInputTensor, count: int) -> Sequence[bytes]:
+    if other := next((field.name for field, _ in tensor.contents.ListFields() if field.name != "bytes_contents"), ""):
+        raise InvalidInputError(tensor.name, f"it has {other}, a {BYTES} tensor has bytes_contents")
+    elements = tensor.contents.bytes_contents
+    if len(elements) != count:
+        raise InvalidInputError(tensor.name, f"its contents have {len(elements):,} elements, its shape has {count:,}")
+    return list(elements)
+
+
+def _decode(field: str, element: bytes) -> str:
+    try:
+        return element.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(field, f"not UTF-8: {error.reason} at byte {error.start:,}") from error
+
+
 def _shape(values: Sequence[Any] | NDArray[Any], rank: int) -> tuple[int, ...]:
-    """The smallest that they fit into."""
+    """Return the smallest shape that holds all values."""
     if rank == 1 or not len(values):
         return (len(values), *(0,) * (rank - 1))
     return (len(values), *map(max, zip(*(_shape(part, rank - 1) for part in values), strict=True)))
@@ -85,10 +173,10 @@ def _copy(values: Sequence[Any] | NDArray[Any], array: NDArray[Any]) -> None:
     if array.ndim == 1:
         array[: len(values)] = values
         return
-    for part, row in zip(values, array, strict=False):  # there may be more rows
+    for part, row in zip(values, array, strict=False):  # the array may have more rows
         _copy(part, row)
 
 
-def _shown(shape: Sequence[int]) -> str:
-    shown = ", ".join(map(str, shape[:5]))
-    return f"[{shown}{', ...' if len(shape) > 5 else ''}]"
+def _format(shape: Sequence[int]) -> str:
+    sizes = ", ".join(map(str, shape[:5]))
+    return f"[{sizes}{', ...' if len(shape) > 5 else ''}]"

@@ -1,79 +1,72 @@
-"""Translation."""
+"""The translation task. Its parameters are the languages and all decoding options."""
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import fields
 from typing import Any
 
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
+from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import GrpcContext
-from triptych_serving.services.oip.parameters import FLAG, NUMBER, SEED, TEXT, TEXTS, WHOLE, Parameters, choice
-from triptych_serving.services.oip.task import TEXT_INPUT, Calls, Events, Output, Question, Results, Task
+from triptych_serving.services.oip.parameters import TEXT, type_of_option
+from triptych_serving.services.oip.task import TEXT_INPUT, InferQuery, InferTask, OutputTensor, TaskCalls, TaskResults
 from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32
-from triptych_serving.services.translation_calls import TextPiece, TranslationQuery
+from triptych_serving.services.translation_calls import TranslationEvent, TranslationPiece, TranslationQuery
 
-LANGUAGES: Parameters = {"source_language_code": TEXT, "target_language_code": TEXT}
-KINDS = {
-    int: WHOLE,
-    float: NUMBER,
-    bool: FLAG,
-    str: TEXTS,
-    SplitSentences: choice(auto=SplitSentences.AUTO, off=SplitSentences.OFF),
-}
-OPTIONS: Parameters = {field.name: KINDS[field.metadata["kind"]] for field in fields(DecodingOptions)} | {"seed": SEED}
+LANGUAGES = {"source_language_code": TEXT, "target_language_code": TEXT}
+OPTIONS = {option.name: type_of_option(option) for option in fields(DecodingOptions)}
 SCORE, ALIGNMENT = "score", "alignment"
 
 
 def _of_each(part: Callable[[TranslationHypothesis], Any]) -> Callable[[Translation], list[Any]]:
-    return lambda output: [part(hypothesis) for hypothesis in output.hypotheses]
+    return lambda translation: [part(hypothesis) for hypothesis in translation.hypotheses]
 
 
 def _alignment(hypothesis: TranslationHypothesis) -> str:
-    assert hypothesis.alignment is not None, "whoever wants this output has asked for it"
+    assert hypothesis.alignment is not None, "requesting this output sets return_alignment"
     return json.dumps(hypothesis.alignment.astype(float).round(6).tolist())
 
 
-def _texts(question: Question) -> TranslationQuery:
-    values = dict(question.values)
+def _query_from(query: InferQuery) -> TranslationQuery:
+    values = dict(query.values)
     languages = {name.removesuffix("_code"): values.pop(name, "") for name in LANGUAGES}
-    if question.wants(SCORE):
+    if query.has_output(SCORE):
         values["return_scores"] = True
-    if question.wants(ALIGNMENT):
+    if query.has_output(ALIGNMENT):
         values["return_alignment"] = True
-    return TranslationQuery(question.wish(**languages), question.inputs.texts("text"), DecodingOptions(**values))
+    return TranslationQuery(query.selector(**languages), query.inputs.texts("text"), DecodingOptions(**values))
 
 
-async def _answer(calls: Calls, question: Question, context: GrpcContext) -> Results:
-    outputs, _ = await calls.translations.translate(_texts(question), context)
-    return outputs
+async def _run(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
+    translations, _ = await calls.translations.translate(_query_from(query), context)
+    return translations
 
 
-def _stream(calls: Calls, question: Question, context: GrpcContext) -> Events:
-    return calls.translations.stream(_texts(question), context)
+def _stream(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> AsyncGenerator[TranslationEvent]:
+    return calls.translations.stream(_query_from(query), context)
 
 
-def _piece(piece: TextPiece) -> str:
+def _piece(piece: TranslationPiece) -> str:
     return piece.text
 
 
-def _piece_index(piece: TextPiece) -> int:
+def _piece_index(piece: TranslationPiece) -> int:
     return piece.index
 
 
-TRANSLATION = Task(
+TRANSLATION = InferTask(
     inputs=(TEXT_INPUT,),
     outputs=(
-        Output("translated_text", BYTES, lambda output: output.text, weight=100),
-        Output("hypotheses", BYTES, _of_each(lambda one: one.text), (-1,), 100, asked_by="num_hypotheses"),
-        Output(SCORE, FP32, _of_each(lambda one: one.score), (-1,), asked_by="return_scores"),
-        Output("finish_reason", BYTES, _of_each(lambda one: one.finish.value), (-1,), asked_by=None),
-        Output("token_count", UINT32, _of_each(lambda one: one.token_count), (-1,), asked_by=None),
-        Output("source_token_count", UINT32, lambda output: output.source_token_count, asked_by=None),
-        Output(ALIGNMENT, BYTES, _of_each(_alignment), (-1,), 10_000, asked_by="return_alignment"),
+        OutputTensor("translated_text", BYTES, lambda translation: translation.text, weight=100),
+        OutputTensor("hypotheses", BYTES, _of_each(lambda one: one.text), (-1,), 100, requested_by="num_hypotheses"),
+        OutputTensor(SCORE, FP32, _of_each(lambda one: one.score), (-1,), requested_by="return_scores"),
+        OutputTensor("finish_reason", BYTES, _of_each(lambda one: one.finish.value), (-1,), requested_by=None),
+        OutputTensor("token_count", UINT32, _of_each(lambda one: one.token_count), (-1,), requested_by=None),
+        OutputTensor("source_token_count", UINT32, lambda one: one.source_token_count, requested_by=None),
+        OutputTensor(ALIGNMENT, BYTES, _of_each(_alignment), (-1,), 10_000, requested_by="return_alignment"),
     ),
     parameters={**LANGUAGES, **OPTIONS},
-    answer=_answer,
+    run=_run,
     stream=_stream,
-    pieces=(Output("piece", BYTES, _piece), Output("piece_index", UINT32, _piece_index)),
+    pieces=(OutputTensor("piece", BYTES, _piece), OutputTensor("piece_index", UINT32, _piece_index)),
 )

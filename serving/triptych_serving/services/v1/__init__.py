@@ -1,4 +1,4 @@
-"""The services of `triptych.v1`, one servicer per file.
+"""The services of `triptych.v1`: translation, text tasks, image classification and models.
 
-Imported by `wiring`.
+Imported by `wiring` and `services.documents`.
 """

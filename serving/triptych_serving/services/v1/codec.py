@@ -1,21 +1,33 @@
-"""Wire messages to plain values and back."""
+"""Conversion of the messages of `triptych.v1`: what several services share, and translations."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from triptych.v1 import model_pb2, translation_pb2
-from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
+from triptych.v1 import common_pb2, translation_pb2
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.labels import ScoredLabel
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.models.translation.scoring import TranslationScore
-from triptych_serving.repository.registry import ModelSelector, ModelVersion, State
-from triptych_serving.rpc.descriptors import services_of
+from triptych_serving.repository.registry import ModelSelector
+from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.scheduling.request import Finish
 from triptych_serving.text.spans import Span
 
-TranslateRequest = translation_pb2.TranslateRequest | translation_pb2.TranslateStreamRequest
+Choice = TypeVar("Choice")
+TranslateRequest = (
+    translation_pb2.TranslateRequest | translation_pb2.TranslateStreamRequest | translation_pb2.ScoreTranslationsRequest
+)
+
+PLAIN_TEXT = "text/plain"
+CACHED_BYTES = 128  # of cached options: all numbers, and short texts
+SPLIT = {
+    translation_pb2.SPLIT_SENTENCES_UNSPECIFIED: None,
+    translation_pb2.SPLIT_SENTENCES_AUTO: SplitSentences.AUTO,
+    translation_pb2.SPLIT_SENTENCES_OFF: SplitSentences.OFF,
+}
+FINISH = {Finish.STOP: translation_pb2.FINISH_REASON_STOP, Finish.LENGTH: translation_pb2.FINISH_REASON_LENGTH}
 
 
 class ModelRequest(Protocol):
@@ -38,35 +50,18 @@ class TextRequest(Protocol):
     def mime_type(self) -> str: ...
 
 
-PLAIN_TEXT = "text/plain"
-USUAL_BYTES = 128  # of options that are remembered: all numbers, and short texts
-SPLIT = {
-    translation_pb2.SPLIT_SENTENCES_UNSPECIFIED: None,
-    translation_pb2.SPLIT_SENTENCES_AUTO: SplitSentences.AUTO,
-    translation_pb2.SPLIT_SENTENCES_OFF: SplitSentences.OFF,
-}
-STATES = {
-    State.LOADING: model_pb2.MODEL_STATE_LOADING,
-    State.READY: model_pb2.MODEL_STATE_READY,
-    State.UNLOADING: model_pb2.MODEL_STATE_UNLOADING,
-    State.FAILED: model_pb2.MODEL_STATE_FAILED,
-    State.UNLOADED: model_pb2.MODEL_STATE_UNLOADED,
-}
-FINISH = {Finish.STOP: translation_pb2.FINISH_REASON_STOP, Finish.LENGTH: translation_pb2.FINISH_REASON_LENGTH}
-
-
-def wish_from(request: ModelRequest) -> ModelSelector:
-    """Which model a request asks for."""
+def selector_from(request: ModelRequest) -> ModelSelector:
+    """Convert the model of a request."""
     return ModelSelector(request.model, request.model_version)
 
 
-def translation_wish_from(request: TranslateRequest | translation_pb2.ScoreTranslationsRequest) -> ModelSelector:
-    """The same, with its languages."""
+def translation_selector_from(request: TranslateRequest) -> ModelSelector:
+    """Convert the model and languages of a request."""
     return ModelSelector(request.model, request.model_version, request.source_language_code, request.target_language_code)
 
 
-def contents_from(request: TextRequest) -> Sequence[str]:
-    """The texts.
+def contents_from(request: TextRequest) -> list[str]:
+    """Convert the texts of a request.
 
     Raises:
         InvalidInputError: there are none, or they are not plain text.
@@ -78,30 +73,36 @@ def contents_from(request: TextRequest) -> Sequence[str]:
     return list(request.contents)
 
 
-def pairs_from(request: translation_pb2.ScoreTranslationsRequest) -> list[tuple[str, str]]:
-    """Sources and their translations.
+def optional_from(request: Any, name: str) -> Any:
+    """Return an optional field; None if it is not set."""
+    return getattr(request, name) if request.HasField(name) else None
+
+
+def choice_from(request: Any, name: str, choices: Mapping[Any, Choice]) -> Choice:
+    """Convert an enumeration.
 
     Raises:
-        InvalidInputError: there are none.
+        InvalidInputError: the value is unknown to this release.
     """
-    if not request.pairs:
-        raise InvalidInputError("pairs", "there are no pairs")
-    return [(pair.source, pair.target) for pair in request.pairs]
+    value = getattr(request, name)
+    if value not in choices:
+        raise InvalidInputError(name, f"{value} is unknown")
+    return choices[value]
 
 
 def options_from(message: translation_pb2.DecodingOptions) -> DecodingOptions:
-    """Options, None where the caller left them to the model.
+    """Convert decoding options; None where the caller left the default to the model.
 
     Raises:
-        InvalidInputError: `split_sentences` has a value that this release does not know.
+        InvalidInputError: the value of `split_sentences` is unknown to this release.
     """
     packed = message.SerializeToString(deterministic=True)
-    return _usual_options(packed) if len(packed) <= USUAL_BYTES else _options(message)
+    return _cached_options(packed) if len(packed) <= CACHED_BYTES else _options(message)
 
 
 @lru_cache(maxsize=256)
-def _usual_options(packed: bytes) -> DecodingOptions:
-    """Most callers always ask for the same."""
+def _cached_options(packed: bytes) -> DecodingOptions:
+    """Convert packed options. Most callers send the same options with every request."""
     return _options(translation_pb2.DecodingOptions.FromString(packed))
 
 
@@ -113,13 +114,40 @@ def _options(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     return DecodingOptions(**values)
 
 
-def translation_to(output: Translation) -> translation_pb2.Translation:
-    """One text's result."""
+def served_by(use: ModelUse) -> dict[str, Any]:
+    """Return the fields that all responses have: `model`, `model_version` and `timing`."""
+    took = {stage: max(0.0, end - start) for stage, (start, end) in use.stages.items()}
+    seconds = took.get
+    began = min(use.stages.values(), default=(0.0, 0.0))[0]
+    timing = common_pb2.Timing(
+        queue_seconds=seconds("queue", 0.0),
+        preprocess_seconds=seconds("preprocess", 0.0),
+        inference_seconds=seconds("inference", 0.0) + seconds("prefill", 0.0) + seconds("decode", 0.0),
+        postprocess_seconds=seconds("postprocess", 0.0),
+        time_to_first_token_seconds=max(0.0, use.first_token - began) if use.first_token else 0.0,
+    )
+    return {"model": use.model, "model_version": use.version, "timing": timing}
+
+
+def labels_to(labels: Iterable[ScoredLabel]) -> list[common_pb2.ScoredLabel]:
+    """Convert scored labels, in their order."""
+    return [common_pb2.ScoredLabel(label=one.label, score=one.score, index=one.index) for one in labels]
+
+
+def translation_to(translation: Translation) -> translation_pb2.Translation:
+    """Convert the translation of one text."""
     return translation_pb2.Translation(
-        translated_text=output.text,
-        hypotheses=[_hypothesis_to(hypothesis) for hypothesis in output.hypotheses],
-        source_token_count=output.source_token_count,
-        source_tokens=map(_span_to, output.source_spans),
+        translated_text=translation.text,
+        hypotheses=[_hypothesis_to(hypothesis) for hypothesis in translation.hypotheses],
+        source_token_count=translation.source_token_count,
+        source_tokens=map(_span_to, translation.source_spans),
+    )
+
+
+def score_to(score: TranslationScore) -> translation_pb2.TranslationScore:
+    """Convert the score of one pair."""
+    return translation_pb2.TranslationScore(
+        log_probability=score.log_probability, token_log_probabilities=score.token_log_probabilities.tolist()
     )
 
 
@@ -137,35 +165,3 @@ def _hypothesis_to(hypothesis: TranslationHypothesis) -> translation_pb2.Hypothe
 
 def _span_to(span: Span) -> translation_pb2.TextSpan:
     return translation_pb2.TextSpan(start=span[0], end=span[1])
-
-
-def score_to(score: TranslationScore) -> translation_pb2.TranslationScore:
-    """One pair's result."""
-    return translation_pb2.TranslationScore(
-        log_probability=score.log_probability, token_log_probabilities=score.token_log_probabilities.tolist()
-    )
-
-
-def model_to(loaded: ModelVersion) -> model_pb2.Model:
-    """One version of a model of the repository."""
-    message = model_pb2.Model(name=loaded.name, version=loaded.version, state=STATES[loaded.state])
-    message.state_message = loaded.fault
-    message.version_labels.extend(loaded.labels)
-    model = loaded.model
-    if model is None:
-        return message
-    manifest = model.manifest
-    message.task = manifest.task
-    message.precision = model.precision
-    message.available_precisions.extend(manifest.precisions)
-    message.devices.extend(map(str, model.devices))
-    message.labels.extend(model.labels)
-    message.services.extend(services_of(model.capabilities))
-    if isinstance(manifest, TranslationManifest):
-        message.source_language_codes.extend(manifest.source_languages)
-        message.target_language_codes.extend(manifest.target_languages)
-        message.max_source_tokens = manifest.limits.max_source_tokens
-        message.max_target_tokens = manifest.limits.max_target_tokens
-    if isinstance(manifest, TextManifest):
-        message.max_source_tokens = manifest.limits.max_tokens
-    return message

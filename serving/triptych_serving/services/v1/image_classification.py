@@ -1,6 +1,6 @@
 """triptych.v1.ImageClassificationService."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 from triptych.v1 import image_classification_pb2, image_classification_pb2_grpc
@@ -8,20 +8,36 @@ from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.image.image_model import IN_FLIGHT
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.engine_call import Arrival
+from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.services.image_calls import ImageCalls, ImageQuery
-from triptych_serving.services.image_stream import ImageStream
-from triptych_serving.services.options import optional_from
-from triptych_serving.services.v1.codec import wish_from
-from triptych_serving.services.v1.labels import labels_to
-from triptych_serving.services.v1.served import served_by
+from triptych_serving.services.v1.codec import labels_to, optional_from, selector_from, served_by
 
 StreamRequest = image_classification_pb2.ClassifyImageStreamRequest
 StreamResponse = image_classification_pb2.ClassifyImageStreamResponse
 
 
+class ImageStream(RequestStream[StreamRequest, StreamResponse]):
+    """The images of one stream. An image is in flight until its response has been sent.
+
+    Args:
+        answer: returns the response to one image; must not raise.
+        in_flight: most images that are read and not yet answered.
+    """
+
+    def __init__(self, answer: Callable[[StreamRequest], Awaitable[StreamResponse]], in_flight: int) -> None:
+        super().__init__(in_flight)
+        self._answer = answer
+
+    def _on_sent(self) -> None:
+        self._room.release()
+
+    async def _serve(self, request: StreamRequest) -> None:
+        self._responses.put_nowait(await self._answer(request))
+
+
 class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificationServiceServicer):
-    """ClassifyImage and ClassifyImageStream."""
+    """Serve ClassifyImage and ClassifyImageStream."""
 
     def __init__(self, calls: ImageCalls) -> None:
         self._calls = calls
@@ -29,8 +45,8 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
     async def ClassifyImage(
         self, request: image_classification_pb2.ClassifyImageRequest, context: GrpcContext
     ) -> image_classification_pb2.ClassifyImageResponse:
-        images = ImageQuery(wish_from(request), request.images, optional_from(request, "top_k"))
-        results, use = await self._calls.classify(images, Arrival.now(context).deadline)
+        query = ImageQuery(selector_from(request), request.images, optional_from(request, "top_k"))
+        results, use = await self._calls.classify(query, Arrival.now(context).deadline)
         return image_classification_pb2.ClassifyImageResponse(results=map(_image_to, results), **served_by(use))
 
     async def ClassifyImageStream(
@@ -43,11 +59,11 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
                 yield response
 
     async def _answer(self, request: StreamRequest, deadline: float | None) -> StreamResponse:
-        """One image's result, or its error."""
-        images = ImageQuery(wish_from(request), [request.image], optional_from(request, "top_k"), field="image")
+        """Return the result of one image, or its error."""
+        query = ImageQuery(selector_from(request), [request.image], optional_from(request, "top_k"), field="image")
         try:
-            [result], use = await self._calls.classify(images, deadline)
-        except Exception as error:  # whatever it is, the stream's other images must be answered
+            [result], use = await self._calls.classify(query, deadline)
+        except Exception as error:  # any error: the other images of the stream must be answered
             request_id = current_call.get().request_id
             status = status_of(public_error(error, request_id), request_id)
             return StreamResponse(image_id=request.image_id, error=status)

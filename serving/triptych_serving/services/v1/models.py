@@ -3,62 +3,91 @@
 from collections.abc import Callable, Sequence
 
 from triptych.v1 import model_pb2, model_pb2_grpc
-from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.repository.model_manager import ModelManager
-from triptych_serving.repository.registry import ModelVersion, Registry
+from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.rpc.call_context import GrpcContext
-from triptych_serving.services.v1.codec import model_to
+from triptych_serving.rpc.descriptors import services_of
+
+STATES = {
+    State.LOADING: model_pb2.MODEL_STATE_LOADING,
+    State.READY: model_pb2.MODEL_STATE_READY,
+    State.UNLOADING: model_pb2.MODEL_STATE_UNLOADING,
+    State.FAILED: model_pb2.MODEL_STATE_FAILED,
+    State.UNLOADED: model_pb2.MODEL_STATE_UNLOADED,
+}
 
 
 class ModelServicer(model_pb2_grpc.ModelServiceServicer):
-    """What is in the repository, and what of it is loaded.
+    """List, load and unload the models of the repository.
 
     Args:
-        registry: returns the loaded models, or raises UnavailableError while there are none.
-        manager: loads and unloads them; without, they stay as they are.
+        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
+        manager: loads and unloads them.
     """
 
-    def __init__(self, registry: Callable[[], Registry], manager: ModelManager | None = None) -> None:
+    def __init__(self, registry: Callable[[], Registry], manager: ModelManager) -> None:
         self._registry = registry
         self._manager = manager
 
     async def ListModels(self, request: model_pb2.ListModelsRequest, context: GrpcContext) -> model_pb2.ListModelsResponse:
-        return model_pb2.ListModelsResponse(models=self._messages((await self._present()).models))
+        return model_pb2.ListModelsResponse(models=self._messages((await self._index()).models))
 
     async def GetModel(self, request: model_pb2.GetModelRequest, context: GrpcContext) -> model_pb2.GetModelResponse:
-        registry, name = await self._present(), _named(request.name)
-        return model_pb2.GetModelResponse(model=self._message(registry.default(name, request.version)))
+        index, name = await self._index(), _name_from(request.name)
+        return model_pb2.GetModelResponse(model=self._message(index.default(name, request.version)))
 
     async def LoadModel(self, request: model_pb2.LoadModelRequest, context: GrpcContext) -> model_pb2.LoadModelResponse:
-        loaded = await self._control().load(_named(request.name), request.version)
-        messages = self._messages(loaded)
+        self._registry()  # rejects the call while the server starts or stops
+        messages = self._messages(await self._manager.load(_name_from(request.name), request.version))
         return model_pb2.LoadModelResponse(model=messages[-1], models=messages)
 
     async def UnloadModel(self, request: model_pb2.UnloadModelRequest, context: GrpcContext) -> model_pb2.UnloadModelResponse:
-        await self._control().unload(_named(request.name), request.version)
+        self._registry()
+        await self._manager.unload(_name_from(request.name), request.version)
         return model_pb2.UnloadModelResponse()
 
-    async def _present(self) -> Registry:
-        """With what has come to the repository since."""
-        registry = self._registry()
-        return registry if self._manager is None else Registry(await self._manager.index())
+    async def _index(self) -> Registry:
+        """Return all models of the repository, including those that were added since the start."""
+        self._registry()
+        return Registry(await self._manager.index())
 
-    def _control(self) -> ModelManager:
-        self._registry()  # while the server starts or stops, it says so
-        if self._manager is None:
-            raise UnsupportedError("this server's models are loaded when it starts and stay until it stops")
-        return self._manager
+    def _messages(self, versions: Sequence[ModelVersion]) -> list[model_pb2.Model]:
+        return [self._message(version) for version in versions]
 
-    def _messages(self, models: Sequence[ModelVersion]) -> list[model_pb2.Model]:
-        return [self._message(loaded) for loaded in models]
-
-    def _message(self, loaded: ModelVersion) -> model_pb2.Model:
-        message = model_to(loaded)
-        message.default_version = loaded.model is not None and loaded.model is self._registry().serving(loaded.name)
+    def _message(self, version: ModelVersion) -> model_pb2.Model:
+        message = model_to(version)
+        message.default_version = version.model is not None and version.model is self._registry().serving(version.name)
         return message
 
 
-def _named(name: str) -> str:
+def model_to(version: ModelVersion) -> model_pb2.Model:
+    """Convert one version of a model of the repository."""
+    message = model_pb2.Model(name=version.name, version=version.version, state=STATES[version.state])
+    message.state_message = version.fault
+    message.version_labels.extend(version.labels)
+    model = version.model
+    if model is None:
+        return message
+    manifest = model.manifest
+    message.task = manifest.task
+    message.precision = model.precision
+    message.available_precisions.extend(manifest.precisions)
+    message.devices.extend(map(str, model.devices))
+    message.labels.extend(model.labels)
+    message.services.extend(services_of(model.capabilities))
+    if isinstance(manifest, TranslationManifest):
+        message.source_language_codes.extend(manifest.source_languages)
+        message.target_language_codes.extend(manifest.target_languages)
+        message.max_source_tokens = manifest.limits.max_source_tokens
+        message.max_target_tokens = manifest.limits.max_target_tokens
+    if isinstance(manifest, TextManifest):
+        message.max_source_tokens = manifest.limits.max_tokens
+    return message
+
+
+def _name_from(name: str) -> str:
     if not name:
-        raise InvalidInputError("name", "it is empty, name a model")
+        raise InvalidInputError("name", "empty, name a model")
     return name

@@ -1,0 +1,154 @@
+"""The services of the text tasks: one servicer, whose methods convert messages to a TextQuery and results to messages."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from triptych.v1 import (
+    embedding_pb2,
+    embedding_pb2_grpc,
+    fill_mask_pb2,
+    fill_mask_pb2_grpc,
+    question_answering_pb2,
+    question_answering_pb2_grpc,
+    text_classification_pb2,
+    text_classification_pb2_grpc,
+    token_classification_pb2,
+    token_classification_pb2_grpc,
+)
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.text.embedding import TextEmbedding
+from triptych_serving.models.text.fill_mask import FilledMask, FilledText
+from triptych_serving.models.text.question_answering import AnsweredQuestion
+from triptych_serving.models.text.tasks import (
+    EMBEDDING_TASK,
+    FILL_MASK_TASK,
+    QUESTION_ANSWERING_TASK,
+    TEXT_CLASSIFICATION_TASK,
+    TOKEN_CLASSIFICATION_TASK,
+)
+from triptych_serving.models.text.text_classification import ClassifiedText
+from triptych_serving.models.text.token_classification import LabelledText
+from triptych_serving.rpc.call_context import GrpcContext
+from triptych_serving.services.text_calls import TextCalls, TextQuery
+from triptych_serving.services.v1.codec import (
+    ModelRequest,
+    choice_from,
+    contents_from,
+    labels_to,
+    optional_from,
+    selector_from,
+    served_by,
+)
+
+Response = TypeVar("Response")
+
+POOLING = {
+    embedding_pb2.POOLING_UNSPECIFIED: None,
+    embedding_pb2.POOLING_MEAN: "mean",
+    embedding_pb2.POOLING_CLS: "cls",
+}
+AGGREGATION = {
+    token_classification_pb2.AGGREGATION_UNSPECIFIED: "simple",
+    token_classification_pb2.AGGREGATION_NONE: "none",
+    token_classification_pb2.AGGREGATION_SIMPLE: "simple",
+}
+
+
+class TextServicer(
+    embedding_pb2_grpc.EmbeddingServiceServicer,
+    fill_mask_pb2_grpc.FillMaskServiceServicer,
+    question_answering_pb2_grpc.QuestionAnsweringServiceServicer,
+    text_classification_pb2_grpc.TextClassificationServiceServicer,
+    token_classification_pb2_grpc.TokenClassificationServiceServicer,
+):
+    """Serve every text task."""
+
+    def __init__(self, calls: TextCalls) -> None:
+        self._calls = calls
+
+    async def FillMask(
+        self, request: fill_mask_pb2.FillMaskRequest, context: GrpcContext
+    ) -> fill_mask_pb2.FillMaskResponse:
+        options = {"top_k": optional_from(request, "top_k"), "targets": tuple(request.targets)}
+        query = TextQuery(FILL_MASK_TASK, contents_from(request), options, _filled_text_to)
+        return await self._run(request, context, query, fill_mask_pb2.FillMaskResponse)
+
+    async def EmbedText(
+        self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext
+    ) -> embedding_pb2.EmbedTextResponse:
+        options = {"pooling": choice_from(request, "pooling", POOLING), "normalize": optional_from(request, "normalize")}
+        query = TextQuery(EMBEDDING_TASK, contents_from(request), options, _embedding_to)
+        return await self._run(request, context, query, embedding_pb2.EmbedTextResponse, "embeddings")
+
+    async def ClassifyText(
+        self, request: text_classification_pb2.ClassifyTextRequest, context: GrpcContext
+    ) -> text_classification_pb2.ClassifyTextResponse:
+        if not request.inputs:
+            raise InvalidInputError("inputs", "there are no texts")
+        inputs = [(one.text, one.text_pair) if one.text_pair else one.text for one in request.inputs]
+        query = TextQuery(TEXT_CLASSIFICATION_TASK, inputs, {"top_k": optional_from(request, "top_k")}, _classified_text_to)
+        return await self._run(request, context, query, text_classification_pb2.ClassifyTextResponse)
+
+    async def ClassifyTokens(
+        self, request: token_classification_pb2.ClassifyTokensRequest, context: GrpcContext
+    ) -> token_classification_pb2.ClassifyTokensResponse:
+        options = {"aggregation": choice_from(request, "aggregation", AGGREGATION)}
+        query = TextQuery(TOKEN_CLASSIFICATION_TASK, contents_from(request), options, _labelled_text_to)
+        return await self._run(request, context, query, token_classification_pb2.ClassifyTokensResponse)
+
+    async def AnswerQuestion(
+        self, request: question_answering_pb2.AnswerQuestionRequest, context: GrpcContext
+    ) -> question_answering_pb2.AnswerQuestionResponse:
+        if not request.inputs:
+            raise InvalidInputError("inputs", "there are no questions")
+        inputs = [(one.question, one.context) for one in request.inputs]
+        options = {name: optional_from(request, name) for name in ("top_k", "max_answer_length")}
+        query = TextQuery(QUESTION_ANSWERING_TASK, inputs, options, _answered_question_to)
+        return await self._run(request, context, query, question_answering_pb2.AnswerQuestionResponse)
+
+    async def _run(
+        self,
+        request: ModelRequest,
+        context: GrpcContext,
+        query: TextQuery[Any, Any],
+        response: Callable[..., Response],
+        field: str = "results",
+    ) -> Response:
+        messages, use = await self._calls.run(selector_from(request), query, context)
+        return response(**{field: messages}, **served_by(use))
+
+
+def _filled_text_to(filled: FilledText) -> fill_mask_pb2.FilledText:
+    return fill_mask_pb2.FilledText(masks=[_mask_to(mask) for mask in filled.masks], token_count=filled.token_count)
+
+
+def _mask_to(mask: FilledMask) -> fill_mask_pb2.FilledMask:
+    candidates = [
+        fill_mask_pb2.MaskCandidate(score=one.score, token=one.token, token_str=one.token_str, sequence=one.sequence)
+        for one in mask.candidates
+    ]
+    return fill_mask_pb2.FilledMask(candidates=candidates)
+
+
+def _embedding_to(embedding: TextEmbedding) -> embedding_pb2.Embedding:
+    return embedding_pb2.Embedding(values=embedding.values, token_count=embedding.token_count)
+
+
+def _classified_text_to(classified: ClassifiedText) -> text_classification_pb2.ClassifiedText:
+    labels = labels_to(classified.labels)
+    return text_classification_pb2.ClassifiedText(labels=labels, token_count=classified.token_count)
+
+
+def _labelled_text_to(labelled: LabelledText) -> token_classification_pb2.LabelledText:
+    entities = [
+        token_classification_pb2.Entity(label=one.label, score=one.score, text=one.text, start=one.start, end=one.end)
+        for one in labelled.entities
+    ]
+    return token_classification_pb2.LabelledText(entities=entities, token_count=labelled.token_count)
+
+
+def _answered_question_to(answered: AnsweredQuestion) -> question_answering_pb2.AnsweredQuestion:
+    answers = [
+        question_answering_pb2.Answer(text=one.text, score=one.score, start=one.start, end=one.end) for one in answered.answers
+    ]
+    return question_answering_pb2.AnsweredQuestion(answers=answers, token_count=answered.token_count)
