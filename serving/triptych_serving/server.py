@@ -306,9 +306,7 @@ def _on_signal(server: Server) -> None:
         logger.warning("second signal, exiting at once")
         _exit(1)  # threads that load or tokenize would delay an orderly exit
     lifecycle = server.options.lifecycle
-    logger.info(
-        "stopping: drain delay %g s, exit timeout %g s", lifecycle.drain_delay_seconds, lifecycle.exit_timeout_seconds
-    )
+    logger.info("stopping: drain delay %g s, exit timeout %g s", lifecycle.drain_delay_seconds, lifecycle.exit_timeout_seconds)
     seconds = lifecycle.exit_timeout_seconds + HANG_SECONDS
     watchdog = threading.Timer(seconds, _force_exit, (seconds,))
     watchdog.daemon = True

@@ -29,7 +29,7 @@ from .scrape import Scrape
 KILLED_CLIENTS = Path(__file__).with_name("killed_clients.py")
 AT_ONCE = 8
 SPARE = 8  # threads and descriptors that gRPC keeps or not
-STOPPING = re.compile("stopping: finishing what runs")
+STOPPING = re.compile("stopping: drain delay")
 ENDLESS_SECONDS = "3600"  # a drain that waits for its time-out fails the test
 UNAVAILABLE, INTERNAL = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL
 SMALL_WINDOW = [("grpc.http2.lookahead_bytes", 16_384), ("grpc.http2.bdp_probe", 0)]

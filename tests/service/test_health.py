@@ -20,5 +20,5 @@ def test_a_service_without_a_model_does_not(server: ServerProcess) -> None:
 
 def test_a_service_that_is_not_there_is_one_line(server: ServerProcess) -> None:
     assert error_of(run("health", "--server", server.address, "--service", "foo")).startswith(
-        "NOT_FOUND: service 'foo' is not here"
+        "NOT_FOUND: service 'foo' is unknown"
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
-from triptych_serving.services.oip.parameters import Kind
+from triptych_serving.services.oip.parameters import ParameterType
 from triptych_serving.services.oip.tasks import TASKS
 from triptych_serving.services.oip.tensors import pack
 
@@ -77,7 +77,7 @@ GOOD = {"image": st.just(png((0, 0, 255)))}
 
 
 @st.composite
-def typed(draw: st.DrawFn, kind: Kind) -> pb.InferParameter:
+def typed(draw: st.DrawFn, kind: ParameterType) -> pb.InferParameter:
     """A parameter of the right type."""
     member = draw(st.sampled_from(kind.members))
     return pb.InferParameter(**{member: draw(BY_MEMBER[member])})

@@ -48,7 +48,7 @@ def test_what_cannot_be_loaded_is_explained(client: Client) -> None:
     code, message = failure(lambda: client.load_model("broken"))
     assert code == "FAILED_PRECONDITION"
     assert "tokenizer.json" in message
-    assert failure(lambda: client.load_model("")) == ("INVALID_ARGUMENT", "model_name: it is empty, name a model")
+    assert failure(lambda: client.load_model("")) == ("INVALID_ARGUMENT", "model_name: empty, name a model")
     assert failure(lambda: client.load_model("toy", config="{}")) == (
         "INVALID_ARGUMENT",
         "parameters.config: there is no such parameter; there are: version",

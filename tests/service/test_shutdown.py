@@ -18,7 +18,7 @@ from triptych_client import Client, UnavailableError
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGETS
 from .processes import PATIENCE_SECONDS, ServerProcess
 
-STOPPING = re.compile("stopping: finishing what runs")
+STOPPING = re.compile("stopping: drain delay")
 ENDLESS_SECONDS = "3600"  # a drain that waits for its time-out fails the test
 REPEATS = 2
 SMALL_WINDOW = [("grpc.http2.lookahead_bytes", 16_384), ("grpc.http2.bdp_probe", 0)]
@@ -58,7 +58,7 @@ def test_a_second_signal_ends_at_once() -> None:
         server.wait_for_log(STOPPING)
         server.signal()
         assert server.wait() == 1
-        assert "stopping at once" in server.log
+        assert "exiting at once" in server.log
         assert "Traceback" not in server.log
         with pytest.raises(grpc.RpcError):
             list(events)
@@ -116,7 +116,7 @@ def test_who_does_not_go_away_is_cut_off_when_the_time_is_over() -> None:
     with ServerProcess(MODELS, *options) as server, busy_server(server.address) as events:
         server.signal()
         assert server.wait() == 0
-        assert "not everything was done within 1 s" in server.log
+        assert "drain timed out after 1 s" in server.log
         with pytest.raises(grpc.RpcError):
             list(events)
 

@@ -51,7 +51,7 @@ def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as error:
         stub.Check(request)
     assert error.value.code() is grpc.StatusCode.NOT_FOUND
-    assert "service 'no.such.Service' is not here; there are: " in error.value.details()
+    assert "service 'no.such.Service' is unknown; there are: " in error.value.details()
     watch = stub.Watch(request)
     assert next(watch).status == SERVICE_UNKNOWN
     watch.cancel()

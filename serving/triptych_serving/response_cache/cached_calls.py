@@ -43,17 +43,18 @@ class GetResults(Protocol):
         content_of: Callable[[], RequestContent | None],
         deadline: float | None,
         compute: Callable[[], Awaitable[Results]],
+        /,
     ) -> Results: ...
 
 
 async def compute_results(
-    model: Model,
-    use: ModelUse,
-    content_of: Callable[[], RequestContent | None],
-    deadline: float | None,
+    _model: Model,
+    _use: ModelUse,
+    _content_of: Callable[[], RequestContent | None],
+    _deadline: float | None,
     compute: Callable[[], Awaitable[Results]],
 ) -> Results:
-    """Compute the results; arguments as for `CachedCalls.results`."""
+    """Compute the results: what a server without a response cache does. Arguments as for `CachedCalls.results`."""
     return await compute()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from typing import TypeAlias
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
@@ -12,15 +13,15 @@ from triptych_serving.rpc.descriptors import SERVICE_BY_CAPABILITY, services_of
 
 HEALTH_SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 TASK_SERVICES = frozenset(SERVICE_BY_CAPABILITY.values())
-HealthRequest = health_pb2.HealthCheckRequest
-HealthResponse = health_pb2.HealthCheckResponse
+HealthRequest: TypeAlias = health_pb2.HealthCheckRequest
+HealthResponse: TypeAlias = health_pb2.HealthCheckResponse
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """Report the health of the server and its services.
 
-    The service of a task is SERVING while a loaded model can serve it; the others, and the server as a whole, once the models of
-    the start are loaded; until the server stops. The servicer of grpcio-health-checking is not used: it forgets its other
+    The service of a task is SERVING while a loaded model can serve it; the others, and the server as a whole, from the end of
+    start-up until the server stops. The servicer of grpcio-health-checking is not used: it forgets its other
     watchers when one leaves, and delays shutdown.
 
     Args:
@@ -53,7 +54,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     async def Check(self, request: HealthRequest, context: GrpcContext) -> HealthResponse:
         if request.service not in self._services:
-            known = ", ".join(sorted(self._services))
+            known = ", ".join(sorted(self._services - {""}))
             raise NotFoundError(f"service {request.service!r} is unknown; there are: {known}")
         return self._response(request.service)
 

@@ -12,8 +12,7 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc.call_context import ModelUse
-from triptych_serving.services.v1.codec import options_from
-from triptych_serving.services.v1.served import served_by
+from triptych_serving.services.v1.codec import options_from, served_by
 from triptych_serving.text.languages import SOURCE, TARGET
 from triptych_text.languages import is_language
 

@@ -64,9 +64,7 @@ class InferCall:
         return f"parameters.{name}" if re.split(r"\W", name)[0] in self.task.parameters else field
 
 
-def infer_call_from(
-    request: pb.ModelInferRequest, registry: Callable[[], Registry], streams: bool = False
-) -> InferCall:
+def infer_call_from(request: pb.ModelInferRequest, registry: Callable[[], Registry], streams: bool = False) -> InferCall:
     """Convert a request.
 
     Args:
@@ -118,9 +116,7 @@ class Inference:
         call = infer_call_from(request, self._registry)
         return await self._response(call, await self._results(call, context))
 
-    async def stream(
-        self, request: pb.ModelInferRequest, context: GrpcContext
-    ) -> AsyncGenerator[pb.ModelStreamInferResponse]:
+    async def stream(self, request: pb.ModelInferRequest, context: GrpcContext) -> AsyncGenerator[pb.ModelStreamInferResponse]:
         """Yield all responses to one request of a stream; errors are responses, too."""
         try:
             async with aclosing(self._responses(request, context)) as responses:
@@ -151,9 +147,7 @@ class Inference:
             yield complete, False
         yield call.response(), True
 
-    async def _pieces(
-        self, call: InferCall, context: GrpcContext, results: list[Any]
-    ) -> AsyncGenerator[pb.ModelInferResponse]:
+    async def _pieces(self, call: InferCall, context: GrpcContext, results: list[Any]) -> AsyncGenerator[pb.ModelInferResponse]:
         """Yield the requested pieces, and append all results to `results`."""
         task, query = call.task, call.query
         outputs = [output for output in query.outputs if output in task.pieces]
@@ -190,9 +184,7 @@ class InferStream(RequestStream[pb.ModelInferRequest, pb.ModelStreamInferRespons
         answer: yields all responses to one request; must not raise.
     """
 
-    def __init__(
-        self, answer: Callable[[pb.ModelInferRequest], AsyncGenerator[pb.ModelStreamInferResponse]]
-    ) -> None:
+    def __init__(self, answer: Callable[[pb.ModelInferRequest], AsyncGenerator[pb.ModelStreamInferResponse]]) -> None:
         super().__init__(IN_FLIGHT)
         self._answer = answer
         self._unread = asyncio.Semaphore(UNREAD)

@@ -94,7 +94,8 @@ def unpack(name: str, raw: bytes, count: int) -> list[bytes]:
         elements.append(raw[offset : offset + length])
         offset += length
     if offset < len(raw):
-        raise InvalidInputError(name, f"its raw contents have {len(raw) - offset:,} bytes after the {count:,} elements of its shape")
+        more = len(raw) - offset
+        raise InvalidInputError(name, f"its raw contents have {more:,} bytes after the {count:,} elements of its shape")
     return elements
 
 

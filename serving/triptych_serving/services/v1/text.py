@@ -66,16 +66,12 @@ class TextServicer(
     def __init__(self, calls: TextCalls) -> None:
         self._calls = calls
 
-    async def FillMask(
-        self, request: fill_mask_pb2.FillMaskRequest, context: GrpcContext
-    ) -> fill_mask_pb2.FillMaskResponse:
+    async def FillMask(self, request: fill_mask_pb2.FillMaskRequest, context: GrpcContext) -> fill_mask_pb2.FillMaskResponse:
         options = {"top_k": optional_from(request, "top_k"), "targets": tuple(request.targets)}
         query = TextQuery(FILL_MASK_TASK, contents_from(request), options, _filled_text_to)
         return await self._run(request, context, query, fill_mask_pb2.FillMaskResponse)
 
-    async def EmbedText(
-        self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext
-    ) -> embedding_pb2.EmbedTextResponse:
+    async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> embedding_pb2.EmbedTextResponse:
         options = {"pooling": choice_from(request, "pooling", POOLING), "normalize": optional_from(request, "normalize")}
         query = TextQuery(EMBEDDING_TASK, contents_from(request), options, _embedding_to)
         return await self._run(request, context, query, embedding_pb2.EmbedTextResponse, "embeddings")

@@ -74,7 +74,5 @@ def _event_to(event: TranslationEvent) -> StreamResponse:
         return StreamResponse(piece=translation_pb2.TranslationPiece(content_index=event.index, text=event.text))
     if isinstance(event, FinishedTranslation):
         translation = translation_to(event.translation)
-        return StreamResponse(
-            result=translation_pb2.TranslationResult(content_index=event.index, translation=translation)
-        )
+        return StreamResponse(result=translation_pb2.TranslationResult(content_index=event.index, translation=translation))
     return StreamResponse(summary=translation_pb2.StreamSummary(**served_by(event)))

@@ -1,4 +1,4 @@
-"""Requests of the Open Inference Protocol, made short."""
+"""Builders of Open Inference Protocol requests."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from triptych_serving.services.oip.tensors import pack
 
 
 def parameter(value: object) -> pb.InferParameter:
-    """As tritonclient would send it; what is no 64-bit integer as a large unsigned one."""
+    """Make a parameter as tritonclient does; large integers are unsigned."""
     if isinstance(value, bool):
         return pb.InferParameter(bool_param=value)
     if isinstance(value, int):
@@ -19,7 +19,7 @@ def parameter(value: object) -> pb.InferParameter:
 
 
 def tensor(name: str, shape: Sequence[int], elements: Sequence[bytes] | None = None, datatype: str = "BYTES") -> Any:
-    """An input; with `elements` it has them itself."""
+    """Make an input tensor; `elements` are its own contents."""
     made = pb.ModelInferRequest.InferInputTensor(name=name, datatype=datatype, shape=shape)
     if elements is not None:
         made.contents.bytes_contents.extend(elements)
@@ -27,7 +27,7 @@ def tensor(name: str, shape: Sequence[int], elements: Sequence[bytes] | None = N
 
 
 def request(*inputs: Any, raw: Sequence[Sequence[bytes] | bytes] = (), **parameters: object) -> pb.ModelInferRequest:
-    """To some model; `raw` are elements, or bytes as they are."""
+    """Make a request; `raw` are lists of elements, or packed bytes."""
     return pb.ModelInferRequest(
         model_name="toy",
         inputs=inputs,

@@ -1,4 +1,4 @@
-"""Parameters: their types, and that each task has all of its options."""
+"""Parameters of requests: types and conversion."""
 
 from dataclasses import fields
 from typing import Any
@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.services.oip.parameters import FLAG, NUMBER, SEED, TEXT, TEXTS, WHOLE, choice, parameters_from
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
+from triptych_serving.services.oip.parameters import FLAG, INTEGER, INTEGER_64, NUMBER, TEXT, TEXTS, choice, parameters_from
 from triptych_serving.services.oip.translation import OPTIONS
 
 from .messages import parameter
 
-KINDS = {
-    "whole": WHOLE,
-    "seed": SEED,
+TYPES = {
+    "integer": INTEGER,
+    "seed": INTEGER_64,
     "number": NUMBER,
     "flag": FLAG,
     "text": TEXT,
@@ -26,13 +26,18 @@ KINDS = {
 }
 
 
-def test_every_option_of_decoding_is_a_parameter() -> None:
+def test_every_decoding_option_is_a_parameter() -> None:
     assert set(OPTIONS) == {field.name for field in fields(DecodingOptions)}
+    types = {OPTIONS[name].text for name in ("beam_size", "min_length", "sampling_topk")}
+    assert types == {INTEGER.text}
+    assert OPTIONS["seed"].text == INTEGER_64.text
+    assert [OPTIONS[name] for name in ("patience", "return_scores", "target_prefix")] == [NUMBER, FLAG, TEXTS]
+    assert OPTIONS["split_sentences"].convert("off") == SplitSentences.OFF
 
 
-def test_values_of_every_kind() -> None:
+def test_values_of_every_type() -> None:
     given_values = {
-        "whole": 3,
+        "integer": 3,
         "seed": 2**64 - 1,
         "number": 1,
         "flag": True,
@@ -40,9 +45,9 @@ def test_values_of_every_kind() -> None:
         "texts": '["a", "b"]',
         "choice": "off",
     }
-    values = parameters_from({name: parameter(value) for name, value in given_values.items()}, KINDS)
+    values = parameters_from({name: parameter(value) for name, value in given_values.items()}, TYPES)
     assert values == {
-        "whole": 3,
+        "integer": 3,
         "seed": 2**64 - 1,
         "number": 1.0,
         "flag": True,
@@ -52,18 +57,18 @@ def test_values_of_every_kind() -> None:
     }
 
 
-def test_the_protocols_own_parameters_are_no_options() -> None:
-    assert parameters_from({"triton_enable_empty_final_response": parameter(True)}, KINDS) == {}
+def test_parameters_of_the_protocol_are_skipped() -> None:
+    assert parameters_from({"triton_enable_empty_final_response": parameter(True)}, TYPES) == {}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("whole", "3", "'3' is not an integer of 0 to 2^32 - 1"),
-        ("whole", True, "True is not an integer"),
-        ("whole", -1, "-1 is not an integer"),
-        ("whole", 2**32, "4294967296 is not an integer"),
-        ("whole", 1.0, "1.0 is not an integer"),
+        ("integer", "3", "'3' is not an integer of 0 to 2^32 - 1"),
+        ("integer", True, "True is not an integer"),
+        ("integer", -1, "-1 is not an integer"),
+        ("integer", 2**32, "4294967296 is not an integer"),
+        ("integer", 1.0, "1.0 is not an integer"),
         ("seed", -1, "-1 is not an integer of 0 to 2^64 - 1"),
         ("number", "1", "'1' is not a number"),
         ("number", False, "False is not a number"),
@@ -73,20 +78,20 @@ def test_the_protocols_own_parameters_are_no_options() -> None:
         ("texts", "[1]", "'[1]' is not"),
         ("texts", "[" * 100_000, "... is not a string with a JSON array"),
         ("choice", "on", "'on' is not one of 'auto', 'off'"),
-        ("size", 1, "there is no such parameter; there are: choice, flag, number, seed, text, texts, whole"),
+        ("size", 1, "there is no such parameter; there are: choice, flag, integer, number, seed, text, texts"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(name: str, value: object, problem: str) -> None:
+def test_invalid_value_is_rejected(name: str, value: object, problem: str) -> None:
     with pytest.raises(InvalidInputError) as error:
-        parameters_from({name: parameter(value)}, KINDS)
+        parameters_from({name: parameter(value)}, TYPES)
     assert error.value.field == f"parameters.{name}"
     assert problem in error.value.problem
     assert len(error.value.problem) < 200
 
 
-def test_a_parameter_without_a_value() -> None:
+def test_parameter_without_a_value() -> None:
     with pytest.raises(InvalidInputError, match=r"parameters\.flag: None is not a boolean"):
-        parameters_from({"flag": pb.InferParameter()}, KINDS)
+        parameters_from({"flag": pb.InferParameter()}, TYPES)
 
 
 VALUES = st.one_of(
@@ -98,10 +103,10 @@ VALUES = st.one_of(
 )
 
 
-@given(st.sampled_from(sorted(KINDS)), VALUES)
-def test_any_value_is_taken_or_refused(name: str, value: Any) -> None:
+@given(st.sampled_from(sorted(TYPES)), VALUES)
+def test_any_value_is_accepted_or_rejected(name: str, value: Any) -> None:
     try:
-        values = parameters_from({name: parameter(value)}, KINDS)
+        values = parameters_from({name: parameter(value)}, TYPES)
     except InvalidInputError:
         return
     assert set(values) == {name}

@@ -1,4 +1,4 @@
-"""What is counted of uses."""
+"""Statistics of models."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.scheduling.step_stats import StepStats
 from triptych_serving.services.oip.statistics import Statistics
 
-RPC: Any = None  # nothing of it is looked at
+CALL: Any = None  # not used
 
 
 class StubEngine:
@@ -45,7 +45,7 @@ def counted(statistics: Statistics) -> Any:
     return statistics.message(model)
 
 
-def test_a_model_that_did_nothing() -> None:
+def test_unused_model() -> None:
     message = counted(Statistics())
     assert (message.name, message.version, message.inference_count, message.last_inference) == ("toy", "1", 0, 0)
     assert message.inference_stats.success.count == 0
@@ -53,7 +53,7 @@ def test_a_model_that_did_nothing() -> None:
     assert (memory.type, memory.byte_size) == ("CPU", 2_500)
 
 
-def test_memory_of_gpus_is_what_is_reserved_there() -> None:
+def test_gpu_memory_is_the_reserved_memory() -> None:
     model: Any = StubModel()
     model.devices = Device("cuda"), Device("cuda", 1)
     model.reserved = dict.fromkeys(model.devices, 7_000)
@@ -61,10 +61,10 @@ def test_memory_of_gpus_is_what_is_reserved_there() -> None:
     assert [(memory.type, memory.id, memory.byte_size) for memory in usage] == [("GPU", 0, 7_000), ("GPU", 1, 7_000)]
 
 
-def test_stages_are_the_protocols() -> None:
+def test_stages() -> None:
     statistics = Statistics()
-    statistics.on_use(RPC, use())
-    statistics.on_use(RPC, use(stages={"inference": (1.0, 1.25)}))
+    statistics.on_use(CALL, use())
+    statistics.on_use(CALL, use(stages={"inference": (1.0, 1.25)}))
     message = counted(statistics)
     stats = message.inference_stats
     assert (message.inference_count, message.execution_count) == (6, 2)
@@ -77,18 +77,18 @@ def test_stages_are_the_protocols() -> None:
     assert (stats.fail.count, stats.cache_hit.count, stats.cache_miss.count) == (0, 0, 0)
 
 
-def test_failures_are_no_inferences() -> None:
+def test_failures_are_not_inferences() -> None:
     statistics = Statistics()
-    statistics.on_use(RPC, use(failed=True, stages={}))
+    statistics.on_use(CALL, use(failed=True, stages={}))
     message = counted(statistics)
     assert (message.inference_count, message.inference_stats.fail.count, message.inference_stats.success.count) == (0, 1, 0)
 
 
 @pytest.mark.parametrize("caches", [False, True])
-def test_answers_from_the_cache(caches: bool) -> None:
+def test_cached_responses(caches: bool) -> None:
     statistics = Statistics(caches)
-    statistics.on_use(RPC, use())
-    statistics.on_use(RPC, use(cached=True, stages={"preprocess": (1.0, 1.5)}))
+    statistics.on_use(CALL, use())
+    statistics.on_use(CALL, use(cached=True, stages={"preprocess": (1.0, 1.5)}))
     stats = counted(statistics).inference_stats
     assert (stats.success.count, stats.cache_hit.count, stats.cache_miss.count) == (2, 1, int(caches))
     assert (stats.cache_hit.ns, stats.queue.count) == (500_000_000, 1)

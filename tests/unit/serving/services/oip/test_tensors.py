@@ -1,4 +1,4 @@
-"""Tensors on the wire, compared with tritonclient's own codec."""
+"""Input tensors, and the encoding of tensors, compared with tritonclient's."""
 
 import struct
 from typing import Any
@@ -10,18 +10,32 @@ from hypothesis import strategies as st
 from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, MAX_ELEMENTS, UINT32, count_of, encode, pack, unpack
+from triptych_serving.services.oip.tensors import (
+    BYTES,
+    FP32,
+    INT64,
+    MAX_ELEMENTS,
+    UINT32,
+    InputSpec,
+    count_of,
+    encode,
+    inputs_from,
+    pack,
+    unpack,
+)
+
+from .messages import parameter, request, tensor
 
 ELEMENTS = st.lists(st.binary(max_size=20), max_size=8)
 
 
 @given(ELEMENTS)
-def test_what_is_packed_is_unpacked(elements: list[bytes]) -> None:
+def test_pack_and_unpack(elements: list[bytes]) -> None:
     assert unpack("text", pack(elements), len(elements)) == elements
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8))
-def test_it_is_as_tritonclient_packs_and_unpacks(elements: list[bytes]) -> None:
+def test_tritonclient_packs_and_unpacks_the_same(elements: list[bytes]) -> None:
     array = np.array([None, *elements], object)[1:]
     packed = serialize_byte_tensor(array).item()
     assert unpack("text", packed, len(elements)) == elements
@@ -29,7 +43,7 @@ def test_it_is_as_tritonclient_packs_and_unpacks(elements: list[bytes]) -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 12))
-def test_whatever_comes_is_unpacked_to_the_last_byte_or_refused(raw: bytes, count: int) -> None:
+def test_any_contents_are_unpacked_completely_or_rejected(raw: bytes, count: int) -> None:
     try:
         elements = unpack("text", raw, count)
     except InvalidInputError:
@@ -44,17 +58,17 @@ def test_whatever_comes_is_unpacked_to_the_last_byte_or_refused(raw: bytes, coun
         (b"", "its raw contents end before element 0, its shape has 2"),
         (struct.pack("<I", 1) + b"a" + b"\1\0", "its raw contents end before element 1"),
         (struct.pack("<I", 2**32 - 1) + b"a", "element 0 has a length of 4,294,967,295 bytes, but only 1 follow"),
-        (pack([b"a", b"b", b"c"]), "its raw contents go on for 5 bytes after the 2 of its shape"),
+        (pack([b"a", b"b", b"c"]), "its raw contents have 5 bytes after the 2 elements of its shape"),
     ],
 )
-def test_raw_contents_that_do_not_fit_are_explained(raw: bytes, problem: str) -> None:
+def test_invalid_raw_contents(raw: bytes, problem: str) -> None:
     with pytest.raises(InvalidInputError) as error:
         unpack("text", raw, 2)
     assert problem in error.value.problem
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
-def test_shapes_of_three(shape: tuple[int, ...]) -> None:
+def test_valid_shapes(shape: tuple[int, ...]) -> None:
     assert count_of("text", shape) == 3
 
 
@@ -66,13 +80,13 @@ def test_shapes_of_three(shape: tuple[int, ...]) -> None:
         ((1, 1, 1), "shape [1, 1, 1] is not"),
         ((1, -1), "shape [1, -1] is not"),
         ((1,) * 9, "shape [1, 1, 1, 1, 1, ...] is not"),
-        ((0,), "has 0 elements, it must have 1 to 16,384"),
+        ((0,), "has 0 elements, must have 1 to 16,384"),
         ((-1, 1), "has -1 elements"),
         ((MAX_ELEMENTS + 1,), "has 16,385 elements"),
         ((2**63 - 1,), "has 9,223,372,036,854,775,807 elements"),
     ],
 )
-def test_other_shapes_are_refused(shape: tuple[int, ...], problem: str) -> None:
+def test_invalid_shapes(shape: tuple[int, ...], problem: str) -> None:
     with pytest.raises(InvalidInputError) as error:
         count_of("text", shape)
     assert problem in error.value.problem
@@ -86,7 +100,7 @@ def decoded(values: Any, rank: int, datatype: str) -> list[Any]:
     return result
 
 
-def test_what_is_ragged_is_filled_up() -> None:
+def test_ragged_results_are_padded() -> None:
     assert decoded([["a"], ["b", "ö"]], 2, BYTES) == [[b"a", b""], [b"b", "ö".encode()]]
     assert decoded([[1.5], []], 2, FP32) == [[1.5], [0.0]]
     assert decoded([[[7, 8]], [[1], [2, 3]]], 3, INT64) == [[[7, 8], [-1, -1]], [[1, -1], [2, 3]]]
@@ -94,9 +108,65 @@ def test_what_is_ragged_is_filled_up() -> None:
 
 
 @given(st.lists(st.lists(st.lists(st.binary(max_size=4), max_size=3), max_size=3), min_size=1, max_size=4))
-def test_every_element_of_a_ragged_result_is_where_it_was(values: list[list[list[bytes]]]) -> None:
+def test_elements_of_a_ragged_result_keep_their_position(values: list[list[list[bytes]]]) -> None:
     shape, raw = encode(values, 3, BYTES)
     array = unpack("output", raw, int(np.prod(shape)))
     cube = np.array([None, *array], object)[1:].reshape(shape)
     filled = {(i, j, k): cell for i, rows in enumerate(values) for j, row in enumerate(rows) for k, cell in enumerate(row)}
     assert {place: cube[place] for place in np.ndindex(shape)} == dict.fromkeys(np.ndindex(shape), b"") | filled
+
+
+SPECS = (InputSpec("text"), InputSpec("text_pair", optional=True))
+
+
+def fault(*inputs: Any, raw: Any = ()) -> str:
+    with pytest.raises(InvalidInputError) as error:
+        inputs_from(request(*inputs, raw=raw), SPECS).texts("text")
+    return str(error.value)
+
+
+@pytest.mark.parametrize("shape", [[2], [2, 1]])
+def test_contents_and_raw_contents_are_equal(shape: list[int]) -> None:
+    own = inputs_from(request(tensor("text", shape, [b"a", b"\xc3\xb6"])), SPECS)
+    raw = inputs_from(request(tensor("text", shape), raw=[[b"a", b"\xc3\xb6"]]), SPECS)
+    assert own == raw
+    assert own.texts("text") == ["a", "ö"]
+    assert own.texts("text_pair") == []
+    assert own.is_column is (len(shape) == 2)
+
+
+def test_order_of_inputs_is_free() -> None:
+    made = inputs_from(request(tensor("text_pair", [1]), tensor("text", [1]), raw=[[b"b"], [b"a"]]), SPECS)
+    assert (made.texts("text"), made.texts("text_pair")) == (["a"], ["b"])
+
+
+def test_invalid_inputs() -> None:
+    one, two = tensor("text", [1], [b"a"]), tensor("text_pair", [2], [b"a", b"b"])
+    assert fault() == "inputs: missing input text; there are: text, text_pair (optional)"
+    assert fault(one, tensor("picture", [1], [b""])) == (
+        "inputs[1].name: there is no input 'picture'; there are: text, text_pair (optional)"
+    )
+    assert fault(one, one) == "inputs[1].name: duplicate name 'text'"
+    assert fault(one, two) == "text_pair: it has 2 elements, text has 1"
+    assert fault(tensor("text", [1], [b"a"], "FP32")) == "text: its datatype is 'FP32', must be 'BYTES'"
+    assert fault(tensor("text", [2], [b"a"])) == "text: its contents have 1 elements, its shape has 2"
+    assert fault(tensor("text", [1], [b"\xff"])) == "text[0]: not UTF-8: invalid start byte at byte 0"
+
+
+def test_contents_twice_or_missing() -> None:
+    both = "text: it has contents twice: send either raw_input_contents or contents"
+    assert fault(tensor("text", [1], [b"a"]), raw=[[b"a"]]) == both
+    assert fault(tensor("text", [1])) == "text: its contents have 0 elements, its shape has 1"
+    assert fault(tensor("text", [1]), raw=[[b"a"], [b"b"]]) == "raw_input_contents: 2 contents for 1 inputs, send one for each"
+
+
+def test_contents_of_another_type() -> None:
+    wrong = tensor("text", [1], [b"a"])
+    wrong.contents.fp32_contents.append(1.0)
+    assert fault(wrong) == "text: it has fp32_contents, a BYTES tensor has bytes_contents"
+
+
+def test_shared_memory_is_rejected() -> None:
+    shared = tensor("text", [1])
+    shared.parameters["shared_memory_region"].CopyFrom(parameter("a"))
+    assert fault(shared) == "text: it has a parameter 'shared_memory_region', inputs take none; shared memory is not supported"

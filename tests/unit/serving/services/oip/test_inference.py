@@ -7,13 +7,13 @@ from contextlib import aclosing
 import pytest
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.services.oip.stream import IN_FLIGHT, UNREAD, InferStream
+from triptych_serving.services.oip.inference import IN_FLIGHT, UNREAD, InferStream
 
 Response = pb.ModelStreamInferResponse
 
 
 class Requests:
-    """So many, and how many were taken."""
+    """A number of requests; counts those that were read."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -37,7 +37,7 @@ async def answer_twice(request: pb.ModelInferRequest) -> AsyncGenerator[Response
         yield Response(error_message=f"{request.id}{part}")
 
 
-def test_every_request_is_answered_and_its_responses_are_in_order() -> None:
+def test_every_request_is_answered_in_order() -> None:
     async def run() -> list[str]:
         return [one.error_message async for one in InferStream(answer_twice).responses(aiter(Requests(200)))]
 
@@ -50,7 +50,7 @@ def test_every_request_is_answered_and_its_responses_are_in_order() -> None:
 def test_requests_without_an_id_are_answered_in_order(with_ids: bool) -> None:
     async def answer(request: pb.ModelInferRequest) -> AsyncGenerator[Response]:
         number = int(request.model_version)
-        for _ in range(3 * (9 - number)):  # the later it came, the sooner it is done
+        for _ in range(3 * (9 - number)):  # later requests are done sooner
             await asyncio.sleep(0)
         yield Response(error_message=f"{number}a")
         yield Response(error_message=f"{number}b")
@@ -66,7 +66,7 @@ def test_requests_without_an_id_are_answered_in_order(with_ids: bool) -> None:
     assert (asyncio.run(run()) == ordered) is not with_ids
 
 
-def test_who_does_not_read_is_not_read_from() -> None:
+def test_slow_reader_stops_the_stream() -> None:
     async def run() -> tuple[int, int]:
         requests = Requests(10_000)
         async with aclosing(InferStream(answer_twice).responses(aiter(requests))) as responses:
@@ -83,7 +83,7 @@ def test_who_does_not_read_is_not_read_from() -> None:
     assert first < second <= first + 100
 
 
-def test_what_is_under_way_ends_with_the_stream() -> None:
+def test_requests_in_flight_end_with_the_stream() -> None:
     ended: list[str] = []
 
     async def answer(request: pb.ModelInferRequest) -> AsyncGenerator[Response]:
