@@ -49,14 +49,14 @@ def test_a_message_that_is_too_large_names_the_limit_and_the_flag() -> None:
     ):
         stub = TranslationServiceStub(channel)
         message, delay = refusal(lambda: stub.Translate(request("a" * LIMIT_BYTES)))
-        assert message.startswith(f"the request has {request('a' * LIMIT_BYTES).ByteSize():,} bytes")
-        assert "at most 100,000 (--max-message-bytes)" in message
+        assert message.startswith(f"request has {request('a' * LIMIT_BYTES).ByteSize():,} bytes")
+        assert "at most 100,000 are accepted (--max-message-bytes)" in message
         assert delay is None  # to come again does not help
 
         sources = SOURCES * 7
         assert request(*sources).ByteSize() < LIMIT_BYTES
         message, delay = refusal(lambda: stub.Translate(request(*sources)))
-        assert message.startswith("the response would have ")
+        assert message.startswith("response would have ")
         assert "(--max-message-bytes)" in message
         assert delay is None
 

@@ -290,7 +290,7 @@ def test_admins_by_their_certificate(mutual: Mutual) -> None:
         with mutual.client(pair) as client, pytest.raises(PermissionDeniedError) as caught:
             client.load_model("toy")
         assert caught.value.message == (
-            f"LoadModel is for clients that the server's --admin-client names; {name!r} is none of them"
+            f"LoadModel is for the clients named by the server's --admin-client; {name!r} is not one"
         )
     assert "LoadModel from ops.example.com at " in mutual.server.log
 
