@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-from triptych_documents.formats.docx.styles import prefix, short
+from triptych_documents.formats.docx.styles import short
 from triptych_documents.formats.office.atoms import Atom, Style
 from triptych_documents.formats.office.inline import Escape
 from triptych_documents.formats.office.languages import OfficeLanguage
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.shared.xml import XmlTokenKind, with_attribute, written_text
+from triptych_documents.formats.shared.xml import XmlTokenKind, prefix, with_attribute, written_text
 from triptych_documents.unit import Role
 
 _PROPERTIES = {"a:pPr", "a:endParaRPr"}

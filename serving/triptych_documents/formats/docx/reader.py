@@ -13,12 +13,12 @@ from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.docx import drawings as docx_drawings
 from triptych_documents.formats.docx.drawings import Drawings
 from triptych_documents.formats.docx.runs import DocxParagraphs, Fields, escape_for
-from triptych_documents.formats.docx.styles import DocxStyles, prefix
+from triptych_documents.formats.docx.styles import DocxStyles
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.atoms import Style
 from triptych_documents.formats.office.languages import OfficeLanguage, office_language
 from triptych_documents.formats.office.parts import XmlPart, ZippedDocument, described, opened, signatures
-from triptych_documents.formats.shared.xml import written_text
+from triptych_documents.formats.shared.xml import prefix, written_text
 
 _TYPES = "[Content_Types].xml"
 _ROOT = "_rels/.rels"

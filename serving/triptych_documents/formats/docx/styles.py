@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from triptych_documents.formats.office.atoms import Style
 from triptych_documents.formats.office.languages import OfficeLanguage
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.shared.xml import with_attribute
+from triptych_documents.formats.shared.xml import prefix, with_attribute
 
 _WORD = ("{http://schemas.openxmlformats.org/wordprocessingml/2006/main}", "{http://purl.oclc.org/ooxml/wordprocessingml/main}")
 _MATH = ("{http://schemas.openxmlformats.org/officeDocument/2006/math}", "{http://purl.oclc.org/ooxml/officeDocument/math}")
@@ -20,12 +20,6 @@ def short(name: str) -> str:
     namespace, closed, local = name.rpartition("}")
     prefix = _SHORT.get(namespace + closed)
     return f"{prefix}:{local}" if prefix else name
-
-
-def prefix(tag: str) -> str:
-    """Return the prefix of a tag with its colon: "w:" for "<w:p ...>"; "" if none."""
-    name = tag[1:].split(None, 1)[0].rstrip("/>")
-    return name[: name.find(":") + 1]
 
 
 # Languages, properties of other scripts, and change records do not affect the appearance of a run.

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
 from triptych_documents.format import Document, ReadOptions
-from triptych_documents.formats.docx.styles import prefix
 from triptych_documents.formats.odt.spans import OdtParagraphs, escape_for
 from triptych_documents.formats.odt.styles import PLAIN, OdtStyles, default_language, in_language, short
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.languages import OfficeLanguage, office_language
 from triptych_documents.formats.office.parts import Edit, Tree, XmlPart, ZippedDocument, constant, described, opened, signatures
-from triptych_documents.formats.shared.xml import written_text
+from triptych_documents.formats.shared.xml import prefix, written_text
 
 _TYPE, _MANIFEST, _CONTENT, _STYLES, _META = "mimetype", "META-INF/manifest.xml", "content.xml", "styles.xml", "meta.xml"
 _TEXT = "application/vnd.oasis.opendocument.text"

@@ -318,3 +318,9 @@ def without_attribute(tag: str, name: str) -> str:
         if found[1] == name:
             return tag[: found.start()] + tag[found.end() :]
     return tag
+
+
+def prefix(tag: str) -> str:
+    """Return the prefix of a tag with its colon: "w:" for "<w:p ...>"; "" if none."""
+    name = tag[1:].split(None, 1)[0].rstrip("/>")
+    return name[: name.find(":") + 1]
