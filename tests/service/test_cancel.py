@@ -15,7 +15,7 @@ from triptych_client import AsyncClient, Client, DeadlineExceededError, Decoding
 from triptych_serving.decoding.greedy_lane import GreedyLane
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.scheduling.decode_scheduler import Job
+from triptych_serving.scheduling.request import Row
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
 from .in_process import running_server
@@ -41,8 +41,8 @@ class Pace:
 def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
     pace = Pace()
 
-    def paced(step: Callable[[Any], list[Job]]) -> Callable[[Any], list[Job]]:
-        def run(lane: Any) -> list[Job]:
+    def paced(step: Callable[[Any], list[Row]]) -> Callable[[Any], list[Row]]:
+        def run(lane: Any) -> list[Row]:
             pace.steps += 1
             if pace.slow.is_set():
                 time.sleep(0.02)

@@ -98,7 +98,7 @@ def test_a_full_queue_refuses_at_once_and_serves_on() -> None:
         assert len(calls) > len(refused) > 0
         for call in refused:
             message, delay = refusal(call.result)
-            assert message.startswith("the queue is full: 2 requests wait, 1 more exceed 2")
+            assert message.startswith("the queue is full: 2 requests are waiting, 1 more exceed the limit of 2")
             assert delay
         for call in set(calls) - set(refused):
             assert call.result().translations[0].translated_text == TARGET

@@ -1,4 +1,4 @@
-"""The autoregressive engine: rows join and leave a running batch between two decoding steps.
+"""The decode engine: autoregressive decoding of many rows, which join and leave a running batch between two steps.
 
-Imports `scheduling`, `bundle` and `runtime`; imported by `models`.
+Imports `scheduling`, `text`, `bundle` and `runtime`; imported by `models`.
 """

@@ -1,4 +1,4 @@
-"""One text in the search lane: its hypotheses that still run, and those that are finished."""
+"""SearchParams state of one text: its running hypotheses and its finished ones."""
 
 import math
 from collections.abc import Sequence
@@ -10,76 +10,75 @@ from numpy.typing import NDArray
 from triptych_serving.bundle.search_params import EarlyStopping, SearchRules
 from triptych_serving.decoding.logits_processor import LogitsProcessor
 from triptych_serving.decoding.sampler import Sampler
-from triptych_serving.scheduling.decode_scheduler import Job
-from triptych_serving.scheduling.request import Finish, Hypothesis
+from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A hypothesis and one token more."""
+    """A hypothesis extended by one token."""
 
-    slot: int  # where the hypothesis stands
+    slot: int  # of the hypothesis
     token: int
-    log_probability: float  # of all tokens behind the prefix
+    log_probability: float  # of all tokens after the prefix
 
 
 @dataclass(slots=True)
 class SearchStep:
-    """What becomes of a group in one step."""
+    """Outcome of one step for a group: hypotheses that ended and those that go on."""
 
     ended: list[Continuation] = field(default_factory=list)
     going: list[Continuation] = field(default_factory=list)
 
 
 class HypothesisGroup:
-    """Beams or samples of one row of a request.
+    """Beams or samples of one row.
 
     Args:
-        job: what it is for.
-        slot: where its only hypothesis so far stands.
-        constraints: what changes the logits, if anything does.
+        row: the text and its search options.
+        slot: of its first hypothesis.
+        processor: edits the logits, if the options need it.
     """
 
-    def __init__(self, job: Job, slot: int, constraints: LogitsProcessor | None) -> None:
-        self.job, self.row, self.search = job, job.row, job.row.search
+    def __init__(self, row: Row, slot: int, processor: LogitsProcessor | None) -> None:
+        self.row, self.search = row, row.search
         self.width = self.search.slots  # hypotheses at once, and so slots that it may take
-        self.slots = [slot]  # of the hypotheses that run
+        self.slots = [slot]  # of the running hypotheses
         self.length = 0  # tokens of each
-        self.constraints = constraints
+        self.processor = processor
         self.finished: list[Hypothesis] = []
-        self.fresh = True  # still one hypothesis
+        self.fresh = True  # there is still one hypothesis only
         self.attends = self.search.alignment or self.search.coverage_penalty > 0
         self.prefix_log_probability = 0.0
         self.samplers = [Sampler(self.search.seed, index) for index in range(self.width if self.search.samples else 0)]
-        self._led = False  # the best continuation of a step ended the sentence
-        self._leader = 0.0  # log-probability of the best hypothesis that runs
+        self._led = False  # in some step the best continuation ended the sentence
+        self._leader = 0.0  # log-probability of the best running hypothesis
 
     @property
     def forced(self) -> int | None:
-        """The next token where it is not free."""
+        """Next token of the prefix, if the prefix is not done."""
         return self.row.prefix[self.length] if self.length < len(self.row.prefix) else None
 
     @property
     def at_limit(self) -> bool:
-        """The next token is the last."""
+        """True if the next token is the last."""
         return self.length + 1 >= self.row.max_tokens
 
     @property
     def candidates(self) -> int:
-        """Continuations of each hypothesis to choose from; 0: all tokens."""
+        """Number of continuations of each hypothesis to choose from; 0: all tokens."""
         search = self.search
         return search.sampling_topk if search.samples else 2 * search.beam_size
 
     @property
     def is_cut(self) -> bool:
-        """The next token is the last that is free, and the end is forced upon the beams that go on."""
+        """True if the next token is the last free one, after which beams that go on are forced to end."""
         if not self.search.forced_end or self.search.samples or self.forced is not None:
             return False
         return self.at_limit and not self._is_over(self.length + 1)
 
     @property
     def is_done(self) -> bool:
-        """Nothing is left to search for."""
+        """True if the search is over."""
         if self.length >= self.row.max_tokens:
             return True
         if self.search.samples:
@@ -87,7 +86,7 @@ class HypothesisGroup:
         return self._is_over(self.length)
 
     def _is_over(self, length: int) -> bool:
-        """Whether a beam search ends when its hypotheses have `length` tokens."""
+        """Tell whether a beam search ends when its hypotheses have `length` tokens."""
         if self.search.rules is SearchRules.TRANSFORMERS:
             return self._cannot_improve(length)
         search = self.search
@@ -96,7 +95,7 @@ class HypothesisGroup:
         return len(self.finished) >= max(1, math.floor(self.width * search.patience + 0.5))
 
     def _cannot_improve(self, length: int) -> bool:
-        """As `generate()` of transformers decides it; its greedy search ends with the first hypothesis."""
+        """Apply the rule of transformers' `generate()`; its greedy search ends with the first hypothesis."""
         search = self.search
         if len(self.finished) < self.width:
             return False
@@ -108,10 +107,10 @@ class HypothesisGroup:
         return best <= min(map(_score, self.finished))
 
     def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], end: int) -> SearchStep:
-        """One step of beam search, the same in CTranslate2 and in transformers.
+        """Choose the continuations of one step of beam search, the same in CTranslate2 and in transformers.
 
-        Of the `2k` best continuations, those among the first `k` that end the sentence are finished, and the `k` best of those
-        that do not end it go on.
+        Of the `2k` best continuations, those among the first `k` that end the sentence are finished. Of those that do not
+        end it, the `k` best go on.
 
         Args:
             totals: by slot, log-probabilities of the hypothesis with each of its best continuations, descending, at least `2k`.
@@ -119,31 +118,31 @@ class HypothesisGroup:
             end: the end of the sentence.
         """
         width, ends_all = self.width, self.at_limit and not self.search.forced_end
-        count = 2 * width  # the batch may have more, for others
+        count = 2 * width  # the batch may have more, for other rows
         flat = [total for slot in self.slots for total in totals[slot][:count]]
         best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
-        choice = SearchStep()
-        for rank, place in enumerate(best):
-            beam, candidate = divmod(place, count)
+        step = SearchStep()
+        for rank, index in enumerate(best):
+            beam, candidate = divmod(index, count)
             slot = self.slots[beam]
-            continuation = Continuation(slot, tokens[slot][candidate], flat[place])
+            continuation = Continuation(slot, tokens[slot][candidate], flat[index])
             is_end = continuation.token == end
             if rank < width and (is_end or ends_all):
                 self._led = self._led or (is_end and rank == 0)
-                choice.ended.append(continuation)
-            if not is_end and len(choice.going) < width:
-                choice.going.append(continuation)
-        self._leader = choice.going[0].log_probability
-        return choice
+                step.ended.append(continuation)
+            if not is_end and len(step.going) < width:
+                step.going.append(continuation)
+        self._leader = step.going[0].log_probability
+        return step
 
     def finish(self, tokens: Sequence[int], ended: bool, log_probability: float, attention: NDArray[np.float32]) -> None:
-        """Note a finished hypothesis.
+        """Add a finished hypothesis.
 
         Args:
             tokens: without the end of the sentence.
             ended: the model ended it.
-            log_probability: of the tokens behind the prefix, the end of the sentence included.
-            attention: `[steps, source tokens]`, the step of the end included; empty where it is not asked for.
+            log_probability: of the tokens after the prefix, the end of the sentence included.
+            attention: `[steps, source tokens]`, the step of the end included; ignored without `attends`.
         """
         search = self.search
         score = log_probability / max(1, len(tokens) + (ended or search.forced_end)) ** search.length_penalty
@@ -163,7 +162,7 @@ class HypothesisGroup:
             del self.finished[min(range(len(self.finished)), key=lambda index: _score(self.finished[index]))]
 
     def close(self) -> None:
-        """Hand the best hypotheses to the row."""
+        """Write the best hypotheses to the row."""
         best = sorted(self.finished, key=_score, reverse=True)
         row = self.row
         row.hypotheses = tuple(best[: self.search.num_hypotheses])
@@ -171,10 +170,10 @@ class HypothesisGroup:
         row.finish = row.hypotheses[0].finish
 
     def settle(self, running: NDArray[np.int64]) -> None:
-        """Tell the row which tokens can no longer change.
+        """Append the tokens to the row that can no longer change.
 
         Args:
-            running: `[hypotheses, length]` tokens.
+            running: tokens `[hypotheses, length]`.
         """
         row = self.row
         agreed = _agreed(running, running[0])
@@ -189,6 +188,6 @@ def _score(hypothesis: Hypothesis) -> float:
 
 
 def _agreed(rows: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """How many tokens all rows have in common with `other`, from the start."""
+    """Return the length of the prefix that all rows share with `other`."""
     same = (rows == other).all(axis=0)
     return len(same) if same.all() else int(same.argmin())

@@ -1,4 +1,4 @@
-"""What a lane's rows have decoded and what the encoder made of their sources, and its graphs over both."""
+"""Key-value caches of a lane's rows, and its encoder and step graphs over them. `KVCache` is what lanes need of any device."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,19 +13,19 @@ from triptych_serving.runtime.session import Array, Session
 
 @dataclass(frozen=True)
 class StepArrays:
-    """Arrays of the host by the names of a graph's inputs and outputs: `[count, ...]`, or of another length."""
+    """Host arrays by the names of a graph's inputs and outputs: `[count, ...]`, or of another length."""
 
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
     constants: Mapping[str, Array] = field(default_factory=dict)  # inputs that never change
-    rare: Mapping[str, Array] = field(default_factory=dict)  # outputs that are read only after `Caches.fetch`
+    rare: Mapping[str, Array] = field(default_factory=dict)  # outputs that are read only after `KVCache.fetch`
 
 
 class BoundStep(Protocol):
-    """A graph over arrays."""
+    """A step graph with its arrays."""
 
     def run(self) -> None:
-        """Run it; the host's arrays have the answers.
+        """Run the graph; then the host's output arrays hold the results.
 
         Raises:
             EngineError: the runtime failed.
@@ -33,60 +33,60 @@ class BoundStep(Protocol):
 
 
 class KVCache(Protocol):
-    """Of `count` rows, in memory that is allocated once. Used by one thread."""
+    """Caches and encoded sources of `count` rows, in memory that is allocated once. Used by one thread."""
 
     @property
     def count(self) -> int:
-        """The most rows at once."""
+        """Maximum number of rows."""
 
     @property
     def padding(self) -> float:
-        """Rows are encoded together while their padded tokens are at most so many times their own."""
+        """Rows are encoded together while their padded tokens are at most this many times their own."""
 
     @property
     def bytes(self) -> int:
-        """Their memory."""
+        """Allocated bytes."""
 
     def array(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
-        """Zeros of the host, for what the graph writes beside the caches."""
+        """Allocate zeros on the host for an output of the graph."""
 
     def encode(self, source: Array, lengths: Array, first: int) -> None:
-        """Run the encoder for the rows from `first` on.
+        """Run the encoder for consecutive rows.
 
         Args:
             source: `[rows, longest]` ids, padded.
             lengths: `[rows]`.
-            first: of the rows.
+            first: index of the first row.
 
         Raises:
             EngineError: the runtime failed.
         """
 
     def copy(self, source: int, target: int, positions: slice, length: int = 0) -> None:
-        """Copy between two rows.
+        """Copy one row to another.
 
         Args:
             source: row.
             target: another row.
-            positions: of the tokens decoded, which are copied.
-            length: in tokens, of the encoded source, which is copied too; 0: it is the same already.
+            positions: decoded tokens to copy.
+            length: tokens of the encoded source to copy; 0: it is the same already.
         """
 
-    def bind(self, bound: StepArrays, rows: int) -> BoundStep:
-        """The step graph over the first rows' caches and of these arrays the first rows, where they are `count` long."""
+    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
+        """Bind the step graph to the first rows' caches and, of arrays that are `count` long, to the first rows."""
 
     def fetch(self, array: Array) -> None:
-        """Bring what the last run wrote into one of its rare outputs to the host."""
+        """Copy one of the last run's rare outputs to the host."""
 
 
 class HostKVCache:
-    """In the host's memory, 32 bits: `4 * 2L * count * H * D * (max_target + max_source)` bytes, touched as rows reach them.
+    """Caches in host memory, fp32: `4 * 2L * count * H * D * (max_target + max_source)` bytes, touched as rows reach them.
 
     Args:
         encoder: graph `source, lengths -> memory`.
         step: graph with at least `caches, memories -> caches`.
         manifest: shapes and limits.
-        count: the most rows at once.
+        count: maximum number of rows.
     """
 
     padding = 1.15
@@ -118,32 +118,32 @@ class HostKVCache:
         if length:
             self.memory[:, target, :, :length] = self.memory[:, source, :, :length]
 
-    def bind(self, bound: StepArrays, rows: int) -> BoundStep:
+    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
         caches = {name: buffer[:rows] for name, buffer in zip(self._names, self.cache, strict=True)}
         memories = {name: buffer[:rows] for name, buffer in zip(self._names, self.memory, strict=True)}
         inputs = {
-            **{name: self._active(array, rows) for name, array in {**bound.inputs, **bound.constants}.items()},
+            **{name: self._active(array, rows) for name, array in {**arrays.inputs, **arrays.constants}.items()},
             **{f"cache_{name}": array for name, array in caches.items()},
             **{f"memory_{name}": array for name, array in memories.items()},
         }
         outputs = {
-            **{name: self._active(array, rows) for name, array in {**bound.outputs, **bound.rare}.items()},
+            **{name: self._active(array, rows) for name, array in {**arrays.outputs, **arrays.rare}.items()},
             **{f"present_{name}": array for name, array in caches.items()},
         }
         return self._step.bind(inputs, outputs)
 
     def fetch(self, array: Array) -> None:
-        """It is there."""
+        """Do nothing: all outputs are on the host."""
 
     def _active(self, array: Array, rows: int) -> Array:
         return array[:rows] if len(array) == self.count else array
 
 
 def cache_names(layers: int) -> list[str]:
-    """Of a graph's caches, in the order of an encoder's output."""
+    """Return the names of a graph's caches, in the order of the encoder's output."""
     return [f"{kind}_{layer}" for layer in range(layers) for kind in ("key", "value")]
 
 
 def cache_lengths(limits: Limits) -> tuple[int, int]:
-    """Positions of targets and of sources in the caches."""
+    """Return the number of target positions and of source positions in the caches."""
     return max(2, limits.max_target_tokens), max(2, limits.max_source_tokens)

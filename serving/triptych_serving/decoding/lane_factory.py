@@ -1,4 +1,4 @@
-"""The lanes of one model: sessions are loaded once, when a row first needs them, and shared by all workers of a place."""
+"""Makes the lanes of one model. Sessions are loaded when a row first needs them, and shared by the workers of a device."""
 
 import threading
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
 from triptych_serving.decoding.cuda.host_mirrored_cache import HostMirroredCache
-from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, memory_shape
-from triptych_serving.decoding.cuda.prefill import Prefill
+from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, Prefill, memory_shape
 from triptych_serving.decoding.cuda.slots import DeviceSlots
-from triptych_serving.decoding.greedy_lane import GreedyLane, Lane
+from triptych_serving.decoding.greedy_lane import GreedyLane
 from triptych_serving.decoding.kv_cache import HostKVCache, KVCache, cache_lengths
-from triptych_serving.decoding.logits_processor import Vocabulary, single_tokens
+from triptych_serving.decoding.lane import Lane
+from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.search_lane import MAX_CANDIDATES, SearchLane
-from triptych_serving.decoding.search_slots import SearchSlots
 from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
+from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.decoding.vocab_subset import Projection, VocabSubset
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.runtime.memory import Memory
@@ -25,20 +25,21 @@ from triptych_serving.runtime.session import Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
 from triptych_serving.text.tokenizers import read_tokenizer
+from triptych_serving.text.vocabulary import Vocabulary
 
 SEARCHES = (LaneKind.SEARCH, LaneKind.SHORT_SEARCH)
 SHORT = (LaneKind.SHORT_GREEDY, LaneKind.SHORT_SEARCH)
-SEARCH_SLOTS = 2  # times those of greedy lanes: a text takes several, and few texts at once are encoded in small batches
+SEARCH_SLOTS = 2  # times those of a greedy lane: a text takes several, and encoding few texts at once is slow
 
 
 class LaneFactory:
     """Thread-safe.
 
     Args:
-        bundle: where the graphs are.
-        precision: which of them.
+        bundle: contains the graphs.
+        precision: of the graphs.
         slots: of each greedy lane.
-        places: where graphs of 16 bits run; they then have the devices' lanes. Empty: on the CPU, over arrays of the host.
+        places: devices for graphs in fp16, whose lanes keep rows in device memory. Empty: on the CPU, over host arrays.
 
     Raises:
         BundleError: a graph cannot be loaded.
@@ -52,32 +53,32 @@ class LaneFactory:
         self._slots = slots
         self._places: tuple[SessionPlace | None, ...] = tuple(places) or (None,)
         self._lock = threading.RLock()
-        self._sessions: dict[tuple[str, int], Session] = {}  # by file name, and number of the place
+        self._sessions: dict[tuple[str, int], Session] = {}  # by file name and index of the place
         self._prefills: dict[int, Prefill] = {}  # by worker
         short = bool(self._graphs.shortlist)
-        self.usual = LaneKind.SHORT_GREEDY if short else LaneKind.GREEDY  # what a row without options needs
+        self.usual = LaneKind.SHORT_GREEDY if short else LaneKind.GREEDY  # for rows without options
         self._shortlist = self._read_shortlist() if short else None
         try:
             self._load(self._graphs.encoder)
             self._load(self._graph(self.usual))
         except BaseException:
-            self.close()  # whoever looks at the error shall not keep what was loaded
+            self.close()  # a caller that keeps the error must not keep the sessions
             raise
 
     def assign(self, rows: Sequence[Row]) -> None:
-        """Find out which tokens each row may need."""
+        """Set each row's shortlist."""
         if self._shortlist is not None:
             for row in rows:
                 row.shortlist = None if _needs_all_tokens(row) else self._shortlist.ids(row.source, row.prefix)
 
     def is_open_for(self, rows: Sequence[Row]) -> bool:
-        """What the rows' lanes need is loaded."""
-        last = len(self._places) - 1  # which is loaded last
+        """Tell whether `open_for` has nothing to do."""
+        last = len(self._places) - 1  # loaded last
         loaded = all((self._graph(kind), last) in self._sessions for kind in {LaneKind.of(row) for row in rows})
         return loaded and not any(row.search.suppressed for row in rows)
 
     def open_for(self, rows: Sequence[Row]) -> None:
-        """Load what the rows' lanes need, so that the engine's threads find it: some 0.1 s when the first such row comes.
+        """Load what the rows' lanes need before the engine does: about 0.1 s for the first such row.
 
         Raises:
             UnsupportedError: the bundle is an old one, without a search graph.
@@ -89,7 +90,7 @@ class LaneFactory:
             self._vocabulary.pattern(text)
 
     def open_all(self) -> list[LaneKind]:
-        """Load what the bundle has; returns the kinds that there are.
+        """Load all graphs of the bundle; return the kinds of lanes that it has.
 
         Raises:
             BundleError: a graph cannot be loaded.
@@ -114,7 +115,7 @@ class LaneFactory:
             self._load(self._graph(kind))
 
     def make(self, kind: LaneKind, worker: int = 0) -> Lane:
-        """One worker's lane, over graphs that are loaded.
+        """Make a worker's lane over graphs that are loaded.
 
         Args:
             kind: of the lane.
@@ -124,19 +125,19 @@ class LaneFactory:
             DeviceMemoryError: the device has no room.
         """
         with self._lock:
-            number = worker % len(self._places)
-            place = self._places[number]
-            encoder, step = self._session(self._graphs.encoder, number), self._session(self._graph(kind), number)
+            index = worker % len(self._places)
+            place = self._places[index]
+            encoder, step = self._session(self._graphs.encoder, index), self._session(self._graph(kind), index)
             if place is not None:
                 return self._make_on(place.memory, kind, worker, encoder, step)
-            columns = VocabSubset(self._projection, self._manifest.tokens.end) if kind in SHORT else None
+            subset = VocabSubset(self._projection, self._manifest.tokens.end) if kind in SHORT else None
             if kind in SEARCHES:
-                caches = HostKVCache(encoder, step, self._manifest, SEARCH_SLOTS * self._slots)
-                return self._search_lane(caches, step, columns)
-            return GreedyLane(encoder, step, self._manifest, self._slots, columns)
+                cache = HostKVCache(encoder, step, self._manifest, SEARCH_SLOTS * self._slots)
+                return self._search_lane(cache, step, subset)
+            return GreedyLane(encoder, step, self._manifest, self._slots, subset)
 
     def close(self) -> None:
-        """Give up the graphs, and with them their memory. No lane may be used after it, nor made."""
+        """Drop the sessions and their memory. After it no lane may be made or used."""
         with self._lock:
             self._sessions.clear()
             self._prefills.clear()
@@ -147,14 +148,14 @@ class LaneFactory:
             shape = memory_shape(step, manifest.decoder)
             self._prefills[worker] = Prefill(encoder, cache_lengths(manifest.limits)[1], shape, memory)
         count = SEARCH_SLOTS * self._slots if kind in SEARCHES else self._slots
-        caches = DeviceKVCache(self._prefills[worker], step, manifest, count, memory)
+        cache = DeviceKVCache(self._prefills[worker], step, manifest, count, memory)
         if kind in SEARCHES:
-            return self._search_lane(HostMirroredCache(caches, step, memory), step)
-        return DeviceGreedyLane(DeviceSlots(caches, step, manifest.tokens.start, memory), manifest.tokens, memory)
+            return self._search_lane(HostMirroredCache(cache, step, memory), step)
+        return DeviceGreedyLane(DeviceSlots(cache, step, manifest.tokens.start, memory), manifest.tokens, memory)
 
-    def _search_lane(self, caches: KVCache, step: Session, columns: VocabSubset | None = None) -> SearchLane:
-        width = step.output_width("log_probabilities") if columns is None else 0
-        slots = SearchSlots(caches, self._manifest, width, columns)
+    def _search_lane(self, cache: KVCache, step: Session, subset: VocabSubset | None = None) -> SearchLane:
+        width = step.output_width("log_probabilities") if subset is None else 0
+        slots = SearchSlots(cache, self._manifest, width, subset)
         return SearchLane(slots, self._manifest.tokens, self._vocabulary)
 
     def _read_shortlist(self) -> Shortlist:
@@ -179,19 +180,19 @@ class LaneFactory:
         }[kind]
 
     def _load(self, graph: str) -> None:
-        """At every place."""
-        for number in range(len(self._places)):
-            self._session(graph, number)
+        """Load a graph at every place."""
+        for index in range(len(self._places)):
+            self._session(graph, index)
 
-    def _session(self, graph: str, number: int) -> Session:
+    def _session(self, graph: str, index: int) -> Session:
         with self._lock:
-            if (graph, number) not in self._sessions:
-                place = self._places[number]
+            if (graph, index) not in self._sessions:
+                place = self._places[index]
                 if place is not None:
-                    place = replace(place, captures=graph == self._graphs.step)  # the others' shapes are too many
+                    place = replace(place, captures=graph == self._graphs.step)  # the others have too many shapes
                 path = self._bundle.path(graph)
-                self._sessions[graph, number] = Session(path, saturation_free=self._graphs.saturation_free, place=place)
-            return self._sessions[graph, number]
+                self._sessions[graph, index] = Session(path, saturation_free=self._graphs.saturation_free, place=place)
+            return self._sessions[graph, index]
 
 
 def _needs_all_tokens(row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""What a row's options make of the next token's logits: penalties and bans, as a few edits that a graph applies."""
+"""Penalties and bans of one row, as a few edits of the next token's logits that the graph applies."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,7 @@ from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.text.vocabulary import Pattern, Vocabulary
 
-__all__ = ["BAN", "LogitEdits", "LogitsProcessor", "Vocabulary", "ban", "merge", "single_tokens"]
-
-BAN = -1e9  # added to a logit: its probability is 0, yet sums of it stay finite
+BAN = -1e9  # added to a logit: its probability becomes 0, yet sums stay finite
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -20,10 +18,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LogitEdits:
-    """Value x of each token becomes `(x * factor if x < 0 else x / factor) + offset`. All `[E]`; tokens differ.
+    """Edits of one row: value x of a token becomes `(x * factor if x < 0 else x / factor) + offset`. All `[E]`; tokens differ.
 
-    What x is, the bundle's graph says: the logit, whose softmax is taken after the edit. By the rules of transformers it is the
-    log-probability, or the logit where the factor is negative, which then counts without its sign; no softmax follows.
+    The bundle's graph defines x. Usually it is the logit, and the softmax follows. By the rules of transformers it is the
+    log-probability, or where the factor is negative the logit, with the factor's absolute value; no softmax follows.
     """
 
     tokens: Ints
@@ -32,16 +30,16 @@ class LogitEdits:
 
 
 class LogitsProcessor:
-    """Constraints of one row; what they do depends on the tokens so far alone. Safe to share between its hypotheses.
+    """Computes the edits of one row from its tokens so far. Stateless: its hypotheses share it.
 
-    By the rules of transformers the start token is one that has occurred, and penalties are of log-probabilities in a beam
-    search, else of logits.
+    By the rules of transformers the start token counts as a token that has occurred, and penalties apply to log-probabilities
+    in a beam search, else to logits.
 
     Args:
         search: the row's options.
         tokens: ids of the special tokens.
-        vocabulary: what tokens look like.
-        forced: how many tokens of every translation are the model's frame, and no part of its text.
+        vocabulary: bytes of each token.
+        forced: number of tokens at the start of every translation that belong to the model's frame, not to the text.
     """
 
     def __init__(self, search: SearchParams, tokens: SpecialTokens, vocabulary: Vocabulary, forced: int = 0) -> None:
@@ -63,9 +61,12 @@ class LogitsProcessor:
         self._runs = [(run[:-1], run[-1]) for run in search.suppressed_tokens if len(run) > 1]
 
     def edits(self, history: Ints) -> LogitEdits:
-        """Edits for the token after `history` `[T]`, all tokens so far, a prefix included, without the start token.
+        """Return the edits for the next token.
 
-        The repetition penalty is Keskar et al. 2019, section 4.1: once for each token that has occurred.
+        The repetition penalty is that of Keskar et al. 2019, section 4.1: applied once to each token that has occurred.
+
+        Args:
+            history: `[T]` all tokens so far, a prefix included, without the start token.
         """
         if len(self._start):
             history = np.concatenate((self._start, history))
@@ -85,7 +86,7 @@ class LogitsProcessor:
         return banned
 
     def _suppress(self, tokens: list[int], banned: set[int]) -> None:
-        # A byte more than is compared: with it, a space that is stripped as the translation's first is never one of those.
+        # One byte more than is compared, so that the stripped space at the start of a translation is never compared.
         tail = self._vocabulary.tail(tokens, 1 + max(self._heads, default=0))
         if tail is None:
             banned |= self._within_first
@@ -97,19 +98,19 @@ class LogitsProcessor:
 
 
 def ban(tokens: Iterable[int]) -> LogitEdits:
-    """Edits that keep tokens from occurring."""
+    """Return edits that ban tokens."""
     return _make_edits((), set(tokens), 1.0)
 
 
 def single_tokens(runs: Iterable[Sequence[int]]) -> frozenset[int]:
-    """Those of runs of ids that are one token long."""
+    """Return the tokens of runs that are one token long."""
     return frozenset(run[0] for run in runs if len(run) == 1)
 
 
 def merge(edits: Sequence[LogitEdits | None]) -> tuple[Ints, Floats, Floats]:
-    """Tokens, factors and offsets of all rows, each `[B, E]`, E a power of two.
+    """Stack the edits of all rows: tokens, factors and offsets, each `[B, E]`, E a power of two.
 
-    A row is filled up with its own first edit, or where it has none with one of token 0 that changes nothing.
+    A row is padded with its own first edit, or without any with an edit of token 0 that changes nothing.
     """
     widest = max((len(edit.tokens) for edit in edits if edit is not None), default=0)
     shape = len(edits), 1 << max(0, widest - 1).bit_length()
@@ -130,13 +131,13 @@ def _make_edits(penalized: Iterable[int], banned: set[int], penalty: float) -> L
 
 
 def _repeats(tokens: list[int], history: Ints, size: int) -> list[int]:
-    """Tokens that would make a run of `size` occur again."""
+    """Return the tokens that would repeat a run of `size` tokens."""
     if size == 1:
         return tokens
     if len(tokens) < size:
         return []
     last = tokens[1 - size :]
-    # Only where the run's last known token stands can it have occurred.
+    # An earlier occurrence must end with the run's last known token.
     ends = np.flatnonzero(history[size - 2 : -1] == history[-1]).tolist()
     return [tokens[start + size - 1] for start in ends if tokens[start : start + size - 1] == last]
 
@@ -146,7 +147,7 @@ def _union(parts: Iterable[Ints]) -> frozenset[int]:
 
 
 def _completions(patterns: Iterable[Pattern]) -> dict[bytes, frozenset[int]]:
-    """Beginnings of texts, and the tokens that would complete one after each."""
+    """Map beginnings of suppressed texts to the tokens that would complete one."""
     after: dict[bytes, list[Ints]] = {}
     for pattern in patterns:
         for head, ids in pattern.after:

@@ -1,4 +1,4 @@
-"""Drawing tokens: temperature, then the k likeliest, then the likeliest that together have probability p, then chance."""
+"""Sampling of tokens: temperature, then top-k, then top-p (nucleus), then a random draw."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,46 +6,45 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LIKELIEST = 256  # sorted first where p of a whole vocabulary is wanted: mostly they have it
+LIKELIEST = 256  # sorted first for top-p of a whole vocabulary: mostly they contain the nucleus
 
 
 class Sampler:
-    """Draws the tokens of one hypothesis: one random number each, so that nothing but its own past moves a draw.
+    """Draws the tokens of one hypothesis: one random number each, so that other rows never change a draw.
 
     Args:
         seed: the request's, 0 or above.
-        index: of the hypothesis among those of its text.
+        index: number of the hypothesis among those of its text.
     """
 
     def __init__(self, seed: int, index: int) -> None:
         self._random = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, index))))
 
     def choose(self, log_probabilities: NDArray[np.floating], temperature: float, topk: int, topp: float) -> int:
-        """Draw one position of `log_probabilities`.
+        """Draw an index into `log_probabilities`.
 
         Args:
-            log_probabilities: `[C]` in any order: of all tokens, or of the likeliest, at least `topk` of them. A constant may
-                be missing, as in logits.
+            log_probabilities: `[C]` in any order, of all tokens or of at least the `topk` likeliest; logits will do.
             temperature: above 0; divides them.
-            topk: draw from this many likeliest; 0 or more than there are: from all.
-            topp: draw from the fewest likeliest that have at least this part of the probability (Holtzman et al. 2020).
+            topk: number of likeliest tokens to draw from; 0, or more than there are: all.
+            topp: draw from the smallest set of likeliest tokens with this probability (Holtzman et al. 2020).
         """
         weights = _weights(log_probabilities, temperature)
         kept = _nucleus(weights, topk, topp) if 0 < topk < len(weights) or topp < 1 else None
         cumulated = np.cumsum(weights if kept is None else weights[kept])
-        place = int(np.searchsorted(cumulated, self._random.random() * cumulated[-1], side="right"))
-        return place if kept is None else int(kept[place])
+        index = int(np.searchsorted(cumulated, self._random.random() * cumulated[-1], side="right"))
+        return index if kept is None else int(kept[index])
 
 
 def _weights(log_probabilities: NDArray[np.floating], temperature: float) -> Floats:
-    """Probabilities but for a common factor; the likeliest has 1."""
+    """Return probabilities scaled so that the likeliest is 1."""
     exact = log_probabilities.astype(np.float64)
-    with np.errstate(over="ignore"):  # far below the likeliest at a low temperature: minus infinity is right
+    with np.errstate(over="ignore"):  # at a low temperature unlikely tokens overflow to minus infinity, as they should
         return np.asarray(np.exp((exact - exact.max()) / temperature))
 
 
 def _nucleus(weights: Floats, topk: int, topp: float) -> Ints:
-    """Positions to draw from, likeliest first; of equals the earlier one."""
+    """Return the indices to draw from, likeliest first; of equals the earlier one."""
     if 0 < topk < len(weights):
         order = _likeliest(weights, topk)
         wanted = topp * weights[order].sum()

@@ -1,32 +1,32 @@
-"""Everything that needs log-probabilities: beams, samples, penalties, scores and alignments, mixed freely in one batch.
+"""Searches that need log-probabilities: beams, samples, penalties, scores and alignments, mixed freely in one batch.
 
-A row of the batch is one hypothesis, which keeps its slot as long as it lives. Where a beam has several children, one stays and
-the others take slots of beams that died, which share most of their past already: only what differs is copied. So no step
-reorders whole caches, and any beam size runs in the same graph.
+A slot holds one hypothesis, for as long as it lives. Where a beam has several continuations, one keeps the slot and the
+others take slots of beams that died, which mostly share their history: only what differs is copied. So no step reorders whole
+caches, and any beam size runs in the same graph.
 """
 
 from collections.abc import Sequence
 
 from triptych_serving.bundle.manifest import SpecialTokens
-from triptych_serving.decoding.greedy_lane import by_length, shortlists
 from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, SearchStep
-from triptych_serving.decoding.logits_processor import LogitEdits, LogitsProcessor, Vocabulary
+from triptych_serving.decoding.lane import group_by_length, shortlists
+from triptych_serving.decoding.logits_processor import LogitEdits, LogitsProcessor
 from triptych_serving.decoding.sampler import Sampler
-from triptych_serving.decoding.search_slots import SearchSlots
-from triptych_serving.scheduling.decode_scheduler import Job
+from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.scheduling.request import Row
+from triptych_serving.text.vocabulary import Vocabulary
 
 MIN_CANDIDATES = 8
-MAX_CANDIDATES = 256  # who wants more reads all log-probabilities
+MAX_CANDIDATES = 256  # searches that need more read all log-probabilities
 
 
 class SearchLane:
-    """Used by one thread.
+    """A lane of which each row takes as many slots as its search has hypotheses.
 
     Args:
         slots: over the search graph.
         tokens: ids of the special tokens.
-        vocabulary: what tokens look like, for texts that must not occur.
+        vocabulary: bytes of each token, for texts that must not occur.
     """
 
     def __init__(self, slots: SearchSlots, tokens: SpecialTokens, vocabulary: Vocabulary) -> None:
@@ -35,16 +35,16 @@ class SearchLane:
         self._end = tokens.end
         self._vocabulary = vocabulary
         self._groups: list[HypothesisGroup] = []
-        self._owners: list[HypothesisGroup] = []  # of each slot in use
+        self._owners: list[HypothesisGroup] = []  # by slot in use
         self._vacant: list[int] = []  # slots whose hypotheses are done
 
     @property
-    def jobs(self) -> Sequence[Job]:
-        return [group.job for group in self._groups]
+    def rows(self) -> Sequence[Row]:
+        return [group.row for group in self._groups]
 
     @property
-    def news(self) -> Sequence[Job]:
-        return self.jobs
+    def news(self) -> Sequence[Row]:
+        return self.rows
 
     @property
     def free(self) -> int:
@@ -60,31 +60,31 @@ class SearchLane:
         self._slots.search(MIN_CANDIDATES, ())
         self._slots.used = 0
 
-    def join(self, jobs: Sequence[Job]) -> None:
-        if self._slots.columns is not None:
-            self._slots.columns.admit(shortlists(jobs), shortlists(self.jobs))
-        for similar in by_length(jobs, self._slots.caches.padding):
-            slots = self._slots.encode([job.row.source for job in similar])
-            for job, slot in zip(similar, slots, strict=True):
-                group = HypothesisGroup(job, slot, self._constraints(job.row))
+    def join(self, rows: Sequence[Row]) -> None:
+        if self._slots.subset is not None:
+            self._slots.subset.admit(shortlists(rows), shortlists(self.rows))
+        for similar in group_by_length(rows, self._slots.cache.padding):
+            slots = self._slots.encode([row.source for row in similar])
+            for row, slot in zip(similar, slots, strict=True):
+                group = HypothesisGroup(row, slot, self._processor(row))
                 self._slots.so_far[slot] = 0.0
                 self._groups.append(group)
                 self._owners.append(group)
 
-    def leave(self, jobs: Sequence[Job]) -> None:
-        gone = set(map(id, jobs))
+    def leave(self, rows: Sequence[Row]) -> None:
+        gone = set(map(id, rows))
         for group in self._groups:
-            if id(group.job) in gone:
+            if id(group.row) in gone:
                 self._vacant += group.slots
-        self._groups = [group for group in self._groups if id(group.job) not in gone]
+        self._groups = [group for group in self._groups if id(group.row) not in gone]
         if self._groups:
             self._vacate()
-        else:  # a step that failed half-way may have left slots that no group knows of
+        else:  # a step that failed half-way may have left slots that belong to no group
             self._slots.used = 0
             self._owners.clear()
             self._vacant.clear()
 
-    def step(self) -> list[Job]:
+    def step(self) -> list[Row]:
         self._force()
         self._slots.search(self._candidates(), self._edits())
         for group in self._groups:
@@ -94,15 +94,17 @@ class SearchLane:
         self._slots.positions[: self._slots.used] += 1
         return self._end_groups()
 
-    def _constraints(self, row: Row) -> LogitsProcessor | None:
-        return LogitsProcessor(row.search, self._tokens, self._vocabulary, row.frame.forced) if row.search.constrained else None
+    def _processor(self, row: Row) -> LogitsProcessor | None:
+        if not row.search.constrained:
+            return None
+        return LogitsProcessor(row.search, self._tokens, self._vocabulary, row.frame.forced)
 
     def _force(self) -> None:
-        forced, columns = self._slots.forced, self._slots.columns
+        forced, subset = self._slots.forced, self._slots.subset
         forced[: self._slots.used] = 0
         for group in self._groups:
             if (token := group.forced) is not None:
-                forced[group.slots[0]] = token if columns is None else columns.place(token)
+                forced[group.slots[0]] = token if subset is None else subset.column(token)
 
     def _candidates(self) -> int:
         wanted = max((group.candidates for group in self._groups if group.candidates <= MAX_CANDIDATES), default=0)
@@ -110,15 +112,14 @@ class SearchLane:
         return min(self._slots.vocabulary_size, max(MIN_CANDIDATES, power))
 
     def _edits(self) -> Sequence[LogitEdits | None]:
-        """By slot; nothing where no row has any."""
-        constrained = [group for group in self._groups if group.constraints is not None and group.forced is None]
-        if not constrained:
+        """Return edits by slot; empty if no row has any."""
+        processed = [(group, group.processor) for group in self._groups if group.processor is not None and group.forced is None]
+        if not processed:
             return ()
         edits: list[LogitEdits | None] = [None] * self._slots.used
-        for group in constrained:
-            assert group.constraints is not None
+        for group, processor in processed:
             for slot in group.slots:
-                edits[slot] = group.constraints.edits(self._slots.history[slot, : group.length])
+                edits[slot] = processor.edits(self._slots.history[slot, : group.length])
         return edits
 
     def _choose(self) -> None:
@@ -127,83 +128,83 @@ class SearchLane:
         going: list[Continuation] = []
         for group in self._groups:
             if group.forced is not None:
-                choice = self._follow_prefix(group, group.forced)
+                step = self._follow_prefix(group, group.forced)
             elif group.search.samples:
-                choice = self._sample(group)
+                step = self._sample(group)
             else:
-                choice = group.extend(totals, tokens, self._end)
-            for continuation in choice.ended:
+                step = group.extend(totals, tokens, self._end)
+            for continuation in step.ended:
                 self._finish(group, continuation)
-            for continuation in choice.going if group.is_cut else ():
+            for continuation in step.going if group.is_cut else ():
                 self._finish(group, continuation)
-            going += self._place(group, choice)
+            going += self._assign_slots(group, step)
         self._slots.append(going)
         for group in self._groups:
-            if group.job.call.streams and group.slots and not group.is_done:
+            if group.row.call.streams and group.slots and not group.is_done:
                 group.settle(self._slots.history[group.slots, : group.length])
 
     def _follow_prefix(self, group: HypothesisGroup, token: int) -> SearchStep:
-        """The prefix says what comes next; it counts in no score, as in CTranslate2."""
+        """Take the prefix's next token; it counts in no score, as in CTranslate2."""
         [slot] = group.slots
-        self._slots.caches.fetch(self._slots.forced_log_probabilities)
+        self._slots.cache.fetch(self._slots.forced_log_probabilities)
         group.prefix_log_probability += float(self._slots.forced_log_probabilities[slot, 0])
         continuation = Continuation(slot, token, 0.0)
         return SearchStep([continuation] if group.at_limit else [], [continuation])
 
     def _sample(self, group: HypothesisGroup) -> SearchStep:
-        """One token more for every sample; all begin with the same distribution."""
-        choice, samplers = SearchStep(), []
+        """Draw a token for every sample; all begin with the same distribution."""
+        step, samplers = SearchStep(), []
         slots = group.slots * len(group.samplers) if group.fresh else group.slots
         for sampler, slot in zip(group.samplers, slots, strict=True):
             continuation = self._draw(group, sampler, slot)
             if continuation.token == self._end or group.at_limit:
-                choice.ended.append(continuation)
+                step.ended.append(continuation)
             else:
-                choice.going.append(continuation)
+                step.going.append(continuation)
                 samplers.append(sampler)
         group.samplers = samplers
-        return choice
+        return step
 
     def _draw(self, group: HypothesisGroup, sampler: Sampler, slot: int) -> Continuation:
         search, slots = group.search, self._slots
         if 0 < group.candidates <= MAX_CANDIDATES:
             log_probabilities, tokens = slots.best["top_log_probabilities"][slot], slots.best["top_tokens"][slot]
         else:
-            slots.caches.fetch(slots.log_probabilities)
+            slots.cache.fetch(slots.log_probabilities)
             log_probabilities, tokens = slots.log_probabilities[slot], None
-        place = sampler.choose(log_probabilities, search.temperature, search.sampling_topk, search.sampling_topp)
-        token = place if tokens is None else int(tokens[place])
-        return Continuation(slot, token, float(slots.so_far[slot] + log_probabilities[place]))
+        index = sampler.choose(log_probabilities, search.temperature, search.sampling_topk, search.sampling_topp)
+        token = index if tokens is None else int(tokens[index])
+        return Continuation(slot, token, float(slots.so_far[slot] + log_probabilities[index]))
 
     def _finish(self, group: HypothesisGroup, last: Continuation) -> None:
-        """A hypothesis with its last token."""
+        """Note a hypothesis that is complete with its last token."""
         ended = last.token == self._end
         tokens = self._slots.history[last.slot, : group.length].tolist() + ([] if ended else [last.token])
-        attention = self._slots.attended[last.slot, : group.length + 1, : len(group.row.source)]
+        attention = self._slots.attended[last.slot, : group.length + 1, : group.row.size]
         group.finish(tokens, ended, last.log_probability, attention.copy() if group.attends else attention)
 
-    def _place(self, group: HypothesisGroup, choice: SearchStep) -> list[Continuation]:
-        """Give the hypotheses that go on slots of their own, with the caches that they need in them."""
-        going = choice.going
+    def _assign_slots(self, group: HypothesisGroup, step: SearchStep) -> list[Continuation]:
+        """Give each hypothesis that goes on a slot of its own, with its caches."""
+        going = step.going
         group.fresh = group.fresh and group.forced is not None
         group.length += 1
         if group.is_done:
             return []
         kept = {continuation.slot for continuation in going}
         spare = [slot for slot in group.slots if slot not in kept]
-        placed: list[Continuation] = []
+        assigned: list[Continuation] = []
         taken: set[int] = set()
         for continuation in going:
             source = continuation.slot
             slot = self._copy(group, source, spare) if source in taken else source
             taken.add(slot)
-            placed.append(Continuation(slot, continuation.token, continuation.log_probability))
+            assigned.append(Continuation(slot, continuation.token, continuation.log_probability))
         self._vacant += spare
-        group.slots = [continuation.slot for continuation in placed]
-        return placed
+        group.slots = [continuation.slot for continuation in assigned]
+        return assigned
 
     def _copy(self, group: HypothesisGroup, source: int, spare: list[int]) -> int:
-        """The slot of one hypothesis more that continues the one in `source`."""
+        """Copy the hypothesis in `source` to a spare slot, or to a new one; return it."""
         if not spare:
             self._owners.append(group)
             return self._slots.duplicate(source)
@@ -211,8 +212,8 @@ class SearchLane:
         self._slots.fork(source, target, group.attends)
         return target
 
-    def _end_groups(self) -> list[Job]:
-        """Give back the slots of hypotheses and groups that are done; returns the latter."""
+    def _end_groups(self) -> list[Row]:
+        """Free the slots of hypotheses and groups that are done; return the rows of these groups."""
         done = [group for group in self._groups if group.is_done]
         for group in done:
             group.close()
@@ -220,7 +221,7 @@ class SearchLane:
         if done:
             self._groups = [group for group in self._groups if not group.is_done]
         self._vacate()
-        return [group.job for group in done]
+        return [group.row for group in done]
 
     def _vacate(self) -> None:
         for slot in sorted(self._vacant, reverse=True):

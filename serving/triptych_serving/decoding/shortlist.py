@@ -1,7 +1,7 @@
-"""Which part of the target vocabulary a source sentence needs: the likely translations of its tokens, and what all need.
+"""Shortlists: the part of the target vocabulary that a source needs, its tokens' likely translations and common tokens.
 
 `shortlist.npz` holds three arrays: `offsets` uint32 [V + 1] and `targets` [n], where source token s has
-`targets[offsets[s]:offsets[s + 1]]`, and `always` [m], which belongs to every sentence; ids are uint16 or uint32.
+`targets[offsets[s]:offsets[s + 1]]`, and `always` [m], for every sentence; ids are uint16 or uint32.
 """
 
 import zipfile
@@ -20,13 +20,13 @@ TYPES = {"offsets": ("uint32",), "targets": ("uint16", "uint32"), "always": ("ui
 
 
 class Shortlist:
-    """Thread-safe.
+    """The lists of one model. Thread-safe.
 
     Args:
         offsets: `[V + 1]`, ascending from 0 to n.
         targets: `[n]` ids below V.
         always: `[m]` ids below V.
-        banned: ids that no translation may have, unless a prefix has them.
+        banned: ids that no translation may contain, except in a prefix.
     """
 
     def __init__(
@@ -38,21 +38,20 @@ class Shortlist:
         self._lists: list[Ids] = np.split(targets.astype(np.int64), offsets[1:-1])
 
     def ids(self, source: Sequence[int], extra: Sequence[int] = ()) -> Ids | None:
-        """What a translation of `source` may consist of, ascending: some hundred ids, those of `source` and `extra` among them
-        (but not those that are banned).
+        """Return the ids that a translation of `source` may contain, ascending: some hundred, with `source` and `extra`.
 
-        None where a source token is unknown to the list: only the whole vocabulary will do then.
+        None where a source token has no list: then the whole vocabulary is needed.
 
         Args:
             source: ids, end of sentence last.
-            extra: ids that must be among them, such as a prefix's.
+            extra: ids to include even if they are banned, such as a prefix's.
         """
         lists = [self._lists[token] for token in source]
         if not all(map(len, lists)):
             return None
         chosen = self._always.copy()
         chosen[[*source, *extra]] = True
-        for targets in lists:  # half the time of concatenating them
+        for targets in lists:  # takes half as long as concatenating them
             chosen[targets] = True
         if self._banned:
             chosen[self._banned] = False
@@ -64,7 +63,7 @@ def read_shortlist(path: Path, vocabulary_size: int, banned: Collection[int] = (
     """Read `shortlist.npz`; V must be `vocabulary_size`. `banned` as for Shortlist.
 
     Raises:
-        BundleError: the file cannot be read, or its arrays do not fit together; lists all faults.
+        BundleError: the file cannot be read, or its arrays are inconsistent; lists all faults.
     """
     arrays = _load(path)
     faults = _type_faults(arrays) or _fit_faults(arrays, vocabulary_size)
@@ -77,7 +76,7 @@ def _load(path: Path) -> Arrays:
     try:
         file = np.load(path, allow_pickle=False)
         if not isinstance(file, np.lib.npyio.NpzFile):
-            raise BundleError(path, ["is no archive of arrays"])
+            raise BundleError(path, ["not an archive of arrays (.npz)"])
         with file:
             return {name: file[name] for name in TYPES if name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -98,8 +97,8 @@ def _fit_faults(arrays: Arrays, size: int) -> list[str]:
     if len(offsets) != size + 1:
         faults.append(f"offsets has {len(offsets):,} numbers, expected {size + 1:,} for a vocabulary of {size:,}")
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(targets) or (np.diff(offsets) < 0).any():
-        faults.append(f"offsets does not ascend from 0 to {len(targets):,}, the size of targets")
+        faults.append(f"offsets must ascend from 0 to {len(targets):,}, the size of targets")
     for name in ("targets", "always"):
         if len(arrays[name]) and (largest := int(arrays[name].max())) >= size:
-            faults.append(f"{name} has id {largest:,}, the vocabulary {size:,} tokens")
+            faults.append(f"{name} has id {largest:,}, but the vocabulary has {size:,} tokens")
     return faults

@@ -1,51 +1,55 @@
-"""Rows that one graph steps together: slots over static buffers, the active ones always a dense prefix."""
+"""Slots of a lane on the host: per-row arrays beside the caches. The slots in use are always the first ones."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
 from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.decoding.hypotheses import Continuation
 from triptych_serving.decoding.kv_cache import BoundStep, KVCache, StepArrays
+from triptych_serving.decoding.logits_processor import LogitEdits, ban, merge, single_tokens
+from triptych_serving.decoding.vocab_subset import SMALLEST, VocabSubset
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array
 
-FREE = -1  # in `forced`: nothing is
-MAX_BINDINGS = 1_024  # kept; making one anew costs 0.2 ms
+FREE = -1  # in `forced`: the graph chooses the token
+MAX_BINDINGS = 1_024  # cached; making one again costs 0.2 ms
+EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
 
 
 class Slots:
-    """Caches, encoded sources and per-row inputs of one step graph.
+    """Caches, encoded sources and per-row inputs of a step graph.
 
     Args:
-        caches: over the graph, which has at least `tokens, positions, last, forced` beside them.
+        cache: over the graph, which has at least the inputs `tokens, positions, last, forced` beside the caches.
         manifest: limits and special tokens.
     """
 
-    def __init__(self, caches: KVCache, manifest: TranslationManifest) -> None:
-        self.caches = caches
+    def __init__(self, cache: KVCache, manifest: TranslationManifest) -> None:
+        self.cache = cache
         self._special = manifest.tokens
-        self.count = count = caches.count
+        self.count = count = cache.count
         self.used = 0
-        self.tokens = np.zeros(count, np.int64)  # each row's newest
-        self.positions = np.zeros(count, np.int32)  # where it stands
+        self.tokens = np.zeros(count, np.int64)  # newest token of each row
+        self.positions = np.zeros(count, np.int32)  # of that token
         self.last = np.zeros(count, np.int32)  # index of the last source token
         self.forced = np.full(count, FREE, np.int64)
         self._bindings: dict[Hashable, BoundStep] = {}
 
     @property
     def bytes(self) -> int:
-        """Memory of the caches, in bytes."""
-        return self.caches.bytes
+        """Bytes of the caches."""
+        return self.cache.bytes
 
     def warm_up(self) -> None:
         """Run the encoder once, so that the first request finds it ready. No slot may be in use."""
-        self.caches.encode(np.full((1, 1), self._special.end), np.ones(1, np.int32), 0)
+        self.cache.encode(np.full((1, 1), self._special.end), np.ones(1, np.int32), 0)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> range:
-        """Encode sources together and give each the next slot; returns their slots."""
+        """Encode sources together, in the next slots; return these."""
         lengths = np.array([len(source) for source in sources], np.int32)
         first = self.used
-        self.caches.encode(stack_rows(sources, self._special.pad, np.int64), lengths, first)
+        self.cache.encode(stack_rows(sources, self._special.pad, np.int64), lengths, first)
         self.used += len(sources)
         new = slice(first, self.used)
         self.tokens[new] = self._special.start
@@ -55,37 +59,162 @@ class Slots:
         return range(first, self.used)
 
     def vacate(self, slot: int) -> int:
-        """Fill `slot` with the last row; returns where that row stood."""
+        """Move the last row to `slot`; return the slot that it had."""
         self.used -= 1
         if slot != self.used:
             self._copy(self.used, slot, int(self.positions[self.used]))
         return self.used
 
     def run(self, key: Hashable, arrays: Callable[[], StepArrays]) -> None:
-        """Run the graph over the rows in use, with more inputs and outputs than the slots' own.
+        """Run the graph over the slots in use, with more inputs and outputs than the slots' own.
 
         Args:
-            key: stands for the arrays: with an equal key they must be the same ones.
-            arrays: says which, when they are bound: `[count, ...]`, of which the rows in use are taken, or of another length
-                and taken as they are.
+            key: identifies the arrays: with an equal key they must be the same ones.
+            arrays: returns them, when the graph is bound.
 
         Raises:
             EngineError: the runtime failed.
         """
-        place = (self.used, key)
-        binding = self._bindings.get(place)
-        if binding is None:
+        bound = (self.used, key)
+        step = self._bindings.get(bound)
+        if step is None:
             if len(self._bindings) >= MAX_BINDINGS:
                 del self._bindings[next(iter(self._bindings))]  # the oldest
-            binding = self._bindings[place] = self._bind(arrays())
-        binding.run()
+            step = self._bindings[bound] = self._bind(arrays())
+        step.run()
 
     def _bind(self, more: StepArrays) -> BoundStep:
         own: dict[str, Array] = {"tokens": self.tokens, "positions": self.positions, "last": self.last, "forced": self.forced}
-        return self.caches.bind(StepArrays({**own, **more.inputs}, more.outputs, more.constants, more.rare), self.used)
+        return self.cache.bind(StepArrays({**own, **more.inputs}, more.outputs, more.constants, more.rare), self.used)
 
     def _copy(self, source: int, target: int, cached: int) -> None:
-        """Only as much of the row as is in use."""
-        self.caches.copy(source, target, slice(0, cached), int(self.last[source]) + 1)
+        """Copy the used part of a row, `cached` positions, to another slot."""
+        self.cache.copy(source, target, slice(0, cached), int(self.last[source]) + 1)
         for vector in (self.tokens, self.positions, self.last, self.forced):
             vector[target] = vector[source]
+
+
+class SearchSlots(Slots):
+    """Slots of hypotheses over the search graph, with their scores and history.
+
+    Args:
+        cache: as for Slots.
+        manifest: as for Slots.
+        vocabulary_size: width of the graph's `log_probabilities`; ignored with `subset`, whose graph has no such output.
+        subset: part of the output projection, if the graph takes it as an input.
+    """
+
+    def __init__(
+        self, cache: KVCache, manifest: TranslationManifest, vocabulary_size: int, subset: VocabSubset | None = None
+    ) -> None:
+        super().__init__(cache, manifest)
+        count = self.count
+        self.subset = subset
+        targets, sources = manifest.limits.max_target_tokens, max(2, manifest.limits.max_source_tokens)
+        self.vocabulary_size = vocabulary_size if subset is None else SMALLEST
+        self.so_far = np.zeros(count, np.float64)  # log-probability of each hypothesis
+        self.history = np.zeros((count, targets), np.int64)
+        self.attended = np.zeros((count, targets, sources), np.float32)  # by target token, for rows with `attends`
+        # Outputs of the step; the first three after `cache.fetch`.
+        self.forced_log_probabilities = cache.array((count, 1), np.float32)
+        self.log_probabilities = np.zeros((count, self.vocabulary_size), np.float32)  # not with a subset
+        self.attention = cache.array((count, sources), np.float32)
+        self.best: Mapping[str, Array] = {}  # `top_log_probabilities` and `top_tokens` `[count, candidates]`
+        self._best: dict[int, Mapping[str, Array]] = {}
+        self._edits: dict[int, Mapping[str, Array]] = {}
+        banned = single_tokens(manifest.generation.suppressed_tokens)
+        self._bans = ban(banned) if banned else None  # of every row, whatever its options
+        self._no_edits: Mapping[str, Array] = dict(zip(EDITS, merge([self._bans] * count), strict=True))
+
+    def search(self, candidates: int, edits: Sequence[LogitEdits | None]) -> None:
+        """Run the graph; results are in this object's arrays.
+
+        Args:
+            candidates: number of best tokens to return.
+            edits: one for each slot in use, or none at all; where there are any, they contain the model's own bans.
+        """
+        if self._bans is not None and (edits or self.subset is not None):  # a subset's columns change places
+            edits = [edit or self._bans for edit in edits or [None] * self.used]
+        width = self._fill_edits(edits) if edits else 0
+        if candidates not in self._best:
+            shape = (self.count, candidates)
+            self._best[candidates] = {
+                "top_log_probabilities": self.cache.array(shape, np.float32),
+                "top_tokens": self.cache.array(shape, np.int64),
+            }
+        self.best = self._best[candidates]
+        columns = self.subset.size if self.subset else 0
+        self.run((candidates, width, columns), lambda: self._arrays(candidates, width))
+
+    def continuations(self) -> tuple[list[list[float]], list[list[int]]]:
+        """Return by slot: log-probabilities of the hypothesis with each of the step's best tokens, and these tokens."""
+        used = self.used
+        totals = self.so_far[:used, None] + self.best["top_log_probabilities"][:used]
+        return totals.tolist(), self.best["top_tokens"][:used].tolist()
+
+    def append(self, continuations: Sequence[Continuation]) -> None:
+        """Write each slot's newest token, and the log-probability with it."""
+        tokens, so_far, history, positions = self.tokens, self.so_far, self.history, self.positions
+        for continuation in continuations:  # a few rows at most: faster than four indexed assignments
+            slot = continuation.slot
+            tokens[slot] = history[slot, positions[slot]] = continuation.token
+            so_far[slot] = continuation.log_probability
+
+    def attend(self, slots: Sequence[int], length: int) -> None:
+        """Store the step's attention of hypotheses of `length` tokens."""
+        self.cache.fetch(self.attention)
+        self.attended[slots, length] = self.attention[slots]
+
+    def duplicate(self, source: int) -> int:
+        """Copy a hypothesis to the next slot; return this."""
+        target = self.used
+        self.used += 1
+        self._copy(source, target, int(self.positions[source]) + 1)
+        return target
+
+    def fork(self, source: int, target: int, attends: bool) -> None:
+        """Overwrite `target`, another hypothesis of the same text, with `source`: only from where the two differ.
+
+        Args:
+            source: slot.
+            target: slot.
+            attends: copy the stored attention too.
+        """
+        length = int(self.positions[source])
+        parted = int((self.history[source, :length] != self.history[target, :length]).argmax())
+        # Position 0 holds the start token, so equal tokens fill one position more.
+        self.cache.copy(source, target, slice(parted + 1, length + 1))
+        self.history[target, parted:length] = self.history[source, parted:length]
+        if attends:
+            self.attended[target, parted : length + 1] = self.attended[source, parted : length + 1]
+
+    def _copy(self, source: int, target: int, cached: int) -> None:
+        super()._copy(source, target, cached)
+        self.so_far[target] = self.so_far[source]
+        self.history[target, :cached] = self.history[source, :cached]
+        length = int(self.last[source]) + 1
+        self.attended[target, :cached, :length] = self.attended[source, :cached, :length]
+
+    def _fill_edits(self, edits: Sequence[LogitEdits | None]) -> int:
+        """Copy edits to the graph's inputs; return the number of edits per row."""
+        if self.subset is not None:
+            edits = [edit and self.subset.translate(edit) for edit in edits]
+        arrays: tuple[Array, ...] = merge(edits)
+        width = int(arrays[0].shape[1])
+        if width not in self._edits:
+            self._edits[width] = {
+                name: np.zeros((self.count, width), array.dtype) for name, array in zip(EDITS, arrays, strict=True)
+            }
+        for name, array in zip(EDITS, arrays, strict=True):
+            self._edits[width][name][: self.used] = array
+        return width
+
+    def _arrays(self, candidates: int, edits: int) -> StepArrays:
+        constants = {"candidates": np.array([candidates]), **({} if edits else self._no_edits)}
+        inputs = dict(self._edits[edits]) if edits else {}
+        rare = {"forced_log_probabilities": self.forced_log_probabilities, "attention": self.attention}
+        if self.subset is None:
+            rare["log_probabilities"] = self.log_probabilities
+        else:
+            inputs |= self.subset.inputs
+        return StepArrays(inputs, self.best, constants, rare)

@@ -1,6 +1,6 @@
-"""The part of the output projection that the rows of one lane may need: an input of the short graphs.
+"""The columns of the output projection that the rows of one lane may need: an input of the shortlist graphs.
 
-Columns are appended as rows with new tokens join; when they no longer fit, those that no row needs are dropped.
+Columns are appended when rows with new tokens join. When they no longer fit, those that no row needs are dropped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from triptych_serving.decoding.logits_processor import LogitEdits
 from triptych_serving.errors import BundleError
 from triptych_serving.runtime.session import Array
 
-SMALLEST = 256  # columns; sizes are this times 1, 1.5, 2, 3, 4, 6, ...: few different ones, each is bound to the graph once
-NEVER = -1e9  # logit of a column that only fills up
+SMALLEST = 256  # columns; sizes are this times 1, 1.5, 2, 3, 4, 6, ...: few, because the graph is bound once for each
+NEVER = -1e9  # logit of an unused column
 
 Ids = NDArray[np.int64]
 
@@ -31,7 +31,7 @@ class Projection:
         """Read a bundle's `projection.npz`.
 
         Raises:
-            BundleError: the file is not one.
+            BundleError: the file cannot be read, or its arrays are inconsistent.
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
@@ -40,45 +40,45 @@ class Projection:
             raise BundleError(path, [f"not a projection: {error}"]) from error
         whole = weights.ndim == 2 and scales.shape == biases.shape == weights.shape[:1]
         if not whole or [a.dtype for a in (weights, scales, biases)] != [np.int8, np.float32, np.float32]:
-            raise BundleError(path, ["not a projection: its arrays do not fit together"])
+            raise BundleError(path, ["not a projection: inconsistent shapes or types of weights, scales and biases"])
         return cls(weights, scales, biases)
 
 
 class VocabSubset:
-    """Used by one thread.
+    """The selected columns, and their place in the graph's inputs. Used by one thread.
 
     Args:
-        projection: what they are taken from.
-        end: the end of the sentence.
+        projection: the whole projection.
+        end: id of the end of the sentence; unused columns have it.
     """
 
     def __init__(self, projection: Projection, end: int) -> None:
         self._projection = projection
         self._end = end
-        self._place = np.full(len(projection.weights), -1, np.int64)  # of each token
+        self._column_of = np.full(len(projection.weights), -1, np.int64)  # by token; -1: none
         self._buffers: dict[int, Mapping[str, Array]] = {}
         self._count = 0
         self._restart(SMALLEST)
 
     @property
     def size(self) -> int:
-        """Columns of the graph's inputs, those that only fill up included: a key for the inputs."""
+        """Number of columns of the graph's inputs, unused ones included; identifies the inputs."""
         return self._size
 
     @property
     def inputs(self) -> Mapping[str, Array]:
-        """For the graph; the same arrays for the same size."""
+        """Inputs of the graph; the same arrays for the same size."""
         return self._buffers[self._size]
 
     def admit(self, wanted: Sequence[Ids], others: Sequence[Ids]) -> None:
-        """Make sure that tokens have a column.
+        """Add the columns of tokens.
 
         Args:
-            wanted: by the rows that join.
-            others: what the rows in the lane want.
+            wanted: tokens of the rows that join.
+            others: tokens of the rows in the lane.
         """
         every = np.unique(np.concatenate(wanted))
-        new = every[self._place[every] < 0]
+        new = every[self._column_of[every] < 0]
         if self._count + len(new) <= self._size:
             self._append(new)
             return
@@ -86,15 +86,15 @@ class VocabSubset:
         self._restart(_size_for(len(needed) + len(needed) // 4))
         self._append(needed)
 
-    def place(self, token: int) -> int:
-        """The column of a token that some row wanted."""
-        return int(self._place[token])
+    def column(self, token: int) -> int:
+        """Return the column of a token that some row wanted."""
+        return int(self._column_of[token])
 
     def translate(self, edits: LogitEdits) -> LogitEdits:
-        """Edits of the columns that are here, for edits of tokens."""
-        places = self._place[edits.tokens]
-        here = places >= 0
-        return LogitEdits(places[here], edits.factors[here], edits.offsets[here])
+        """Translate edits of tokens to edits of columns; tokens without a column are left out."""
+        columns = self._column_of[edits.tokens]
+        here = columns >= 0
+        return LogitEdits(columns[here], edits.factors[here], edits.offsets[here])
 
     def _append(self, tokens: Ids) -> None:
         new = slice(self._count, self._count + len(tokens))
@@ -103,7 +103,7 @@ class VocabSubset:
         columns["column_scales"][new] = projection.scales[tokens]
         columns["column_biases"][new] = projection.biases[tokens]
         columns["column_tokens"][new] = tokens
-        self._place[tokens] = np.arange(new.start, new.stop)
+        self._column_of[tokens] = np.arange(new.start, new.stop)
         self._count = new.stop
 
     def _restart(self, size: int) -> None:
@@ -115,7 +115,7 @@ class VocabSubset:
                 "column_tokens": np.zeros(size, np.int64),
             }
         self._size, self._count = size, 0
-        self._place.fill(-1)
+        self._column_of.fill(-1)
         self.inputs["column_biases"].fill(NEVER)
         self.inputs["column_tokens"].fill(self._end)
 

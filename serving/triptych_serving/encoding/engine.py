@@ -1,40 +1,34 @@
-"""The one-shot engine: batches of many calls for graphs that run once, the next one prepared while one runs."""
+"""The one-shot engine: batches of many calls for graphs that run once, the next batch prepared while one runs."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from triptych_serving.errors import EngineError, ServingError, UnavailableError
-from triptych_serving.runtime.process import give_way
-from triptych_serving.scheduling.admission import Counters
-from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler, Ticket
-from triptych_serving.scheduling.request import Call, Item
-from triptych_serving.scheduling.step_stats import StepStats
-from triptych_serving.scheduling.wait_estimator import ExpectedCall, Forecast
-
-logger = logging.getLogger(__name__)
+from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler
+from triptych_serving.scheduling.engine import Engine, Worker
+from triptych_serving.scheduling.request import Item
+from triptych_serving.scheduling.wait_estimator import Forecast
 
 
 class Runner(Protocol):
-    """What a model does with a batch. `prepare` and `finish` are called by several threads at once, and so is `run`
-    if the engine has several `runs`."""
+    """A model's work on a batch. Several threads call `prepare` and `finish` at once, and `run` too with several `runs`."""
 
     def prepare(self, items: Sequence[Item]) -> Any:
-        """Assemble the arrays of a batch, in Python and numpy; runs beside another batch's `run`."""
+        """Assemble the arrays of a batch, in Python and numpy, beside another batch's `run`."""
 
     def run(self, batch: Any) -> Any:
         """Run the graph; releases the interpreter lock."""
 
     def finish(self, items: Sequence[Item], outputs: Any) -> None:
-        """Write every item's `result`, each its own copy: a view would keep the whole batch in memory."""
+        """Write every item's `result`, each a copy: a view would keep the whole batch in memory."""
 
 
 @runtime_checkable
 class WarmRunner(Protocol):
-    """A runner that is slow at first, unless it is warmed up before the engine takes calls."""
+    """A runner whose first run is slow."""
 
     def warm_up(self) -> None:
         """Run once or twice, before any `prepare`."""
@@ -42,23 +36,10 @@ class WarmRunner(Protocol):
 
 @runtime_checkable
 class HoldingRunner(Protocol):
-    """A runner whose batches hold memory that is used again."""
+    """A runner whose batches hold memory that is reused."""
 
     def release(self, batch: Any) -> None:
-        """The batch is done with: its results are written, or nobody waits for it, or it failed."""
-
-
-class _Released:
-    """Stands for the runner of a closed engine: whoever still knows the engine shall not keep the model's memory."""
-
-    def prepare(self, items: Sequence[Item]) -> Any:
-        raise UnavailableError("the model is shutting down")
-
-    def run(self, batch: Any) -> Any:
-        raise UnavailableError("the model is shutting down")
-
-    def finish(self, items: Sequence[Item], outputs: Any) -> None:
-        raise UnavailableError("the model is shutting down")
+        """Take back a batch: its results are written, or no caller waits for it, or it failed."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +47,15 @@ class OneShotOptions:
     """How a one-shot engine is built.
 
     Raises:
-        ValueError: there are no runs, or no batch fits into one, so nothing would ever be answered.
+        ValueError: `runs` or `overlap` is 0, so that nothing would ever run.
     """
 
     runs: int = 1  # batches that run at once
     limits: BatchLimits = field(default_factory=BatchLimits)
-    # Batches that one run may have on their way: a device is handed the next one before it is done with the last. A second
-    # one is only begun if it is worth it by itself.
+    # Batches that one run may have in progress: a device is handed the next one before it has finished the last. A second
+    # batch is only begun if it is large enough to be worth a run of its own.
     overlap: int = 1
-    gives_way: bool = False  # its threads do, to the process's main one
+    gives_way: bool = False  # the threads yield to the process's main thread
 
     def __post_init__(self) -> None:
         for name in ("runs", "overlap"):
@@ -83,12 +64,12 @@ class OneShotOptions:
 
     @property
     def threads(self) -> int:
-        """One more than batches on their way: it prepares the next one, or writes the results of the last."""
+        """Number of workers, one more than batches in progress: it prepares the next one or writes the last results."""
         return self.runs * self.overlap + 1
 
 
-class OneShotEngine:
-    """Takes calls from any thread.
+class OneShotEngine(Engine[Item]):
+    """Runs batches of items through a graph.
 
     Args:
         runner: the model.
@@ -96,41 +77,18 @@ class OneShotEngine:
         clock: monotonic seconds.
     """
 
+    bytes = 0  # of caches: it has none
+    _queue: BatchScheduler
+
     def __init__(self, runner: Runner, options: OneShotOptions, clock: Callable[[], float] = time.monotonic) -> None:
-        self._runner: Runner = runner
+        self._runner: Runner | None = runner
         self._holding = runner if isinstance(runner, HoldingRunner) else None
         self._runs = options.runs
-        self._gives_way = options.gives_way
-        self._clock = clock
-        self._limits = options.limits
-        self._former = BatchScheduler(options.limits)
-        self._changed = threading.Condition()
         self._slots = threading.Semaphore(options.runs * options.overlap)
-        self._planned = 0  # batches that run or wait for it
-        self._items = 0  # in all batches
-        self._stopping = False  # end when there is nothing more to do
-        self._aborting = False  # end now
-        self._steps = [StepStats() for _ in range(options.threads)]
-        self._threads = [
-            threading.Thread(target=self._work, args=(steps,), name=f"triptych-oneshot-{index}", daemon=True)
-            for index, steps in enumerate(self._steps)
-        ]
-
-    @property
-    def bytes(self) -> int:
-        """It has no caches."""
-        return 0
-
-    @property
-    def counters(self) -> Counters:
-        """How calls ended so far."""
-        with self._changed:
-            return replace(self._former.counters)
-
-    @property
-    def steps(self) -> StepStats:
-        """What runs of the graph took so far, and how many rows each had."""
-        return StepStats.total(self._steps)
+        self._planned = 0  # batches that run or wait for a run
+        self._items = 0  # in all batches, also in those that are being finished
+        workers = [Worker(number) for number in range(options.threads)]
+        super().__init__(partial(BatchScheduler, options.limits), workers, "triptych-oneshot", options.gives_way, clock)
 
     def start(self) -> None:
         """Warm up and start the workers."""
@@ -139,133 +97,85 @@ class OneShotEngine:
         for thread in self._threads:
             thread.start()
 
-    def forget(self) -> None:
-        """Calls so far were no real ones: they count neither in the counters nor in forecasts. None may be left."""
-        with self._changed:
-            self._former = BatchScheduler(self._limits)
-
-    def submit(self, call: Call[Item]) -> None:
-        """Queue a call; its listener hears of the end.
-
-        Raises:
-            InvalidInputError: the call alone is larger than the queue.
-            OverloadedError: the queue is full, or the call would wait too long.
-            UnavailableError: the engine is shutting down.
-            DeadlineError: the deadline has passed.
-        """
-        with self._changed:
-            self._former.submit(call, self._clock())
-            if self._may_plan():
-                self._changed.notify()
-
-    def check(self, expected: ExpectedCall, deadline: float | None = None) -> None:
-        """Refuse a call before the work of making its items, if it is expected to be refused.
-
-        Waits for nobody: while the engine itself is about its queue, a call passes, and is checked when it is submitted.
-
-        Raises:
-            ServingError: as `submit`.
-        """
-        if not self._changed.acquire(blocking=False):
-            return
-        try:
-            self._former.check(expected, deadline, self._clock())
-        finally:
-            self._changed.release()
-
-    def cancel(self, call: Call[Item]) -> None:
-        """Drop a call: what waits will not run, what runs is thrown away."""
-        with self._changed:
-            self._former.cancel(call, self._clock())
-
     def forecast(self, tokens: int) -> Forecast | None:
-        """For an item that joins after so many tokens that are on their way to the queue; None: too little is known."""
+        """Forecast for an item that joins after so many tokens that are on their way to the queue; None: unknown."""
         with self._changed:
-            return self._former.forecast(tokens)
+            return self._queue.forecast(tokens)
 
     def count_rejected(self) -> None:
-        """A call was turned away before it came here."""
+        """Count a call that was rejected before it came here."""
         with self._changed:
-            self._former.counters.rejected += 1
+            self._queue.counters.rejected += 1
 
-    def load(self) -> tuple[int, int]:
-        """Rows in batches, the one prepared ahead included; rows that wait."""
-        with self._changed:
-            return self._items, self._former.waiting
+    def _count_running(self) -> int:
+        return self._items
 
-    def close(self, drain: bool = True) -> None:
-        """Stop: with `drain`, after everything accepted is answered; else after what runs, failing what waits. Idempotent."""
-        with self._changed:
-            self._former.close()
-            self._stopping = True
-            self._aborting = self._aborting or not drain
-            if self._aborting:
-                self._fail(self._former.drain())
-            self._changed.notify_all()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
-        self._runner, self._holding = _Released(), None
+    def _wake(self) -> None:
+        if self._may_plan():
+            self._changed.notify()
 
-    def _work(self, steps: StepStats) -> None:
-        if self._gives_way:
-            give_way()
-        while tickets := self._next_batch():
-            self._serve(tickets, steps)
+    def _release(self) -> None:
+        self._runner = self._holding = None
 
-    def _next_batch(self) -> tuple[Ticket, ...]:
-        """Wait for work and plan a batch of it. Empty when the worker shall end."""
+    def _run(self, worker: Worker) -> None:
+        while items := self._next_batch():
+            self._serve(items, worker)
+
+    def _next_batch(self) -> tuple[Item, ...]:
+        """Wait for work and plan a batch of it. Empty when the worker must end."""
         with self._changed:
             while not self._aborting:
-                if self._may_plan() and (tickets := self._former.plan(self._runs - self._planned, self._clock())):
+                if self._may_plan() and (items := self._queue.plan(self._runs - self._planned, self._clock())):
                     self._planned += 1
-                    self._items += len(tickets)
-                    if self._may_plan():
-                        self._changed.notify()
-                    return tickets
-                if self._stopping and not self._former.waiting:
+                    self._items += len(items)
+                    self._wake()
+                    return items
+                if self._stopping and not self._queue.waiting:
                     return ()
                 self._changed.wait()
-            self._fail(self._former.drain())  # what failed after the engine was told to end
+            self._fail(self._queue.drain())  # batches that failed after the engine was told to end
             return ()
 
     def _may_plan(self) -> bool:
-        return self._former.ready(idle=self._planned < self._runs)
+        return self._queue.ready(idle=self._planned < self._runs)
 
-    def _serve(self, tickets: tuple[Ticket, ...], steps: StepStats) -> None:
-        items, planned, batch = [ticket.item for ticket in tickets], self._clock(), None
+    def _serve(self, items: tuple[Item, ...], worker: Worker) -> None:
+        planned, batch, runner = self._clock(), None, self._runner
+        assert runner is not None, "workers end before the runner is released"
         try:
             try:
-                batch = self._runner.prepare(items)
+                batch = runner.prepare(items)
                 with self._slots:
-                    if not self._begin(tickets):
+                    if not self._begin(items):
                         return
                     began = self._clock()
-                    outputs = self._runner.run(batch)
-                    steps.add(self._clock() - began, len(items))
+                    outputs = runner.run(batch)
+                    worker.steps.add(self._clock() - began, len(items))
             finally:
                 self._leave_run()
-            self._runner.finish(items, outputs)
-        except Exception as error:  # whatever it is, the server must live on
-            self._recover(tickets, error)
+            runner.finish(items, outputs)
+        except Exception as error:  # the server must survive any failure of a batch
+            with self._changed:
+                self._items -= len(items)
+                self._retry(items, error)
         else:
-            self._report(tickets, planned)
+            self._report(items, planned)
         finally:
             if self._holding is not None and batch is not None:
                 self._holding.release(batch)
 
-    def _begin(self, tickets: tuple[Ticket, ...]) -> bool:
-        """A run is free. False if nobody waits for the batch any more."""
+    def _begin(self, items: tuple[Item, ...]) -> bool:
+        """Start a run. False if no caller waits for the batch any more."""
         with self._changed:
             now = self._clock()
             if self._aborting:
-                self._fail([ticket.call for ticket in tickets])
-            alive = [ticket for ticket in tickets if not self._former.is_dead(ticket.call, now)]
+                self._fail([item.call for item in items])
+            alive = [item for item in items if not self._queue.is_dead(item.call, now)]
             if not alive:
-                self._items -= len(tickets)
-                self._former.counters.freed += len(tickets)
-            for ticket in alive:
-                ticket.item.started = now
+                self._items -= len(items)
+                self._queue.counters.freed += len(items)
+            for item in alive:
+                item.started = now
             return bool(alive)
 
     def _leave_run(self) -> None:
@@ -273,36 +183,19 @@ class OneShotEngine:
             self._planned -= 1
             if self._stopping:
                 self._changed.notify_all()
-            elif self._may_plan():
-                self._changed.notify()
+            else:
+                self._wake()
 
-    def _report(self, tickets: tuple[Ticket, ...], planned: float) -> None:
-        """Tell the listeners of the calls that are complete, without the lock: they may take their time."""
+    def _report(self, items: tuple[Item, ...], planned: float) -> None:
+        """Call the listeners of complete calls, without the lock: they may take their time."""
         with self._changed:
             now = self._clock()
-            self._items -= len(tickets)
-            for ticket in tickets:
-                ticket.item.ended = now
-            self._former.served(now - planned)
-            complete = [ticket.call for ticket in tickets if ticket.call.count_down()]
+            self._items -= len(items)
+            for item in items:
+                item.ended = now
+            self._queue.served(now - planned)
+            complete = [call for item in items if (call := item.call).count_down()]
             for call in complete:
-                self._former.finish(call, now)
+                self._queue.finish(call, now)
         for call in complete:
             call.listener.on_end()
-
-    def _recover(self, tickets: tuple[Ticket, ...], error: Exception) -> None:
-        """The runtime failed: items that shared a batch are tried once more alone, an item that was alone has its answer."""
-        logger.error("a batch of %d items failed: %s", len(tickets), error, exc_info=error)
-        cause = EngineError.of(error)
-        with self._changed:
-            self._items -= len(tickets)
-            for ticket in tickets:
-                if ticket.item.alone:
-                    self._fail([ticket.call], cause)
-            self._former.retry(ticket for ticket in tickets if not ticket.item.alone and not ticket.call.over)
-            self._changed.notify_all()
-
-    def _fail(self, calls: Sequence[Call[Item]], error: ServingError | None = None) -> None:
-        for call in calls:
-            self._former.counters.failed += not call.over
-            call.fail(error or UnavailableError("the model is shutting down"))

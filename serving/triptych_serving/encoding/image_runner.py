@@ -1,4 +1,4 @@
-"""Batches of images through a graph of the ViT family."""
+"""Batches of images through a ViT graph."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class ImageRow:
 
 
 class ImageRunner:
-    """Stacks and runs them.
+    """Stacks images and runs them.
 
     Args:
         session: the graph.
@@ -39,22 +39,22 @@ class ImageRunner:
         self.run(self.prepare([Item(ImageRow(pixels, 1), 1)]))
 
     def prepare(self, items: Sequence[Item]) -> dict[str, Array]:
-        """The graph's inputs."""
+        """Return the graph's inputs."""
         rows: list[ImageRow] = [item.payload for item in items]
         pixels = np.stack([row.pixels for row in rows])
         return {"pixels": pixels, "k": np.array([max(row.k for row in rows)], np.int64)}
 
     def run(self, batch: dict[str, Array]) -> list[Array]:
-        """Scores and labels."""
+        """Return scores and labels."""
         return self._session.run(batch, (SCORES, LABELS))
 
     def finish(self, items: Sequence[Item], outputs: list[Array]) -> None:
-        """Give each image its own."""
-        hand_out(items, *outputs)
+        """Copy each image's results to its item."""
+        copy_results(items, *outputs)
 
 
-def hand_out(items: Sequence[Item], scores: Array, labels: Array) -> None:
-    """Give each image its own copies of `[images, k]`, where k may be more than it wants."""
+def copy_results(items: Sequence[Item], scores: Array, labels: Array) -> None:
+    """Copy each image's part of `[images, k]` to its item; k may be larger than the image's."""
     for index, item in enumerate(items):
         k = item.payload.k
         item.result = (scores[index, :k].copy(), labels[index, :k].copy())

@@ -1,4 +1,4 @@
-"""The engine of a model of the text or image family: over sessions of the CPU, or over a graph bound to memory of devices."""
+"""Loads text and image models: an engine over a CPU session, or over a graph bound to device memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 
 @dataclass(frozen=True)
 class EncoderGraph:
-    """A graph that runs once, and what runs it."""
+    """A graph that runs once per input, and the runners for it."""
 
-    what: str  # whose it is, for errors: `model NAME version 1`
+    owner: str  # for error messages: `model NAME version 1`
     bundle: Bundle
     weight_bytes: int
     precision: str
     graph: Graph
-    width: int  # numbers of a hidden state, or more
+    width: int  # of a hidden state, or more
     runner: Callable[[Session], Runner]
     plan: Callable[[BatchLimits, Session], GraphPlan]
     device_runner: Callable[[ReplicaPool], Runner]
@@ -37,29 +37,29 @@ class EncoderGraph:
 
 @dataclass(frozen=True)
 class LoadedEncoder:
-    """An engine at work, and what it holds."""
+    """A running engine and its resources."""
 
     engine: OneShotEngine
-    station: DeviceResources | None
-    takes: str  # of the machine, for the log
+    resources: DeviceResources | None
+    takes: str  # device, precision and threads, for the log
 
     @property
     def reserved(self) -> dict[Device, int]:
-        """Bytes on each GPU."""
-        return self.station.reserved if self.station else {}
+        """Reserved bytes on each GPU."""
+        return self.resources.reserved if self.resources else {}
 
     def close(self, drain: bool) -> None:
-        """Stop the engine, then free what it holds. Idempotent."""
+        """Stop the engine, then free its resources. Idempotent."""
         self.engine.close(drain)
-        if self.station:
-            self.station.close()
+        if self.resources:
+            self.resources.close()
 
 
 def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
-    """Load, warm up, start. Graphs of precision fp16 are bound to memory of the devices, which may be the CPU's.
+    """Load a graph, warm up and start its engine. Graphs in fp16 are bound to the memory of devices, which may be the CPU.
 
     Raises:
-        BundleError: the graph cannot be loaded, or not there.
+        BundleError: the graph cannot be loaded, or does not run on the devices.
         DeviceError: a device cannot be used, or has no room.
         EngineError: a device failed.
     """
@@ -68,10 +68,10 @@ def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
     threads, engine = options.engine(size, usable_cpus())
     if graph.precision == FP16:
         engine = options.device_engine()
-        ware = GraphSpec(graph.what, path, size, graph.width, threads, partial(graph.plan, engine.limits))
-        station = open_device_resources(ware, options.devices, options.budgets, engine.threads)
+        spec = GraphSpec(graph.owner, path, size, graph.width, threads, partial(graph.plan, engine.limits))
+        resources = open_device_resources(spec, options.devices, options.budgets, engine.threads)
         takes = describe_devices(graph.precision, options.devices, size)
-        return LoadedEncoder(_start(graph.device_runner(station.fleet), engine, station), station, takes)
+        return LoadedEncoder(_start(graph.device_runner(resources.pool), engine, resources), resources, takes)
     if CPU not in options.devices:
         raise BundleError(graph.bundle.folder, [f"precision {graph.precision} runs on the CPU only"])
     session = Session(path, threads, graph.graph.saturation_free)
@@ -79,13 +79,13 @@ def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
     return LoadedEncoder(_start(graph.runner(session), engine, None), None, takes)
 
 
-def _start(runner: Runner, options: OneShotOptions, station: DeviceResources | None) -> OneShotEngine:
+def _start(runner: Runner, options: OneShotOptions, resources: DeviceResources | None) -> OneShotEngine:
     engine = OneShotEngine(runner, options)
     try:
         engine.start()
     except BaseException as error:
-        if station:
-            forget_frames(error)  # no session must outlive its stream
-            station.close()
+        if resources:
+            forget_frames(error)  # no session may outlive its stream
+            resources.close()
         raise
     return engine

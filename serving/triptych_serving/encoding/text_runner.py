@@ -1,4 +1,4 @@
-"""Batches of texts through a graph of the BERT family."""
+"""Batches of texts through a BERT graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PER_MASK = frozenset({SCORES, TOKENS, LOG_PROBABILITIES})
 
 @dataclass(eq=False, slots=True)
 class TextRow:
-    """One text, and what is wanted of it: the payload of an Item, whose result is a dict of the outputs by name.
+    """One text and its requested outputs: the payload of an Item, whose result is a dict of the outputs by name.
 
     A row's outputs: `mean`, `cls` [E]; `scores`, `tokens` [masks, k]; `log_probabilities` [masks, targets];
     `next_sentence` [2]; `probabilities` [C] or [T, C]; `start`, `end` [T].
@@ -27,26 +27,26 @@ class TextRow:
     ids: NDArray[np.int32]  # [T]
     segments: NDArray[np.int32]  # [T]
     outputs: tuple[str, ...]
-    places: NDArray[np.int64]  # [masks], positions in this text; empty if no output is per mask
+    places: NDArray[np.int64]  # [masks], positions in this text; empty if no requested output is per mask
     k: int = 1  # candidates of a mask, for scores and tokens
     targets: NDArray[np.int64] | None = None  # ids, for log_probabilities
 
 
 @dataclass(eq=False, slots=True)
 class TextBatch:
-    """What the session takes."""
+    """Arguments of the session."""
 
     inputs: dict[str, Array]
     outputs: tuple[str, ...]
 
 
 class TextRunner:
-    """Runs rows of whatever length and wishes together; only outputs that a row of the batch wants are fetched.
+    """Runs rows of any length and outputs together; fetches only outputs that a row of the batch requests.
 
     Args:
         session: the graph.
         tokens: ids of the special tokens.
-        vocabulary: size; no mask has more candidates.
+        vocabulary: its size; no mask has more candidates.
     """
 
     def __init__(self, session: Session, tokens: TextTokens, vocabulary: int) -> None:
@@ -64,7 +64,7 @@ class TextRunner:
         self.run(self.prepare([Item(row, len(row.ids)) for row in rows]))
 
     def prepare(self, items: Sequence[Item]) -> TextBatch:
-        """Pad and stack."""
+        """Pad and stack rows."""
         rows: list[TextRow] = [item.payload for item in items]
         lengths = np.array([len(row.ids) for row in rows], np.int32)
         ids = stack_rows([row.ids for row in rows], self._tokens.pad, np.int32)
@@ -74,24 +74,24 @@ class TextRunner:
             inputs["places"] = np.concatenate([row.places + index * ids.shape[1] for index, row in enumerate(rows)])
             most = max((row.k for row in rows if SCORES in row.outputs), default=1)
             inputs["k"] = np.array([min(self._vocabulary, most)], np.int64)
-        return TextBatch(inputs, wanted_outputs(rows))
+        return TextBatch(inputs, requested_outputs(rows))
 
     def run(self, batch: TextBatch) -> dict[str, Array]:
-        """The batch's outputs by name."""
+        """Return the batch's outputs by name."""
         return dict(zip(batch.outputs, self._session.run(batch.inputs, batch.outputs), strict=True))
 
     def finish(self, items: Sequence[Item], outputs: dict[str, Array]) -> None:
-        """Give each row its own copies."""
-        hand_out(items, outputs)
+        """Copy each row's results to its item."""
+        copy_results(items, outputs)
 
 
-def wanted_outputs(rows: Sequence[TextRow]) -> tuple[str, ...]:
-    """Those that any row wants, each once."""
+def requested_outputs(rows: Sequence[TextRow]) -> tuple[str, ...]:
+    """Return the outputs that any row requests, each once."""
     return tuple(dict.fromkeys(name for row in rows for name in row.outputs))
 
 
-def hand_out(items: Sequence[Item], outputs: Mapping[str, Array]) -> None:
-    """Give each row its own copies of a batch's outputs, which may have more rows, masks and positions than the items."""
+def copy_results(items: Sequence[Item], outputs: Mapping[str, Array]) -> None:
+    """Copy each row's part of a batch's outputs to its item; outputs may have more rows, masks and positions."""
     first_mask = 0
     for index, item in enumerate(items):
         row: TextRow = item.payload
@@ -101,7 +101,7 @@ def hand_out(items: Sequence[Item], outputs: Mapping[str, Array]) -> None:
 
 
 def _part(name: str, output: Array, index: int, masks: slice, row: TextRow) -> Array:
-    """One row's share of an output, a copy: a view would keep the whole batch in memory."""
+    """Copy one row's part of an output: a view would keep the whole batch in memory."""
     if name == LOG_PROBABILITIES:
         return np.asarray(output[masks][:, row.targets])
     if name in PER_MASK:

@@ -4,22 +4,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.rpc.event_loop import mailbox
 from triptych_serving.scheduling.engine import Engine
-from triptych_serving.scheduling.request import Call, Listener, Measured
+from triptych_serving.scheduling.request import Call, Listener, RowT
 
-
-class Timed(Measured, Protocol):
-    """A row that knows when it ran; clock seconds."""
-
-    started: float
-    ended: float
-
-
-RowT = TypeVar("RowT", bound=Timed)
 Results = TypeVar("Results")
 
 

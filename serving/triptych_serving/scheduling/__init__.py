@@ -1,4 +1,4 @@
-"""Queues without threads, clocks or a runtime: admission, fairness, deadlines, batches.
+"""Queues, fairness, deadlines and batch selection, and the worker threads that both engines share. No runtime.
 
 Imports `bundle` and `runtime`; imported by both engines, `decoding` and `encoding`.
 """

@@ -1,18 +1,31 @@
-"""Who may join a queue, and who has left it: the part of queueing that all engines share."""
+"""Admission control: which calls may join an engine's queue, and which have left it. No threads, no clock.
+
+`CallQueue` is the base of both schedulers: they differ only in how they choose the rows that run together.
+"""
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from triptych_serving.errors import CancelledError, DeadlineError, InvalidInputError, OverloadedError, UnavailableError
-from triptych_serving.scheduling.request import Call, Measured
-from triptych_serving.scheduling.wait_estimator import Caution, Forecast
+from triptych_serving.errors import (
+    CancelledError,
+    DeadlineError,
+    InvalidInputError,
+    OverloadedError,
+    ServingError,
+    UnavailableError,
+)
+from triptych_serving.scheduling.fair_queue import FairQueue
+from triptych_serving.scheduling.request import Call, RowT
+from triptych_serving.scheduling.wait_estimator import Caution, ExpectedCall, Forecast, WaitEstimator
 
-RETRY_SECONDS = 0.5  # what a refused caller is told to wait where nothing is known of the engine's pace
+RETRY_SECONDS = 0.5  # delay suggested to a refused caller while there is no forecast
 SHORTEST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.1, 30.0
-DEADLINE_SLACK_SECONDS = 0.01  # for an answer's way back to the caller
-SWEEP_SECONDS = 0.05  # between two looks through a whole queue
+DEADLINE_SLACK_SECONDS = 0.01  # for a result's way back to the caller
+SWEEP_SECONDS = 0.05  # between two searches of the whole queue for dead calls
 
 
 @dataclass(frozen=True)
@@ -22,86 +35,131 @@ class QueueLimits:
     waiting_rows: int = 16_384
     waiting_tokens: int = 1_048_576  # tokens of all waiting rows
     waiting_calls: int = 4_096
-    waiting_seconds: float = math.inf  # a call that would have to wait longer is refused
-    refuses_late: bool = True  # and so is one whose deadline would pass
+    waiting_seconds: float = math.inf  # reject a call that would have to wait longer
+    refuses_late: bool = True  # reject a call whose deadline would pass
 
 
 LimitsT = TypeVar("LimitsT", bound=QueueLimits)
 
 
 def with_queue(limits: LimitsT, queue: QueueLimits) -> LimitsT:
-    """The limits of an engine, with those of its queue replaced."""
+    """Return an engine's limits with the bounds of its queue replaced."""
     return replace(limits, **{field.name: getattr(queue, field.name) for field in fields(QueueLimits)})
 
 
 @dataclass
 class Counters:
-    """How calls ended and what was dropped, since the engine started."""
+    """Outcomes of calls since the engine started."""
 
     finished: int = 0  # calls
     cancelled: int = 0  # calls
     expired: int = 0  # calls whose deadline passed
     failed: int = 0  # calls
     freed: int = 0  # rows that left before they were done
-    rejected: int = 0  # calls that were never let in: the queue was full, or the wait too long
+    rejected: int = 0  # calls that were never accepted: the queue was full, or the wait too long
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a call would put into a queue."""
+    """What a call would add to a queue."""
 
     rows: int
-    tokens: int  # 0: not counted yet
+    tokens: int  # 0: not known yet
     deadline: float | None  # clock seconds
-    field: str = "contents"  # of the request, for errors
+    field: str = "contents"  # the request's field, for error messages
 
 
-Foretell = Callable[[], Forecast | None]  # for the call in question; None where too little is known, or nobody is before it
+Foretell = Callable[[], Forecast | None]  # for one call; None: too little is known, or nothing waits
 
 
-class Admission:
-    """Counts what waits in one queue.
+class CallQueue(ABC, Generic[RowT]):
+    """The queue of one engine, with a lane for each kind of row. Callers hold a lock around every method.
 
     Args:
         limits: of the queue.
+        lanes: keys of the lanes.
+        cost: share of the engine that a row takes, as FairQueue has it.
     """
 
-    def __init__(self, limits: QueueLimits) -> None:
+    def __init__(self, limits: QueueLimits, lanes: Iterable[Hashable], cost: Callable[[RowT], int]) -> None:
+        lanes = tuple(lanes)
         self.counters = Counters()
-        self.rows = 0
-        self.tokens = 0
-        self.whole = 0  # tokens that the calls came with of which a row waits
-        self._left: dict[Call[Any], int] = {}  # rows that wait
-        self._limits = limits
+        self.calls = 0  # with a waiting row
+        self._queues: dict[Any, FairQueue[RowT]] = {lane: FairQueue(cost) for lane in lanes}
+        self._retries: dict[Any, deque[RowT]] = {lane: deque() for lane in lanes}
+        self._estimators: dict[Any, WaitEstimator] = {lane: WaitEstimator() for lane in lanes}
+        self._queue_limits = limits
         self._caution = Caution()
         self._closed = False
+        self._next_sweep = 0.0
+
+    @abstractmethod
+    def _lane_of(self, row: RowT) -> Hashable:
+        """Return the lane that a row needs."""
+
+    @abstractmethod
+    def _forecast(self, call: Call[RowT], now: float) -> Forecast | None:
+        """Forecast for a call that would join now; None: too little is known, or nothing waits."""
+
+    @abstractmethod
+    def _forecast_expected(self, expected: ExpectedCall, deadline: float | None, now: float) -> Forecast | None:
+        """Forecast for a call before its rows are made."""
 
     @property
-    def calls(self) -> int:
-        """With a row that waits."""
-        return len(self._left)
+    def rows(self) -> int:
+        """Waiting rows, without retries."""
+        return sum(queue.rows for queue in self._queues.values())
 
-    def admit(self, call: Call[Any], now: float, foretell: Foretell) -> None:
-        """Count all rows of a call as waiting, or none.
+    @property
+    def tokens(self) -> int:
+        """Tokens of these rows."""
+        return sum(queue.tokens for queue in self._queues.values())
 
-        Raises:
-            ServingError: as for `check`.
-        """
-        call.arrived = now
-        call.foretold = self.check(Demand(len(call.rows), call.tokens, call.deadline, call.field), now, foretell)
-        self._left[call] = len(call.rows)
-        self.rows += len(call.rows)
-        self.tokens += call.tokens
-        self.whole += call.tokens
+    @property
+    def waiting(self) -> int:
+        """Waiting rows, with retries."""
+        return self.rows + sum(map(len, self._retries.values()))
 
-    def check(self, demand: Demand, now: float, foretell: Foretell) -> float:
-        """Whether there is room and time for a call. How long it should take, in seconds; 0: nothing is known.
+    def submit(self, call: Call[RowT], now: float) -> None:
+        """Queue all rows of a call, or none.
 
         Raises:
             UnavailableError: the queue is closed.
             InvalidInputError: the call alone is larger than the queue.
-            OverloadedError: the queue is full, or the deadline would pass before the answer.
-            DeadlineError: the deadline has passed already.
+            OverloadedError: the queue is full, or the call would wait too long.
+            DeadlineError: the call's deadline has passed.
+        """
+        call.arrived = now
+        demand = Demand(len(call.rows), call.tokens, call.deadline, call.field)
+        call.foretold = self.check_demand(demand, now, lambda: self._forecast(call, now))
+        lanes: dict[Hashable, list[RowT]] = {}
+        for row in call.rows:
+            row.call = call
+            lanes.setdefault(self._lane_of(row), []).append(row)
+        call.waiting = len(call.rows)
+        self.calls += 1
+        for lane, rows in lanes.items():
+            self._queues[lane].add(call, rows)
+
+    def check(self, expected: ExpectedCall, deadline: float | None, now: float) -> None:
+        """Reject a call before the work of making its rows, if `submit` is expected to reject it.
+
+        Args:
+            expected: size of the call.
+            deadline: clock seconds.
+            now: clock seconds.
+
+        Raises:
+            ServingError: as `submit`.
+        """
+        demand = Demand(expected.rows, 0, deadline)
+        self.check_demand(demand, now, lambda: self._forecast_expected(expected, deadline, now))
+
+    def check_demand(self, demand: Demand, now: float, foretell: Foretell) -> float:
+        """Check room and time for a call; return the forecast seconds to its result, 0 if there is no forecast.
+
+        Raises:
+            ServingError: as `submit`.
         """
         if self._closed:
             raise UnavailableError("the model is shutting down")
@@ -115,53 +173,103 @@ class Admission:
             self.counters.rejected += 1
             raise
 
-    def release(self, call: Call[Any], *rows: Measured) -> None:
-        """These rows of a call wait no longer."""
-        self.rows -= len(rows)
-        self.tokens -= sum(row.size for row in rows)
-        left = self._left[call] - len(rows)
-        if left:
-            self._left[call] = left
-        else:
-            del self._left[call]
-            self.whole -= call.tokens
-
     def is_dead(self, call: Call[Any], now: float) -> bool:
-        """Nobody waits for its result any more; a call whose deadline has passed fails here."""
+        """Tell whether a call is over; fail it if its deadline has passed."""
         if call.over:
             return True
         if call.deadline is None or call.deadline > now:
             return False
         self.counters.expired += 1
-        call.fail(DeadlineError("the deadline passed before the answer was ready"))
-        self._learn(call, in_time=False)
+        call.fail(DeadlineError("the deadline passed before the result was ready"))
+        if call.foretold:
+            self._caution.add(in_time=False)
         return True
 
-    def cancel(self, call: Call[Any], now: float) -> None:
-        """Its caller went away; at its deadline it often does so a moment before the engine sees the time."""
+    def cancel(self, call: Call[RowT], now: float) -> None:
+        """Fail a call whose caller has left. Callers often leave at their deadline, just before the engine sees the time."""
         if not self.is_dead(call, now + DEADLINE_SLACK_SECONDS):
             self.counters.cancelled += 1
             call.fail(CancelledError("the caller went away"))
 
-    def finish(self, call: Call[Any], now: float) -> None:
-        """All of its rows have their results."""
+    def fail(self, call: Call[RowT], error: ServingError) -> None:
+        """Fail a call because of the engine."""
+        self.counters.failed += not call.over
+        call.fail(error)
+
+    def finish(self, call: Call[RowT], now: float) -> None:
+        """Count a call all of whose rows have their results."""
         self.counters.finished += 1
-        if call.deadline is None or now + DEADLINE_SLACK_SECONDS < call.deadline:
-            self._caution.add(in_time=True)  # with a forecast or without: who lets in few must hear of those
-        else:
-            self._learn(call, in_time=False)
+        in_time = call.deadline is None or now + DEADLINE_SLACK_SECONDS < call.deadline
+        if in_time or call.foretold:  # calls in time count without a forecast too: an engine that accepts few needs them
+            self._caution.add(in_time)
+
+    def retry(self, rows: Iterable[RowT]) -> None:
+        """Queue rows whose batch failed before all others, each to run alone."""
+        for row in rows:
+            row.alone = True
+            row.restart()
+            self._retries[self._lane_of(row)].append(row)
 
     def close(self) -> None:
-        """Refuse what comes from now on."""
+        """Reject new calls; those that wait are still served."""
         self._closed = True
 
-    def reset(self) -> None:
-        """Nothing waits any more."""
-        self.rows = self.tokens = self.whole = 0
-        self._left.clear()
+    def drain(self) -> list[Call[RowT]]:
+        """Empty the queue; return the calls that were in it."""
+        calls: dict[Call[RowT], None] = {}
+        for queue in self._queues.values():
+            for call in queue.calls:
+                self._drop(queue, call)
+                calls[call] = None
+        for retries in self._retries.values():
+            calls.update((row.call, None) for row in retries)
+            retries.clear()
+        return list(calls)
+
+    def _take(self, queue: FairQueue[RowT], row: RowT) -> None:
+        queue.remove(row)
+        self._uncount(row.call, 1)
+
+    def _drop(self, queue: FairQueue[RowT], call: Call[RowT]) -> list[RowT]:
+        rows = queue.drop(call)
+        self._uncount(call, len(rows))
+        for row in rows:
+            del row.call
+        return rows
+
+    def _uncount(self, call: Call[RowT], rows: int) -> None:
+        call.waiting -= rows
+        self.calls -= not call.waiting
+
+    def _first(self, queue: FairQueue[RowT], now: float) -> RowT | None:
+        """Return the row whose turn it is, after dropping dead calls before it."""
+        while (row := queue.peek()) is not None and self.is_dead(row.call, now):
+            self.counters.freed += len(self._drop(queue, row.call))
+        return row
+
+    def _first_retry(self, lane: Hashable, now: float) -> RowT | None:
+        """Return the row to be retried next, after dropping dead calls before it."""
+        retries = self._retries[lane]
+        while retries and self.is_dead(retries[0].call, now):
+            retries.popleft()
+        return retries[0] if retries else None
+
+    def _sweep(self, now: float) -> None:
+        """Drop dead calls from the whole queue now and then, so that they do not fill it."""
+        if now < self._next_sweep:
+            return
+        self._next_sweep = now + SWEEP_SECONDS
+        for queue in self._queues.values():
+            for call in queue.calls:
+                if self.is_dead(call, now):
+                    self.counters.freed += len(self._drop(queue, call))
+            queue.compact()
+        for lane, retries in self._retries.items():
+            if retries:
+                self._retries[lane] = deque(row for row in retries if not self.is_dead(row.call, now))
 
     def _check_room(self, demand: Demand, foretell: Foretell) -> None:
-        limits = self._limits
+        limits = self._queue_limits
         for name, held, more, limit in (
             ("requests", self.calls, 1, limits.waiting_calls),
             ("rows", self.rows, demand.rows, limits.waiting_rows),
@@ -175,51 +283,47 @@ class Admission:
                 raise full_queue(name, held, more, limit, foretell())
 
     def _check_time(self, demand: Demand, now: float, foretell: Foretell) -> float:
-        deadline = demand.deadline if self._limits.refuses_late else None
-        if deadline is None and self._limits.waiting_seconds == math.inf:
+        deadline = demand.deadline if self._queue_limits.refuses_late else None
+        if deadline is None and self._queue_limits.waiting_seconds == math.inf:
             return 0.0
         forecast = foretell()
         if forecast is None:
             return 0.0
-        check_time(forecast.stretched(self._caution.factor), deadline, now, self._limits.waiting_seconds)
+        check_time(forecast.stretched(self._caution.factor), deadline, now, self._queue_limits.waiting_seconds)
         return forecast.total
-
-    def _learn(self, call: Call[Any], in_time: bool) -> None:
-        if call.foretold:
-            self._caution.add(in_time)
 
 
 def full_queue(name: str, held: int, more: int, limit: int, forecast: Forecast | None) -> OverloadedError:
-    """What to tell a caller who finds no room."""
-    message = f"the queue is full: {held:,} {name} wait, {more:,} more exceed {limit:,}"
+    """Make the error for a call that finds no room: `held` requests, rows or tokens wait, `more` exceed the `limit`."""
+    message = f"the queue is full: {held:,} {name} are waiting, {more:,} more exceed the limit of {limit:,}"
     return OverloadedError(message, RETRY_SECONDS if forecast is None else _retry_seconds(forecast))
 
 
 def check_time(forecast: Forecast | None, deadline: float | None, now: float, longest: float = math.inf) -> None:
-    """Refuse who would wait too long, or in vain.
+    """Reject a call that would wait too long or miss its deadline.
 
     Args:
-        forecast: for the call; None lets it in.
+        forecast: for the call; None accepts it.
         deadline: clock seconds, if it has one.
         now: clock seconds.
         longest: wait in seconds.
 
     Raises:
-        OverloadedError: says how long the wait would be.
+        OverloadedError: names the expected wait and the limit.
     """
     if forecast is None:
         return
     if forecast.wait > longest:
-        message = f"the queue is too long: a wait of {forecast.wait:.2f} s is expected, at most {longest:.2f} s may be waited"
+        message = f"the queue is too long: the expected wait is {forecast.wait:.2f} s, the limit {longest:.2f} s"
         raise OverloadedError(message, _retry_seconds(forecast, forecast.wait - longest))
     if deadline is not None and forecast.total > deadline - now:
         message = (
-            f"the deadline cannot be met: it is in {deadline - now:.2f} s, but a wait of {forecast.wait:.2f} s "
-            f"and then {forecast.service:.2f} s of work are expected"
+            f"the deadline in {deadline - now:.2f} s cannot be met: "
+            f"expect {forecast.wait:.2f} s of waiting and {forecast.service:.2f} s of work"
         )
         raise OverloadedError(message, _retry_seconds(forecast, forecast.total - (deadline - now)))
 
 
 def _retry_seconds(forecast: Forecast, excess: float = 0.0) -> float:
-    """By then half of what waits is done, and as much as is too much for the caller."""
+    """Suggest a delay in which half of the queue is done, and as much as is too much for the caller."""
     return min(LONGEST_RETRY_SECONDS, max(SHORTEST_RETRY_SECONDS, excess, forecast.wait / 2))

@@ -1,24 +1,20 @@
-"""Which items run together, once: fair order, padding, admission. No runtime, no threads, no clock.
+"""One-shot batching: which items run together through a graph that runs once. No runtime, no threads, no clock.
 
-Calls share the engine by self-clocked fair queueing (Golestani 1994): every item is tagged with the virtual time at which a
-fair share of the engine would have finished it, and the item with the lowest tag is in the next batch. A lone text so passes a
-call of 1,000, and as every batch moves the virtual time on, nobody waits for ever. The rest of the batch is chosen by size
-around that item, because padding is work for nothing. Callers hold a lock around every method.
+The item whose turn it is always runs next. The rest of its batch is chosen by size around it, because padding is wasted work.
 """
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush
 
-from triptych_serving.scheduling.admission import SWEEP_SECONDS, Admission, Counters, Demand, QueueLimits
+from triptych_serving.scheduling.admission import CallQueue, QueueLimits
+from triptych_serving.scheduling.fair_queue import FairQueue
 from triptych_serving.scheduling.request import Call, Item
-from triptych_serving.scheduling.wait_estimator import ExpectedCall, Forecast, WaitEstimator
+from triptych_serving.scheduling.wait_estimator import ExpectedCall, Forecast
 
-NOBODY = ExpectedCall()
-STALE_TICKETS = 64  # so many dropped ones may lie between the others before somebody cleans up
+LANE = "batch"  # all items share one lane
+STALE_ITEMS = 64  # dropped items that may lie in the index by size before it is rebuilt
 
 
 @dataclass(frozen=True)
@@ -32,260 +28,145 @@ class BatchLimits(QueueLimits):
     padding: float = 1 / 32  # share of a larger batch's padded tokens that may be padding
 
 
-class Ticket:
-    """An item in the queue, or in a batch."""
+class BatchScheduler(CallQueue[Item]):
+    """The queue of a one-shot engine.
 
-    __slots__ = ("call", "item", "number", "tag", "waiting")
-
-    def __init__(self, item: Item, call: Call[Item], tag: int, number: int) -> None:
-        self.item = item
-        self.call = call
-        self.tag = tag  # virtual time, in tokens
-        self.number = number  # decides between equal tags
-        self.waiting = True
-
-
-class BatchScheduler:
-    """The queue of one engine."""
+    Args:
+        limits: of the queue and of a batch.
+    """
 
     def __init__(self, limits: BatchLimits) -> None:
+        super().__init__(limits, [LANE], lambda item: item.size)
         self._limits = limits
-        self._admission = Admission(limits)
-        self._pace = WaitEstimator()
-        self._turns: list[tuple[int, int, _Turn]] = []  # heap; a turn's key is never above its head's
-        self._shelves: dict[int, list[tuple[int, int, Ticket]]] = {}  # a heap for every size that waits
-        self._sizes: list[int] = []  # of the shelves, ascending
-        self._retries: deque[Ticket] = deque()
-        self._virtual_time = 0
-        self._number = 0
-        self._stale = 0  # tickets on the shelves that nobody waits for
-        self._next_sweep = 0.0
-
-    @property
-    def counters(self) -> Counters:
-        """How calls ended."""
-        return self._admission.counters
-
-    @property
-    def waiting(self) -> int:
-        """Items in the queue, those to be tried again included."""
-        return self._admission.rows + len(self._retries)
+        self._queue, self._estimator = self._queues[LANE], self._estimators[LANE]
+        self._by_size: dict[int, list[tuple[tuple[int, float, int], Item]]] = {}  # for every waiting size, a heap
+        self._sizes: list[int] = []  # ascending
+        self._stale = 0  # items in `_by_size` that do not wait any more
 
     def ready(self, idle: bool) -> bool:
-        """Whether to plan a batch now.
+        """Tell whether to plan a batch now.
 
-        An idle engine takes what there is. While it is busy, a small batch is better left open: what arrives until the
-        engine is free can still join it.
+        An idle engine takes what there is. While it is busy a small batch is better left open: more items can still join it.
         """
-        if self._retries:
+        if self._retries[LANE]:
             return True
-        rows, tokens, limits = self._admission.rows, self._admission.tokens, self._limits
-        return rows > 0 and (idle or rows >= limits.batch_rows or tokens >= limits.saturating_tokens)
+        queue, limits = self._queue, self._limits
+        return queue.rows > 0 and (idle or queue.rows >= limits.batch_rows or queue.tokens >= limits.saturating_tokens)
 
     def submit(self, call: Call[Item], now: float) -> None:
-        """Queue all items of a call, or none.
-
-        Raises:
-            UnavailableError: the engine is shutting down.
-            InvalidInputError: the call alone is larger than the queue.
-            OverloadedError: the queue is full, or the call would wait too long.
-            DeadlineError: the call's deadline has passed already.
-        """
-        self._admission.admit(call, now, lambda: self._forecast(call.tokens, call.rows[-1].size))
-        tag, tickets = self._virtual_time, []
+        super().submit(call, now)
         for item in call.rows:
-            tag += item.size
-            self._number += 1
-            ticket = Ticket(item, call, tag, self._number)
-            tickets.append(ticket)
-            self._shelve(ticket)
-        heappush(self._turns, (tickets[0].tag, tickets[0].number, _Turn(call, tickets)))
-
-    def check(self, expected: ExpectedCall, deadline: float | None, now: float) -> None:
-        """Refuse a call before the work of making its items, if it is expected to be refused.
-
-        Args:
-            expected: its items.
-            deadline: clock seconds.
-            now: clock seconds.
-
-        Raises:
-            ServingError: as `submit`.
-        """
-        own = expected.tokens or (self._sizes[0] if self._sizes else 1)
-        demand = Demand(expected.rows, 0, deadline)
-        self._admission.check(demand, now, lambda: self._forecast(own, own // expected.rows, expected))
-
-    def cancel(self, call: Call[Item], now: float) -> None:
-        """Its caller went away."""
-        self._admission.cancel(call, now)
-
-    def finish(self, call: Call[Item], now: float) -> None:
-        """All of its items have their results."""
-        self._admission.finish(call, now)
+            self._index(item)
 
     def served(self, seconds: float) -> None:
-        """A batch has its results, so long after it was planned."""
-        self._pace.serve(seconds)
+        """Learn from a batch that has its results, `seconds` after it was planned."""
+        self._estimator.serve(seconds)
 
     def forecast(self, tokens: int) -> Forecast | None:
-        """For an item that joins after so many tokens that are on their way to the queue; None: too little is known."""
-        return self._pace.forecast(self._admission.tokens + tokens)
+        """Forecast for an item that joins after so many tokens that are on their way to the queue."""
+        return self._estimator.forecast(self.tokens + tokens)
 
-    def is_dead(self, call: Call[Item], now: float) -> bool:
-        """Nobody waits for its result any more; a call whose deadline has passed fails here."""
-        return self._admission.is_dead(call, now)
-
-    def retry(self, tickets: Iterable[Ticket]) -> None:
-        """Queue items whose batch failed, each to run by itself, before everything else."""
-        for ticket in tickets:
-            ticket.item.alone = True
-            ticket.item.result = None
-            self._retries.append(ticket)
-
-    def close(self) -> None:
-        """Refuse what comes from now on; what waits is still served."""
-        self._admission.close()
-
-    def drain(self) -> list[Call[Item]]:
-        """Empty the queue; returns the calls that were in it."""
-        turns = [turn for _, _, turn in sorted(self._turns, key=lambda entry: entry[:2]) if turn.head()]
-        calls = dict.fromkeys([turn.call for turn in turns] + [ticket.call for ticket in self._retries])
-        self._turns.clear()
-        self._shelves.clear()
-        self._sizes.clear()
-        self._retries.clear()
-        self._stale = 0
-        self._admission.reset()
-        return list(calls)
-
-    def plan(self, idle_runs: int, now: float) -> tuple[Ticket, ...]:
-        """Take the next batch out of the queue; empty if nobody waits.
+    def plan(self, idle_runs: int, now: float) -> tuple[Item, ...]:
+        """Take the next batch out of the queue; empty if nothing waits.
 
         Args:
-            idle_runs: batches that could start now, this one included; a short queue is shared among them.
+            idle_runs: batches that could start now, this one included; they share a short queue.
             now: clock seconds.
         """
         self._sweep(now)
-        while self._retries:
-            retried = self._retries.popleft()
-            if not self.is_dead(retried.call, now):
-                return (retried,)
-        first = self._first(now)
+        if self._first_retry(LANE, now) is not None:
+            return (self._retries[LANE].popleft(),)
+        first = self._first(self._queue, now)
         if first is None:
-            self._pace.pause()
+            self._estimator.pause()
             return ()
-        self._virtual_time = first.tag
-        share = math.ceil(self._admission.tokens / max(1, idle_runs))
-        batch = self._gather(first, _Window(self._limits, share, first.item.size), now)
-        self._pace.take(sum(ticket.item.size for ticket in batch), now, left=self._admission.rows > 0)
+        self._queue.advance(first)
+        share = math.ceil(self.tokens / max(1, idle_runs))
+        batch = self._gather(first, _Window(self._limits, share, first.size), now)
+        self._estimator.take(sum(item.size for item in batch), now, left=self._queue.rows > 0)
         self._clean()
         return tuple(batch)
 
-    def _first(self, now: float) -> Ticket | None:
-        """The item with the lowest tag."""
-        while self._turns:
-            tag, number, turn = self._turns[0]
-            head = turn.head()
-            if head is None:
-                heappop(self._turns)
-            elif self.is_dead(turn.call, now):
-                heappop(self._turns)
-                self._drop(turn)
-            elif (head.tag, head.number) != (tag, number):
-                heapreplace(self._turns, (head.tag, head.number, turn))
-            else:
-                return head
-        return None
-
-    def _gather(self, first: Ticket, window: "_Window", now: float) -> list[Ticket]:
-        """`first` and what goes well with it: a window of the queue sorted by size."""
-        ticket = self._unshelve(first.item.size)
-        while ticket is not first:  # only dropped ones lie before it
-            ticket = self._unshelve(first.item.size)
-        self._take(first)
+    def _gather(self, first: Item, window: "_Window", now: float) -> list[Item]:
+        """Return `first` and its neighbours in size, as many as fit."""
+        while self._pop(first.size) is not first:
+            pass  # dropped items of this size
+        self._take(self._queue, first)
         batch = [first]
         while (size := self._neighbour(window)) is not None:
-            ticket = self._unshelve(size)
-            if not ticket.waiting:
+            item = self._pop(size)
+            if not item.waiting:
                 continue
-            self._take(ticket)
-            if self.is_dead(ticket.call, now):
+            self._take(self._queue, item)
+            if self.is_dead(item.call, now):
                 self.counters.freed += 1
             else:
-                batch.append(ticket)
+                batch.append(item)
                 window.add(size)
         return batch
 
     def _neighbour(self, window: "_Window") -> int | None:
-        """The next size beside the window, below or above, that wastes least and still fits."""
+        """Return the next size beside the window, below or above, that fits and wastes least."""
         above = bisect_right(self._sizes, window.longest)
         sizes = self._sizes[max(0, above - 1) : above + 1]
         return min(filter(window.fits, sizes), key=window.waste, default=None)
 
-    def _shelve(self, ticket: Ticket) -> None:
-        shelf = self._shelves.get(ticket.item.size)
-        if shelf is None:
-            shelf = self._shelves[ticket.item.size] = []
-            insort(self._sizes, ticket.item.size)
-        heappush(shelf, (ticket.tag, ticket.number, ticket))
+    def _index(self, item: Item) -> None:
+        items = self._by_size.get(item.size)
+        if items is None:
+            items = self._by_size[item.size] = []
+            insort(self._sizes, item.size)
+        heappush(items, (item.order, item))
 
-    def _unshelve(self, size: int) -> Ticket:
-        """The ticket of this size with the lowest tag."""
-        shelf = self._shelves[size]
-        ticket = heappop(shelf)[2]
-        if not shelf:
-            del self._shelves[size]
+    def _pop(self, size: int) -> Item:
+        """Take the first item of this size, waiting or dropped, out of the index."""
+        items = self._by_size[size]
+        item = heappop(items)[1]
+        if not items:
+            del self._by_size[size]
             del self._sizes[bisect_left(self._sizes, size)]
-        if not ticket.waiting:
-            self._stale -= 1
-        return ticket
+        self._stale -= not item.waiting
+        return item
 
-    def _take(self, ticket: Ticket) -> None:
-        ticket.waiting = False
-        self._admission.release(ticket.call, ticket.item)
-
-    def _drop(self, turn: "_Turn") -> None:
-        """Nobody waits for this call any more; its tickets stay on the shelves until somebody passes by."""
-        for ticket in turn.rest():
-            self._take(ticket)
-            self._stale += 1
-            self.counters.freed += 1
-
-    def _sweep(self, now: float) -> None:
-        """Now and then, drop what nobody waits for any more, so that it does not fill the queue."""
-        if now < self._next_sweep:
-            return
-        self._next_sweep = now + SWEEP_SECONDS
-        dead = [turn for _, _, turn in self._turns if self.is_dead(turn.call, now)]
-        for turn in dead:
-            self._drop(turn)
-        self._turns = [entry for entry in self._turns if entry[2].head() is not None]
-        heapify(self._turns)
-        self._retries = deque(ticket for ticket in self._retries if not self.is_dead(ticket.call, now))
-        self._clean()
-
-    def _forecast(self, own: int, last: int, expected: ExpectedCall = NOBODY) -> Forecast | None:
-        """For a call of `own` tokens that would join now: of each other call about as many go before its last item.
-
-        Where calls keep coming, the next ones take the place of those that end meanwhile: so much as these had at first.
-        """
-        admission = self._admission
-        if not admission.rows:
-            return None
-        others = min(admission.whole + expected.tokens_ahead, own * (admission.calls + expected.calls_ahead))
-        return self._pace.forecast(others + own - last)
+    def _drop(self, queue: FairQueue[Item], call: Call[Item]) -> list[Item]:
+        items = super()._drop(queue, call)
+        self._stale += len(items)  # they stay in the index until they are met or cleaned up
+        return items
 
     def _clean(self) -> None:
-        """Throw dropped tickets away once they are more than those that wait."""
-        if self._stale <= self._admission.rows + STALE_TICKETS:
-            return
-        tickets = [entry[2] for shelf in self._shelves.values() for entry in shelf if entry[2].waiting]
-        self._shelves.clear()
-        self._sizes.clear()
-        self._stale = 0
-        for ticket in tickets:
-            self._shelve(ticket)
+        """Rebuild the index once most of it is stale."""
+        if self._stale > self._queue.rows + STALE_ITEMS:
+            items = [item for same in self._by_size.values() for _, item in same if item.waiting]
+            self._by_size.clear()
+            self._sizes.clear()
+            self._stale = 0
+            for item in items:
+                self._index(item)
+
+    def _sweep(self, now: float) -> None:
+        super()._sweep(now)
+        self._clean()
+
+    def _lane_of(self, row: Item) -> str:
+        return LANE
+
+    def _forecast(self, call: Call[Item], now: float) -> Forecast | None:
+        return self._forecast_for(call.tokens, call.rows[-1].size, ExpectedCall())
+
+    def _forecast_expected(self, expected: ExpectedCall, deadline: float | None, now: float) -> Forecast | None:
+        own = expected.tokens or (self._sizes[0] if self._sizes else 1)
+        return self._forecast_for(own, own // expected.rows, expected)
+
+    def _forecast_for(self, own: int, last: int, expected: ExpectedCall) -> Forecast | None:
+        """Forecast for a call of `own` tokens: of each other call about as many are served before its last item.
+
+        Where calls keep coming, they take the place of those that end meanwhile: their tokens count as they were at first.
+        """
+        queue = self._queue
+        if not queue.rows:
+            return None
+        others = min(queue.whole + expected.tokens_ahead, own * (len(queue) + expected.calls_ahead))
+        return self._estimator.forecast(others + own - last)
 
 
 class _Window:
@@ -295,49 +176,24 @@ class _Window:
 
     def __init__(self, limits: BatchLimits, share: int, size: int) -> None:
         self._limits = limits
-        self._share = share  # tokens that others do not need to keep busy
+        self._share = share  # tokens that other runs do not need
         self._rows = 1
         self._tokens = self.longest = size
 
     def add(self, size: int) -> None:
-        """One item more."""
+        """Add an item."""
         self._rows += 1
         self._tokens += size
         self.longest = max(self.longest, size)
 
     def waste(self, size: int) -> int:
-        """Padding that another item brings with it."""
+        """Return the padding that another item would add."""
         return self.longest - size if size <= self.longest else (size - self.longest) * self._rows
 
     def fits(self, size: int) -> bool:
-        """Whether another item may join."""
+        """Tell whether another item may join."""
         limits = self._limits
         padded, tokens = (self._rows + 1) * max(self.longest, size), self._tokens + size
         if self._rows >= limits.batch_rows or padded > limits.batch_tokens or tokens > self._share:
             return False
         return padded <= limits.saturating_tokens or padded - tokens < limits.padding * padded
-
-
-class _Turn:
-    """What is left of a call, in the order of its tags."""
-
-    __slots__ = ("_next", "_tickets", "call")
-
-    def __init__(self, call: Call[Item], tickets: list[Ticket]) -> None:
-        self.call = call
-        self._tickets = tickets
-        self._next = 0
-
-    def head(self) -> Ticket | None:
-        """The first ticket that waits."""
-        while self._next < len(self._tickets):
-            ticket = self._tickets[self._next]
-            if ticket.waiting:
-                return ticket
-            self._next += 1
-        self._tickets, self._next = [], 0
-        return None
-
-    def rest(self) -> list[Ticket]:
-        """All tickets that wait."""
-        return [ticket for ticket in self._tickets[self._next :] if ticket.waiting]

@@ -1,116 +1,149 @@
-"""Calls that wait, and whose row is next: turn by turn, within a turn by deadline. No threads, no clock."""
+"""Order in which calls that share an engine get their rows served. No threads, no clock.
+
+Self-clocked fair queueing (Golestani 1994): each row is tagged with the virtual time at which a fair share of the engine
+would have finished it, and the lowest tag is next. A single row so passes a call of 2,000 rows after one row of it. Between
+equal tags the earlier deadline is first. Where a row costs 1, virtual time counts rounds: each call gives one row per round.
+"""
 
 import heapq
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
 
-from triptych_serving.scheduling.request import Call, Row
+from triptych_serving.scheduling.request import Call, RowT
 
-PATIENCE_SECONDS = 30.0  # whoever has a later deadline, or none, is served as if it were then: nobody is passed for ever
-
-Waiting = tuple[int, float, int, Call[Row], deque[Row]]  # turn, deadline, arrival, and what the order is for
+PATIENCE_SECONDS = 30.0  # a call with a later deadline, or none, is ordered as if it were due then: no call waits for ever
 
 
-class FairQueue:
-    """In every turn each call gives one row, the most urgent call first.
+class _Entry(Generic[RowT]):
+    """The rows of one call that are still in the queue."""
 
-    So a call of 2,000 rows delays a call of one row by one turn. A new call joins the turn that is being served if somebody in
-    it is less urgent, else the next one: calls that keep coming would make the turn endless for those who have had theirs.
+    __slots__ = ("call", "cost", "left", "rows", "urgency")
+
+    def __init__(self, call: Call[RowT], rows: Sequence[RowT], cost: int, urgency: float) -> None:
+        self.call = call
+        self.rows = deque(rows)  # rows taken out of turn are skipped later
+        self.left = len(rows)
+        self.cost = cost
+        self.urgency = urgency
+
+    def head(self) -> RowT | None:
+        """Return the first row that waits."""
+        rows = self.rows
+        while rows and not rows[0].waiting:
+            rows.popleft()
+        return rows[0] if rows else None
+
+
+class FairQueue(Generic[RowT]):
+    """Waiting rows of one lane.
+
+    A new call starts in the current round if a call in it is less urgent, else in the next one: otherwise calls that keep
+    coming could make a round endless for those that already had their turn.
+
+    Args:
+        cost: virtual time that a row takes, at least 1.
     """
 
-    def __init__(self) -> None:
-        self._heap: list[Waiting] = []
-        self._deadlines: list[float] = []  # of all that wait, ascending
-        self._latest: dict[int, float] = {}  # deadline in the turn that is being served, and in those after it
+    def __init__(self, cost: Callable[[RowT], int]) -> None:
+        self._cost = cost
+        self._heap: list[tuple[tuple[int, float, int], _Entry[RowT]]] = []  # an entry's key is never above its head's order
+        self._entries: dict[Call[Any], _Entry[RowT]] = {}
+        self._urgencies: list[float] = []  # of all entries, ascending
+        self._latest: dict[int, float] = {}  # by tag, from the current one on: the least urgent call seen there
         self._arrivals = 0
-        self._turn = 0
+        self._now = 0  # virtual time
         self.rows = 0
         self.tokens = 0
-        self._whole = 0  # rows that those who wait came with
+        self.whole = 0  # cost of the waiting calls, rows that they have been given included
 
-    def add(self, call: Call[Row], rows: Sequence[Row]) -> None:
-        """Rows of a new call, which has arrived."""
-        deadline = _urgency(call.deadline, call.arrived)
-        turn = self._turn + (deadline >= self._latest.get(self._turn, -math.inf))
+    @property
+    def calls(self) -> list[Call[Any]]:
+        """Calls with a waiting row, in order of arrival."""
+        return list(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, call: Call[Any], rows: Sequence[RowT]) -> None:
+        """Queue rows of a call that has just arrived."""
+        urgency = _urgency(call.deadline, call.arrived)
+        joins = urgency < self._latest.get(self._now, -math.inf)
+        tag = start = self._now - (self._cost(rows[0]) if joins else 0)
         self._arrivals += 1
-        heapq.heappush(self._heap, (turn, deadline, self._arrivals, call, deque(rows)))
-        self._whole += len(call.rows)
-        insort(self._deadlines, deadline)
-        self._note(turn, deadline)
-        self._count(rows, 1)
-
-    def ahead(self, rows: int, deadline: float | None, now: float) -> float:
-        """Tokens of others, about, that would be taken before the last row of a call with so many, if it joined now."""
-        if not self._heap:
-            return 0.0
-        others, urgent = len(self._deadlines), bisect_right(self._deadlines, _urgency(deadline, now))
-        # Nobody is before it for more than one row in each of its turns, and in the last turn the more urgent calls alone.
-        # Where calls keep coming, the next ones take the place of those that end meanwhile: so much as these had at first.
-        share = min(self._whole, (rows - 1) * others + urgent)
-        return share * self.tokens / self.rows
-
-    def peek(self) -> tuple[Call[Row], Row] | None:
-        """Whose turn it is, and the row that it would give."""
-        return (self._heap[0][3], self._heap[0][4][0]) if self._heap else None
-
-    def take(self) -> tuple[Call[Row], Row]:
-        """The same, taken out; the call waits for the next turn."""
-        turn, deadline, arrival, call, rows = self._heap[0]
-        self._begin(turn)
-        row = rows.popleft()
-        self._count((row,), -1)
-        if rows:
-            heapq.heapreplace(self._heap, (turn + 1, deadline, arrival, call, rows))
-            self._note(turn + 1, deadline)
-        else:
-            heapq.heappop(self._heap)
-            self._forget(call, deadline)
-        return call, row
-
-    def calls(self) -> Iterator[Call[Row]]:
-        """All that wait."""
-        return (waiting[3] for waiting in self._heap)
-
-    def remove_over(self) -> list[tuple[Call[Row], Sequence[Row]]]:
-        """Drop the calls that are over; returns them with their rows."""
-        gone = [waiting for waiting in self._heap if waiting[3].over]
-        if gone:
-            self._heap = [waiting for waiting in self._heap if not waiting[3].over]
-            heapq.heapify(self._heap)
-            for _, deadline, _, call, rows in gone:
-                self._count(rows, -1)
-                self._forget(call, deadline)
-        return [(call, tuple(rows)) for _, _, _, call, rows in gone]
-
-    def clear(self) -> list[Call[Row]]:
-        """Drop all calls and return them."""
-        calls = [waiting[3] for waiting in self._heap]
-        self._heap.clear()
-        self._deadlines.clear()
-        self.rows = self.tokens = self._whole = 0
-        return calls
-
-    def _begin(self, turn: int) -> None:
-        while self._turn < turn:
-            self._latest.pop(self._turn, None)
-            self._turn += 1
-
-    def _note(self, turn: int, deadline: float) -> None:
-        self._latest[turn] = max(deadline, self._latest.get(turn, deadline))
-
-    def _count(self, rows: Iterable[Row], sign: int) -> None:
         for row in rows:
-            self.rows += sign
-            self.tokens += sign * row.size
+            tag += self._cost(row)
+            row.order, row.waiting = (tag, urgency, self._arrivals), True
+            self.tokens += row.size
+        entry = self._entries[call] = _Entry(call, rows, tag - start, urgency)
+        self.rows += len(rows)
+        self.whole += entry.cost
+        insort(self._urgencies, urgency)
+        heapq.heappush(self._heap, (rows[0].order, entry))
+        self._note(rows[0])
 
-    def _forget(self, call: Call[Row], deadline: float) -> None:
-        self._whole -= len(call.rows)
-        del self._deadlines[bisect_left(self._deadlines, deadline)]
+    def peek(self) -> RowT | None:
+        """Return the row whose turn it is."""
+        while self._heap:
+            order, entry = self._heap[0]
+            head = entry.head()
+            if head is None:
+                heapq.heappop(self._heap)
+            elif head.order == order:
+                return head
+            else:
+                heapq.heapreplace(self._heap, (head.order, entry))
+                self._note(head)
+        return None
+
+    def advance(self, row: RowT) -> None:
+        """Move virtual time on to a row whose turn it is."""
+        if row.order[0] != self._now:
+            self._latest.pop(self._now, None)
+            self._now = row.order[0]
+
+    def remove(self, row: RowT) -> None:
+        """Take a row out, in turn or not."""
+        row.waiting = False
+        self.rows -= 1
+        self.tokens -= row.size
+        entry = self._entries[row.call]
+        entry.left -= 1
+        if not entry.left:
+            del self._entries[row.call]
+            del self._urgencies[bisect_left(self._urgencies, entry.urgency)]
+            self.whole -= entry.cost
+
+    def drop(self, call: Call[Any]) -> list[RowT]:
+        """Take out all rows of a call and return them."""
+        rows = [row for row in self._entries[call].rows if row.waiting]
+        for row in rows:
+            self.remove(row)
+        return rows
+
+    def compact(self) -> None:
+        """Free what removed calls left behind."""
+        self._heap = [pair for pair in self._heap if pair[1].left]
+        heapq.heapify(self._heap)
+        self._latest = {tag: urgency for tag, urgency in self._latest.items() if tag >= self._now}
+
+    def ahead(self, rounds: int, deadline: float | None, now: float) -> int:
+        """Cost of other calls' rows that would be served before a call's last row, if it joined now for so many rounds.
+
+        No call is served before it for more than one row in each round, and in its last round only the more urgent ones are.
+        Where calls keep coming, they take the place of those that end meanwhile: their cost is counted as it was at first.
+        """
+        urgent = bisect_right(self._urgencies, _urgency(deadline, now))
+        return min(self.whole, (rounds - 1) * len(self._urgencies) + urgent)
+
+    def _note(self, head: RowT) -> None:
+        tag, urgency, _ = head.order
+        self._latest[tag] = max(urgency, self._latest.get(tag, urgency))
 
 
 def _urgency(deadline: float | None, arrived: float) -> float:
-    """Clock seconds when a call is to be served."""
+    """Return the clock seconds by which a call should be served."""
     latest = arrived + PATIENCE_SECONDS
     return latest if deadline is None else min(deadline, latest)

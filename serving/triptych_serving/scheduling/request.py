@@ -1,7 +1,7 @@
 """What engines work on: rows (a text or an image each), and the calls that they belong to."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -13,10 +13,10 @@ from triptych_serving.errors import ServingError
 
 
 class Finish(Enum):
-    """Why a row of the decode engine ended."""
+    """Why decoding of a row ended."""
 
     STOP = "stop"  # the model ended the sentence
-    LENGTH = "length"  # the row's own limit
+    LENGTH = "length"  # the row reached its own limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,104 +25,112 @@ class Hypothesis:
 
     tokens: tuple[int, ...]  # end of sentence not included, a forced prefix is
     finish: Finish
-    log_probability: float | None = None  # natural logarithm, end of sentence and prefix included; None where not asked for
-    score: float | None = None  # what hypotheses are ranked by: log_probability / length^length_penalty + coverage penalty
-    attention: NDArray[np.float32] | None = None  # [tokens, source tokens], rows sum to 1; None where not asked for
+    log_probability: float | None = None  # natural logarithm, end of sentence and prefix included; None where not requested
+    score: float | None = None  # ranks hypotheses: log_probability / length^length_penalty + coverage penalty
+    attention: NDArray[np.float32] | None = None  # [tokens, source tokens], rows sum to 1; None where not requested
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTokens:
-    """How many of a row's tokens are the model's frame and not the texts': nobody is shown them."""
+    """Number of tokens that the model's format adds around a text, such as language codes; users never see them."""
 
-    before: int = 0  # of the source's first
-    after: int = 0  # of the source's last
-    forced: int = 0  # of the translation's first
+    before: int = 0  # at the start of the source
+    after: int = 0  # at the end of the source
+    forced: int = 0  # at the start of the translation
 
 
 UNFRAMED = FrameTokens()
 
 
 @dataclass(eq=False, slots=True)
-class Row:
-    """One text to translate: written by the engine's thread alone, read by others once `finish` is set."""
+class EngineRow:
+    """State that an engine keeps with each row: written by its threads alone, read by others once the call is over."""
 
-    source: Sequence[int]  # ids, end of sentence and frame included
-    max_tokens: int  # the most tokens to produce, prefix included, end of sentence not
-    search: SearchParams = GREEDY
-    prefix: tuple[int, ...] = ()  # the translation starts with these ids, first of them those that the frame forces
-    frame: FrameTokens = UNFRAMED
-    shortlist: NDArray[np.int64] | None = None  # the only tokens that it may need, each once; None: any
-    tokens: list[int] = field(
-        default_factory=list
-    )  # settled so far; in the end the best hypothesis', end of sentence not included
-    hypotheses: tuple[Hypothesis, ...] = ()  # best first
-    finish: Finish | None = None  # of the best; set last
-    started: float = 0.0  # clock seconds when its prefill began
-    first_token: float = 0.0
-    ended: float = 0.0
-    alone: bool = False  # its batch failed; it is tried once more by itself
+    call: "Call[Any]" = field(init=False, repr=False)  # set when the queue accepts the row
+    size: int = field(default=0, init=False)  # tokens, at least 1; the unit of queue limits and of padding
+    order: tuple[int, float, int] = field(default=(0, 0.0, 0), init=False)  # position in a FairQueue; lower runs first
+    waiting: bool = field(default=False, init=False)  # in a FairQueue
+    started: float = field(default=0.0, init=False)  # clock seconds at which its prefill or batch began
+    ended: float = field(default=0.0, init=False)  # clock seconds
+    alone: bool = field(default=False, init=False)  # its batch failed, so that it is retried in a batch of its own
 
-    @property
-    def size(self) -> int:
-        """Source tokens."""
-        return len(self.source)
+    def restart(self) -> None:
+        """Drop partial results before a retry."""
 
-    @property
-    def text_size(self) -> int:
-        """Those of the text itself."""
-        return len(self.source) - self.frame.before - self.frame.after
 
-    def shown(self, tokens: Sequence[int]) -> Sequence[int]:
-        """A translation's own tokens."""
-        return tokens[self.frame.forced :] if self.frame.forced else tokens
+RowT = TypeVar("RowT", bound=EngineRow)
 
 
 @dataclass(eq=False, slots=True)
-class Item:
-    """One text or image for a graph that runs once: written by the engine's threads, read by others once its call is over."""
+class Row(EngineRow):
+    """One text to translate. `finish` is set last: from then on other threads may read it."""
 
-    payload: Any  # what the runner needs to prepare it
-    size: int  # tokens of a text, the same number for every image: what queue and padding are measured in; at least 1
-    result: Any = None
-    started: float = 0.0  # clock seconds when its batch ran
-    ended: float = 0.0
-    alone: bool = False  # its batch failed; it is tried once more by itself
+    source: Sequence[int]  # ids, end of sentence and frame included
+    max_tokens: int  # tokens to produce at most: prefix included, end of sentence not
+    search: SearchParams = GREEDY
+    prefix: tuple[int, ...] = ()  # the translation starts with these ids; the frame's forced ids come first
+    frame: FrameTokens = UNFRAMED
+    shortlist: NDArray[np.int64] | None = None  # the only tokens that it may need, each once; None: any
+    # Final so far; at the end those of the best hypothesis, end of sentence not included.
+    tokens: list[int] = field(default_factory=list)
+    hypotheses: tuple[Hypothesis, ...] = ()  # best first
+    finish: Finish | None = None  # of the best hypothesis
+    first_token: float = 0.0  # clock seconds
 
-
-class Measured(Protocol):
-    """What a queue must know of a row."""
+    def __post_init__(self) -> None:
+        self.size = len(self.source)
 
     @property
-    def size(self) -> int:
-        """Tokens."""
+    def text_size(self) -> int:
+        """Source tokens without the frame."""
+        return self.size - self.frame.before - self.frame.after
+
+    def shown(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Return a translation's tokens without the frame."""
+        return tokens[self.frame.forced :] if self.frame.forced else tokens
+
+    def restart(self) -> None:
+        self.tokens.clear()
 
 
-RowT = TypeVar("RowT", bound=Measured)
+@dataclass(eq=False, slots=True)
+class Item(EngineRow):
+    """One text or image for a graph that runs once."""
+
+    payload: Any  # input of the runner's `prepare`
+    tokens: InitVar[int]  # `size`: tokens of a text, the same number for every image of a model
+    result: Any = None
+
+    def __post_init__(self, tokens: int) -> None:
+        self.size = tokens
+
+    def restart(self) -> None:
+        self.result = None
 
 
 class Listener(Protocol):
-    """Who waits for a call. Runs in an engine's thread: hand over and return. A subclass may hear of the end alone."""
+    """Callbacks for the progress of a call. They run in an engine's thread: hand over and return."""
 
     def on_token(self, row: Row) -> None:
-        """`row.tokens` may have grown, or the row is finished."""
+        """React to new `row.tokens`, or to the end of the row."""
         return
 
     def on_end(self) -> None:
-        """All rows have finished, or `Call.error` is set."""
+        """React to the end of the call: all rows have finished, or `Call.error` is set."""
 
 
 class Call(Generic[RowT]):
-    """The rows of one request: they share deadline, cancellation and fate.
+    """The rows of one request: they share deadline, cancellation and outcome.
 
     Args:
         rows: at least one.
-        listener: told about tokens and the end.
-        deadline: clock seconds after which the answer is worthless, or None.
-        streams: the listener wants to hear of every token.
-        field: the request's field that the rows come from, for errors.
+        listener: called for tokens and at the end.
+        deadline: clock seconds after which the result is useless, or None.
+        streams: call the listener for every token.
+        field: the request's field that the rows come from, for error messages.
 
     Raises:
-        ValueError: there are no rows, so nothing would ever end the call.
+        ValueError: there are no rows, so that nothing would ever end the call.
     """
 
     def __init__(
@@ -141,28 +149,33 @@ class Call(Generic[RowT]):
         self.streams = streams
         self.field = field
         self.arrived = 0.0
-        self.foretold = 0.0  # seconds from there to the end, where the queue ventured a forecast
+        self.foretold = 0.0  # forecast seconds from arrival to end; 0: there was no forecast
+        self.waiting = 0  # rows in the queue
         self.error: ServingError | None = None
-        self.tokens = sum(row.size for row in self.rows)  # they keep their sizes
+        self.tokens = sum(row.size for row in self.rows)
         self._left = len(self.rows)
 
     @property
     def over(self) -> bool:
-        """Nothing more will be done for it."""
+        """True once the call has its results or has failed."""
         return self.error is not None or self._left == 0
 
     def count_down(self) -> bool:
-        """One row has its result. True with the last one of a call that has not failed: the listener is to be told."""
+        """Count one row as finished. True for the last row of a call that has not failed: call the listener then."""
         self._left -= 1
-        return self._left == 0 and self.error is None
+        if self._left:
+            return False
+        for row in self.rows:
+            del row.call  # breaks the reference cycle: results are freed without the garbage collector
+        return self.error is None
 
     def row_ended(self) -> None:
-        """One row has its result; tells the listener of the last one."""
+        """Count one row as finished; call the listener after the last one."""
         if self.count_down():
             self.listener.on_end()
 
     def fail(self, error: ServingError) -> None:
-        """End the call without a result; its rows leave the engine before the next step. The first error counts."""
+        """End the call with an error; its rows leave the engine before the next step. Later errors are ignored."""
         if not self.over:
             self.error = error
             self.listener.on_end()

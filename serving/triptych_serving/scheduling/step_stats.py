@@ -1,4 +1,4 @@
-"""How long an engine's steps take and how many rows they have, counted without a lock: each thread writes its own tallies."""
+"""Histograms of the duration and size of an engine's steps. No locks: each thread writes its own."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,10 @@ ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 
 
 class Histogram:
-    """A histogram. One thread writes it; another may read it, and finds it one value behind at worst.
+    """Counts of values. One thread writes; another may read, and at worst misses the latest value.
 
     Args:
-        bounds: upper ends of the buckets, ascending, each part of its bucket; what is above the last has one of its own.
+        bounds: inclusive upper ends of the buckets, ascending; one more bucket holds larger values.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -28,21 +28,21 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Of all values."""
+        """Number of values."""
         return sum(self.counts)
 
     @classmethod
-    def total(cls, bounds: Sequence[float], tallies: Iterable["Histogram"]) -> "Histogram":
-        """A new one with the values of several, which all have these bounds."""
+    def total(cls, bounds: Sequence[float], parts: Iterable["Histogram"]) -> "Histogram":
+        """Sum histograms that all have these bounds."""
         total = cls(bounds)
-        for tally in tallies:
-            total.counts = [mine + other for mine, other in zip(total.counts, tally.counts, strict=True)]
-            total.sum += tally.sum
+        for part in parts:
+            total.counts = [mine + other for mine, other in zip(total.counts, part.counts, strict=True)]
+            total.sum += part.sum
         return total
 
 
 class StepStats:
-    """Runs of a graph by one thread, or by several once they are summed."""
+    """Runs of a graph by one thread, or the sum of several threads."""
 
     __slots__ = ("rows", "seconds")
 
@@ -51,13 +51,8 @@ class StepStats:
         self.rows = Histogram(ROWS)
 
     def add(self, seconds: float, rows: int) -> None:
-        """Count a run.
-
-        Args:
-            seconds: that it took.
-            rows: that were in it.
-        """
-        # Tally.add twice, but for the calls: this is between every two steps.
+        """Count a run of `rows` rows that took `seconds`."""
+        # Histogram.add twice, without the calls: this is between every two steps.
         times, sizes = self.seconds, self.rows
         times.counts[bisect_left(SECONDS, seconds)] += 1
         times.sum += seconds
@@ -66,7 +61,7 @@ class StepStats:
 
     @classmethod
     def total(cls, parts: Iterable["StepStats"]) -> "StepStats":
-        """The sum of several threads'."""
+        """Sum the runs of several threads."""
         steps, total = list(parts), cls()
         total.seconds = Histogram.total(SECONDS, (part.seconds for part in steps))
         total.rows = Histogram.total(ROWS, (part.rows for part in steps))

@@ -1,18 +1,18 @@
-"""Calls without a caller: what a test hands to a scheduler, a lane or an engine."""
+"""Calls for tests of schedulers, lanes and engines."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from triptych_serving.scheduling.decode_scheduler import Job
+from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.scheduling.request import Call, Item, Row
 
-PATIENCE_SECONDS = 120.0  # for a machine that has other things to do
+PATIENCE_SECONDS = 10.0  # for a busy machine
 
 
 class Recorder:
-    """A listener that keeps what it was told."""
+    """A listener that stores its callbacks."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -28,40 +28,50 @@ class Recorder:
 
 
 class RecordedCall(Call[Any]):
-    """A call whose listener is a Recorder."""
+    """A call with a Recorder; its rows know it, as if a queue had accepted them."""
 
     listener: Recorder
 
+    def __init__(self, rows: Sequence[Any], deadline: float | None = None, streams: bool = False) -> None:
+        super().__init__(rows, Recorder(), deadline, streams)
+        for row in rows:
+            row.call = self
+
     def wait(self) -> None:
-        """Until it is over."""
-        assert self.listener.ended.wait(PATIENCE_SECONDS), "nobody told the listener of the end"
+        """Wait until the call is over."""
+        assert self.listener.ended.wait(PATIENCE_SECONDS), "the listener was not told of the end"
 
 
 def make_call(
     rows: int = 1, source: Sequence[int] = (5, 6, 2), max_tokens: int = 10, deadline: float | None = None, streams: bool = False
 ) -> RecordedCall:
-    """A call of like rows."""
-    return RecordedCall([Row(source, max_tokens) for _ in range(rows)], Recorder(), deadline, streams)
+    """Make a call of equal rows."""
+    return RecordedCall([Row(source, max_tokens) for _ in range(rows)], deadline, streams)
 
 
 def call_of(*rows: Row) -> RecordedCall:
-    """A call of these rows."""
-    return RecordedCall(rows, Recorder())
+    """Make a call of these rows."""
+    return RecordedCall(rows)
 
 
 def item_call(*sizes: int, deadline: float | None = None, payload: Any = None) -> RecordedCall:
-    """A call for a one-shot engine, an item of each size."""
-    return RecordedCall([Item(payload, size) for size in sizes], Recorder(), deadline)
+    """Make a call for a one-shot engine with an item of each size."""
+    return RecordedCall([Item(payload, size) for size in sizes], deadline)
 
 
-def jobs_of(*calls: Call[Row]) -> list[Job]:
-    """Every row of the calls, as a lane takes them."""
-    return [Job(row, call) for call in calls for row in call.rows]
+def rows_of(*calls: Call[Row]) -> list[Row]:
+    """Return every row of the calls."""
+    return [row for call in calls for row in call.rows]
+
+
+def row_of(source: Sequence[int], max_tokens: int, search: SearchParams = GREEDY, prefix: tuple[int, ...] = ()) -> Row:
+    """Make a row with a call of its own, for a lane."""
+    return rows_of(call_of(Row(source, max_tokens, search, prefix)))[0]
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.001)

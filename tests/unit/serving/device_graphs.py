@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import DecoderShape, Limits, SpecialTokens, TranslationManifest
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
-from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, memory_shape
-from triptych_serving.decoding.cuda.prefill import Prefill
+from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, Prefill, memory_shape
 from triptych_serving.decoding.cuda.slots import DeviceSlots
 from triptych_serving.decoding.kv_cache import cache_lengths, cache_names
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK

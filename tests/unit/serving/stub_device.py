@@ -6,9 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.encoding.cuda.buckets import Bucket, ImageBuckets
+from triptych_serving.encoding.cuda.buckets import Bucket, ImageBuckets, Shapes
 from triptych_serving.encoding.cuda.graph import GraphPlan
-from triptych_serving.encoding.cuda.shapes import Shapes
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.arrays import Array, ArrayLayout, ArraySpec
 from triptych_serving.runtime.memory import CacheRegion, DeviceArray, HostMemory, host_view

@@ -1,18 +1,17 @@
-"""A lane without a runtime: its rows say 7, 7, 7 until their limit."""
+"""A lane without a runtime: its rows decode 7, 7, 7 until their limit."""
 
 import math
 import threading
 from collections.abc import Callable, Sequence
 
-from triptych_serving.scheduling.decode_scheduler import Job
-from triptych_serving.scheduling.request import Finish
+from triptych_serving.scheduling.request import Finish, Row
 
-POISON = 13  # a row whose source begins so makes every batch fail that it is part of
-INDIGESTIBLE = 14  # one that fails when it is encoded
+POISON = 13  # first source token of a row that makes every step with it fail
+INDIGESTIBLE = 14  # first source token of a row that cannot be encoded
 
 
 class Gate:
-    """Lets as many steps pass as it is told to."""
+    """Blocks steps until they are allowed."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -33,55 +32,55 @@ class Gate:
 
 
 class StubLane:
-    """For one worker; its steps wait at `gate`, if there is one."""
+    """The lane of one worker; its steps wait at `gate`, if there is one."""
 
     def __init__(self, slots: int = 8, gate: Gate | None = None) -> None:
         self.slots = slots
-        self.jobs: list[Job] = []
+        self.rows: list[Row] = []
         self.steps = 0
         self.batches: list[int] = []
         self._gate = gate
 
     @property
-    def news(self) -> Sequence[Job]:
-        return self.jobs
+    def news(self) -> Sequence[Row]:
+        return self.rows
 
     @property
     def free(self) -> int:
-        return self.slots - len(self.jobs)
+        return self.slots - len(self.rows)
 
     @property
     def bytes(self) -> int:
         return 0
 
     def warm_up(self) -> None:
-        """Nothing to warm."""
+        """Do nothing."""
 
-    def join(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            if job.row.source[0] == INDIGESTIBLE:
+    def join(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if row.source[0] == INDIGESTIBLE:
                 raise RuntimeError("cannot encode")
-            self.jobs.append(job)
+            self.rows.append(row)
 
-    def leave(self, jobs: Sequence[Job]) -> None:
-        self.jobs = [job for job in self.jobs if job not in jobs]
+    def leave(self, rows: Sequence[Row]) -> None:
+        self.rows = [row for row in self.rows if row not in rows]
 
-    def step(self) -> list[Job]:
+    def step(self) -> list[Row]:
         if self._gate is not None:
             self._gate.pass_one()
         self.steps += 1
-        self.batches.append(len(self.jobs))
-        if any(job.row.source[0] == POISON for job in self.jobs):
+        self.batches.append(len(self.rows))
+        if any(row.source[0] == POISON for row in self.rows):
             raise RuntimeError("cannot step")
-        for job in self.jobs:
-            job.row.tokens.append(7)
-        ended = [job for job in self.jobs if len(job.row.tokens) == job.row.max_tokens]
-        for job in ended:
-            job.row.finish = Finish.LENGTH
+        for row in self.rows:
+            row.tokens.append(7)
+        ended = [row for row in self.rows if len(row.tokens) == row.max_tokens]
+        for row in ended:
+            row.finish = Finish.LENGTH
         self.leave(ended)
         return ended
 
 
 def factory(lane: StubLane) -> Callable[[], StubLane]:
-    """Gives a worker this lane."""
+    """Return a factory of this lane."""
     return lambda: lane

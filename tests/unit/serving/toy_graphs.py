@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import DecoderShape, Limits, TranslationManifest
 from triptych_serving.decoding.kv_cache import HostKVCache
-from triptych_serving.decoding.search_slots import SearchSlots
+from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.runtime.session import Array
 
 from .generate import Floats

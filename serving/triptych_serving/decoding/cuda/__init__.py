@@ -1,4 +1,4 @@
-"""Decoding with slots and caches in a GPU's memory and captured CUDA graphs.
+"""Decoding with slots and caches in GPU memory and captured CUDA graphs.
 
-Imported by `decoding.lanes` and `models.translation` alone.
+Imported by `decoding.lane_factory` and `models.translation` alone.
 """

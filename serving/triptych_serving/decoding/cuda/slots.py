@@ -1,7 +1,7 @@
-"""Slots of a device: what a row needs from step to step stays there, and each step feeds the next.
+"""Slots on a device: per-row inputs stay there, and each step writes those of the next.
 
-Rows need not lie side by side: a step runs the smallest bucket that holds the highest of those in use. The slots between them
-run along on what lies there, and nobody looks at what comes out.
+Slots in use need not be consecutive: a step runs the smallest bucket that holds the highest one. Empty slots between them run
+too, on stale data, and their results are ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,27 +11,26 @@ from itertools import count as counter
 
 import numpy as np
 
-from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, stretches
-from triptych_serving.decoding.cuda.row_buckets import RowBuckets
+from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, RowBuckets, runs_of
 from triptych_serving.decoding.slots import FREE
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory, StreamMark
 from triptych_serving.runtime.session import Array, Binding, Session
 
-IN_FLIGHT = 2  # steps that are asked for and not yet read
+IN_FLIGHT = 2  # steps that are enqueued and not yet read
 
-_graphs = counter(1)  # numbers of captured graphs: no two of a process, whoever shares a session
+_graphs = counter(1)  # numbers of captured graphs, unique in the process: lanes share sessions
 
 
 @dataclass(frozen=True)
 class PendingStep:
-    """Of a step, on their way to the host."""
+    """Results of an enqueued step."""
 
     mark: StreamMark
-    tokens: Array  # [rows] int64, by slot, once the mark is passed
+    tokens: Array  # [rows] int64, by slot, valid once the mark is passed
 
     def wait(self) -> Array:
-        """The newest token of each slot; to be read before two more steps are asked for."""
+        """Wait for the newest token of each slot; read them before two more steps are enqueued."""
         self.mark.wait()
         return self.tokens
 
@@ -44,86 +43,86 @@ class _Bucket:
 
 
 class DeviceSlots:
-    """Used by one thread, which is also the one that made them warm.
+    """Slots over a step graph. Used by one thread, the one that warmed them up.
 
     Args:
-        caches: of these slots.
+        cache: of these slots.
         step: graph `tokens, positions, lengths, forced, caches, memories -> next, advanced, caches`.
         start: the token that a translation starts from.
-        memory: of the graph's place.
+        memory: of the graph's device.
     """
 
-    def __init__(self, caches: DeviceKVCache, step: Session, start: int, memory: Memory) -> None:
-        self._caches, self._step, self._memory = caches, step, memory
-        self.count = count = caches.count
-        self.positions = caches.positions
+    def __init__(self, cache: DeviceKVCache, step: Session, start: int, memory: Memory) -> None:
+        self._cache, self._step, self._memory = cache, step, memory
+        self.count = count = cache.count
+        self.positions = cache.positions
         self.buckets = RowBuckets(count)
         self._tokens = memory.zeros((count,), np.int64)
         self._positions = memory.zeros((count,), np.int32)
         self._lengths = memory.zeros((count,), np.int64)
         self._forced = memory.zeros((count,), np.int64)
         self._starts, self._origins = np.full(count, start, np.int64), np.zeros(count, np.int32)
-        self._known_lengths = np.ones(count, np.int64)  # what shall be in `_lengths`; an idle row must attend to something, too
-        self._are_lengths_new = False
-        self._answers = [memory.staging((count,), np.int64) for _ in range(IN_FLIGHT)]
+        self._known_lengths = np.ones(count, np.int64)  # on the host; idle rows have 1, to attend to some token
+        self._lengths_changed = False
+        self._results = [memory.staging((count,), np.int64) for _ in range(IN_FLIGHT)]
         self._turn = 0
         self._bound: dict[int, _Bucket] = {}
         self._reset()
 
     @property
     def bytes(self) -> int:
-        """Memory of the caches and of what is fed from step to step."""
-        return self._caches.bytes + sum(map(_nbytes, (self._tokens, self._positions, self._lengths, self._forced)))
+        """Bytes of the caches and of the per-row inputs."""
+        return self._cache.bytes + sum(array.nbytes for array in (self._tokens, self._positions, self._lengths, self._forced))
 
     @staticmethod
     def bytes_for(count: int) -> int:
-        """Of so many slots beside their caches, before there are any."""
+        """Return the bytes of so many slots beside their caches, before they are made."""
         return count * (3 * np.dtype(np.int64).itemsize + np.dtype(np.int32).itemsize)
 
     def warm_up(self) -> None:
-        """Run the encoder and every bucket once, so that the first request finds all of them ready; nothing may be in use.
+        """Run the encoder and every bucket once, so that the first request finds all of them ready; no slot may be in use.
 
-        On a GPU this captures them. The largest goes first: what it needs between operators is enough for the others.
+        On a GPU this captures them, the largest first: its intermediate memory is enough for the others.
         """
         is_gpu = self._memory.device.kind == "cuda"
-        self._caches.encode(np.zeros((1, 1), np.int64), np.ones(1, np.int64), [0])
+        self._cache.encode(np.zeros((1, 1), np.int64), np.ones(1, np.int64), [0])
         for rows in reversed(self.buckets.sizes if is_gpu else self.buckets.sizes[:1]):
             bucket = self._bucket(rows)
             self._memory.wait()
             with CUDA_GRAPH_LOCK.capturing() if is_gpu else nullcontext():
                 bucket.binding.run(bucket.graph)
                 self._memory.wait()
-        self._caches.clear()
+        self._cache.clear()
         self._reset()
         self._memory.wait()
 
     def encode(self, source: Array, lengths: Array, slots: Sequence[int]) -> None:
-        """Encode new rows, and let each begin.
+        """Encode new rows and set their inputs for the first step.
 
         Args:
             source: `[rows, longest]` ids, padded.
             lengths: `[rows]`.
-            slots: `[rows]`, ascending: where each row goes.
+            slots: `[rows]`, ascending: the slot of each row.
 
         Raises:
             EngineError: the runtime failed.
         """
-        self._caches.encode(source, lengths, slots)
-        for start, stop, slot in stretches(slots):
+        self._cache.encode(source, lengths, slots)
+        for start, stop, slot in runs_of(slots):
             self._begin(slot, slot + stop - start)
         self._known_lengths[slots] = lengths
-        self._are_lengths_new = True
+        self._lengths_changed = True
 
     def move(self, source: int, target: int, cached: int) -> None:
-        """A row goes on in another slot, that is not in use.
+        """Move a row to an empty slot.
 
         Args:
             source: slot.
             target: slot.
-            cached: positions of its cache that steps so far have written.
+            cached: positions of its cache that are written.
         """
         length = int(self._known_lengths[source])
-        self._caches.copy(source, target, slice(0, cached), length)
+        self._cache.copy(source, target, slice(0, cached), length)
         for vector in (self._tokens, self._positions):
             array = vector.shaped((1, self.count, 1, 1, 1))
             one = slice(0, 1)
@@ -131,33 +130,33 @@ class DeviceSlots:
                 CacheRegion(array, slice(source, source + 1), one), CacheRegion(array, slice(target, target + 1), one)
             )
         self._known_lengths[target] = length
-        self._are_lengths_new = True
+        self._lengths_changed = True
 
     def force(self, tokens: Mapping[int, int]) -> None:
-        """From the next step on the rows of these slots say these tokens, whatever they would say; all others are free."""
+        """Force tokens by slot, from the next step on; all other slots are free."""
         forced = np.full(self.count, FREE, np.int64)
         for slot, token in tokens.items():
             forced[slot] = token
         self._memory.upload(forced, self._forced)
 
     def run(self, rows: int) -> PendingStep:
-        """Ask for a step of the first slots.
+        """Enqueue a step of the first slots.
 
         Args:
-            rows: a bucket.
+            rows: size of a bucket.
 
         Raises:
             EngineError: the runtime failed, now or in an earlier step.
         """
-        if self._are_lengths_new:
+        if self._lengths_changed:
             self._memory.upload(self._known_lengths, self._lengths)
-            self._are_lengths_new = False
+            self._lengths_changed = False
         bucket = self._bucket(rows)
         bucket.binding.run(bucket.graph)
-        answers = self._answers[self._turn][:rows]
+        tokens = self._results[self._turn][:rows]
         self._turn = (self._turn + 1) % IN_FLIGHT
-        self._memory.download(bucket.tokens, answers)
-        return PendingStep(self._memory.mark(), answers)
+        self._memory.download(bucket.tokens, tokens)
+        return PendingStep(self._memory.mark(), tokens)
 
     def _begin(self, first: int, stop: int) -> None:
         self._memory.upload(self._starts[first:stop], self._tokens.part(first, stop))
@@ -175,10 +174,6 @@ class DeviceSlots:
             )
             inputs = {"tokens": tokens, "positions": positions, "lengths": lengths, "forced": forced}
             outputs = {"next": tokens, "advanced": positions}
-            binding = self._step.bind({**inputs, **self._caches.inputs(rows)}, {**outputs, **self._caches.outputs(rows)})
+            binding = self._step.bind({**inputs, **self._cache.inputs(rows)}, {**outputs, **self._cache.outputs(rows)})
             self._bound[rows] = _Bucket(binding, next(_graphs), tokens)
         return self._bound[rows]
-
-
-def _nbytes(array: DeviceArray) -> int:
-    return array.nbytes

@@ -1,22 +1,25 @@
-"""The shapes that batches are padded to where a graph is bound to memory once and run many times.
+"""The shapes that batches are padded to on a device, where a graph is bound to memory once per shape and run many times.
 
-Small batches, which a device finishes sooner than their operators can be launched, get shapes of which there are few, so that
-each can be captured beforehand: powers of two and the middles between them. Larger ones, where padding is time, get shapes that
-are an eighth of an octave apart; those are bound when they come.
+A device finishes a small batch sooner than its operators can be launched. So small batches get few shapes, each captured
+beforehand: powers of two and the middles between them. For larger batches padding costs time: their shapes are an eighth of
+an octave apart, and bound when they are first needed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Protocol
 
+from triptych_serving.runtime.arrays import Array, ArrayLayout, ArraySpec
+from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 
-CAPTURED_TOKENS = 4096  # padded; a larger batch keeps a device busy for longer than it takes to launch the next one's operators
-CAPTURED_CANDIDATES = 8  # the usual request wants five
-MOST_CANDIDATES = 1024  # as many as a request may ask for, and some
+CAPTURED_TOKENS = 4096  # padded; a larger batch takes a device longer than launching the next one's operators
+CAPTURED_CANDIDATES = 8  # a usual request needs five
+MOST_CANDIDATES = 1024  # above the limit of a request
 COARSE, FINE = 2, 8  # steps in an octave
 COARSE_LENGTH, FINE_LENGTH = 16, 8  # lengths are multiples
-LOGIT_BYTES = 64 << 20  # of one run: an array of [masks, vocabulary], fp32
+LOGIT_BYTES = 64 << 20  # limit of one run's array of [masks, vocabulary], fp32
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,35 +27,35 @@ class Bucket:
     """The shape of one run."""
 
     rows: int
-    length: int = 1  # positions of a row, or what an image counts as
+    length: int = 1  # positions of a row, or the tokens that an image counts as
     masks: int = 0  # of all rows; 0 where the graph fills none
     k: int = 0  # candidates of a mask, or labels of an image; 0 where the graph ranks nothing
 
     @property
     def tokens(self) -> int:
-        """Padded."""
+        """Padded tokens."""
         return self.rows * self.length
 
 
 class Buckets(Protocol):
-    """Those of one graph."""
+    """The buckets of one graph."""
 
     @property
     def captured(self) -> tuple[Bucket, ...]:
-        """Small ones, made ready before anybody asks; the largest first."""
+        """Small buckets, captured at the start; the largest first."""
 
     @property
     def largest(self) -> tuple[Bucket, ...]:
-        """No other bucket takes more memory than the largest of these; the largest first."""
+        """Buckets of which one takes the most memory of all; the largest first."""
 
 
 class TextBuckets:
-    """For graphs of the text family.
+    """Buckets for graphs of the text family.
 
     Args:
         limits: of batches.
-        max_tokens: of a row.
-        vocabulary: candidates for a mask; 0: the graph fills no masks.
+        max_tokens: limit of a row.
+        vocabulary: number of candidates for a mask; 0: the graph fills no masks.
     """
 
     def __init__(self, limits: BatchLimits, max_tokens: int, vocabulary: int) -> None:
@@ -66,13 +69,13 @@ class TextBuckets:
         self.largest = tuple(sorted(self._widest_buckets(), key=_weight, reverse=True))
 
     def fit(self, rows: int, longest: int, masks: int, k: int) -> Bucket:
-        """The bucket for a batch; more masks than `most_masks` take several runs of it.
+        """Return the bucket for a batch; more masks than `most_masks` take several runs of it.
 
         Args:
             rows: at least 1.
-            longest: tokens of the longest row.
-            masks: of all rows.
-            k: the most candidates that a mask wants; more than the vocabulary has: all.
+            longest: number of tokens of the longest row.
+            masks: number in all rows.
+            k: highest number of candidates of a mask; limited to the vocabulary.
 
         Raises:
             ValueError: no bucket is large enough.
@@ -91,7 +94,7 @@ class TextBuckets:
         padded = rows * longest if rows > 1 else 0
         if rows > limits.batch_rows or longest > self._max_tokens or padded > limits.batch_tokens or k > most_k:
             raise ValueError(
-                f"a batch has {rows:,} rows of up to {longest:,} tokens and {k:,} candidates for a mask, the most is "
+                f"a batch has {rows:,} rows of up to {longest:,} tokens and {k:,} candidates for a mask, the limit is "
                 f"{limits.batch_rows:,} rows, {self._max_tokens:,} tokens ({limits.batch_tokens:,} in all) and {most_k:,}"
             )
 
@@ -127,7 +130,7 @@ class TextBuckets:
                     yield bucket
 
     def _widest_buckets(self) -> Iterator[Bucket]:
-        """Of every length the one with most of everything."""
+        """Yield for each length the bucket with the most rows, masks and candidates."""
         widest = {bucket.length: bucket for bucket in reversed(self.captured)}
         for shortest in self._shortest(FINE, FINE_LENGTH):
             bucket = self._fine(self._most_rows(shortest), shortest)
@@ -136,7 +139,7 @@ class TextBuckets:
             yield replace(bucket, masks=self.most_masks, k=self._most_candidates)
 
     def _shortest(self, steps: int, unit: int) -> Iterator[int]:
-        """Of every length of a bucket, the shortest row that is padded to it."""
+        """Yield for each length of a bucket the shortest row that is padded to it."""
         shortest = 1
         while shortest <= self._max_tokens:
             yield shortest
@@ -147,12 +150,12 @@ class TextBuckets:
 
 
 class ImageBuckets:
-    """For graphs of the image family.
+    """Buckets for graphs of the image family.
 
     Args:
         limits: of batches.
         row_size: tokens that an image counts as.
-        labels: that the graph tells apart.
+        labels: number of labels of the model.
     """
 
     def __init__(self, limits: BatchLimits, row_size: int, labels: int) -> None:
@@ -165,17 +168,17 @@ class ImageBuckets:
         self.largest = (Bucket(self._most_rows, row_size, k=labels),)
 
     def fit(self, images: int, k: int) -> Bucket:
-        """The bucket for a batch.
+        """Return the bucket for a batch.
 
         Args:
             images: at least 1.
-            k: the most labels that an image wants.
+            k: highest number of labels of an image.
 
         Raises:
             ValueError: no bucket is large enough.
         """
         if images > self._most_rows:
-            raise ValueError(f"a batch has {images:,} images, the most is {self._most_rows:,}")
+            raise ValueError(f"a batch has {images:,} images, the limit is {self._most_rows:,}")
         rows = self._rows(images, COARSE)
         if rows * self._row_size > CAPTURED_TOKENS:
             rows = self._rows(images, FINE)
@@ -186,14 +189,14 @@ class ImageBuckets:
 
 
 def rung(size: int, steps: int) -> int:
-    """The smallest number that is no less than `size`, of so many in each octave: 1, 2, 3, 4, 6, 8, 12, ... with 2."""
+    """Round up to the next of `steps` numbers in each octave: with 2 steps these are 1, 2, 3, 4, 6, 8, 12, ..."""
     octave = 1 << max(0, (size - 1).bit_length() - 1)
     step = max(1, octave // steps)
     return -(-size // step) * step
 
 
 def _fewest(most: int, steps: int) -> Iterator[int]:
-    """Of every rung up to that of `most`, the fewest rows that are padded to it."""
+    """Yield for each rung up to that of `most` the smallest number that is rounded up to it."""
     fewest = 1
     while fewest <= most:
         yield fewest
@@ -202,3 +205,36 @@ def _fewest(most: int, steps: int) -> Iterator[int]:
 
 def _weight(bucket: Bucket) -> tuple[int, int]:
     return bucket.tokens, bucket.length
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Memory layouts of a graph's inputs and outputs for one bucket."""
+
+    inputs: ArrayLayout
+    outputs: ArrayLayout
+    results: ArrayLayout  # outputs with room in page-locked memory; the others are rarely requested
+    scalars: Mapping[str, Array]  # inputs that the runtime reads on the host; a captured run keeps their values
+
+
+MakeShapes = Callable[[Bucket], Shapes]
+CACHED_SHAPES = 512  # buckets
+
+
+class GraphInterface:
+    """Shapes and types of a session's inputs and outputs, without a reference to the session."""
+
+    def __init__(self, session: Session) -> None:
+        self.inputs, self.outputs = session.inputs, session.outputs
+        self._parts = {name: (session.shape(name), session.dtype(name)) for name in (*self.inputs, *self.outputs)}
+
+    def part(self, name: str, *sizes: int) -> ArraySpec:
+        """Return an input or output with these sizes for its free dimensions, in order; surplus sizes are ignored."""
+        shape, dtype = self._parts[name]
+        free = iter(sizes)
+        return ArraySpec(tuple(size if isinstance(size, int) else next(free) for size in shape), dtype)
+
+
+def cached_shapes(make: Callable[[GraphInterface, Bucket], Shapes], interface: GraphInterface) -> MakeShapes:
+    """Cache the shapes of a graph's buckets."""
+    return lru_cache(CACHED_SHAPES)(partial(make, interface))

@@ -1,4 +1,4 @@
-"""What a model of the text or image family holds on its devices: graphs, streams, and the memory that is set aside for them."""
+"""What a text or image model holds on its devices: graphs, streams and reserved memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,8 +15,8 @@ from triptych_serving.runtime.memory.budget import Budget, Budgets, Reservation
 from triptych_serving.runtime.process import forget_frames
 from triptych_serving.runtime.session import Session, SessionPlace
 
-# What lies between operators, in bytes for each position and each number of its hidden state: states, queries, keys and values,
-# the feed-forward's inner layer, and room to write the next one. Where attention is not fused, each position seen adds a bit.
+# Intermediate memory in bytes for each position and each number of its hidden state: states, queries, keys and values, the
+# feed-forward's inner layer, and room for the next layer. Where attention is not fused, each attended position adds a bit.
 STATE_BYTES, SCORE_BYTES = 40, 1 / 16
 LIBRARY_BYTES = 64 << 20
 GRAPH_BYTES = 1 << 20  # of a captured run
@@ -27,57 +27,57 @@ OpenMemory = Callable[[Device], Memory]
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """A graph that is to run on devices."""
+    """A graph to be loaded on devices."""
 
-    what: str  # whose it is, for errors: `model NAME version 1`
+    owner: str  # for error messages: `model NAME version 1`
     path: Path
     weight_bytes: int
-    width: int  # numbers of a hidden state, or more
-    threads: int  # inside a run, where the device is the CPU
+    width: int  # of a hidden state, or more
+    threads: int  # inside one run, where the device is the CPU
     make_plan: MakePlan
 
 
 class DeviceResources:
-    """Thread-safe.
+    """The replicas of a model's graph and their reserved memory. Thread-safe.
 
     Args:
-        fleet: the graph on every device.
-        shelves: what is set aside on each GPU.
+        pool: the graph on every device.
+        reservations: by GPU.
     """
 
-    def __init__(self, fleet: ReplicaPool, shelves: Mapping[Device, "MemoryReservation"]) -> None:
-        self.fleet = fleet
-        self._shelves = shelves
+    def __init__(self, pool: ReplicaPool, reservations: Mapping[Device, "MemoryReservation"]) -> None:
+        self.pool = pool
+        self._reservations = reservations
         self._closing = Lock()
 
     @property
     def reserved(self) -> dict[Device, int]:
-        """Bytes on each GPU."""
-        return {device: shelf.bytes for device, shelf in self._shelves.items()}
+        """Reserved bytes on each GPU."""
+        return {device: reservation.bytes for device, reservation in self._reservations.items()}
 
     def close(self) -> None:
-        """Free everything, and return when it is; nobody may run anything any more. Idempotent."""
+        """Free everything, and return when that is done; no batch may come afterwards. Idempotent."""
         with self._closing, ExitStack() as last:
-            for shelf in self._shelves.values():
-                last.callback(shelf.clear)
-            self.fleet.close()
+            for reservation in self._reservations.values():
+                last.callback(reservation.clear)
+            self.pool.close()
 
 
 def open_device_resources(
-    ware: GraphSpec,
+    spec: GraphSpec,
     devices: Sequence[Device],
     budgets: Budgets | None,
-    desks: int,
+    buffers: int,
     opened: OpenMemory = open_memory,
 ) -> DeviceResources:
     """Load a graph on every device.
 
     Args:
-        ware: the graph.
+        spec: the graph.
         devices: at least one.
-        budgets: of the GPUs' memory; None: nothing is counted.
-        desks: see Fleet.
-        opened: makes a stream.
+        budgets: of the GPUs' memory; None: not limited.
+        buffers: as ReplicaPool has it.
+        opened: opens a stream on a device.
 
     Raises:
         BundleError: the graph cannot be loaded.
@@ -85,62 +85,62 @@ def open_device_resources(
         EngineError: a device failed.
     """
     graphs: list[DeviceGraph] = []
-    shelves: dict[Device, MemoryReservation] = {}
+    reservations: dict[Device, MemoryReservation] = {}
     with ExitStack() as undo:
         try:
             for device in devices:
                 memory, transfers = (_opened(device, opened, undo) for _ in range(2))
-                shelf = MemoryReservation(ware.what, budgets.of(device) if budgets and device.kind == "cuda" else None)
-                undo.callback(shelf.clear)
-                graphs.append(_load(ware, memory, transfers, shelf))
+                reservation = MemoryReservation(spec.owner, budgets.of(device) if budgets and device.kind == "cuda" else None)
+                undo.callback(reservation.clear)
+                graphs.append(_load(spec, memory, transfers, reservation))
                 undo.callback(graphs[-1].close)
                 if device.kind == "cuda":
-                    shelves[device] = shelf
-            fleet = ReplicaPool(graphs, desks)
+                    reservations[device] = reservation
+            pool = ReplicaPool(graphs, buffers)
         except BaseException as error:
-            forget_frames(error)  # no session must outlive its stream, and the error would keep it
+            forget_frames(error)  # no session may outlive its stream, and the error's frames would keep it
             raise
         undo.pop_all()
-    return DeviceResources(fleet, shelves)
+    return DeviceResources(pool, reservations)
 
 
 class MemoryReservation:
-    """What one model has set aside on one device.
+    """Memory that one model has reserved on one device.
 
     Args:
-        what: whose it is, for errors.
-        budget: the device's; None: nothing is counted.
+        owner: for error messages.
+        budget: of the device; None: not limited.
     """
 
-    def __init__(self, what: str, budget: Budget | None) -> None:
+    def __init__(self, owner: str, budget: Budget | None) -> None:
         self._held: Reservation | None = None
-        self._what = what
+        self._owner = owner
         self._budget = budget
 
     @property
     def bytes(self) -> int:
-        """In all."""
+        """Reserved bytes."""
         return self._held.bytes if self._held else 0
 
     @property
     def left(self) -> int | None:
-        """Bytes that nobody has set aside; None: no limit."""
+        """Bytes that no model has reserved; None: no limit."""
         if self._budget is None or self._budget.limit_bytes is None:
             return None
         return self._budget.limit_bytes - self._budget.reserved_bytes
 
     def reserve(self, parts: Mapping[str, int]) -> None:
-        """Set these aside as well: all follows from the model, so that nothing makes it less.
+        """Reserve more. The model determines all parts, so that an error can suggest no option to lower them.
 
         Raises:
             DeviceMemoryError: there is no room.
         """
         if self._budget is not None:
             known = self._held.parts if self._held else {}
-            self._held = self._budget.reserve(self._what, {**known, **parts}, lower="", instead=self._held)
+            self._held = self._budget.reserve(self._owner, {**known, **parts}, lower="", instead=self._held)
 
     def clear(self) -> None:
-        """Give it back. Idempotent."""
+        """Give all memory back. Idempotent."""
         if self._held:
             self._held.release()
 
@@ -151,19 +151,19 @@ def _opened(device: Device, opened: OpenMemory, undo: ExitStack) -> Memory:
     return memory
 
 
-def _load(ware: GraphSpec, memory: Memory, transfers: Memory, shelf: MemoryReservation) -> DeviceGraph:
-    """Weights first: what else it takes is known once it is loaded."""
-    left = shelf.left
-    shelf.reserve({"weights": ware.weight_bytes, "libraries": LIBRARY_BYTES})
+def _load(spec: GraphSpec, memory: Memory, transfers: Memory, reservation: MemoryReservation) -> DeviceGraph:
+    """Load the graph after reserving its weights; the rest is known once it is loaded."""
+    left = reservation.left
+    reservation.reserve({"weights": spec.weight_bytes, "libraries": LIBRARY_BYTES})
     place = SessionPlace(memory, left, captures=memory.device.kind == "cuda")
-    session = Session(ware.path, ware.threads, place=place)
-    plan = ware.make_plan(session)
-    shelf.reserve(planned_bytes(plan, ware.width))
+    session = Session(spec.path, spec.threads, place=place)
+    plan = spec.make_plan(session)
+    reservation.reserve(planned_bytes(plan, spec.width))
     return DeviceGraph(session, place, transfers, plan)
 
 
 def planned_bytes(plan: GraphPlan, width: int) -> dict[str, int]:
-    """What a graph takes beside its weights, by what it is for."""
+    """Return the bytes that a graph needs beside its weights, by purpose."""
     inputs, outputs = plan.block_bytes
     buckets = plan.buckets
     states = (bucket.tokens * width * (STATE_BYTES + SCORE_BYTES * bucket.length) for bucket in buckets.largest)

@@ -2,12 +2,12 @@
 
     staging -> (landing) -> inputs -> run -> outputs -> staging
 
-All of it is one block of memory each, the same for every bucket: buckets are views of it. What is asked of the device is asked
-by one thread of its own, because captured runs belong to the thread that captured them, and a session must not be run by two at
-once; it only enqueues, so that a batch can wait on the device behind the one that runs. Large inputs are brought to a landing
-block on a stream of their own meanwhile, and are copied on the device when their turn comes.
+Inputs and outputs are one block of memory each; buckets are views of it. One driver thread enqueues all work, because captured
+runs belong to the thread that captured them, and two threads must not run a session at once. It does not wait for results, so
+that a batch can wait on the device behind the one that runs. Large inputs are uploaded to a landing block meanwhile, on a
+stream of their own, and copied on the device when their turn comes.
 
-What is bound is bounded: every captured bucket, and the BINDINGS others that were used last.
+The number of bindings is bounded: every captured bucket, and the BINDINGS others that were used last.
 """
 
 from collections import OrderedDict
@@ -22,8 +22,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.encoding.cuda.buckets import Bucket, Buckets
-from triptych_serving.encoding.cuda.shapes import MakeShapes
+from triptych_serving.encoding.cuda.buckets import Bucket, Buckets, MakeShapes
 from triptych_serving.encoding.options import OVERLAP
 from triptych_serving.errors import ServingError, UnavailableError
 from triptych_serving.runtime.arrays import Array
@@ -32,23 +31,23 @@ from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory, StreamMark
 from triptych_serving.runtime.session import UNCAPTURED, Binding, Session, SessionPlace
 
-BINDINGS = 256  # of buckets that are not captured; to bind one waits for the device
-LANDING_BYTES = 1 << 20  # less is copied in as little time as it takes to have it copied twice
+BINDINGS = 256  # of buckets that are not captured; making one waits for the device
+LANDING_BYTES = 1 << 20  # smaller inputs are uploaded directly: a second copy takes as long
 
 Bytes = NDArray[np.uint8]
 WHOLE = slice(0, 1)
 
 
 class Idle(Protocol):
-    """Makes inputs that any graph of a family can run on."""
+    """Writes inputs that any graph of a family can run on."""
 
     def __call__(self, inputs: Mapping[str, Array], bucket: Bucket) -> None:
-        """Write them; everything is zero before."""
+        """Write the inputs of a bucket over zeros."""
 
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """What the runner of a model tells of its graph."""
+    """Buckets and shapes of a model's graph, from its runner."""
 
     buckets: Buckets
     shapes: MakeShapes
@@ -56,34 +55,34 @@ class GraphPlan:
 
     @property
     def block_bytes(self) -> tuple[int, int]:
-        """Of all inputs and all outputs, of whichever bucket has most."""
+        """Maximum bytes of all inputs and of all outputs of a bucket."""
         shapes = [self.shapes(bucket) for bucket in (*self.buckets.largest, *self.buckets.captured)]
         return max(each.inputs.nbytes for each in shapes), max(each.outputs.nbytes for each in shapes)
 
     @property
     def result_bytes(self) -> int:
-        """Of what is brought back, of whichever bucket has most."""
+        """Maximum bytes of the results of a bucket."""
         return max(self.shapes(bucket).results.nbytes for bucket in (*self.buckets.largest, *self.buckets.captured))
 
     @property
     def landing_bytes(self) -> int:
-        """Of one landing block; 0: there is none, all inputs are small."""
+        """Bytes of one landing block; 0: all inputs are small, there is none."""
         inputs, _ = self.block_bytes
         return inputs if inputs >= LANDING_BYTES else 0
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What the driver is handed."""
+    """A batch for the driver thread."""
 
     bucket: Bucket
     source: Bytes | DeviceArray  # page-locked memory, or a landing block
-    wanted: Mapping[str, Array]
+    requested: Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class BoundBucket:
-    """A bucket of the device's memory."""
+    """The graph bound to a bucket of the device's memory."""
 
     binding: Binding
     outputs: Mapping[str, DeviceArray]
@@ -91,11 +90,11 @@ class BoundBucket:
 
 
 class DeviceGraph:
-    """Thread-safe but for `warm_up`, which comes first, and `close`, which comes last.
+    """Thread-safe, except `warm_up`, which must come first, and `close`, which must come last.
 
     Args:
-        session: the graph; nobody else runs it, and nobody else keeps it: it ends with this.
-        place: the session's.
+        session: the graph; used and referenced only here, so that it is freed by `close`.
+        place: of the session.
         transfers: another stream of the same device.
         plan: buckets and shapes.
     """
@@ -111,50 +110,50 @@ class DeviceGraph:
         self._landing: SimpleQueue[DeviceArray] = SimpleQueue()
         for _ in range(OVERLAP if plan.landing_bytes else 0):
             self._landing.put(transfers.zeros((plan.landing_bytes,), np.uint8))
-        self._landing_lock = Lock()  # a memory is of one thread at a time
+        self._landing_lock = Lock()  # a Memory is used by one thread at a time
         self._captured: dict[Bucket, BoundBucket] = {}
         self._bindings: OrderedDict[Bucket, BoundBucket] = OrderedDict()
         self._driver = ThreadPoolExecutor(1, thread_name_prefix=f"triptych-{memory.device}")
 
     @property
     def device(self) -> Device:
-        """Where it is."""
+        """The device of the graph."""
         return self._memory.device
 
     def staging(self, size: int) -> Bytes:
-        """Page-locked memory of so many bytes."""
+        """Allocate page-locked memory of so many bytes."""
         return self._memory.staging((size,), np.uint8)
 
     def warm_up(self) -> None:
-        """Run, and capture what is captured, so that nothing is allocated later.
+        """Run and capture the buckets, so that no memory is allocated later.
 
         Raises:
             EngineError: the device failed, or has no room.
         """
         self._driver.submit(self._warm_up).result()
 
-    def run(self, bucket: Bucket, staged: Bytes, wanted: Mapping[str, Array]) -> None:
-        """Run a batch; returns when the results are there.
+    def run(self, bucket: Bucket, staged: Bytes, requested: Mapping[str, Array]) -> None:
+        """Run a batch; return when its results are on the host.
 
         Args:
             bucket: its shape.
-            staged: page-locked, laid out as the bucket's inputs are; must stay as it is until then.
-            wanted: of each wanted output, by name, where its first rows go.
+            staged: page-locked memory with the layout of the bucket's inputs; must not change until then.
+            requested: host arrays for the first rows of outputs, by name.
 
         Raises:
             EngineError: the device failed.
-            UnavailableError: it is closed.
+            UnavailableError: the graph is closed.
         """
         staged = staged[: self.plan.shapes(bucket).inputs.nbytes]
         with self._landed(staged) as source:
             try:
-                enqueued = self._driver.submit(self._enqueue, Feed(bucket, source, wanted))
+                enqueued = self._driver.submit(self._enqueue, Feed(bucket, source, requested))
             except RuntimeError as error:  # the driver has ended
                 raise UnavailableError("the model is shutting down") from error
             enqueued.result().wait()
 
     def close(self) -> None:
-        """Wait for what runs, and free everything. Idempotent."""
+        """Wait for batches in progress and free all memory. Idempotent."""
         if self._session is not None:
             try:
                 self._driver.submit(self._close).result()
@@ -163,7 +162,7 @@ class DeviceGraph:
 
     @contextmanager
     def _landed(self, staged: Bytes) -> Iterator[Bytes | DeviceArray]:
-        """Where the batch can be copied from quickly: where it is, or a landing block, while another batch runs."""
+        """Upload large inputs to a landing block while another batch runs; yield the source to copy from."""
         if staged.nbytes < LANDING_BYTES:
             yield staged
             return
@@ -179,21 +178,20 @@ class DeviceGraph:
             self._landing.put(block)
 
     def _enqueue(self, feed: Feed) -> StreamMark:
-        """In the driver's thread."""
+        """Enqueue a batch, in the driver thread."""
         bound = self._bound(feed.bucket)
         try:
-            self._take(feed.source)
+            self._copy_inputs(feed.source)
             bound.binding.run(bound.number)
-            for name, host in feed.wanted.items():
+            for name, host in feed.requested.items():
                 self._memory.download(bound.outputs[name].first(len(host)), host)
             return self._memory.mark()
         except BaseException:
-            with suppress(ServingError):  # the batch's memory is used again: no copy may be under way
+            with suppress(ServingError):  # the batch's memory is reused: no copy may be in progress
                 self._memory.wait()
             raise
 
-    def _take(self, source: Bytes | DeviceArray) -> None:
-        """To the inputs."""
+    def _copy_inputs(self, source: Bytes | DeviceArray) -> None:
         target = self._inputs.first(source.nbytes)
         if isinstance(source, DeviceArray):
             self._memory.copy(_box(source), _box(target))
@@ -201,17 +199,17 @@ class DeviceGraph:
             self._memory.upload(source, target)
 
     def _bound(self, bucket: Bucket) -> BoundBucket:
-        """A captured one, or one of those that were used last, or a new one."""
+        """Return a captured binding, or one of those that were used last, or a new one."""
         if (captured := self._captured.get(bucket)) is not None:
             return captured
         bound = self._bindings.pop(bucket, None) or self._bind(bucket)
-        self._bindings[bucket] = bound  # behind the others
+        self._bindings[bucket] = bound  # as the latest
         if len(self._bindings) > BINDINGS:
             self._bindings.popitem(last=False)
         return bound
 
     def _bind(self, bucket: Bucket, number: int = UNCAPTURED) -> BoundBucket:
-        assert self._session is not None, "batches come before the end"
+        assert self._session is not None, "no batch comes after close"
         shapes = self.plan.shapes(bucket)
         inputs, outputs = shapes.inputs.arrays(self._inputs), shapes.outputs.arrays(self._outputs)
         return BoundBucket(self._session.bind({**inputs, **shapes.scalars}, outputs), outputs, number)
@@ -221,7 +219,7 @@ class DeviceGraph:
         if not self._captures:
             self._try(buckets.captured[-1] if buckets.captured else buckets.largest[-1])
             return
-        for bucket in buckets.largest:  # before others: what they are given is given to smaller ones again
+        for bucket in buckets.largest:  # first: smaller ones reuse their intermediate memory
             self._try(bucket)
         for number, bucket in enumerate(buckets.captured, 1):
             bound = self._bind(bucket, number)
@@ -232,7 +230,7 @@ class DeviceGraph:
             self._captured[bucket] = bound
 
     def _try(self, bucket: Bucket) -> None:
-        """Run it once."""
+        """Run a bucket once."""
         bound = self._bound(bucket)
         self._feed_idle(bucket)
         bound.binding.run(bound.number)
@@ -245,7 +243,7 @@ class DeviceGraph:
         self._memory.upload(block, self._inputs.first(layout.nbytes))
 
     def _close(self) -> None:
-        """In the driver's thread, whose captured runs end with the session."""
+        """Free all memory, in the driver thread, which owns the captured runs."""
         with CUDA_GRAPH_LOCK.running(), ExitStack() as last:
             last.callback(self._memory.close)
             last.callback(self._transfers.close)
@@ -255,5 +253,5 @@ class DeviceGraph:
 
 
 def _box(block: DeviceArray) -> CacheRegion:
-    """A block of bytes as what is copied on a device."""
+    """Return a block of bytes as the argument of a copy on the device."""
     return CacheRegion(replace(block, shape=(1, 1, 1, 1, *block.shape)), WHOLE, WHOLE)

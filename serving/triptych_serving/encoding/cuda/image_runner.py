@@ -1,15 +1,14 @@
-"""Batches of images through a graph of the ViT family that is bound to memory of devices."""
+"""Batches of images through a ViT graph that is bound to device memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from triptych_serving.encoding.cuda.buckets import Bucket, ImageBuckets
+from triptych_serving.encoding.cuda.buckets import Bucket, GraphInterface, ImageBuckets, Shapes, cached_shapes
 from triptych_serving.encoding.cuda.graph import GraphPlan
 from triptych_serving.encoding.cuda.replica_pool import ReplicaPool, StagingBuffer
-from triptych_serving.encoding.cuda.shapes import Declared, Shapes, remembered
-from triptych_serving.encoding.image_runner import LABELS, SCORES, ImageRow, hand_out
+from triptych_serving.encoding.image_runner import LABELS, SCORES, ImageRow, copy_results
 from triptych_serving.runtime.arrays import Array, ArrayLayout
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
@@ -18,77 +17,77 @@ from triptych_serving.scheduling.request import Item
 
 @dataclass(eq=False, slots=True)
 class DeviceImageBatch:
-    """Images that lie in a desk, filled up to a bucket."""
+    """Images in a staging buffer, padded to a bucket."""
 
     bucket: Bucket
-    desk: StagingBuffer
-    images: int  # without those that fill the bucket
+    buffer: StagingBuffer
+    images: int  # without padding
 
 
 class DeviceImageRunner:
-    """As ImageRunner, but batches are filled up to buckets, with whatever lay there before: no image looks at another.
+    """An ImageRunner for devices. Batches are padded to buckets with stale data, because no image depends on another.
 
     Args:
-        fleet: the graph; its plan is one of `image_plan`.
+        pool: of a graph with a plan by `image_plan`.
     """
 
-    def __init__(self, fleet: ReplicaPool) -> None:
-        buckets = fleet.plan.buckets
+    def __init__(self, pool: ReplicaPool) -> None:
+        buckets = pool.plan.buckets
         assert isinstance(buckets, ImageBuckets), "a plan for images"
-        self._fleet = fleet
+        self._pool = pool
         self._buckets = buckets
 
     def warm_up(self) -> None:
-        """Capture what is captured."""
-        self._fleet.warm_up()
+        """Run and capture the buckets."""
+        self._pool.warm_up()
 
     def prepare(self, items: Sequence[Item]) -> DeviceImageBatch:
-        """Stack, in page-locked memory."""
+        """Stack the images in page-locked memory."""
         rows: list[ImageRow] = [item.payload for item in items]
         bucket = self._buckets.fit(len(rows), max(row.k for row in rows))
-        batch = DeviceImageBatch(bucket, self._fleet.take(), len(rows))
+        batch = DeviceImageBatch(bucket, self._pool.take(), len(rows))
         try:
-            for place, row in zip(self._fleet.laid(bucket, batch.desk).inputs["pixels"], rows, strict=False):
-                place[...] = row.pixels
+            for target, row in zip(self._pool.arrays(bucket, batch.buffer).inputs["pixels"], rows, strict=False):
+                target[...] = row.pixels
         except BaseException:
             self.release(batch)
             raise
         return batch
 
     def run(self, batch: DeviceImageBatch) -> list[Array]:
-        """Scores and labels, in the batch's desk."""
-        results = self._fleet.laid(batch.bucket, batch.desk).results
+        """Return scores and labels, in the batch's buffer."""
+        results = self._pool.arrays(batch.bucket, batch.buffer).results
         wanted = {name: results[name][: batch.images] for name in (SCORES, LABELS)}
-        self._fleet.run(batch.bucket, batch.desk, wanted)
+        self._pool.run(batch.bucket, batch.buffer, wanted)
         return list(wanted.values())
 
     def finish(self, items: Sequence[Item], outputs: list[Array]) -> None:
-        """Give each image its own."""
-        hand_out(items, *outputs)
+        """Copy each image's results to its item."""
+        copy_results(items, *outputs)
 
     def release(self, batch: DeviceImageBatch) -> None:
-        """Its desk is free."""
-        self._fleet.give_back(batch.desk)
+        """Return the batch's buffer to the pool."""
+        self._pool.give_back(batch.buffer)
 
 
 def image_plan(limits: BatchLimits, row_size: int, labels: int, session: Session) -> GraphPlan:
-    """Buckets and shapes of a graph.
+    """Plan the buckets and shapes of a graph.
 
     Args:
         limits: of batches.
         row_size: tokens that an image counts as.
-        labels: that the graph tells apart.
-        session: the graph, on whichever device.
+        labels: number of labels of the model.
+        session: the graph, on any device.
     """
     buckets = ImageBuckets(limits, row_size, labels)
-    return GraphPlan(buckets, remembered(_shapes, Declared(session)), _leave_black)
+    return GraphPlan(buckets, cached_shapes(_shapes, GraphInterface(session)), _leave_black)
 
 
-def _shapes(declared: Declared, bucket: Bucket) -> Shapes:
-    inputs = ArrayLayout({"pixels": declared.part("pixels", bucket.rows)})
-    outputs = ArrayLayout({name: declared.part(name, bucket.rows, bucket.k) for name in (SCORES, LABELS)})
+def _shapes(interface: GraphInterface, bucket: Bucket) -> Shapes:
+    inputs = ArrayLayout({"pixels": interface.part("pixels", bucket.rows)})
+    outputs = ArrayLayout({name: interface.part(name, bucket.rows, bucket.k) for name in (SCORES, LABELS)})
     return Shapes(inputs, outputs, outputs, {"k": np.array([bucket.k], np.int64)})
 
 
 def _leave_black(inputs: Mapping[str, Array], bucket: Bucket) -> None:
-    """Zeros are an image already."""
+    """Do nothing: zeros are a valid image."""

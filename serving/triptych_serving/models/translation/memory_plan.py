@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.decoding.cuda.kv_cache import bytes_for
-from triptych_serving.decoding.cuda.prefill import TOKENS, Prefill
+from triptych_serving.decoding.cuda.kv_cache import TOKENS, Prefill, bytes_for
 from triptych_serving.decoding.cuda.slots import DeviceSlots
 from triptych_serving.decoding.kv_cache import cache_lengths
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS

@@ -28,6 +28,7 @@ from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Call, Listener, Row
+from triptych_serving.scheduling.wait_estimator import ExpectedCall
 from triptych_serving.text.languages import describe_pair, resolve_pair
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
@@ -126,7 +127,7 @@ class Translator:
         """
 
         def check(search: SearchParams) -> None:
-            self.engine.check(search.greedy, len(texts), deadline)
+            self.engine.check(ExpectedCall(rows=len(texts), greedy=search.greedy), deadline)
 
         return self.prepare(texts, options, source_language, target_language, check)
 

@@ -81,7 +81,7 @@ def test_after_a_failure_every_row_of_the_batch_runs_once_more_and_alone() -> No
     poisoned = make_call(source=[POISON, 2], max_tokens=3)
     with stepping_engine() as (engine, lane, gate):
         engine.submit(make_call(max_tokens=1))  # keeps the worker busy while the others gather
-        eventually(lambda: len(lane.jobs) == 1)
+        eventually(lambda: len(lane.rows) == 1)
         for call in (*calls, poisoned):
             engine.submit(call)
         gate.open()
@@ -130,7 +130,7 @@ def test_a_row_that_ends_after_its_call_was_cancelled_is_not_told_of() -> None:
     call = make_call(rows=2, max_tokens=1)
     with stepping_engine() as (engine, lane, gate):
         engine.submit(call)
-        eventually(lambda: len(lane.jobs) == 2)
+        eventually(lambda: len(lane.rows) == 2)
         engine.cancel(call)
         gate.allow()
         eventually(lambda: engine.load() == (0, 0))
@@ -439,7 +439,7 @@ def test_a_row_that_has_said_nothing_yet_has_no_first_token() -> None:
     class Late(StubLane):
         @property
         def news(self) -> list[Any]:
-            return self.jobs if self.steps > 2 else []
+            return self.rows if self.steps > 2 else []
 
     gate = Gate()
     lane = Late(gate=gate)

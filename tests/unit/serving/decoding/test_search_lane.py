@@ -16,12 +16,12 @@ from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneFactory
 from triptych_serving.decoding.search_lane import SearchLane
-from triptych_serving.scheduling.decode_scheduler import Job, LaneKind
+from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
-from ..calls import call_of, jobs_of, make_call
+from ..calls import make_call, row_of, rows_of
 
 VOCABULARY = 300
 END = 2
@@ -56,17 +56,17 @@ def shared_lane() -> SearchLane:
     return new_lane()
 
 
-def job(source: Sequence[int], search: SearchParams, max_tokens: int = 63, prefix: tuple[int, ...] = ()) -> Job:
-    return jobs_of(call_of(Row(source, max_tokens, search, prefix)))[0]
+def new_row(source: Sequence[int], search: SearchParams, max_tokens: int = 63, prefix: tuple[int, ...] = ()) -> Row:
+    return row_of(source, max_tokens, search, prefix)
 
 
-def run(lane: SearchLane, *jobs: Job) -> None:
-    lane.join(jobs)
+def run(lane: SearchLane, *rows: Row) -> None:
+    lane.join(rows)
     step_to_the_end(lane)
 
 
 def step_to_the_end(lane: SearchLane) -> None:
-    while lane.jobs:
+    while lane.rows:
         lane.step()
 
 
@@ -80,9 +80,9 @@ def assert_dense(lane: SearchLane) -> None:
 
 @cache
 def alone(source: tuple[int, ...], name: str, max_tokens: int, prefix: tuple[int, ...]) -> tuple[Hypothesis, ...]:
-    single = job(source, SEARCHES[name], max_tokens, prefix)
+    single = new_row(source, SEARCHES[name], max_tokens, prefix)
     run(shared_lane(), single)
-    return single.row.hypotheses
+    return single.hypotheses
 
 
 def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
@@ -105,68 +105,68 @@ steps = st.tuples(st.just("step"), st.integers(1, 8))
 @given(st.lists(joins | leaves | steps, max_size=30))
 def test_a_text_does_not_care_who_joins_and_leaves(events: list[tuple[str, Any]]) -> None:
     lane = shared_lane()
-    ended: list[Job] = []
+    ended: list[Row] = []
     names = {}
-    lane.leave(tuple(lane.jobs))
+    lane.leave(tuple(lane.rows))
     for kind, value in events:
         if kind == "join":
             source, name, max_tokens, prefix = value
             if lane.free >= SEARCHES[name].slots:
-                joining = job(source, SEARCHES[name], max_tokens, prefix)
-                names[id(joining.row)] = name
+                joining = new_row(source, SEARCHES[name], max_tokens, prefix)
+                names[id(joining)] = name
                 lane.join([joining])
-        elif kind == "leave" and lane.jobs:
-            lane.leave([lane.jobs[value % len(lane.jobs)]])
+        elif kind == "leave" and lane.rows:
+            lane.leave([lane.rows[value % len(lane.rows)]])
         elif kind == "step":
             for _ in range(value):
-                ended += lane.step() if lane.jobs else []
+                ended += lane.step() if lane.rows else []
         assert_dense(lane)
-    while lane.jobs:
+    while lane.rows:
         ended += lane.step()
         assert_dense(lane)
     assert lane.free == SLOTS
-    for row in (finished.row for finished in ended):
+    for row in ended:
         assert_same(row.hypotheses, alone(tuple(row.source), names[id(row)], row.max_tokens, row.prefix))
         assert row.finish is row.hypotheses[0].finish
         assert row.tokens == list(row.hypotheses[0].tokens)
 
 
 def test_the_model_knows_its_sentences_by_beams(codec: TranslationTokenizer) -> None:
-    jobs = [job(source, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
-    run(new_lane(), *jobs)
-    assert codec.decode([job.row.tokens for job in jobs]) == TARGETS[:3]
-    for each in jobs:
-        scores = [hypothesis.score for hypothesis in each.row.hypotheses]
+    rows = [new_row(source, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
+    run(new_lane(), *rows)
+    assert codec.decode([row.tokens for row in rows]) == TARGETS[:3]
+    for each in rows:
+        scores = [hypothesis.score for hypothesis in each.hypotheses]
         assert len(scores) == 4
         assert scores == sorted(scores, reverse=True)
-        assert len({hypothesis.tokens for hypothesis in each.row.hypotheses}) == 4
+        assert len({hypothesis.tokens for hypothesis in each.hypotheses}) == 4
 
 
 def test_garbage_in_unused_memory_is_never_read(codec: TranslationTokenizer) -> None:
     lane = new_lane()
-    caches = lane._slots.caches
+    caches = lane._slots.cache
     assert isinstance(caches, HostKVCache)
     caches.cache.fill(np.nan)
     caches.memory.fill(np.nan)
-    jobs = [job(source, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
-    run(lane, *jobs)
-    assert codec.decode([job.row.tokens for job in jobs]) == TARGETS[:3]
+    rows = [new_row(source, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
+    run(lane, *rows)
+    assert codec.decode([row.tokens for row in rows]) == TARGETS[:3]
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))
 def test_the_shortest_limit(name: str) -> None:
-    single = job([5, 9, END], SEARCHES[name], 1)
+    single = new_row([5, 9, END], SEARCHES[name], 1)
     run(new_lane(), single)
-    assert len(single.row.hypotheses) == SEARCHES[name].num_hypotheses
-    for hypothesis in single.row.hypotheses:
+    assert len(single.hypotheses) == SEARCHES[name].num_hypotheses
+    for hypothesis in single.hypotheses:
         assert len(hypothesis.tokens) == (hypothesis.finish is Finish.LENGTH)
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))
 def test_a_prefix_as_long_as_the_limit(name: str) -> None:
-    single = job([5, 9, END], SEARCHES[name], 3, (7, 8, 9))
+    single = new_row([5, 9, END], SEARCHES[name], 3, (7, 8, 9))
     run(new_lane(), single)
-    [hypothesis] = single.row.hypotheses
+    [hypothesis] = single.hypotheses
     assert hypothesis.tokens == (7, 8, 9)
     assert hypothesis.finish is Finish.LENGTH
 
@@ -175,11 +175,11 @@ def test_a_prefix_as_long_as_the_limit(name: str) -> None:
 def test_a_forced_end_counts_in_the_length(name: str, codec: TranslationTokenizer) -> None:
     [source] = codec.encode(SOURCES[:1])
     search = replace(SEARCHES[name], coverage_penalty=0.0)
-    free, ended = (job(source, each, 4) for each in (search, replace(search, forced_end=True)))
+    free, ended = (new_row(source, each, 4) for each in (search, replace(search, forced_end=True)))
     for each in (free, ended):
         run(new_lane(), each)
-    assert [(h.tokens, h.finish) for h in ended.row.hypotheses] == [(h.tokens, h.finish) for h in free.row.hypotheses]
-    for one, other in zip(ended.row.hypotheses, free.row.hypotheses, strict=True):
+    assert [(h.tokens, h.finish) for h in ended.hypotheses] == [(h.tokens, h.finish) for h in free.hypotheses]
+    for one, other in zip(ended.hypotheses, free.hypotheses, strict=True):
         assert (one.finish, len(one.tokens)) == (Finish.LENGTH, 4)
         assert one.score == pytest.approx((other.score or 0) * (4 / 5) ** search.length_penalty)
 
@@ -191,9 +191,9 @@ def test_settled_tokens_only_grow_and_begin_the_result(name: str, codec: Transla
     row = call.rows[0]
     row.search = SEARCHES[name]
     lane = new_lane()
-    lane.join(jobs_of(call))
+    lane.join(rows_of(call))
     seen = [list(row.tokens)]
-    while lane.jobs:
+    while lane.rows:
         lane.step()
         seen.append(list(row.tokens))
     for before, after in pairwise(seen):
@@ -206,7 +206,7 @@ def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatc
     lane = new_lane()
     source = codec.encode(SOURCES[:1])[0]
     for name in ("duplicate", "fork"):
-        failing = [job(source, SEARCHES["beam"]), job(source, SEARCHES["beam"])]
+        failing = [new_row(source, SEARCHES["beam"]), new_row(source, SEARCHES["beam"])]
         lane.join(failing)
         with monkeypatch.context() as patch:
             patch.setattr(lane._slots, name, broken)
@@ -215,9 +215,9 @@ def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatc
         lane.leave(failing)
         assert_dense(lane)
         assert lane._slots.used == 0
-    healthy = job(source, SEARCHES["beam"])
+    healthy = new_row(source, SEARCHES["beam"])
     run(lane, healthy)
-    assert codec.decode([healthy.row.tokens]) == TARGETS[:1]
+    assert codec.decode([healthy.tokens]) == TARGETS[:1]
 
 
 def broken(*arguments: object) -> None:
@@ -225,12 +225,12 @@ def broken(*arguments: object) -> None:
 
 
 def test_equal_seeds_draw_equally_and_others_differ() -> None:
-    def draw(seed: int, *neighbours: Job) -> tuple[int, ...]:
-        single = job([5, 9, 17, END], SearchParams(sampling_topk=0, temperature=3.0, seed=seed), 20)
+    def draw(seed: int, *neighbours: Row) -> tuple[int, ...]:
+        single = new_row([5, 9, 17, END], SearchParams(sampling_topk=0, temperature=3.0, seed=seed), 20)
         run(new_lane(), single, *neighbours)
-        return single.row.hypotheses[0].tokens
+        return single.hypotheses[0].tokens
 
-    assert draw(1) == draw(1, job([8, END], SEARCHES["beam"]), job([9, 9, END], SEARCHES["samples"]))
+    assert draw(1) == draw(1, new_row([8, END], SEARCHES["beam"]), new_row([9, 9, END], SEARCHES["samples"]))
     assert len({draw(seed) for seed in range(6)}) > 3
 
 

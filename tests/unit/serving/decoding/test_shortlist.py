@@ -104,16 +104,16 @@ def test_what_does_not_fit_together_is_listed_at_once(tmp_path: Path) -> None:
     path = write(tmp_path, targets=np.array([1, 99], np.uint16), always=np.array([12], np.uint16))
     assert faults_of(path, size=11) == (
         "offsets has 13 numbers, expected 12 for a vocabulary of 11",
-        "offsets does not ascend from 0 to 2, the size of targets",
-        "targets has id 99, the vocabulary 11 tokens",
-        "always has id 12, the vocabulary 11 tokens",
+        "offsets must ascend from 0 to 2, the size of targets",
+        "targets has id 99, but the vocabulary has 11 tokens",
+        "always has id 12, but the vocabulary has 11 tokens",
     )
 
 
 @pytest.mark.parametrize("offsets", [[], [1] * 12 + [8], [0, 3, 2, *[8] * 10], [0] * 13])
 def test_offsets_must_ascend_over_all_targets(tmp_path: Path, offsets: list[int]) -> None:
     path = write(tmp_path, offsets=np.array(offsets, np.uint32))
-    assert any("does not ascend from 0 to 8" in fault for fault in faults_of(path))
+    assert any("must ascend from 0 to 8" in fault for fault in faults_of(path))
 
 
 def test_arrays_of_objects_are_refused(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> No
 def test_a_plain_array_is_refused(tmp_path: Path) -> None:
     with open(tmp_path / "shortlist.npz", "wb") as file:
         np.save(file, np.zeros(3))
-    assert faults_of(tmp_path / "shortlist.npz") == ("is no archive of arrays",)
+    assert faults_of(tmp_path / "shortlist.npz") == ("not an archive of arrays (.npz)",)
 
 
 def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from triptych_serving.bundle.manifest import Generation, SpecialTokens, Translat
 from triptych_serving.bundle.search_params import EarlyStopping, SearchParams, SearchRules
 from triptych_serving.decoding.logits_processor import BAN
 from triptych_serving.decoding.search_lane import SearchLane
-from triptych_serving.scheduling.decode_scheduler import Job, LaneKind
+from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Finish, Row
 from triptych_serving.text.vocabulary import Vocabulary
 
-from ..calls import call_of, jobs_of
+from ..calls import call_of, row_of, rows_of
 from ..generate import Found, Generate, beam_search, greedy
 from ..toy_graphs import END, VOCABULARY, TableStep, make_slots, table
 
@@ -45,7 +45,7 @@ def source_of(seed: int) -> tuple[int, ...]:
     return (*(dice.randrange(3, VOCABULARY) for _ in range(dice.randrange(1, 6))), END)
 
 
-def job_of(seed: int, options: Generate) -> Job:
+def new_row(seed: int, options: Generate) -> Row:
     """A row that is searched by the options."""
     stopping = next(name for name, value in STOPPING.items() if value == options.early_stopping)
     search = SearchParams(
@@ -61,14 +61,14 @@ def job_of(seed: int, options: Generate) -> Job:
         suppressed_tokens=options.bad_words,
         scores=True,
     )
-    return jobs_of(call_of(Row(source_of(seed), options.max_tokens, search, options.forced)))[0]
+    return row_of(source_of(seed), options.max_tokens, search, options.forced)
 
 
-def run(lane: SearchLane, jobs: list[Job]) -> None:
-    """All jobs; each joins as soon as there is room for it."""
-    waiting = jobs[::-1]
-    while waiting or lane.jobs:
-        while waiting and waiting[-1].row.search.slots <= lane.free:
+def run(lane: SearchLane, rows: list[Row]) -> None:
+    """All rows; each joins as soon as there is room for it."""
+    waiting = rows[::-1]
+    while waiting or lane.rows:
+        while waiting and waiting[-1].search.slots <= lane.free:
             lane.join([waiting.pop()])
         lane.step()
 
@@ -85,11 +85,11 @@ def assert_same(row: Row, expected: list[Found]) -> None:
 def compare(bundle: Bundle, banned: tuple[tuple[int, ...], ...] = (), seeds: range = SEEDS, **options: Any) -> list[Row]:
     """All seeds at once, in one lane; each as the reference has it."""
     asked = Generate(START, END, **{"max_tokens": 14, **options}, bad_words=banned)
-    jobs = [job_of(seed, asked) for seed in seeds]
-    run(make_lane(bundle, TableStep(), banned), jobs)
-    for seed, job in zip(seeds, jobs, strict=True):
-        assert_same(job.row, beam_search(partial(table, source_of(seed)), asked))
-    return [job.row for job in jobs]
+    rows = [new_row(seed, asked) for seed in seeds]
+    run(make_lane(bundle, TableStep(), banned), rows)
+    for seed, row in zip(seeds, rows, strict=True):
+        assert_same(row, beam_search(partial(table, source_of(seed)), asked))
+    return rows
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0, -0.5])
@@ -160,11 +160,11 @@ def test_greedy_search_changes_logits(bundle: Bundle, name: str) -> None:
     options = dict(CONSTRAINTS[name])
     banned = options.pop("banned", ())
     asked = Generate(START, END, max_tokens=14, bad_words=banned, **options)
-    jobs = [job_of(seed, asked) for seed in SEEDS]
-    run(make_lane(bundle, TableStep(), banned), jobs)
-    for seed, job in zip(SEEDS, jobs, strict=True):
+    rows = [new_row(seed, asked) for seed in SEEDS]
+    run(make_lane(bundle, TableStep(), banned), rows)
+    for seed, row in zip(SEEDS, rows, strict=True):
         expected = greedy(partial(table, source_of(seed)), asked)
-        assert job.row.hypotheses[0].tokens == tuple(token for token in expected if token != END)
+        assert row.hypotheses[0].tokens == tuple(token for token in expected if token != END)
 
 
 def test_all_of_them_at_once(bundle: Bundle) -> None:
@@ -177,10 +177,10 @@ def test_all_of_them_at_once(bundle: Bundle) -> None:
         for forced, end in (((), False), ((6, 9), True))
         for shortest, penalty in ((0, 1.0), (6, 1.4))
     ]
-    jobs = [job_of(seed, options) for seed, options in enumerate(asked)]
-    run(make_lane(bundle, TableStep(), BANNED), jobs)
-    for seed, (job, options) in enumerate(zip(jobs, asked, strict=True)):
-        assert_same(job.row, beam_search(partial(table, source_of(seed)), options))
+    rows = [new_row(seed, options) for seed, options in enumerate(asked)]
+    run(make_lane(bundle, TableStep(), BANNED), rows)
+    for seed, (row, options) in enumerate(zip(rows, asked, strict=True)):
+        assert_same(row, beam_search(partial(table, source_of(seed)), options))
 
 
 def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle) -> None:
@@ -190,7 +190,7 @@ def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle)
     step = TableStep()
     lane = make_lane(bundle, step, banned)
     row = Row(source_of(1), 10, search)
-    lane.join(jobs_of(call_of(row)))
+    lane.join(rows_of(call_of(row)))
     assert lane._edits() == ()
     lane.step()
     assert step.edits == 4  # three bans, filled up
@@ -220,7 +220,7 @@ def test_samples_are_drawn_from_what_the_penalties_leave(bundle: Bundle) -> None
     )
     rows = [Row((7, END), 2, replace(search, seed=seed), (6,)) for seed in range(25)]
     lane = make_lane(bundle, TableStep(), banned)
-    run(lane, jobs_of(call_of(*rows)))
+    run(lane, rows_of(call_of(*rows)))
     asked = Generate(START, END, 2, repetition_penalty=1.5, bad_words=banned)
     logits = asked.process([START, 6], table((7, END), (6,)))
     exact = np.exp(logits) / np.exp(logits).sum()

@@ -29,7 +29,7 @@ def ids(*tokens: int) -> NDArray[np.int64]:
 
 
 def assert_there(columns: VocabSubset, tokens: NDArray[np.int64]) -> None:
-    places = np.array([columns.place(int(token)) for token in tokens])
+    places = np.array([columns.column(int(token)) for token in tokens])
     inputs = columns.inputs
     assert (places >= 0).all()
     assert (inputs["column_tokens"][places] == tokens).all()
@@ -109,7 +109,7 @@ def test_a_projection_is_read_and_checked(tmp_path: Path) -> None:
     np.savez(path, weights=WHOLE.weights, scales=WHOLE.scales, biases=WHOLE.biases)
     assert (Projection.read(path).weights == WHOLE.weights).all()
     np.savez(path, weights=WHOLE.weights, scales=WHOLE.scales[1:], biases=WHOLE.biases)
-    with pytest.raises(BundleError, match="do not fit together"):
+    with pytest.raises(BundleError, match="inconsistent shapes or types"):
         Projection.read(path)
     np.savez(path, weights=WHOLE.weights)
     with pytest.raises(BundleError, match="not a projection"):

@@ -499,6 +499,6 @@ def test_a_call_is_refused_before_it_is_made() -> None:
         engine.check(ExpectedCall(), deadline=time.monotonic() + 1)
         busy(engine, runner)
         engine.submit(item_call(5, 5, payload="x"))
-        with pytest.raises(OverloadedError, match="2 rows wait, 1 more exceed 2"):
+        with pytest.raises(OverloadedError, match="2 rows are waiting, 1 more exceed"):
             engine.check(ExpectedCall())
         assert engine.counters.rejected == 1

@@ -18,7 +18,8 @@ from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.repository import VersionFolder, newest_versions
 from triptych_serving.repository.warmup import WarmUp
 from triptych_serving.runtime.session import Session
-from triptych_serving.scheduling.decode_scheduler import Counters, LaneKind
+from triptych_serving.scheduling.admission import Counters
+from triptych_serving.scheduling.decode_scheduler import LaneKind
 
 from ....fixtures.encoders import write_every_bundle, write_text_bundle
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET, copy_bundle, edit_manifest

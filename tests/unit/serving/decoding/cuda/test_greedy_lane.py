@@ -17,11 +17,10 @@ from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.scheduling.decode_scheduler import Job
 from triptych_serving.scheduling.request import Finish, Row
 
 from .....fixtures.toy import BUNDLE
-from ...calls import call_of, jobs_of
+from ...calls import call_of, row_of
 from ...device_graphs import END, INDIGESTIBLE, POISON, SOURCES, TARGETS, VOCABULARY, FormulaStep, decode, make_lane
 from ...lagging_memory import LaggingMemory, PromptMemory
 
@@ -35,18 +34,18 @@ def manifest() -> TranslationManifest:
     return open_bundle(BUNDLE).manifest_of(TranslationManifest)
 
 
-def job(source: Sequence[int], max_tokens: int = LONGEST, prefix: tuple[int, ...] = ()) -> Job:
-    return jobs_of(call_of(Row(source, max_tokens, prefix=prefix)))[0]
+def new_row(source: Sequence[int], max_tokens: int = LONGEST, prefix: tuple[int, ...] = ()) -> Row:
+    return row_of(source, max_tokens, prefix=prefix)
 
 
 def expected(row: Row) -> list[int]:
     return decode(row.source, row.max_tokens, row.prefix)
 
 
-def finish(lane: DeviceGreedyLane) -> list[Job]:
+def finish(lane: DeviceGreedyLane) -> list[Row]:
     """Step until nothing is left."""
     ended = []
-    while lane.jobs:
+    while lane.rows:
         ended += lane.step()
     return ended
 
@@ -59,8 +58,8 @@ def endless(length: int, which: int = 0) -> tuple[int, ...]:
 
 ids = st.integers(15, VOCABULARY - 1)
 sources = st.lists(ids, max_size=SOURCES - 1).map(lambda tokens: (*tokens, END))
-rows = st.tuples(sources, st.integers(1, LONGEST), st.lists(ids, max_size=5).map(tuple))
-joins = st.tuples(st.just("join"), st.lists(rows, min_size=1, max_size=6))
+specs = st.tuples(sources, st.integers(1, LONGEST), st.lists(ids, max_size=5).map(tuple))
+joins = st.tuples(st.just("join"), st.lists(specs, min_size=1, max_size=6))
 leaves = st.tuples(st.just("leave"), st.lists(st.integers(0, COUNT), min_size=1, max_size=4))
 again = st.tuples(st.just("again"), st.integers(0, COUNT))
 steps = st.tuples(st.just("step"), st.integers(1, 6))
@@ -75,24 +74,24 @@ def test_a_row_does_not_care_who_joins_and_leaves(
 ) -> None:
     lane, _ = make_lane(manifest, kind(device), COUNT)
     lane.warm_up()
-    ended: list[Job] = []
+    ended: list[Row] = []
     for event, value in events:
         if event == "join":
-            lane.join([job(*each) for each in value[: lane.free]])
+            lane.join([new_row(*each) for each in value[: lane.free]])
         elif event == "leave":
-            gone = {index % len(lane.jobs) for index in value} if lane.jobs else set()
-            lane.leave([lane.jobs[index] for index in gone])
-        elif event == "again" and lane.jobs:  # as a row whose batch failed
-            back = lane.jobs[value % len(lane.jobs)]
+            gone = {index % len(lane.rows) for index in value} if lane.rows else set()
+            lane.leave([lane.rows[index] for index in gone])
+        elif event == "again" and lane.rows:  # as a row whose batch failed
+            back = lane.rows[value % len(lane.rows)]
             lane.leave([back])
-            back.row.tokens.clear()
+            back.tokens.clear()
             lane.join([back])
         elif event == "step":
             for _ in range(value):
-                ended += lane.step() if lane.jobs else []
-        assert len(lane.jobs) + lane.free == COUNT
+                ended += lane.step() if lane.rows else []
+        assert len(lane.rows) + lane.free == COUNT
     ended += finish(lane)
-    for row in (done.row for done in ended):
+    for row in ended:
         assert row.tokens == expected(row)
         assert row.finish is (Finish.LENGTH if len(row.tokens) == row.max_tokens else Finish.STOP)
     assert lane.free == COUNT
@@ -101,7 +100,7 @@ def test_a_row_does_not_care_who_joins_and_leaves(
 def test_two_steps_are_in_flight(manifest: TranslationManifest) -> None:
     memory = LaggingMemory(CPU)
     lane, step = make_lane(manifest, memory, 4)
-    lane.join([job(endless(5))])
+    lane.join([new_row(endless(5))])
     lane.step()
     assert len(step.rows) == 1  # what was waited for; the next one is asked for
     for _ in range(3):
@@ -113,7 +112,7 @@ def test_two_steps_are_in_flight(manifest: TranslationManifest) -> None:
 
 def test_a_row_that_joins_beside_others_is_told_of_only_when_it_has_said_something(manifest: TranslationManifest) -> None:
     lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
-    first, second, streamed = job(endless(5)), job(endless(6)), job(endless(7))
+    first, second, streamed = new_row(endless(5)), new_row(endless(6)), new_row(endless(7))
     streamed.call.streams = True
     lane.join([first])
     lane.step()
@@ -123,74 +122,74 @@ def test_a_row_that_joins_beside_others_is_told_of_only_when_it_has_said_somethi
     assert list(lane.news) == []
     lane.step()
     assert sorted(map(id, lane.news)) == sorted(map(id, [second, streamed]))
-    assert len(streamed.row.tokens) == 1
+    assert len(streamed.tokens) == 1
     lane.step()
     assert list(lane.news) == [streamed]
-    assert streamed.row.tokens == expected(streamed.row)[:2]
+    assert streamed.tokens == expected(streamed)[:2]
 
 
 def test_a_slot_is_free_as_soon_as_its_row_has_ended(manifest: TranslationManifest) -> None:
     lane, _ = make_lane(manifest, LaggingMemory(CPU), 3)
-    lane.join([job(endless(5), limit) for limit in (1, 2, 9)])
+    lane.join([new_row(endless(5), limit) for limit in (1, 2, 9)])
     assert [(len(lane.step()), lane.free) for _ in range(3)] == [(1, 1), (1, 2), (0, 2)]
 
 
 def test_steps_run_the_smallest_bucket_that_holds_the_highest_row(manifest: TranslationManifest) -> None:
     memory = LaggingMemory(CPU)
     lane, step = make_lane(manifest, memory, 40)
-    jobs = [job(endless(4 + index % 8), 23 if index in (0, 30) else 5) for index in range(31)]
-    lane.join(jobs)
+    rows = [new_row(endless(4 + index % 8), 23 if index in (0, 30) else 5) for index in range(31)]
+    lane.join(rows)
     finish(lane)
     memory.wait()
     assert [step.rows.count(rows) for rows in (1, 8, 16, 32, 40)] == [0, 23 - 5, 0, 5 + 1, 0]
-    assert [each.row.tokens for each in jobs] == [expected(each.row) for each in jobs]
+    assert [each.tokens for each in rows] == [expected(each) for each in rows]
 
 
 def test_rows_move_down_when_half_the_bucket_is_enough_and_not_before(manifest: TranslationManifest) -> None:
     memory = LaggingMemory(CPU)
     lane, step = make_lane(manifest, memory, 40)
-    jobs = [job(endless(5, index)) for index in range(20)]
-    lane.join(jobs)
+    rows = [new_row(endless(5, index)) for index in range(20)]
+    lane.join(rows)
     lane.step()
-    lane.leave(jobs[:3])  # 17 rows, up to slot 19: a bucket of 32 either way
+    lane.leave(rows[:3])  # 17 rows, up to slot 19: a bucket of 32 either way
     lane.step()
-    assert {lane._seat_of[id(each)].slot for each in jobs[3:]} == set(range(3, 20))
-    lane.leave(jobs[3:8])  # 12 rows: a bucket of 16 is enough
+    assert {lane._by_row[id(each)].slot for each in rows[3:]} == set(range(3, 20))
+    lane.leave(rows[3:8])  # 12 rows: a bucket of 16 is enough
     lane.step()
-    moved = [lane._seat_of[id(each)].slot for each in jobs[8:]]
+    moved = [lane._by_row[id(each)].slot for each in rows[8:]]
     assert max(moved) < 16
     assert moved[:8] == list(range(8, 16))
     memory.wait()
     assert step.rows[-1] == 16
     finish(lane)
-    assert [each.row.tokens for each in jobs[8:]] == [expected(each.row) for each in jobs[8:]]
+    assert [each.tokens for each in rows[8:]] == [expected(each) for each in rows[8:]]
 
 
 def test_new_rows_take_the_lowest_slots(manifest: TranslationManifest) -> None:
     lane, _ = make_lane(manifest, LaggingMemory(CPU), 8)
-    jobs = [job(endless(5)) for _ in range(6)]
-    lane.join(jobs)
-    lane.leave([jobs[4], jobs[1]])
-    new = [job(endless(7)), job(endless(6)), job(endless(5))]
+    rows = [new_row(endless(5)) for _ in range(6)]
+    lane.join(rows)
+    lane.leave([rows[4], rows[1]])
+    new = [new_row(endless(7)), new_row(endless(6)), new_row(endless(5))]
     lane.join(new)
-    assert sorted(lane._seat_of[id(each)].slot for each in new) == [1, 4, 6]
+    assert sorted(lane._by_row[id(each)].slot for each in new) == [1, 4, 6]
 
 
 @pytest.mark.parametrize("prefix", [(50,), (50, 51, 52), tuple(range(40, 40 + LONGEST))])
 def test_a_prefix_is_said_and_nothing_but_it(manifest: TranslationManifest, prefix: tuple[int, ...]) -> None:
     lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
-    forced, free = job(endless(5), LONGEST, prefix), job(endless(6))
+    forced, free = new_row(endless(5), LONGEST, prefix), new_row(endless(6))
     lane.join([forced, free])
     finish(lane)
-    assert forced.row.tokens == expected(forced.row)
-    assert tuple(forced.row.tokens[: len(prefix)]) == prefix
-    assert free.row.tokens == expected(free.row)
+    assert forced.tokens == expected(forced)
+    assert tuple(forced.tokens[: len(prefix)]) == prefix
+    assert free.tokens == expected(free)
 
 
 def test_the_end_in_a_prefix_ends_the_row(manifest: TranslationManifest) -> None:
     lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
-    row = job(endless(5), LONGEST, (50, END, 51)).row
-    lane.join([Job(row, call_of(row))])
+    row = new_row(endless(5), LONGEST, (50, END, 51))
+    lane.join([row])
     finish(lane)
     assert (row.tokens, row.finish) == ([50], Finish.STOP)
 
@@ -198,15 +197,15 @@ def test_the_end_in_a_prefix_ends_the_row(manifest: TranslationManifest) -> None
 def test_many_sources_are_encoded_in_few_shapes(manifest: TranslationManifest) -> None:
     memory = LaggingMemory(CPU)
     lane, _ = make_lane(manifest, memory, 64)
-    jobs = [job([20 + index % 9] * (1 + index % 12) + [END]) for index in range(50)]
-    lane.join(jobs)
+    rows = [new_row([20 + index % 9] * (1 + index % 12) + [END]) for index in range(50)]
+    lane.join(rows)
     memory.wait()
-    encoder = lane._slots._caches._prefill._encoder
+    encoder = lane._slots._cache._prefill._encoder
     shapes = encoder.shapes  # type: ignore[attr-defined]
     assert {width for _, width in shapes} == {16}
-    assert all(rows & (rows - 1) == 0 for rows, _ in shapes)
+    assert all(count & (count - 1) == 0 for count, _ in shapes)
     finish(lane)
-    assert [each.row.tokens for each in jobs] == [expected(each.row) for each in jobs]
+    assert [each.tokens for each in rows] == [expected(each) for each in rows]
 
 
 def test_warming_up_captures_every_bucket_alone_and_leaves_nothing_behind(manifest: TranslationManifest) -> None:
@@ -216,20 +215,20 @@ def test_warming_up_captures_every_bucket_alone_and_leaves_nothing_behind(manife
     lane.warm_up()
     assert sorted(set(step.rows)) == [1, 8, 16, 20]
     assert len(step.captured) == 4
-    jobs = [job(endless(4 + index % 5)) for index in range(20)]
-    lane.join(jobs)
+    rows = [new_row(endless(4 + index % 5)) for index in range(20)]
+    lane.join(rows)
     finish(lane)
-    assert [each.row.tokens for each in jobs] == [expected(each.row) for each in jobs]
+    assert [each.tokens for each in rows] == [expected(each) for each in rows]
     assert len(step.captured) == 4  # nothing was captured later
 
 
 def test_the_gate_is_left_whatever_happens(manifest: TranslationManifest) -> None:
     lane, _ = make_lane(manifest, LaggingMemory(GPU), 4)
     lane.warm_up()
-    lane.join([job((POISON, END))])
+    lane.join([new_row((POISON, END))])
     with pytest.raises(RuntimeError, match="cannot step"):
         lane.step()
-    lane.leave(tuple(lane.jobs))
+    lane.leave(tuple(lane.rows))
     entered = threading.Event()
 
     def enter() -> None:
@@ -242,17 +241,17 @@ def test_the_gate_is_left_whatever_happens(manifest: TranslationManifest) -> Non
 
 def test_after_a_failure_the_lane_goes_on(manifest: TranslationManifest) -> None:
     lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
-    healthy = job(endless(5))
-    lane.join([job((POISON, 40, END)), healthy])
+    healthy = new_row(endless(5))
+    lane.join([new_row((POISON, 40, END)), healthy])
     with pytest.raises(RuntimeError, match="cannot step"):
         lane.step()
-    lane.leave(tuple(lane.jobs))
+    lane.leave(tuple(lane.rows))
     assert lane.free == 4
-    assert not lane.jobs
-    healthy.row.tokens.clear()
+    assert not lane.rows
+    healthy.tokens.clear()
     lane.join([healthy])
     finish(lane)
-    assert healthy.row.tokens == expected(healthy.row)
+    assert healthy.tokens == expected(healthy)
 
 
 @pytest.mark.parametrize("poison", [POISON, INDIGESTIBLE])
@@ -288,14 +287,14 @@ def test_other_threads_see_who_runs_while_rows_come_and_go(
     manifest: TranslationManifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lane, _ = make_lane(manifest, PromptMemory(CPU), 256)
-    jobs = [job(endless(5)) for _ in range(256)]
-    lane.join(jobs)
+    rows = [new_row(endless(5)) for _ in range(256)]
+    lane.join(rows)
     errors, done = [], threading.Event()
 
     def look() -> None:
         while not done.is_set():
             try:
-                assert len(list(lane.jobs)) in {255, 256}
+                assert len(list(lane.rows)) in {255, 256}
             except Exception as error:
                 errors.append(error)
 
@@ -305,10 +304,10 @@ def test_other_threads_see_who_runs_while_rows_come_and_go(
     try:
         sys.setswitchinterval(1e-6)
         for index in range(1_000):
-            jobs.append(jobs.pop(0))
-            lane.leave([jobs[-1]])
-            lane.join([jobs[-1]])
-            if list(map(id, lane.jobs)) != list(map(id, jobs)):
+            rows.append(rows.pop(0))
+            lane.leave([rows[-1]])
+            lane.join([rows[-1]])
+            if list(map(id, lane.rows)) != list(map(id, rows)):
                 errors.append(AssertionError(f"after {index} rounds the rows are others"))
     finally:
         sys.setswitchinterval(usual)
@@ -324,12 +323,12 @@ def test_a_stream_never_shows_the_end_token(manifest: TranslationManifest) -> No
             assert END not in self
 
     lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
-    stopping = job(next((first, END) for first in range(20, 90) if 3 < len(decode((first, END), LONGEST)) < LONGEST))
+    stopping = new_row(next((first, END) for first in range(20, 90) if 3 < len(decode((first, END), LONGEST)) < LONGEST))
     stopping.call.streams = True
-    stopping.row.tokens = Shown()
+    stopping.tokens = Shown()
     lane.join([stopping])
     finish(lane)
-    assert (stopping.row.tokens, stopping.row.finish) == (expected(stopping.row), Finish.STOP)
+    assert (stopping.tokens, stopping.finish) == (expected(stopping), Finish.STOP)
 
 
 def test_memory_is_counted(manifest: TranslationManifest) -> None:

@@ -12,7 +12,7 @@ from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.decoding.greedy_lane import Lane
+from triptych_serving.decoding.lane import Lane
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.errors import DeviceError, DeviceMemoryError
 from triptych_serving.models.translation.options import DecodingOptions
@@ -22,11 +22,11 @@ from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit
 from triptych_serving.runtime.memory.cudart import GpuMemory
 from triptych_serving.runtime.model_devices import ModelDevices
 from triptych_serving.runtime.session import Session, SessionPlace
-from triptych_serving.scheduling.decode_scheduler import Job, LaneKind
+from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
 
 from .....fixtures.toy import HALF_BUNDLE, PAIRS, SOURCES, TARGETS
-from ...calls import call_of, jobs_of
+from ...calls import row_of
 from ...runtime.memory.strict_memory import StrictMemory
 
 VOCABULARY, END = 300, 2
@@ -72,14 +72,14 @@ class Alone:
         self.find = cache(self._find)
 
     def _find(self, source: tuple[int, ...], name: str, max_tokens: int, prefix: tuple[int, ...]) -> Row:
-        job = job_of(source, name, max_tokens, prefix)
-        kind = LaneKind.of(job.row)
+        row = new_row(source, name, max_tokens, prefix)
+        kind = LaneKind.of(row)
         lane = self._lanes.setdefault(kind, self._make(kind, 1))
-        return run(lane, [job])[0]
+        return run(lane, [row])[0]
 
 
-def job_of(source: Sequence[int], name: str, max_tokens: int, prefix: tuple[int, ...] = ()) -> Job:
-    return jobs_of(call_of(Row(source, max_tokens, SEARCHES[name], prefix)))[0]
+def new_row(source: Sequence[int], name: str, max_tokens: int, prefix: tuple[int, ...] = ()) -> Row:
+    return row_of(source, max_tokens, SEARCHES[name], prefix)
 
 
 def assert_same(row: Row, expected: Row) -> None:
@@ -97,24 +97,24 @@ def storm(lanes: LaneFactory, sources: Sequence[tuple[int, ...]], length: int, s
     for lane in running.values():
         lane.warm_up()
     names: dict[int, str] = {}
-    ended: list[Job] = []
+    ended: list[Row] = []
     steps = 0
     while steps < length:
         for _ in range(dice.choice([0, 0, 1, 1, 2, 12])):
             name = dice.choice(["greedy"] * len(SEARCHES) + sorted(SEARCHES))
             prefix = tuple(dice.choices(range(3, VOCABULARY), k=dice.choice([0, 0, 0, 1, 4])))
-            joining = job_of(dice.choice(sources), name, dice.randint(5, 63), prefix)
-            lane = running[LaneKind.of(joining.row)]
-            if joining.row.search.slots <= lane.free:
-                names[id(joining.row)] = name
+            joining = new_row(dice.choice(sources), name, dice.randint(5, 63), prefix)
+            lane = running[LaneKind.of(joining)]
+            if joining.search.slots <= lane.free:
+                names[id(joining)] = name
                 lane.join([joining])
         for lane in running.values():
-            if lane.jobs and dice.random() < 0.1:
-                lane.leave(dice.sample(list(lane.jobs), dice.randint(1, len(lane.jobs))))
+            if lane.rows and dice.random() < 0.1:
+                lane.leave(dice.sample(list(lane.rows), dice.randint(1, len(lane.rows))))
             for _ in range(dice.randint(1, 12)):
-                ended += lane.step() if lane.jobs else []
+                ended += lane.step() if lane.rows else []
                 steps += 1
-    return [(job.row, names[id(job.row)]) for job in ended]
+    return [(row, names[id(row)]) for row in ended]
 
 
 @pytest.mark.parametrize("length", [STEPS, pytest.param(MORE_STEPS, marks=pytest.mark.full)])
@@ -134,25 +134,25 @@ def test_sixteen_bits_say_what_thirty_two_say(bundle: Bundle, lanes: LaneFactory
     strange = [(*dice.sample(source[:-1], len(source) - 1), END) for source in known]
     agreed = asked = 0
     for translated in run(
-        LaneFactory(bundle, "fp32", SLOTS).make(LaneKind.GREEDY), [job_of(ids, "greedy", 62) for ids in known + strange]
+        LaneFactory(bundle, "fp32", SLOTS).make(LaneKind.GREEDY), [new_row(ids, "greedy", 62) for ids in known + strange]
     ):
         said = (*translated.tokens, END)
-        jobs = [job_of(translated.source, "greedy", index + 1, said[:index]) for index in range(len(said))]
-        found = run(half_lane(lanes), jobs)
+        rows = [new_row(translated.source, "greedy", index + 1, said[:index]) for index in range(len(said))]
+        found = run(half_lane(lanes), rows)
         agreed += sum((*row.tokens, END)[index] == token for index, (row, token) in enumerate(zip(found, said, strict=True)))
         asked += len(said)
     assert asked > 500
     assert agreed / asked >= 0.995
 
 
-def run(lane: Lane, jobs: Sequence[Job]) -> list[Row]:
+def run(lane: Lane, rows: Sequence[Row]) -> list[Row]:
     """All to the end; each joins as soon as there is room for it."""
-    waiting = list(jobs)
-    while waiting or lane.jobs:
+    waiting = list(rows)
+    while waiting or lane.rows:
         joining, waiting = waiting[: lane.free], waiting[lane.free :]
         lane.join(joining)
         lane.step()
-    return [job.row for job in jobs]
+    return list(rows)
 
 
 @cache
@@ -175,7 +175,7 @@ def test_a_translator_on_the_cpu_takes_them_too(translator: Translator) -> None:
     *pieces, whole = translator.stream(SOURCES[5])
     assert "".join(map(str, pieces)) == TARGETS[5] == getattr(whole, "text", "")
     assert translator.reserved == {}
-    assert "CPU, fp16, threads: 2" in translator.describe()
+    assert "CPU, fp16, 2 threads x" in translator.describe()
 
 
 def test_scores_are_those_of_thirty_two_bits(bundle: Bundle, translator: Translator) -> None:
@@ -214,7 +214,7 @@ def test_every_gpu_has_a_worker_and_its_own_lanes(bundle: Bundle, gpus: tuple[De
         assert all(worker.steps.rows for worker in workers)
         assert translator.devices == gpus
         assert translator.rows == 2 * 4
-        assert "cuda:0, cuda:1, fp16, threads: 2" in translator.describe()
+        assert "cuda:0, cuda:1, fp16, 2 threads x" in translator.describe()
         held = {device: budget.reserved_bytes for device, budget in counted.made.items()}
         assert translator.reserved == held
         assert all(translator.engine.bytes / 2 < size for size in held.values())
@@ -274,7 +274,7 @@ def test_the_plan_is_what_is_taken(bundle: Bundle, gpus: tuple[Device, ...]) -> 
     counted = budgets(1 << 40)
     translator = Translator("toy", 1, bundle, options(gpus, counted, eager=True))
     try:
-        [reservation, _] = translator._places._reservations.values()
+        [reservation, _] = translator._model_devices._reservations.values()
         parts = reservation.parts
         [prefill, _] = translator.lanes._prefills.values()
         greedy, search = (translator.engine._workers[0].lanes[kind] for kind in (LaneKind.GREEDY, LaneKind.SEARCH))

@@ -15,19 +15,17 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import Limits, TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.cuda.host_mirrored_cache import HostMirroredCache
-from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache
-from triptych_serving.decoding.cuda.prefill import Prefill
+from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, Prefill
 from triptych_serving.decoding.search_lane import SearchLane
-from triptych_serving.decoding.search_slots import SearchSlots
+from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory import DeviceArray, host_view
 from triptych_serving.runtime.session import UNCAPTURED, Array
-from triptych_serving.scheduling.decode_scheduler import Job
 from triptych_serving.scheduling.request import Row
 from triptych_serving.text.vocabulary import Vocabulary
 
 from .....fixtures.toy import BUNDLE
-from ...calls import call_of, jobs_of
+from ...calls import row_of
 from ...device_graphs import FormulaEncoder
 from ...lagging_memory import LaggingMemory, PromptMemory
 from ...toy_graphs import END, LIMIT, SHAPE, VOCABULARY, TableRun, TableStep, make_slots
@@ -97,9 +95,9 @@ def manifest() -> TranslationManifest:
 Text = tuple[tuple[int, ...], str, int, tuple[int, ...]]
 
 
-def job(text: Text) -> Job:
+def new_row(text: Text) -> Row:
     source, name, max_tokens, prefix = text
-    return jobs_of(call_of(Row(source, max_tokens, SEARCHES[name], prefix)))[0]
+    return row_of(source, max_tokens, SEARCHES[name], prefix)
 
 
 def play(lane: SearchLane, events: Sequence[tuple[str, Any]]) -> list[Row]:
@@ -108,17 +106,17 @@ def play(lane: SearchLane, events: Sequence[tuple[str, Any]]) -> list[Row]:
     joined: list[Row] = []
     for event, value in events:
         if event == "join":
-            new = job(value)
-            if new.row.search.slots <= lane.free:
+            new = new_row(value)
+            if new.search.slots <= lane.free:
                 lane.join([new])
-                joined.append(new.row)
-        elif event == "leave" and lane.jobs:
-            lane.leave([lane.jobs[value % len(lane.jobs)]])
+                joined.append(new)
+        elif event == "leave" and lane.rows:
+            lane.leave([lane.rows[value % len(lane.rows)]])
         elif event == "step":
             for _ in range(value):
-                if lane.jobs:
+                if lane.rows:
                     lane.step()
-    while lane.jobs:
+    while lane.rows:
         lane.step()
     return joined
 
@@ -155,11 +153,15 @@ def _attention(array: Any) -> Any:
 def test_rare_outputs_come_down_only_when_they_are_asked_for(manifest: TranslationManifest) -> None:
     memory = CountingMemory(CPU)
     lane = make(manifest, memory)
-    lane.join([job(((5, 6, END), "beam", 20, ()))])
+    lane.join([new_row(((5, 6, END), "beam", 20, ()))])
     lane.step()
     assert memory.downloads == 2  # the best tokens, and their log-probabilities
     lane.join(
-        [job(((5, 6, END), "covered", 20, ())), job(((5, 6, END), "samples", 20, ())), job(((5, 6, END), "beam", 20, (7,)))]
+        [
+            new_row(((5, 6, END), "covered", 20, ())),
+            new_row(((5, 6, END), "samples", 20, ())),
+            new_row(((5, 6, END), "beam", 20, (7,))),
+        ]
     )
     lane.step()
     assert memory.downloads == 2 + 2 + 3
@@ -178,7 +180,7 @@ class CountingMemory(LaggingMemory):
 def test_graphs_are_bound_once_for_each_number_of_rows(manifest: TranslationManifest) -> None:
     memory = LaggingMemory(CPU)
     lane = make(manifest, memory)
-    step = lane._slots.caches._step  # type: ignore[attr-defined]
+    step = lane._slots.cache._step  # type: ignore[attr-defined]
     for _ in range(3):
         play(lane, [("join", ((5, 6, 7, END), "scored", 10, ())), ("step", 3)])
     assert step.bound == 1
@@ -197,7 +199,7 @@ def test_rows_that_filled_their_caches_leave_nothing_behind(manifest: Translatio
 
 
 def test_memory_of_twins_can_be_asked_for_while_there_come_more(manifest: TranslationManifest) -> None:
-    caches: Any = make(manifest, LaggingMemory(CPU))._slots.caches
+    caches: Any = make(manifest, LaggingMemory(CPU))._slots.cache
     before, errors, done = caches.bytes, [], threading.Event()
 
     def look() -> None:
@@ -213,7 +215,7 @@ def test_memory_of_twins_can_be_asked_for_while_there_come_more(manifest: Transl
     try:
         sys.setswitchinterval(1e-6)
         for _ in range(2_000):
-            caches._twin(np.zeros(3, np.int64))
+            caches._device_copy(np.zeros(3, np.int64))
     finally:
         sys.setswitchinterval(usual)
         done.set()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from triptych_serving.decoding.cuda.row_buckets import RowBuckets
+from triptych_serving.decoding.cuda.kv_cache import RowBuckets
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_masks_and_candidates_have_buckets_too() -> None:
 
 @pytest.mark.parametrize(("rows", "longest", "k"), [(12, 1, 1), (1, 513, 1), (2, 151, 1), (1, 1, 1025)])
 def test_what_fits_no_bucket_is_refused(rows: int, longest: int, k: int) -> None:
-    limit = r"the most is 11 rows, 512 tokens \(300 in all\) and 1,024"
+    limit = r"the limit is 11 rows, 512 tokens \(300 in all\) and 1,024"
     with pytest.raises(ValueError, match=rf"a batch has {rows} rows of up to {longest} tokens and {k:,} candidates .* {limit}"):
         TextBuckets(SMALL, 512, VOCABULARY).fit(rows, longest, 1, k)
 
@@ -88,5 +88,5 @@ def test_images() -> None:
     assert buckets.fit(17, 9) == Bucket(18, 196, k=16)
     assert buckets.fit(83, 1000) == Bucket(83, 196, k=1000)
     assert ImageBuckets(GPU_BATCHES, 4, 3).fit(256, 3) == Bucket(256, 4, k=3)
-    with pytest.raises(ValueError, match="a batch has 84 images, the most is 83"):
+    with pytest.raises(ValueError, match="a batch has 84 images, the limit is 83"):
         buckets.fit(84, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from numpy.typing import DTypeLike
 
-from triptych_serving.encoding.cuda import device_resources as station
+from triptych_serving.encoding.cuda import device_resources
 from triptych_serving.encoding.cuda.device_resources import (
     GRAPH_BYTES,
     LIBRARY_BYTES,
@@ -33,7 +33,7 @@ from ...stub_device import StubMemory, StubSession, stub_plan
 
 GPUS = (Device("cuda", 0), Device("cuda", 1))
 WEIGHTS = 30 << 20
-WARE = GraphSpec("model bert version 1", Path("graph.fp16.onnx"), WEIGHTS, 768, 1, lambda session: stub_plan())
+SPEC = GraphSpec("model bert version 1", Path("graph.fp16.onnx"), WEIGHTS, 768, 1, lambda session: stub_plan())
 PLAN = stub_plan()
 
 
@@ -89,7 +89,7 @@ class Opened:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     made = Opened()
-    monkeypatch.setattr(station, "Session", made.session)
+    monkeypatch.setattr(device_resources, "Session", made.session)
     return made
 
 
@@ -98,8 +98,8 @@ def budgets_of(limit_bytes: int) -> Budgets:
 
 
 @contextmanager
-def station_on(opened: Opened, *devices: Device, budgets: Budgets | None = None) -> Iterator[DeviceResources]:
-    made = open_device_resources(WARE, devices, budgets, 3, opened.memory)
+def resources_on(opened: Opened, *devices: Device, budgets: Budgets | None = None) -> Iterator[DeviceResources]:
+    made = open_device_resources(SPEC, devices, budgets, 3, opened.memory)
     try:
         yield made
     finally:
@@ -109,7 +109,7 @@ def station_on(opened: Opened, *devices: Device, budgets: Budgets | None = None)
 def test_memory_is_set_aside_on_every_gpu_and_given_back(opened: Opened) -> None:
     budgets = budgets_of(1 << 30)
     planned = WEIGHTS + LIBRARY_BYTES + sum(planned_bytes(PLAN, 768).values())
-    with station_on(opened, *GPUS, budgets=budgets) as made:
+    with resources_on(opened, *GPUS, budgets=budgets) as made:
         assert made.reserved == dict.fromkeys(GPUS, planned)
         assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [planned, planned]
         assert [(place.memory.device, place.limit_bytes, place.captures) for place in opened.places] == [
@@ -121,13 +121,13 @@ def test_memory_is_set_aside_on_every_gpu_and_given_back(opened: Opened) -> None
 
 
 def test_the_cpu_needs_no_budget(opened: Opened) -> None:
-    with station_on(opened, CPU, budgets=budgets_of(1)) as made:
+    with resources_on(opened, CPU, budgets=budgets_of(1)) as made:
         assert made.reserved == {}
         assert not opened.places[0].captures
 
 
 def test_without_budgets_nothing_is_counted(opened: Opened) -> None:
-    with station_on(opened, GPUS[0]) as made:
+    with resources_on(opened, GPUS[0]) as made:
         assert made.reserved == {GPUS[0]: 0}
         assert opened.places[0].limit_bytes is None
 
@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_refused_with_all_numbers(opened: Opened) -> None:
     ):
         budgets = budgets_of(limit)
         with pytest.raises(DeviceMemoryError) as refused:
-            open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
+            open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
         message = str(refused.value)
         assert message.startswith(f"model bert version 1 takes {show_bytes(taken)} of cuda:0 (weights 30 MiB, libraries 64 MiB")
         assert message.endswith(f"), {shown} are left of {shown}: raise --gpu-memory-limit")
@@ -154,7 +154,7 @@ def test_neighbours_are_named(opened: Opened) -> None:
     budgets = budgets_of(WEIGHTS + LIBRARY_BYTES + 1000)
     budgets.of(GPUS[0]).reserve("model vit version 1", {"weights": 1000})
     with pytest.raises(DeviceMemoryError, match=r"\(model vit version 1 1000 B\): serve fewer models, or raise --gpu"):
-        open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
+        open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -162,7 +162,7 @@ def test_no_session_outlives_its_stream_when_there_is_no_memory(opened: Opened, 
     """For its inputs, or its outputs; though the error is kept."""
     opened.room, budgets = room, budgets_of(1 << 30)
     with pytest.raises(DeviceMemoryError, match="no memory for uint8"):
-        open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
+        open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
     assert [(memory.left, memory.closed) for memory in opened.memories] == [(0, 1)] * 2
     assert budgets.of(GPUS[0]).reserved_bytes == 0
 
@@ -170,7 +170,7 @@ def test_no_session_outlives_its_stream_when_there_is_no_memory(opened: Opened, 
 def test_who_closes_second_waits_for_the_first(opened: Opened) -> None:
     """And neither fails."""
     budgets = budgets_of(1 << 30)
-    made = open_device_resources(WARE, GPUS[:1], budgets, 3, opened.memory)
+    made = open_device_resources(SPEC, GPUS[:1], budgets, 3, opened.memory)
     memory, _ = opened.memories
     memory.may_close.clear()
     with ThreadPoolExecutor(2) as pool:
@@ -191,7 +191,7 @@ def test_who_closes_second_waits_for_the_first(opened: Opened) -> None:
 
 def test_memory_is_given_back_though_a_stream_cannot_be_closed(opened: Opened) -> None:
     budgets = budgets_of(1 << 30)
-    made = open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
+    made = open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
     opened.memories[0].close_fails = EngineError("cudaStreamDestroy: words")
     with pytest.raises(EngineError, match="cudaStreamDestroy"):
         made.close()
@@ -203,7 +203,7 @@ def test_a_second_gpu_that_fails_frees_the_first(opened: Opened) -> None:
     budgets = budgets_of(1 << 30)
     opened.fault = BundleError("here", ["the runtime cannot load it"])
     with pytest.raises(BundleError, match="cannot load it"):
-        open_device_resources(WARE, GPUS, budgets, 3, opened.memory)
+        open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
     assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
     assert len(opened.memories) == 4
     assert all(memory.closed for memory in opened.memories)

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from triptych_serving.encoding.cuda import graph as devicegraph
+from triptych_serving.encoding.cuda import graph as graph_module
 from triptych_serving.encoding.cuda.buckets import Bucket
 from triptych_serving.encoding.cuda.graph import DeviceGraph
 from triptych_serving.errors import EngineError, UnavailableError
@@ -82,7 +82,7 @@ def test_small_buckets_are_captured_once_and_in_one_thread() -> None:
 
 
 def test_what_is_bound_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devicegraph, "BINDINGS", 2)
+    monkeypatch.setattr(graph_module, "BINDINGS", 2)
     with bench() as made:
         for count in (1, 2, 1, 3, 1, 2):
             made.run(*[5] * count)
@@ -101,7 +101,7 @@ def test_a_batch_waits_on_the_device_behind_the_one_that_runs() -> None:
 
 
 def test_large_inputs_are_brought_while_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devicegraph, "LANDING_BYTES", 1)
+    monkeypatch.setattr(graph_module, "LANDING_BYTES", 1)
     with bench() as made, ThreadPoolExecutor(3) as pool:
         made.memory.passes.clear()
         results = [pool.submit(made.run, value, value) for value in (3, 4, 5)]
@@ -115,7 +115,7 @@ def test_large_inputs_are_brought_while_others_run(monkeypatch: pytest.MonkeyPat
 
 def test_nothing_is_run_on_what_is_still_being_brought(monkeypatch: pytest.MonkeyPatch) -> None:
     """The two streams know nothing of each other."""
-    monkeypatch.setattr(devicegraph, "LANDING_BYTES", 1)
+    monkeypatch.setattr(graph_module, "LANDING_BYTES", 1)
     with bench() as made, ThreadPoolExecutor(1) as pool:
         made.transfers.passes.clear()
         result = pool.submit(made.run, 3)
@@ -127,9 +127,9 @@ def test_nothing_is_run_on_what_is_still_being_brought(monkeypatch: pytest.Monke
         assert result.result().tolist() == [6]
 
 
-@pytest.mark.parametrize("landing", [1, devicegraph.LANDING_BYTES])
+@pytest.mark.parametrize("landing", [1, graph_module.LANDING_BYTES])
 def test_many_threads_keep_to_a_strict_devices_manners(landing: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devicegraph, "LANDING_BYTES", landing)
+    monkeypatch.setattr(graph_module, "LANDING_BYTES", landing)
     place = SessionPlace(StrictMemory())
     graph = DeviceGraph(cast(Session, StubSession()), place, StrictMemory(runs=False), stub_plan())
     bucket = next(bucket for bucket in graph.plan.buckets.captured if bucket.rows == 4)

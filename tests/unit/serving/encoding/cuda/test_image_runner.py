@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.encoding import loading as encoderengine
-from triptych_serving.encoding.cuda import graph as devicegraph
+from triptych_serving.encoding import loading
+from triptych_serving.encoding.cuda import graph as graph_module
 from triptych_serving.encoding.cuda.device_resources import open_device_resources
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_model import ImageModel
@@ -39,13 +39,13 @@ def both(folder: Path) -> Iterator[tuple[ImageModel, ImageModel]]:
             model.close(drain=False)
 
 
-@pytest.fixture(params=[1, devicegraph.LANDING_BYTES])
+@pytest.fixture(params=[1, graph_module.LANDING_BYTES])
 def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams with a GPU's manners, with landing blocks and without."""
-    monkeypatch.setattr(devicegraph, "LANDING_BYTES", request.param)
+    monkeypatch.setattr(graph_module, "LANDING_BYTES", request.param)
     streams = cycle((StrictMemory, partial(StrictMemory, runs=False)))  # the session's, that of transfers
     opened = partial(open_device_resources, opened=lambda device: next(streams)())
-    monkeypatch.setattr(encoderengine, "open_device_resources", opened)
+    monkeypatch.setattr(loading, "open_device_resources", opened)
 
 
 @pytest.mark.usefixtures("_strict")

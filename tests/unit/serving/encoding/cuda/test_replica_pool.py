@@ -19,91 +19,69 @@ from ...stub_device import POISON, StubMemory, StubSession, stub_plan
 ONE = Bucket(1, 1, k=1)
 
 
-def test_a_batch_goes_to_whichever_device_is_free() -> None:
-    memories, sessions = [StubMemory() for _ in range(2)], [StubSession() for _ in range(2)]
-    graphs = [
-        DeviceGraph(cast(Session, session), SessionPlace(memory), StubMemory(), stub_plan())
-        for session, memory in zip(sessions, memories, strict=True)
-    ]
-    fleet = ReplicaPool(graphs, 5)
-
-    def double(value: int) -> int:
-        desk = fleet.take()
-        fleet.plan.shapes(ONE).inputs.views(desk.inputs)["values"][...] = value
-        results = fleet.plan.shapes(ONE).results.views(desk.results)
-        fleet.run(ONE, desk, results)
-        doubled = int(results["doubled"][0, 0])
-        fleet.give_back(desk)
-        return doubled
-
-    def runs() -> list[int]:
-        return [len(session.runs) for session in sessions]
-
-    with ThreadPoolExecutor(5) as pool:
-        for memory in memories:
-            memory.passes.clear()
-        waiting = [pool.submit(double, value) for value in range(4)]
-        eventually(lambda: [memory.marks for memory in memories] == [2, 2])
-        memories[1].passes.set()
-        eventually(lambda: sum(result.done() for result in waiting) == 2)
-        later = [pool.submit(double, 4).result() for _ in range(5)]
-        assert runs() == [2, 7], "the one that is free has done all"
-        memories[0].passes.set()
-        assert sorted(result.result() for result in waiting) == [0, 2, 4, 6]
-        assert later == [8] * 5
-    fleet.close()
-    assert [memory.closed for memory in memories] == [1, 1]
-
-
-class Two:
+class TwoDevices:
     """Two devices, and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffers: int = 1) -> None:
         self.now = 100.0
         self.memories, self.sessions = [StubMemory() for _ in range(2)], [StubSession() for _ in range(2)]
         graphs = [
             DeviceGraph(cast(Session, session), SessionPlace(memory), StubMemory(), stub_plan())
             for session, memory in zip(self.sessions, self.memories, strict=True)
         ]
-        self.fleet = ReplicaPool(graphs, 1, lambda: self.now)
+        self.pool = ReplicaPool(graphs, buffers, lambda: self.now)
 
     def double(self, value: int) -> int:
-        desk = self.fleet.take()
+        buffer = self.pool.take()
         try:
-            self.fleet.plan.shapes(ONE).inputs.views(desk.inputs)["values"][...] = value
-            results = self.fleet.plan.shapes(ONE).results.views(desk.results)
-            self.fleet.run(ONE, desk, results)
-            return int(results["doubled"][0, 0])
+            arrays = self.pool.arrays(ONE, buffer)
+            arrays.inputs["values"][...] = value
+            self.pool.run(ONE, buffer, arrays.results)
+            return int(arrays.results["doubled"][0, 0])
         finally:
-            self.fleet.give_back(desk)
+            self.pool.give_back(buffer)
 
     @property
     def runs(self) -> list[int]:
-        """Of each device so far."""
+        """Number of runs of each device."""
         return [len(session.runs) for session in self.sessions]
 
 
 @pytest.fixture
-def two() -> Iterator[Two]:
-    made = Two()
+def two() -> Iterator[TwoDevices]:
+    made = TwoDevices()
     yield made
-    made.fleet.close()
+    made.pool.close()
 
 
-def test_a_device_that_fails_is_passed_over_for_a_while(two: Two) -> None:
+def test_a_batch_goes_to_a_free_device() -> None:
+    two = TwoDevices(buffers=5)
+    with ThreadPoolExecutor(5) as threads:
+        for memory in two.memories:
+            memory.passes.clear()
+        waiting = [threads.submit(two.double, value) for value in range(4)]
+        eventually(lambda: [memory.marks for memory in two.memories] == [2, 2])
+        two.memories[1].passes.set()
+        eventually(lambda: sum(result.done() for result in waiting) == 2)
+        later = [threads.submit(two.double, 4).result() for _ in range(5)]
+        assert two.runs == [2, 7], "the free device has run all later batches"
+        two.memories[0].passes.set()
+        assert sorted(result.result() for result in waiting) == [0, 2, 4, 6]
+        assert later == [8] * 5
+    two.pool.close()
+    assert [memory.closed for memory in two.memories] == [1, 1]
+
+
+def test_a_device_that_fails_is_avoided_for_a_while(two: TwoDevices) -> None:
     two.sessions[0].fails = True
-    assert [two.double(value) for value in range(5)] == [0, 2, 4, 6, 8]
-    assert two.runs == [1, 5], "the batch that failed was run on the other"
-    two.now += REST_SECONDS
-    assert [two.double(value) for value in range(5)] == [0, 2, 4, 6, 8]
-    assert two.runs == [2, 10]
-    two.sessions[0].fails = False
-    two.now += REST_SECONDS
-    assert [two.double(value) for value in range(5)] == [0, 2, 4, 6, 8]
-    assert two.runs == [7, 10], "one that is well again is used again"
+    for runs in ([1, 5], [2, 10], [7, 10]):
+        assert [two.double(value) for value in range(5)] == [0, 2, 4, 6, 8]
+        assert two.runs == runs, "a batch that failed ran on the other device, and a device that works again is used again"
+        two.now += REST_SECONDS
+        two.sessions[0].fails = runs == [1, 5]
 
 
-def test_what_fails_everywhere_takes_no_device_away(two: Two) -> None:
+def test_a_batch_that_fails_everywhere_disables_no_device(two: TwoDevices) -> None:
     with pytest.raises(EngineError, match="poison"):
         two.double(POISON)
     assert two.runs == [1, 1]
@@ -114,19 +92,18 @@ def test_what_fails_everywhere_takes_no_device_away(two: Two) -> None:
 
 
 def test_a_device_that_cannot_be_closed_keeps_no_other_open() -> None:
-    two = Two()
+    two = TwoDevices()
     for memory in two.memories:
         memory.close_fails = EngineError("cudaStreamDestroy: words")
     with pytest.raises(EngineError, match="cudaStreamDestroy"):
-        two.fleet.close()
+        two.pool.close()
     assert [memory.closed for memory in two.memories] == [1, 1]
 
 
-def test_desks_are_used_again() -> None:
-    graph = DeviceGraph(cast(Session, StubSession()), SessionPlace(StubMemory()), StubMemory(), stub_plan())
-    fleet = ReplicaPool([graph], 2)
-    first, second = fleet.take(), fleet.take()
+def test_staging_buffers_are_reused() -> None:
+    two = TwoDevices(buffers=2)
+    first, second = two.pool.take(), two.pool.take()
     assert not np.shares_memory(first.inputs, second.inputs)
-    fleet.give_back(first)
-    assert fleet.take() is first
-    fleet.close()
+    two.pool.give_back(first)
+    assert two.pool.take() is first
+    two.pool.close()

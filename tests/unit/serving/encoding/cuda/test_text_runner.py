@@ -148,26 +148,26 @@ def test_more_masks_than_fit_take_several_runs(repository: Path, monkeypatch: py
 
 
 def test_padding_is_never_seen(repository: Path) -> None:
-    """What a batch leaves in the memory of a desk and of a device does not reach the next one."""
+    """What a batch leaves in the memory of a buffer and of a device does not reach the next one."""
     with both(two_ways(repository, "fill-mask")) as (_, bucketed):
         runner = bucketed.engine._runner
         row = random_row(random.Random(2), ("mean", "scores", "tokens"), 9)
         alone = run_batch(bucketed, [row])
-        for _ in range(4):  # every desk
+        for _ in range(4):  # every buffer
             batch = runner.prepare([Item(random_row(random.Random(3), ("mean", "scores", "tokens"), 16), 16)])
-            batch.desk.inputs[...] = 4  # an id that exists, places that exist
-            batch.desk.results[...] = 255
+            batch.buffer.inputs[...] = 4  # an id that exists, places that exist
+            batch.buffer.results[...] = 255
             runner.release(batch)
             assert_equal(run_batch(bucketed, [row]), alone)
 
 
-def test_desks_come_back_whatever_happens(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_come_back_whatever_happens(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise EngineError("the runtime failed: out of luck")
 
     with both(two_ways(repository, "fill-mask")) as (_, bucketed):
-        desks = bucketed.engine._runner._fleet._desks
-        count = desks.qsize()
+        buffers = bucketed.engine._runner._pool._buffers
+        count = buffers.qsize()
         with monkeypatch.context() as patch:
             patch.setattr(Binding, "run", fail)
             for _ in range(2 * count):
@@ -179,13 +179,13 @@ def test_desks_come_back_whatever_happens(repository: Path, monkeypatch: pytest.
                 with pytest.raises(EngineError, match="out of luck"):
                     bucketed.run(EMBEDDING_TASK, ["one", "two"])
         assert bucketed.run(EMBEDDING_TASK, ["one"])[0].token_count == 3
-        eventually(lambda: desks.qsize() == count)
+        eventually(lambda: buffers.qsize() == count)
 
 
 def test_captured_runs_answer_alike(repository: Path) -> None:
     """As on a GPU, but that nothing is captured: every small bucket is bound and run before the first request."""
     with both(two_ways(repository, "fill-mask")) as (plain, bucketed):
-        graph = bucketed.engine._runner._fleet._graphs[0]
+        graph = bucketed.engine._runner._pool._graphs[0]
         graph._captures = True
         graph.warm_up()
         assert set(graph._captured) == set(graph.plan.buckets.captured)

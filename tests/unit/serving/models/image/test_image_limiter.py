@@ -46,7 +46,7 @@ def test_images_that_would_be_late_are_refused() -> None:
     line = StubLine(Forecast(3.0, 1.0))
     gate = ImageLimiter(10, line, clock=lambda: 100.0)
     with (
-        pytest.raises(OverloadedError, match=r"it is in 3.50 s, but a wait of 3.00 s and then 1.00 s of work"),
+        pytest.raises(OverloadedError, match=r"in 3.50 s cannot be met: expect 3.00 s of waiting and 1.00 s of work"),
         gate.admit(2, 103.5),
     ):
         pass
@@ -70,7 +70,7 @@ def test_late_images_pass_where_nobody_minds() -> None:
 
 def test_a_long_wait_is_refused_without_a_deadline() -> None:
     gate = ImageLimiter(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(waiting_seconds=2.0), lambda: 100.0)
-    with pytest.raises(OverloadedError, match=r"at most 2\.00 s may be waited"), gate.admit(1):
+    with pytest.raises(OverloadedError, match=r"the limit 2\.00 s"), gate.admit(1):
         pass
 
 
@@ -78,10 +78,13 @@ def test_a_full_gate_says_when_half_of_it_will_be_done() -> None:
     line = StubLine(Forecast(3.0, 1.0))
     gate = ImageLimiter(10, line, QueueLimits(waiting_calls=2))
     with gate.admit(1), gate.admit(1):
-        with pytest.raises(OverloadedError, match="2 requests wait, 1 more exceed 2") as refused, gate.admit(1):
+        with (
+            pytest.raises(OverloadedError, match="2 requests are waiting, 1 more exceed the limit of 2") as refused,
+            gate.admit(1),
+        ):
             pass
         assert refused.value.retry_after_seconds == 1.5
-    with gate.admit(9), pytest.raises(OverloadedError, match="9 images wait, 2 more exceed 10"), gate.admit(2):
+    with gate.admit(9), pytest.raises(OverloadedError, match="9 images are waiting, 2 more exceed"), gate.admit(2):
         pass
     assert line.rejected == 2
 

@@ -147,7 +147,12 @@ def test_the_gate_counts_what_it_holds() -> None:
     with gate.admit(8):
         with gate.admit(2):
             assert gate.held == 10
-        with pytest.raises(OverloadedError, match="the queue is full: 8 images wait, 3 more exceed 10") as error, gate.admit(3):
+        with (
+            pytest.raises(
+                OverloadedError, match="the queue is full: 8 images are waiting, 3 more exceed the limit of 10"
+            ) as error,
+            gate.admit(3),
+        ):
             pass
         assert error.value.retry_after_seconds > 0
     assert gate.held == 0

@@ -10,7 +10,7 @@ from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import Limits, TranslationManifest
 from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.logits_processor import BAN, ban
-from triptych_serving.decoding.search_slots import SearchSlots
+from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.decoding.vocab_subset import Projection, VocabSubset
 from triptych_serving.runtime.session import Array
 
@@ -74,6 +74,6 @@ def test_a_short_graph_bans_columns(bundle: Bundle, edits: tuple[None, ...]) -> 
     columns.admit([np.array([11, 9, END, 0])], [])
     slots = make(bundle, step, columns)
     slots.search(8, edits)
-    here = {columns.place(token) for token in (0, 9)}
+    here = {columns.column(token) for token in (0, 9)}
     assert step.banned(0) == here
-    assert step.banned(1) == (here | {columns.place(11)} if edits else here)
+    assert step.banned(1) == (here | {columns.column(11)} if edits else here)
