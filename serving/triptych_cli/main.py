@@ -2,48 +2,46 @@
 
 import importlib
 import sys
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import click
 
 from triptych.version import __version__
+from triptych_cli.common.errors import INTERRUPTED
 
 
-@dataclass(frozen=True)
-class CommandEntry:
+class CommandEntry(NamedTuple):
     """Where a command is, below triptych_cli, and its line in the help."""
 
     module: str
+    attribute: str
     summary: str
 
 
 COMMANDS = {
-    "translate": CommandEntry("translation.translate", "Translate text, a file or a pipe."),
-    "translate-docs": CommandEntry("documents.command", "Translate documents of many formats."),
-    "memory": CommandEntry("documents.memory", "Fill or read a translation memory."),
-    "score": CommandEntry("translation.score", "Score given translations with a model."),
-    "fill": CommandEntry("encoders.fill", "Predict the words behind masks such as [MASK]."),
-    "classify": CommandEntry("encoders.classify", "Classify images."),
-    "classify-text": CommandEntry("encoders.classify_text", "Classify texts, for instance by sentiment or topic."),
-    "classify-tokens": CommandEntry("encoders.classify_tokens", "Find names and other entities in texts."),
-    "answer": CommandEntry("encoders.answer", "Answer questions from a text."),
-    "embed": CommandEntry("encoders.embed", "Compute embedding vectors of texts."),
-    "serve": CommandEntry("serve.command", "Serve a model repository over gRPC."),
-    "models": CommandEntry("admin.models", "List the models of a repository or a server."),
-    "load": CommandEntry("admin.load", "Load a model on a running server."),
-    "unload": CommandEntry("admin.unload", "Unload a model on a running server."),
-    "keys": CommandEntry("admin.keys", "Create, list and revoke the API keys of a server."),
-    "health": CommandEntry("admin.health", "Check whether a server is ready: exit code 0 or 1."),
-    "export": CommandEntry("training.export", "Export a trained checkpoint as a bundle."),
-    "train": CommandEntry("training.train", "Train a model."),
-    "distill": CommandEntry("training.distill", "Translate a corpus with a teacher model, to train a smaller one."),
-    "checkpoint": CommandEntry("training.checkpoint", "Pack, join and score trained checkpoints."),
-    "evaluate": CommandEntry("training.evaluate", "Measure the quality of a model."),
-    "bench": CommandEntry("bench.command", "Measure the speed of a server."),
+    "translate": CommandEntry("translation.translate", "command", "Translate text, a file or a pipe."),
+    "translate-docs": CommandEntry("documents.command", "command", "Translate documents of many formats."),
+    "memory": CommandEntry("documents.memory", "command", "Fill or read a translation memory."),
+    "score": CommandEntry("translation.score", "command", "Score given translations with a model."),
+    "fill": CommandEntry("encoders.text", "fill", "Predict the words behind masks such as [MASK]."),
+    "classify": CommandEntry("encoders.image", "command", "Classify images."),
+    "classify-text": CommandEntry("encoders.text", "classify_text", "Classify texts, for instance by sentiment or topic."),
+    "classify-tokens": CommandEntry("encoders.text", "classify_tokens", "Find names and other entities in texts."),
+    "answer": CommandEntry("encoders.text", "answer", "Answer questions from a text."),
+    "embed": CommandEntry("encoders.text", "embed", "Compute embedding vectors of texts."),
+    "serve": CommandEntry("serve.command", "command", "Serve a model repository over gRPC."),
+    "models": CommandEntry("admin.models", "command", "List the models of a repository or a server."),
+    "load": CommandEntry("admin.server", "load", "Load a model on a running server."),
+    "unload": CommandEntry("admin.server", "unload", "Unload a model on a running server."),
+    "keys": CommandEntry("admin.keys", "command", "Create, list and revoke the API keys of a server."),
+    "health": CommandEntry("admin.server", "health", "Check whether a server is ready: exit code 0 or 1."),
+    "export": CommandEntry("training.export", "command", "Export a trained checkpoint as a bundle."),
+    "train": CommandEntry("training.train", "command", "Train a model."),
+    "distill": CommandEntry("training.distill", "command", "Translate a corpus with a teacher model, to train a smaller one."),
+    "checkpoint": CommandEntry("training.checkpoint", "command", "Pack, join and score trained checkpoints."),
+    "evaluate": CommandEntry("training.evaluate", "command", "Measure the quality of a model."),
+    "bench": CommandEntry("bench.command", "command", "Measure the speed of a server."),
 }
-
-INTERRUPTED = 130  # as shells report SIGINT
 
 
 class LazyGroup(click.Group):
@@ -55,7 +53,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"triptych_cli.{COMMANDS[cmd_name].module}").command
+        entry = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"triptych_cli.{entry.module}"), entry.attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -66,13 +65,13 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="triptych")
 def cli() -> None:
-    """Translation, masked-token fill and image classification on ONNX Runtime."""
+    """Serve and run transformer models on ONNX Runtime: translation, text and image tasks."""
 
 
 def main() -> None:
-    """Run the command line; errors are one line on stderr and a code that is not 0."""
+    """Run the command line; errors are one line on standard error and an exit code other than 0."""
     try:
-        sys.exit(cli.main(standalone_mode=False))  # click itself ends quietly where a pipe's reader has gone
+        sys.exit(cli.main(standalone_mode=False))  # click exits silently if the reader of a pipe has gone
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)

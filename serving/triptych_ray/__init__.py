@@ -1,1 +1,4 @@
-"""Triptych as an application of Ray Serve: replicas of the same engine, on many machines, behind Ray's gRPC proxies."""
+"""Triptych on Ray: replicas of the engine behind the gRPC proxies of Ray Serve, and `tables`, jobs of Ray Data.
+
+Imported by Ray's configuration and by triptych_cli for `--engine ray`; imports triptych_embedded and triptych_serving.
+"""

@@ -1,4 +1,4 @@
-"""The application that `serve run` and `serve deploy` take: `triptych_ray.app:build`."""
+"""The application for `serve run` and `serve deploy`: `triptych_ray.app:build`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ray import serve
 from triptych_ray.options import ReplicaOptions
 from triptych_ray.replica import Replica
 
-# Continuous batching wants many requests in one replica; Ray's own default is 5.
+# Continuous batching needs many requests in one replica; Ray's own default is 5.
 MAX_ONGOING_REQUESTS = 256
-MAX_QUEUED_REQUESTS = 1_024  # in a proxy; beyond, callers get RESOURCE_EXHAUSTED
-DRAIN_SECONDS = 60.0  # for requests that are under way
+MAX_QUEUED_REQUESTS = 1_024  # in a proxy; further callers receive RESOURCE_EXHAUSTED
+DRAIN_SECONDS = 60.0  # for requests in flight
 
 
 def build(arguments: Mapping[str, Any]) -> serve.Application:
-    """The application; how many replicas there are and what each of them gets, the configuration file says.
+    """Build the application. The configuration file sets the number of replicas and their resources.
 
     Args:
         arguments: see ReplicaOptions.
 
     Raises:
-        ValueError: unknown arguments, or a value that is out of range.
+        ValueError: an argument is unknown, or a value is out of range.
     """
     deployment = serve.deployment(
         Replica,

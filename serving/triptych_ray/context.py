@@ -1,8 +1,9 @@
-"""A call that came through Ray's proxy, with the face of gRPC's own context."""
+"""Adapters between Ray's proxies and the gRPC handlers: the context of a call, and its responses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class RayContext:
-    """What handlers ask of a `grpc.aio.ServicerContext`.
+    """The part of `grpc.aio.ServicerContext` that handlers use, on top of Ray's context.
 
-    Ray's proxy does not pass a deadline on: it cancels the call when the deadline passes.
+    Ray's proxy does not pass deadlines on: it cancels the call when the deadline passes.
     """
 
     def __init__(self, context: RayServegRPCContext) -> None:
@@ -33,7 +34,7 @@ class RayContext:
         return properties
 
     def time_remaining(self) -> float | None:
-        """Unknown."""
+        """Return None: the deadline is unknown."""
         return None
 
     def code(self) -> grpc.StatusCode | None:
@@ -46,7 +47,7 @@ class RayContext:
     async def abort(
         self, code: grpc.StatusCode, details: str = "", metadata: Iterable[tuple[str, str | bytes]] = ()
     ) -> NoReturn:
-        """End the call.
+        """End the call with a status.
 
         Raises:
             AbortError: always.
@@ -55,3 +56,27 @@ class RayContext:
         self._context.set_details(details)
         self.set_trailing_metadata(metadata)
         raise aio.AbortError
+
+
+@dataclass(frozen=True, slots=True)
+class SerializedResponse:
+    """A response that is already serialized."""
+
+    message: bytes
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 Ray calls it, as for a message
+        """Return the bytes."""
+        return self.message
+
+
+class EndOfStream:
+    """The end of a stream whose context has an error status: the caller receives no message, but the context's trailers.
+
+    An exception would end the stream with the status, but without the trailers and thus without the error details.
+    """
+
+    def SerializeToString(self) -> Any:  # noqa: N802
+        """Return what Ray's proxy takes for the end of a stream and does not send."""
+        from ray.serve._private.proxy_request_response import ResponseStatus  # noqa: PLC0415 internal to Ray
+
+        return ResponseStatus(code=grpc.StatusCode.OK)  # the status of the context takes precedence

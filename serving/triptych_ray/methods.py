@@ -1,4 +1,4 @@
-"""The methods that callers reach through Ray's proxies."""
+"""The methods that Ray's proxies offer to callers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from grpc import aio
 from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
 from triptych_serving.services.health import HEALTH_SERVICE
 
-# A health watch never ends: it would keep its replica busy, and from being let go. Clients take its absence for good health.
+# A health watch never ends, so a replica with one would never drain. Clients treat its absence as healthy.
 LEFT_OUT = frozenset({f"/{HEALTH_SERVICE}/Watch"})
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 @dataclass(frozen=True)
-class Method:
+class RpcMethod:
     """One method of a service."""
 
     service: str
@@ -30,11 +30,11 @@ class Method:
 
     @property
     def path(self) -> str:
-        """As gRPC has it: "/triptych.v1.TranslationService/Translate"."""
+        """Path in gRPC: "/triptych.v1.TranslationService/Translate"."""
         return f"/{self.service}/{self.name}"
 
     def handler(self, servicer: Any) -> Handler:
-        """Requests and responses stay bytes: the replica parses them, and says what is wrong with them."""
+        """Return a handler from bytes to bytes: the replica parses requests, and rejects malformed ones."""
         behaviour = getattr(servicer, self.name)
         if self.takes_stream:
             return grpc.stream_stream_rpc_method_handler(behaviour)
@@ -43,11 +43,11 @@ class Method:
         return grpc.unary_unary_rpc_method_handler(behaviour)
 
 
-def _methods(services: Sequence[str]) -> Iterator[Method]:
+def _methods(services: Sequence[str]) -> Iterator[RpcMethod]:
     for service in services:
         found: Sequence[MethodDescriptor] = DESCRIPTORS.FindServiceByName(service).methods
         for each in found:
-            method = Method(service, each.name, each.client_streaming, each.server_streaming)
+            method = RpcMethod(service, each.name, each.client_streaming, each.server_streaming)
             if method.path not in LEFT_OUT:
                 yield method
 
@@ -56,7 +56,7 @@ METHODS = tuple(_methods((*ALL_SERVICES, HEALTH_SERVICE)))
 
 
 def add_services(servicer: Any, server: aio.Server) -> None:
-    """For Ray's `grpc_servicer_functions`: the proxy's own servicer gets all methods."""
+    """Register all methods with the servicer of a proxy; for Ray's `grpc_servicer_functions`."""
     for service in (*ALL_SERVICES, HEALTH_SERVICE):
         handlers = {method.name: method.handler(servicer) for method in METHODS if method.service == service}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))

@@ -1,4 +1,4 @@
-"""How a replica runs."""
+"""The options of a replica."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from triptych_embedded.request import embedded_repository
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.translation.translator import TranslatorOptions
@@ -19,7 +20,7 @@ from triptych_serving.runtime.device_selection import AUTO
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
 
-ANYWHERE = "0.0.0.0"  # where Ray's proxies listen
+ANYWHERE = "0.0.0.0"  # Ray's proxies listen on all addresses
 
 
 @dataclass(frozen=True)
@@ -27,22 +28,22 @@ class ReplicaOptions:
     """Arguments of the application.
 
     Raises:
-        ValueError: unknown ones, or a value that is out of range.
-        SecurityError: API keys would cross the network for anybody to read, or an option has no effect.
+        ValueError: an argument is unknown, or a value is out of range.
+        SecurityError: API keys would be sent unencrypted, or an option has no effect.
     """
 
-    models: str = ""  # repository, at the same place on every node; empty: the embedded models
-    model: str = ""  # only this one
-    precision: str = ""  # empty: the bundles' own; on a GPU their fp16
-    device: str = AUTO  # the GPUs that Ray gives a replica (`num_gpus`), else the CPU; or "cpu", or "cuda": no CPU instead
-    gpu_memory_limit: str = ""  # of each GPU, such as "20GiB" or "0.5": where a replica has a part of one
-    workers: int = 0  # engine threads; 0: the CPUs that Ray gives a replica
-    slots: int = 0  # rows that a worker steps at once; 0: 32 on the CPU, 256 on a GPU
-    poll_interval_secs: float = 0.0  # between two looks at the repository; 0: none after the start
-    response_cache_bytes: int = 0  # of each replica
+    models: str = ""  # repository, at the same path on every node; empty: the embedded models
+    model: str = ""  # serve only this one; empty: all
+    precision: str = ""  # empty: the bundles' default; on a GPU their fp16
+    device: str = AUTO  # auto: the GPUs that Ray assigns (`num_gpus`), else the CPU; "cpu"; "cuda": never the CPU
+    gpu_memory_limit: str = ""  # per GPU, such as "20GiB" or "0.5", if replicas share one
+    workers: int = 0  # engine threads; 0: the CPUs that Ray assigns
+    slots: int = 0  # rows per step of a worker; 0: 32 on the CPU, 256 on a GPU
+    poll_interval_secs: float = 0.0  # between two scans of the repository; 0: only one, at the start
+    response_cache_bytes: int = 0  # per replica
     otlp_endpoint: str = ""  # of an OpenTelemetry collector
-    api_keys: str = ""  # file of keys, at the same place on every node; empty: whoever comes is answered
-    allow_plaintext_keys: bool = False  # Ray's proxies speak no TLS: say that something in front of them does
+    api_keys: str = ""  # file of keys, at the same path on every node; empty: no authentication
+    allow_plaintext_keys: bool = False  # Ray's proxies do not support TLS: confirm that something in front of them does
 
     def __post_init__(self) -> None:
         self.security.check_host(ANYWHERE)
@@ -53,7 +54,7 @@ class ReplicaOptions:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> ReplicaOptions:
-        """As they stand in a configuration file."""
+        """Read the arguments of a configuration file."""
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(arguments) - set(known))
         if unknown:
@@ -62,20 +63,20 @@ class ReplicaOptions:
 
     @property
     def security(self) -> SecurityOptions:
-        """Of every replica."""
+        """Options of every replica."""
         return SecurityOptions(
             api_keys=Path(self.api_keys) if self.api_keys else None, allow_plaintext_keys=self.allow_plaintext_keys
         )
 
     def server_options(self, cpus: float, gpus: float = 0.0) -> ServerOptions:
-        """For a server that has so many CPUs and GPUs, of which this process sees no others.
+        """Return the options of a server with these CPUs and GPUs; this process sees no others.
 
         Raises:
-            DeviceError: the device cannot be had.
+            DeviceError: the device is not available.
         """
         polls = self.poll_interval_secs > 0
         repository = RepositoryOptions(
-            root=Path(self.models) if self.models else _embedded(),
+            root=Path(self.models) if self.models else embedded_repository(),
             model=self.model,
             control=ModelControl.POLL if polls else ModelControl.NONE,
             poll_seconds=self.poll_interval_secs or RepositoryOptions.poll_seconds,
@@ -93,9 +94,3 @@ class ReplicaOptions:
             security=self.security,
             observability=ObservabilityOptions(otlp_endpoint=self.otlp_endpoint),
         )
-
-
-def _embedded() -> Path:
-    import triptych_models  # noqa: PLC0415 looks for the files
-
-    return triptych_models.REPOSITORY

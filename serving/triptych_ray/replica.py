@@ -1,4 +1,4 @@
-"""One replica: a server with its engine, whose calls Ray's proxies bring."""
+"""One replica: a server with its engine, whose calls come from Ray's proxies."""
 
 from __future__ import annotations
 
@@ -7,19 +7,49 @@ from typing import TYPE_CHECKING, Any
 
 from grpc import aio
 
-from triptych_ray.context import RayContext
-from triptych_ray.methods import METHODS, Method
+from triptych_ray.context import EndOfStream, RayContext, SerializedResponse
+from triptych_ray.methods import METHODS, Handler, RpcMethod
 from triptych_ray.options import ReplicaOptions
-from triptych_ray.portless import PortlessServer
-from triptych_ray.replies import Ended, Packed
 from triptych_serving.errors import UnavailableError
+from triptych_serving.rpc.dispatch import Router
+from triptych_serving.server import Server
 
 if TYPE_CHECKING:
     from ray.serve.grpc_util import RayServegRPCContext
 
 
+class DirectTransport:
+    """Takes the place of a gRPC server: it has the same handlers, but no port."""
+
+    def __init__(self, routes: Router) -> None:
+        self._routes = routes
+
+    async def start(self) -> None:
+        """Do nothing: Ray's proxy listens."""
+
+    async def stop(self, grace: float | None) -> None:
+        """Do nothing: Ray's proxy stops first."""
+
+    def handler(self, path: str) -> Handler:
+        """Return the handler of a method, from bytes to bytes."""
+        return self._routes.handler(path)
+
+
+class PortlessServer(Server):
+    """A complete server without a port of its own."""
+
+    transport: DirectTransport
+
+    def _make_server(self, routes: Router) -> Any:
+        self.transport = DirectTransport(routes)
+        return self.transport
+
+    def _bind(self) -> None:
+        """Do nothing: Ray's proxies have the ports."""
+
+
 class Replica:
-    """Has a method for every one of METHODS, by which Ray finds it; they are added below.
+    """A replica with one method for each of METHODS, which Ray finds by name; they are added below.
 
     Args:
         options: see ReplicaOptions.
@@ -30,53 +60,57 @@ class Replica:
         await self._server.start()
 
     async def check_health(self) -> None:
-        """Ray replaces a replica for which this fails a few times.
+        """Raise if the replica cannot work; Ray replaces it after a few failures.
 
         Raises:
-            UnavailableError: it has no model.
+            UnavailableError: no model is loaded.
         """
         if not self._server.registry.ready:
             raise UnavailableError("no model is loaded")
 
     async def __del__(self) -> None:
-        """Ray awaits it when no requests are left, or its time is up."""
+        """Shut down; Ray awaits it when no requests are left, or the time to drain is over."""
         self._server.stop()
         await self._server.wait()
 
-    async def answer(self, method: Method, request: bytes, context: RayServegRPCContext) -> Packed:
-        """One message for another."""
+    async def answer(self, method: RpcMethod, request: bytes, context: RayServegRPCContext) -> SerializedResponse:
+        """Handle a call with one request and one response."""
         handler: Any = self._server.transport.handler(method.path)
         try:
-            return Packed(await handler.unary_unary(request, RayContext(context)))
+            return SerializedResponse(await handler.unary_unary(request, RayContext(context)))
         except aio.AbortError:  # the context has the status
-            return Packed(b"")
+            return SerializedResponse(b"")
 
-    async def stream(self, method: Method, request: Any, context: RayServegRPCContext) -> AsyncIterator[Packed | Ended]:
-        """Messages for one, or for a stream of them."""
+    async def stream(
+        self, method: RpcMethod, request: Any, context: RayServegRPCContext
+    ) -> AsyncIterator[SerializedResponse | EndOfStream]:
+        """Handle a call with a stream of responses, for one request or a stream of them."""
         handler = self._server.transport.handler(method.path)
         behaviour: Any = handler.stream_stream or handler.unary_stream
         try:
             async for response in behaviour(request, RayContext(context)):
-                yield Packed(response)
+                yield SerializedResponse(response)
         except aio.AbortError:
-            yield Ended()
+            yield EndOfStream()
 
 
 def _assigned() -> tuple[float, float]:
-    """CPUs and GPUs."""
-    import ray  # noqa: PLC0415 only where there is a cluster
+    """Return the CPUs and GPUs that Ray assigns to this replica."""
+    import ray  # noqa: PLC0415 only on a cluster
 
     resources: dict[str, float] = ray.get_runtime_context().get_assigned_resources()
     return resources.get("CPU", 1.0), resources.get("GPU", 0.0)
 
 
-def _entrance(method: Method) -> Callable[..., Any]:
-    """What Ray calls for a method; it looks for the name `grpc_context`, and whether this is a generator."""
+def _entry_point(method: RpcMethod) -> Callable[..., Any]:
+    """Make the method that Ray calls; Ray looks for the name `grpc_context`, and whether it is a generator."""
 
-    async def answer(self: Replica, request: bytes, grpc_context: RayServegRPCContext) -> Packed:
+    async def answer(self: Replica, request: bytes, grpc_context: RayServegRPCContext) -> SerializedResponse:
         return await self.answer(method, request, grpc_context)
 
-    async def stream(self: Replica, request: Any, grpc_context: RayServegRPCContext) -> AsyncIterator[Packed | Ended]:
+    async def stream(
+        self: Replica, request: Any, grpc_context: RayServegRPCContext
+    ) -> AsyncIterator[SerializedResponse | EndOfStream]:
         async for response in self.stream(method, request, grpc_context):
             yield response
 
@@ -84,4 +118,4 @@ def _entrance(method: Method) -> Callable[..., Any]:
 
 
 for each in METHODS:
-    setattr(Replica, each.name, _entrance(each))
+    setattr(Replica, each.name, _entry_point(each))

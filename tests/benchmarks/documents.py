@@ -39,16 +39,15 @@ import click
 import machine
 
 from triptych_cli.documents.database import Database
-from triptych_cli.documents.desk import DeskRules
 from triptych_cli.documents.discovery import Selection, discover
-from triptych_cli.documents.job import Job, in_languages, run_job
-from triptych_cli.documents.progress import Progress
+from triptych_cli.documents.document_files import FilePolicy
+from triptych_cli.documents.job import DocumentJob, run_job
+from triptych_cli.documents.progress import ProgressLine
 from triptych_documents.format import ReadOptions, load_format
 from triptych_documents.rules import TranslationRules
 from triptych_documents.translation.units import UnitTranslator
-from triptych_embedded.repository import embedded_repository
-from triptych_embedded.request import Request
-from triptych_embedded.sentence_translator import EmbeddedTranslating
+from triptych_embedded.engine import EngineSentenceTranslator, open_sentence_translator
+from triptych_embedded.request import TranslationRequest, embedded_repository
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 
 Result = TypeVar("Result")
@@ -135,7 +134,7 @@ def timed(action: Callable[[], Result]) -> tuple[Result, Spent]:
 class Contest:
     """Job and engine on one model."""
 
-    def __init__(self, translating: EmbeddedTranslating, work: Path, formats: Sequence[str], per_document: int) -> None:
+    def __init__(self, translating: EngineSentenceTranslator, work: Path, formats: Sequence[str], per_document: int) -> None:
         self._translating, self._work = translating, work
         self._formats, self._per_document = formats, per_document
 
@@ -146,7 +145,7 @@ class Contest:
         with Database(self._work / f"{name}.journal", alone=True) as journal:
             found = discover([source], self._work / f"{name}.out", Selection())
             options = ReadOptions(columns=("text",)) if "csv" in self._formats else ReadOptions()
-            job = Job(found, DeskRules(self._work / f"{name}.out", options), TranslationRules(), journal)
+            job = DocumentJob(found, FilePolicy(self._work / f"{name}.out", options), TranslationRules(), journal)
             texts = self._texts(job)
             if engine_first:
                 engine, own = self._engine(texts), self._job(job)
@@ -154,15 +153,15 @@ class Contest:
                 own, engine = self._job(job), self._engine(texts)
         return Round(len(segments), engine, own)
 
-    def _texts(self, job: Job) -> list[str]:
+    def _texts(self, job: DocumentJob) -> list[str]:
         """What the job will ask for."""
         identity = self._translating.identity
-        job = in_languages(job, identity.source_language, identity.target_language)
+        job = job.in_languages(identity.source_language, identity.target_language)
         work = UnitTranslator(job.rules)
         documents = [
-            load_format(found.kind).read(found.source.read_bytes(), job.desk.options)
+            load_format(found.format).read(found.source.read_bytes(), job.policy.options)
             for found in job.documents
-            if found.kind is not None
+            if found.format is not None
         ]
         return [ask.text for document in documents for unit in document.units for ask in work.add(None, unit)]
 
@@ -170,20 +169,25 @@ class Contest:
         _, spent = timed(lambda: self._translating.translator.translate(texts, WHOLE))
         return spent
 
-    def _job(self, job: Job) -> Spent:
-        outcome, spent = timed(lambda: run_job(job, self._translating, Progress(None, len(job.documents), 0)))
+    def _job(self, job: DocumentJob) -> Spent:
+        outcome, spent = timed(lambda: run_job(job, self._translating, ProgressLine(None, len(job.documents), 0)))
         if outcome.errors or not outcome.is_complete:
             raise RuntimeError(f"the job has {outcome.errors} errors")
         return spent
 
 
 def throughput(
-    segments: Sequence[str], rounds: int, request: Request, repository: Path, formats: Sequence[str], per_document: int
+    segments: Sequence[str],
+    rounds: int,
+    request: TranslationRequest,
+    repository: Path,
+    formats: Sequence[str],
+    per_document: int,
 ) -> list[Round]:
     """Job and engine, part by part."""
     size = -(-len(segments) // rounds)
     results = []
-    with tempfile.TemporaryDirectory() as work, EmbeddedTranslating(request, repository) as translating:
+    with tempfile.TemporaryDirectory() as work, open_sentence_translator(replace(request, models=repository)) as translating:
         contest = Contest(translating, Path(work), formats, per_document)
         contest.run("warm-up", segments[:WARM_UP], engine_first=True)
         translating.translator.translate(segments[:1], replace(WHOLE, return_alignment=True))  # loads what markup needs
@@ -322,7 +326,7 @@ def main(  # noqa: PLR0917 - click passes them by name
         if not kill(texts, kills, seed, options, names, per_document):
             raise click.ClickException("the documents of the two jobs differ")
         return
-    request = Request(models, model, "", precision)
+    request = TranslationRequest(models, model, "", precision)
     about = summarize(throughput(texts, rounds, request, models or embedded_repository(), names, per_document))
     if json_file:
         json_file.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`triptych keys`: the file of a server's API keys."""
+"""`triptych keys`: manage the file of a server's API keys."""
 
 import json
 from datetime import UTC, datetime
@@ -12,19 +12,15 @@ from triptych_cli.common.errors import one_line
 HEADER = ("name", "role", "expires", "state")
 
 file = options.option(
-    "--api-keys",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    show_default=False,
-    help="The file, as `triptych serve` takes it.",
+    "--api-keys", type=options.NEW_FILE, required=True, show_default=False, help="The file that `triptych serve` reads."
 )
 
 
 @click.group(name="keys")
 def command() -> None:
-    """Make, list and revoke the API keys of a server.
+    """Create, list and revoke the API keys of a server.
 
-    The file keeps hashes alone. A server that runs takes a change over within seconds.
+    The file contains only hashes of the keys. A running server applies changes within seconds.
     """
 
 
@@ -36,9 +32,9 @@ def command() -> None:
 )
 @click.option("--expires", default="", metavar="DATE", help="Last day, UTC, such as 2027-06-30.  [default: never]")
 def create(name: str, api_keys: Path, role: str, expires: str) -> None:
-    """Make a key for NAME and print it.
+    """Create a key for NAME and print it.
 
-    It is shown this once, and kept nowhere.
+    The key is shown only once and stored nowhere.
     """
     from triptych_serving.errors import SecurityError
     from triptych_serving.security.api_keys import Role, add_key
@@ -49,9 +45,9 @@ def create(name: str, api_keys: Path, role: str, expires: str) -> None:
 
 @command.command(name="list")
 @file
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@options.as_json
 def list_keys(api_keys: Path, as_json: bool) -> None:
-    """List names, roles, and when each key expires."""
+    """List the name, role and expiry of each key."""
     from triptych_serving.errors import SecurityError
     from triptych_serving.security.api_keys import read_keys
 
@@ -74,9 +70,9 @@ def list_keys(api_keys: Path, as_json: bool) -> None:
 @click.argument("name")
 @file
 def revoke(name: str, api_keys: Path) -> None:
-    """Take out the key of NAME.
+    """Remove the key of NAME.
 
-    Servers that run refuse it within seconds.
+    Running servers reject it within seconds.
     """
     from triptych_serving.errors import SecurityError
     from triptych_serving.security.api_keys import remove_key

@@ -1,4 +1,4 @@
-"""`triptych bench compare`: reports beside each other."""
+"""`triptych bench compare`: compare reports."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +13,14 @@ _file = click.Path(path_type=Path)
 @click.command(name="compare")
 @click.argument("first", type=_file, metavar="A.json")
 @click.argument("others", type=_file, nargs=-1, required=True, metavar="B.json...")
-@click.option("--html", type=_file, default=None, help="Write the comparison as one self-contained page, too.")
+@click.option("--html", type=_file, default=None, help="Also write the comparison as one self-contained page.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all metrics.")
 def command(first: Path, others: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
     """Compare reports that `triptych bench --json FILE` wrote.
 
-    Every other report is compared with the first one, A: the same loads beside each other, ratios of B to A, and which is
-    better. Within 5 % (quality: 0.5 %) two values are the same. Lines with an exclamation mark say what differs and should not,
-    inputs, settings, machines, and which runs are not valid.
+    Each report is compared with the first one, A: the same loads side by side, ratios of B to A, and which is better. Values
+    within 5 % (quality: 0.5 %) count as equal. Lines with an exclamation mark name inputs, settings and machines that differ
+    and should not, and runs that are not valid.
     """
     from triptych_bench.comparison import compare
     from triptych_bench.reports import comparison, jsonfile
@@ -36,6 +36,6 @@ def command(first: Path, others: tuple[Path, ...], html: Path | None, as_json: b
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """Names of files without their ending, or whole paths where these would be the same."""
+    """Return the names of files without their suffix, or whole paths if these would be equal."""
     names = [path.stem for path in paths]
     return names if len(set(names)) == len(names) else [str(path) for path in paths]

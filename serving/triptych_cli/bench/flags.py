@@ -9,11 +9,11 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.decoding import decoding_options
-from triptych_cli.common.languages import language_options
+from triptych_cli.common.options import option, optional, several
 
 SCENARIOS = ("closed-loop", "single-stream", "multi-stream", "server", "offline")
 PROTOCOLS = ("triptych", "oip")
-MOST_VALUES = 1_000  # of a list
+MOST_VALUES = 1_000  # in a list
 MOST_CALLERS = 10_000
 MOST_RATE = 1_000_000
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -22,7 +22,7 @@ SHAPE = re.compile(r"([^:\s]+):(\d+(?:,\d+)*)")
 
 
 def duration(value: str) -> float:
-    """A time with its unit, such as 200ms, in seconds."""
+    """Parse a time with a unit, such as 200ms, into seconds."""
     match = DURATION.fullmatch(value.strip())
     if match is None or not float(match[1]):
         raise click.BadParameter(f"{value!r} is no time with a unit, such as 200ms or 1.5s")
@@ -30,7 +30,7 @@ def duration(value: str) -> float:
 
 
 def counts(value: str) -> Sequence[int]:
-    """Numbers, 1,2,4, or a range as perf_analyzer has it, START:END or START:END:STEP, the end included."""
+    """Parse a list, 1,2,4, or a range as in perf_analyzer, START:END or START:END:STEP, including the end."""
     try:
         numbers = _range(value) if ":" in value else tuple(int(part) for part in value.split(","))
     except ValueError as error:
@@ -41,7 +41,6 @@ def counts(value: str) -> Sequence[int]:
 
 
 def _range(value: str) -> Sequence[int]:
-    """Of two or three numbers."""
     start, end, *step = map(int, value.split(":"))
     if len(step) > 1:
         raise ValueError("more than three numbers")
@@ -49,7 +48,7 @@ def _range(value: str) -> Sequence[int]:
 
 
 def rates(value: str) -> tuple[float, ...]:
-    """Requests a second, 50 or 50,100,200."""
+    """Parse rates in requests per second, 50 or 50,100,200."""
     try:
         found = tuple(float(part) for part in value.split(","))
     except ValueError as error:
@@ -60,140 +59,132 @@ def rates(value: str) -> tuple[float, ...]:
 
 
 def shape(value: str) -> tuple[str, tuple[int, ...]]:
-    """A tensor's name and shape, such as pixel_values:3,224,224."""
+    """Parse the name and shape of a tensor, such as pixel_values:3,224,224."""
     match = SHAPE.fullmatch(value)
     if match is None:
         raise click.BadParameter(f"{value!r} is no name with a shape, such as pixel_values:3,224,224")
     return match[1], tuple(int(size) for size in match[2].split(","))
 
 
-def _none(name: str, *more: str, **settings: Any) -> Callable[[options.Function], options.Function]:
-    """No default of click's own; the help says what there is instead."""
-    return options.option(name, *more, default=None, show_default=False, **settings)
-
-
 _path = click.Path(path_type=Path)
 _seconds = click.FloatRange(min=0.01, max=86_400)
-server_flags = options.several(
+server_flags = several(
     options.models,
     options.model,
-    options.option("--model-version", default="", help="Of the model.  [default: the server's]", show_default=False),
-    options.option(
-        "--server",
-        default="",
-        metavar="HOST:PORT",
-        help="Measure this one.  [default: one that is started here]",
-        show_default=False,
-    ),
+    optional("--model-version", default="", help="Version of the model.  [default: chosen by the server]"),
+    optional("--server", default="", metavar="HOST:PORT", help="Server to measure.  [default: start one]"),
     options.connection,
     options.running,
-    options.option("--protocol", type=click.Choice(PROTOCOLS), default="triptych", help="Triptych's own, or Open Inference."),
-    options.option(
+    option("--protocol", type=click.Choice(PROTOCOLS), default="triptych", help="Triptych's own protocol, or Open Inference."),
+    optional(
         "--serve-flags",
         default="",
         metavar="FLAGS",
-        show_default=False,
         help='For the server that is started without --server, such as "--slots 64 --workers 1".',
     ),
-    _none("--pid", type=click.IntRange(min=1), help="Watch CPU and memory of this process.  [default: of the started server]"),
-    options.option(
+    optional("--pid", type=click.IntRange(min=1), help="Process whose CPU and memory to watch.  [default: the started server]"),
+    optional(
         "--metrics-url",
         default="",
         metavar="URL",
-        show_default=False,
         help="Read CPU, memory and counters from this Prometheus page, http://host:8002/metrics.",
     ),
 )
-load_flags = options.several(
-    options.option("--scenario", type=click.Choice(SCENARIOS), default="closed-loop", help="How requests come."),
-    _none(
+load_flags = several(
+    option("--scenario", type=click.Choice(SCENARIOS), default="closed-loop", help="How requests arrive."),
+    optional(
         "--concurrency",
         type=counts,
         metavar="N,...",
-        help="Requests at once, of closed-loop: 1,2,4 or 1:16:2.  [default: 1,2,4,8]",
+        help="closed-loop: concurrent requests, 1,2,4 or 1:16:2.  [default: 1,2,4,8]",
     ),
-    _none(
+    optional(
         "--rate",
         type=rates,
         metavar="RATE,...",
-        help="Requests a second, of server: 50 or 50,100.  [default: search the highest]",
+        help="server: requests per second, 50,100.  [default: search the highest]",
     ),
-    _none("--latency-limit", type=duration, metavar="TIME", help="Such as 200ms: of p99 in a search, and of goodput."),
-    _none(
+    optional("--latency-limit", type=duration, metavar="TIME", help="Limit of p99 in a search, and of goodput, such as 200ms."),
+    optional(
         "--batch-size",
         type=click.IntRange(1, 65_536),
-        help="Inputs of a request.  [default: 1; multi-stream 8; offline 64, images 16]",
+        help="Inputs per request.  [default: 1; multi-stream 8; offline 64, or 16 images]",
     ),
-    options.option("--measure-secs", type=_seconds, default=5.0, help="Of a window; three in a row must agree."),
-    options.option("--warm-up-secs", type=click.FloatRange(0, 86_400), default=2.0, help="Under load, before a run counts."),
-    options.option("--max-windows", type=click.IntRange(3, 10_000), default=10, help="Of a closed loop that does not settle."),
-    options.option("--stability-percent", type=click.FloatRange(0.1, 100), default=10.0, help="How well windows must agree."),
-    options.option(
-        "--resolution-percent", type=click.FloatRange(0.1, 50), default=3.0, help="How exactly the highest rate is searched."
+    option("--measure-secs", type=_seconds, default=5.0, help="Length of a window; three in a row must agree."),
+    option("--warm-up-secs", type=click.FloatRange(0, 86_400), default=2.0, help="Time under load before a run counts."),
+    option("--max-windows", type=click.IntRange(3, 10_000), default=10, help="Windows of a closed loop that does not settle."),
+    option("--stability-percent", type=click.FloatRange(0.1, 100), default=10.0, help="How closely windows must agree."),
+    option(
+        "--resolution-percent",
+        type=click.FloatRange(0.1, 50),
+        default=3.0,
+        help="Precision when searching the highest rate.",
     ),
-    _none("--timeout-secs", type=_seconds, help="A request may take so long.  [default: 60; offline 3600]"),
-    options.option("--random-seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Of arrivals and of the inputs' order."),
+    optional("--timeout-secs", type=_seconds, help="Time limit of a request.  [default: 60; offline 3600]"),
+    option("--random-seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of arrivals and the order of inputs."),
 )
-report_flags = options.several(
-    _none("--json", "json_file", type=_path, help="Write the report here, for `triptych bench compare`; - is standard output."),
-    _none("--csv", "csv_file", type=_path, help="Write a table with perf_analyzer's columns here."),
-    _none("--html", "html_file", type=_path, help="Write one self-contained page with plots here."),
-    options.option("--quiet/--no-quiet", default=False, help="Neither progress nor the table."),
+report_flags = several(
+    optional("--json", "json_file", type=_path, help="Write the report for `triptych bench compare`; - is standard output."),
+    optional("--csv", "csv_file", type=_path, help="Write a table with the columns of perf_analyzer."),
+    optional("--html", "html_file", type=_path, help="Write one self-contained page with plots."),
+    option("--quiet/--no-quiet", default=False, help="Print neither progress nor the table."),
 )
-input_flag = _none("--input", "-i", "source", type=_path, help="File with an input a line.  [default: bundled ones]")
-folder_flag = _none("--input", "-i", "source", type=_path, help="Image, or folder with images.  [default: made-up images]")
-references_flag = _none(
+input_flag = optional("--input", "-i", "source", type=_path, help="File with one input per line.  [default: bundled ones]")
+folder_flag = optional("--input", "-i", "source", type=_path, help="Image, or folder of images.  [default: generated images]")
+references_flag = optional(
     "--references",
     type=_path,
-    help="File with what should come back for each line.  [default: behind the tabs of a .tsv input]",
+    help="File with the expected result of each line.  [default: the last column of a .tsv input]",
 )
-top_k = _none("--top-k", type=click.IntRange(min=1), help="Answers to each input.  [default: the server's]")
-nothing = options.several()
+top_k = optional("--top-k", type=click.IntRange(min=1), help="Results for each input.  [default: the server's]")
 
-# Those that a task has beside the others.
-OF_TASK: Mapping[str, Callable[[Any], Any]] = {
-    "translate": options.several(
+# Flags of single tasks.
+TASK_FLAGS: Mapping[str, Callable[[Any], Any]] = {
+    "translate": several(
         input_flag,
         references_flag,
-        language_options,
+        options.languages,
         decoding_options,
-        options.option("--stream/--no-stream", default=False, help="Streamed: with time to first token and between tokens."),
+        option("--stream/--no-stream", default=False, help="Stream, and also measure times between tokens."),
     ),
-    "score": options.several(input_flag, language_options),
-    "fill": options.several(
+    "score": several(input_flag, options.languages),
+    "fill": several(
         input_flag,
         references_flag,
         top_k,
-        options.option("--targets", default="", metavar="WORD,...", help="Rank these words alone.", show_default=False),
-        options.option("--mask-token", default="[MASK]", help="Stands for one word of each text that has none."),
+        optional("--targets", default="", metavar="WORD,...", help="Rank only these words."),
+        option("--mask-token", default="[MASK]", help="Replaces one word of each text that has no mask."),
     ),
-    "embed": options.several(
+    "embed": several(
         input_flag,
-        _none("--pooling", type=click.Choice(["mean", "cls"]), help="[default: as the model was trained]"),
-        _none("--normalize/--no-normalize", help="Scale vectors to length 1.  [default: as the model was trained]"),
+        optional(
+            "--pooling",
+            type=click.Choice(["mean", "cls"]),
+            help="Mean of all tokens, or [CLS] alone.  [default: as the model was trained]",
+        ),
+        optional("--normalize/--no-normalize", help="Scale vectors to length 1.  [default: as the model was trained]"),
     ),
-    "classify-text": options.several(input_flag, references_flag, top_k),
-    "classify-tokens": options.several(
+    "classify-text": several(input_flag, references_flag, top_k),
+    "classify-tokens": several(
         input_flag,
-        options.option("--aggregation", type=click.Choice(["simple", "none"]), default="simple", help="Of tokens to entities."),
+        option("--aggregation", type=click.Choice(["simple", "none"]), default="simple", help="Entities, or single tokens."),
     ),
-    "answer": options.several(
+    "answer": several(
         input_flag,
         references_flag,
         top_k,
-        _none("--max-answer-length", type=click.IntRange(min=1), help="Tokens.  [default: the server's]"),
+        optional("--max-answer-length", type=click.IntRange(min=1), help="Longest answer, in tokens.  [default: the server's]"),
     ),
-    "classify": options.several(folder_flag, top_k),
-    "infer": options.several(
-        _none("--input", "-i", "source", type=_path, help="JSON file as perf_analyzer reads it.  [default: random tensors]"),
-        options.option(
+    "classify": several(folder_flag, top_k),
+    "infer": several(
+        optional("--input", "-i", "source", type=_path, help="JSON file as for perf_analyzer.  [default: random tensors]"),
+        optional(
             "--shape",
             "shapes",
             type=shape,
             multiple=True,
             metavar="NAME:SIZES",
-            show_default=False,
-            help="Of an input that leaves sizes open, without the batch's: pixel_values:3,224,224; may be repeated.",
+            help="Shape of an input with open sizes, without the batch: pixel_values:3,224,224; repeatable.",
         ),
     ),
 }

@@ -1,4 +1,4 @@
-"""Where a benchmark's report goes."""
+"""Write the report of a benchmark."""
 
 import os
 from collections.abc import Callable
@@ -16,8 +16,8 @@ Writer: TypeAlias = "Callable[[Report, Path], None]"
 
 
 @dataclass(frozen=True)
-class Files:
-    """To be written."""
+class ReportFiles:
+    """The files to write."""
 
     json: Path | None
     csv: Path | None
@@ -25,14 +25,14 @@ class Files:
 
     @classmethod
     def take(cls, values: dict[str, Any]) -> Self:
-        """Of a command's values, which lose them."""
+        """Remove the files from the values of a command and return them."""
         return cls(values.pop("json_file"), values.pop("csv_file"), values.pop("html_file"))
 
     def check(self) -> None:
-        """Better now than after an hour of measuring.
+        """Check before an hour of measuring that the files can be written.
 
         Raises:
-            click.UsageError: a file cannot be written there.
+            click.UsageError: one cannot.
         """
         for path in (self.json, self.csv, self.html):
             if path and path != STDOUT and (why := _obstacle(path)):
@@ -40,7 +40,7 @@ class Files:
 
 
 def _obstacle(path: Path) -> str:
-    """Why nothing can be written there; empty where it can."""
+    """Return why the file cannot be written; empty if it can."""
     try:
         if path.is_dir():
             return "is a folder"
@@ -53,11 +53,11 @@ def _obstacle(path: Path) -> str:
         return error.strerror or str(error)
 
 
-def show(report: "Report", files: Files, quiet: bool) -> None:
-    """The table, and every file that was asked for; with JSON on standard output the table goes to standard error.
+def show(report: "Report", files: ReportFiles, quiet: bool) -> None:
+    """Print the table and write the files; with JSON on standard output the table goes to standard error.
 
     Raises:
-        click.ClickException: some of them could not be written; the others are.
+        click.ClickException: some of the files could not be written; the others are.
     """
     from triptych_bench.reports import csvfile, jsonfile, table
 
@@ -79,7 +79,6 @@ def show(report: "Report", files: Files, quiet: bool) -> None:
 
 
 def _problem(write: "Writer", report: "Report", path: Path) -> str:
-    """What kept the file from being written; empty: nothing."""
     try:
         write(report, path)
     except OSError as error:

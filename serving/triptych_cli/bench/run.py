@@ -1,4 +1,4 @@
-"""From the flags of `triptych bench` to a report."""
+"""Run a benchmark with the flags of `triptych bench`."""
 
 import shlex
 import sys
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from triptych_bench.inputs.bundled import bundled, masked
 from triptych_bench.inputs.reading import read_inputs
@@ -20,21 +19,22 @@ from triptych_bench.server.resources import ProcessMeter
 from triptych_bench.session import BenchmarkSpec, measure
 from triptych_bench.target import RequestSpec, Sample, Target, TargetError
 from triptych_bench.tasks import TASKS, InputKind
-from triptych_cli.bench.report import Files, show
+from triptych_cli.bench.report import ReportFiles, show
 from triptych_cli.common.connection import connection_settings
-from triptych_cli.common.decoding import Decoding, take_decoding
-from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.options import AUTO, asks_server
-from triptych_cli.main import INTERRUPTED
+from triptych_cli.common.decoding import take_decoding
+from triptych_cli.common.errors import INTERRUPTED, needs, one_line
+from triptych_cli.common.options import asks_server, is_given
 from triptych_client.settings import Settings
+from triptych_embedded.request import AUTO, embedded_repository
+from triptych_embedded.sentences import chosen_options
 
 BATCHES = {"multi-stream": 8, "offline": 64}
-IMAGE_BATCH = 16  # of offline
+IMAGE_BATCH = 16  # in the scenario offline
 TIMEOUT, OFFLINE_TIMEOUT = 60.0, 3_600.0  # seconds
 CONCURRENCIES = (1, 2, 4, 8)
 OWN_OPTIONS = ("top_k", "pooling", "normalize", "aggregation", "max_answer_length", "source_language", "target_language")
-# What a flag is for: with another scenario it would do nothing.
-OF_SCENARIO = {
+# Scenarios of flags that have no effect in others.
+FLAG_SCENARIOS = {
     "concurrency": ("closed-loop",),
     "rate": ("server",),
     "resolution_percent": ("server",),
@@ -42,37 +42,37 @@ OF_SCENARIO = {
     "warm_up_secs": ("closed-loop", "single-stream", "multi-stream", "server"),
     "stability_percent": ("closed-loop", "single-stream", "multi-stream", "server"),
 }
-# What the report does not show among the settings: it says so elsewhere, or it is nobody's business.
+# Flags that the report does not list as settings: they are private, or elsewhere in the report.
 NOT_SHOWN = ("json_file", "csv_file", "html_file", "quiet", "source", "references", "server", "models", "model", "metrics_url")
 
 
 @dataclass(frozen=True)
-class Server:
-    """Where the server is."""
+class MeasuredServer:
+    """The server to measure."""
 
     settings: Settings
     pid: int | None
     metrics_url: str
-    text: str = ""  # how it was started
+    command: str = ""  # that started it
 
 
 def bench(task: str, values: dict[str, Any]) -> None:
-    """Measure, write what was asked for, and end with the exit code.
+    """Measure, write the report, and exit with the exit code.
 
     Raises:
         click.ClickException: the server cannot be measured, or flags contradict each other.
     """
     _check(task, values)
     shown = _shown(values)
-    files = Files.take(values)
+    files = ReportFiles.take(values)
     files.check()
     quiet = values.pop("quiet")
     progress: Callable[[str], None] = _silence if quiet else _say
     with one_line(TargetError):
         given = _given(task, values)  # before a server is started for nothing
     with one_line(TargetError), _server(task, values, progress) as server:
-        order = _order(task, values, server, shown, given)
-        result = measure(order, lambda: _target(values["protocol"], server.settings, order.requests), progress)
+        spec = _benchmark_spec(task, values, server, shown, given)
+        result = measure(spec, lambda: _target(values["protocol"], server.settings, spec.requests), progress)
     for note in result.report.notes:
         click.echo(note, err=True)
     show(result.report, files, quiet)
@@ -86,15 +86,14 @@ def bench(task: str, values: dict[str, Any]) -> None:
 
 
 def _check(task: str, values: Mapping[str, Any]) -> None:
-    """Flags that would have no effect are refused, and those that are missing named."""
+    """Reject flags that have no effect, and name those that are missing."""
     scenario = values["scenario"]
-    context = click.get_current_context()
-    for name, scenarios in OF_SCENARIO.items():
-        if scenario not in scenarios and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+    for name, scenarios in FLAG_SCENARIOS.items():
+        if scenario not in scenarios and is_given(name):
             raise click.UsageError(f"--{name.replace('_', '-')} is for --scenario {' or '.join(scenarios)}")
     if scenario == "server" and not values["rate"] and values["latency_limit"] is None:
         raise click.UsageError("--scenario server needs --latency-limit, to search the highest rate within it, or --rate")
-    if values["rate"] and context.get_parameter_source("resolution_percent") is ParameterSource.COMMANDLINE:
+    if values["rate"] and is_given("resolution_percent"):
         raise click.UsageError("--resolution-percent is for the search; with --rate there is none")
     if task == "infer" and values["protocol"] != "oip":
         raise click.UsageError("infer is for --protocol oip: Triptych's own services know no tensors")
@@ -105,28 +104,27 @@ def _check(task: str, values: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _server(task: str, values: Mapping[str, Any], progress: Callable[[str], None]) -> Iterator[Server]:
-    """That of --server, or one of our own for as long as the block lasts."""
+def _server(task: str, values: Mapping[str, Any], progress: Callable[[str], None]) -> Iterator[MeasuredServer]:
+    """Yield the server of --server, or start one for the duration of the block."""
     timeout = values["timeout_secs"] or (OFFLINE_TIMEOUT if values["scenario"] == "offline" else TIMEOUT)
     if asks_server():
         if values["serve_flags"]:
             raise click.UsageError("--serve-flags is for a server that is started here; with --server it is there already")
         settings = connection_settings(values["server"], timeout)
-        yield Server(settings, values["pid"], values["metrics_url"])
+        yield MeasuredServer(settings, values["pid"], values["metrics_url"])
         return
     needs("triptych_serving.server", "serve")
     flags = _serve_flags(task, values)
-    progress(f"starting triptych serve {shlex.join(flags)}".rstrip())
+    command = f"triptych serve {shlex.join(flags)}".rstrip()
+    progress(f"starting {command}")
     with TriptychServer(flags) as child:
         settings = Settings(address=child.address, timeout_seconds=timeout)
-        text = f"triptych serve {shlex.join(flags)}".rstrip()
-        yield Server(settings, values["pid"] or child.pid, values["metrics_url"], text)
+        yield MeasuredServer(settings, values["pid"] or child.pid, values["metrics_url"], command)
 
 
 def _serve_flags(task: str, values: Mapping[str, Any]) -> list[str]:
-    """Only the model that is measured: others would count in its memory."""
+    """Serve only the model that is measured: others would count towards its memory."""
     from triptych_embedded.models import only_model
-    from triptych_embedded.repository import embedded_repository
     from triptych_serving.errors import ServingError
 
     with one_line(ServingError):
@@ -135,7 +133,7 @@ def _serve_flags(task: str, values: Mapping[str, Any]) -> list[str]:
         ("--models", values["models"]),
         ("--model", model),
         ("--precision", values["precision"]),
-        ("--device", values["device"] if values["device"] != AUTO else ""),  # as the server has it by itself
+        ("--device", values["device"] if values["device"] != AUTO else ""),  # the default of the server
         ("--gpu-memory-limit", values["gpu_memory_limit"]),
     )
     flags = [part for flag, value in named if value for part in (flag, str(value))]
@@ -145,31 +143,31 @@ def _serve_flags(task: str, values: Mapping[str, Any]) -> list[str]:
         raise click.UsageError(f"--serve-flags: {error}") from error
 
 
-def _target(protocol: str, settings: Settings, wanted: RequestSpec) -> Target:
+def _target(protocol: str, settings: Settings, spec: RequestSpec) -> Target:
     if protocol == "triptych":
-        return NativeTarget(settings, wanted)
+        return NativeTarget(settings, spec)
     from triptych_bench.oip import OipTarget
 
-    target: Target = OipTarget(settings, wanted)
+    target: Target = OipTarget(settings, spec)
     return target
 
 
 def _given(task: str, values: Mapping[str, Any]) -> list[Sample] | None:
-    """The user's inputs; None where there are none."""
+    """Return the user's inputs; None if there are none."""
     source: Path | None = values.get("source")
     return None if source is None else _masked(task, read_inputs(source, TASKS[task].kind, values.get("references")), values)
 
 
-def _order(
-    task: str, values: dict[str, Any], server: Server, shown: dict[str, str], given: list[Sample] | None
+def _benchmark_spec(
+    task: str, values: dict[str, Any], server: MeasuredServer, shown: dict[str, str], given: list[Sample] | None
 ) -> BenchmarkSpec:
     scenario = values["scenario"]
     small = IMAGE_BATCH if TASKS[task].kind is InputKind.IMAGE and scenario == "offline" else BATCHES.get(scenario, 1)
-    if server.text:
-        shown["server started as"] = server.text
+    if server.command:
+        shown["server started as"] = server.command
     return BenchmarkSpec(
         scenario=scenario,
-        requests=_wanted(task, values),
+        requests=_request_spec(task, values),
         plan=_plan(values),
         inputs=lambda target: given if given is not None else _own_inputs(task, target, values),
         source=_source_text(task, values.get("source")),
@@ -183,14 +181,12 @@ def _order(
     )
 
 
-def _wanted(task: str, values: dict[str, Any]) -> RequestSpec:
+def _request_spec(task: str, values: dict[str, Any]) -> RequestSpec:
     options = {name: values[name] for name in OWN_OPTIONS if values.get(name) not in (None, "")}
     if words := [word.strip() for word in values.get("targets", "").split(",") if word.strip()]:
         options["targets"] = words
     if task == "translate":
-        decoding = take_decoding(values)
-        changed = {name: value for name, value in vars(decoding).items() if value != getattr(Decoding(), name)}
-        options |= changed
+        options |= chosen_options(take_decoding(values))
     return RequestSpec(
         task=task,
         model=values["model"],
@@ -232,7 +228,7 @@ def _source_text(task: str, source: Path | None) -> str:
 
 
 def _shown(values: Mapping[str, Any]) -> dict[str, str]:
-    """Every flag that has a value, as the report has it."""
+    """Return every flag that has a value, for the report."""
     shown = {name: value for name, value in values.items() if name not in NOT_SHOWN}
     return {name.replace("_", "-"): _text(value) for name, value in shown.items() if value not in (None, "", (), False)}
 
@@ -246,4 +242,4 @@ def _say(text: str) -> None:
 
 
 def _silence(_: str) -> None:
-    """For --quiet."""
+    """Print nothing, for --quiet."""

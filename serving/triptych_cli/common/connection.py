@@ -1,5 +1,7 @@
-"""A client of the server that the command line names."""
+"""Connect to the server that the command line names, with the credentials that it gives."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,22 +9,24 @@ import click
 
 from triptych_cli.common.errors import one_line
 from triptych_cli.common.options import kept
+from triptych_embedded.request import INPUT_FIELD, BackendError, InputError, TranslationRequest
 
 if TYPE_CHECKING:
     from triptych_client import Client
+    from triptych_client.arguments import ScoreArguments
     from triptych_client.credentials import ChannelCredentials
     from triptych_client.settings import Settings
 
 
 def connect(address: str, **settings: Any) -> "Client":
-    """With the credentials that the running command was given.
+    """Make a client with the credentials of the running command.
 
     Args:
         address: of the server.
-        settings: more of the client's own.
+        settings: further settings of the client.
 
     Raises:
-        click.ClickException: they contradict each other, a file cannot be used, or the API key would travel in the clear.
+        click.ClickException: options contradict each other, a file cannot be used, or the API key would be sent unencrypted.
     """
     from triptych_client import Client
 
@@ -30,6 +34,49 @@ def connect(address: str, **settings: Any) -> "Client":
         credentials, key = _credentials(), _api_key()
         settings["allow_plaintext_keys"] = kept("allow_plaintext_keys")
         return Client(address, credentials=credentials, api_key=key, **settings)
+
+
+def connection_settings(address: str, timeout_seconds: float) -> "Settings":
+    """Return the settings of `connect` for code that makes its own calls.
+
+    Raises:
+        click.ClickException: as for `connect`.
+    """
+    from triptych_client.credentials import default_api_key
+    from triptych_client.settings import Settings
+
+    with one_line(ValueError):
+        key = _api_key()
+        return Settings(
+            address=address,
+            credentials=_credentials(),
+            api_key=default_api_key() if key is None else key,
+            allow_plaintext_keys=kept("allow_plaintext_keys"),
+            timeout_seconds=timeout_seconds,
+        )
+
+
+def translation_arguments(request: TranslationRequest) -> "ScoreArguments":
+    """Return the client's arguments for the model and the languages of a request."""
+    return {
+        "model": request.model or None,
+        "source_language": request.source_language or None,
+        "target_language": request.target_language or None,
+    }
+
+
+@contextmanager
+def client_errors() -> Iterator[None]:
+    """Raise errors of the client as InputError, if one input is the cause, or BackendError."""
+    from triptych_client import InvalidArgumentError, TriptychClientError
+
+    try:
+        yield
+    except TriptychClientError as error:
+        for violation in error.violations if isinstance(error, InvalidArgumentError) else ():
+            if match := INPUT_FIELD.fullmatch(violation.field):
+                raise InputError(int(match[1]), violation.description) from error
+        raise BackendError(str(error)) from error
 
 
 def _credentials() -> "ChannelCredentials | None":
@@ -45,7 +92,7 @@ def _credentials() -> "ChannelCredentials | None":
 
 
 def _api_key() -> str | None:
-    """None: the client looks into the environment."""
+    """Return the key of --api-key-file; None: the client reads the environment variable."""
     path: Path | None = kept("api_key_file")
     if path is None:
         return None
@@ -53,23 +100,3 @@ def _api_key() -> str | None:
     if not key:
         raise click.ClickException(f"{path}: no API key in it")
     return key
-
-
-def connection_settings(address: str, timeout_seconds: float) -> "Settings":
-    """As `connect`, for those that make their own calls.
-
-    Raises:
-        click.ClickException: as `connect`.
-    """
-    from triptych_client.credentials import default_api_key
-    from triptych_client.settings import Settings
-
-    with one_line(ValueError):
-        key = _api_key()
-        return Settings(
-            address=address,
-            credentials=_credentials(),
-            api_key=default_api_key() if key is None else key,
-            allow_plaintext_keys=kept("allow_plaintext_keys"),
-            timeout_seconds=timeout_seconds,
-        )

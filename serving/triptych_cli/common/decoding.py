@@ -1,150 +1,83 @@
-"""How translations are decoded, as the command line says it."""
+"""The flags of the decoding options, generated from their description in `triptych.decoding`."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Callable
+from dataclasses import Field, fields
 from typing import Any
 
 import click
 from click.types import StringParamType
 
-from triptych_cli.common import options
-from triptych_cli.common.options import Function
+from triptych.decoding import Bounds, DecodingOptions, SplitSentences
+from triptych_cli.common.options import Function, optional, several
 
-AUTO, OFF = "auto", "off"
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """Options with the names of the wire; None or empty leaves the choice to the model."""
-
-    beam_size: int | None = None
-    patience: float | None = None
-    num_hypotheses: int | None = None
-    length_penalty: float | None = None
-    coverage_penalty: float | None = None
-    repetition_penalty: float | None = None
-    no_repeat_ngram_size: int | None = None
-    suppress_sequences: tuple[str, ...] = ()
-    min_length: int | None = None
-    max_length: int | None = None
-    target_prefix: str = ""  # of every text
-    sampling_temperature: float | None = None
-    sampling_topk: int | None = None
-    sampling_topp: float | None = None
-    seed: int | None = None
-    return_scores: bool = False
-    return_alignment: bool = False
-    split_sentences: str | None = None
-
-    def values(self, texts: int) -> dict[str, Any]:
-        """Members of either DecodingOptions, for so many texts; `split_sentences` is left to who knows its type."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "split_sentences"}
-        prefixes = (self.target_prefix,) * texts if self.target_prefix else ()
-        return {**values, "target_prefix": prefixes}
+LARGEST = 2**32 - 1  # that the wire carries, unless an option has a limit of its own
+# What the command line says differently: one prefix for all texts, and a default that is not the model's.
+HELP = {
+    "suppress_sequences": "Text that must not occur in a translation; repeatable. The variable has one per line.",
+    "target_prefix": "Start every translation with this text.",
+    "sampling_temperature": "Divides the logits before sampling.",
+    "num_hypotheses": "Translations returned for each text, best first; needs --json.",
+    "return_scores": "Return the score of each translation; needs --json.",
+    "return_alignment": "Return the attention of each translation over the source tokens; needs --json.",
+}
+DEFAULTS = {"sampling_temperature": "1", "sampling_topk": "no sampling", "sampling_topp": "no sampling", "seed": "random"}
+NEEDS_JSON = ("num_hypotheses", "return_scores", "return_alignment")
 
 
-class Lines(StringParamType):
-    """Text; an environment variable has one on each line."""
+class TextLines(StringParamType):
+    """Texts; an environment variable has one per line."""
 
     envvar_list_splitter = "\n"
 
 
-def _number(name: str, kind: Any, help_text: str) -> Callable[[Function], Function]:
-    """The server checks the ranges, which may be its own."""
-    return options.option(name, type=kind, default=None, help=f"{help_text}  [default: the model's]", show_default=False)
+def _flag(option: "Field[Any]") -> Callable[[Function], Function]:
+    name, kind = f"--{option.name.replace('_', '-')}", option.metadata["kind"]
+    text: str = HELP.get(option.name, option.metadata["help"])
+    if kind is bool:
+        return optional(name, is_flag=True, default=False, help=text)
+    if option.name == "suppress_sequences":
+        return optional("--suppress", option.name, type=TextLines(), multiple=True, metavar="TEXT", help=text)
+    if kind is str:
+        return optional(name, default="", metavar="TEXT", help=text)
+    default = DEFAULTS.get(option.name, "the model's")
+    return optional(name, type=_type(kind, option.metadata["bounds"]), help=f"{text}  [default: {default}]")
 
 
-_NATURAL = click.IntRange(0, 2**32 - 1)  # what the wire can carry
-beam_size = _number("--beam-size", _NATURAL, "Hypotheses kept at each step; 1 is greedy search.")
-length_penalty = _number("--length-penalty", float, "Rank by log-probability / length^this.")
-# Those that say how one translation is found.
-search_options = options.several(
-    beam_size,
-    _number("--patience", float, "End the search with beam size x this finished hypotheses."),
-    length_penalty,
-    _number("--coverage-penalty", float, "Weight of the penalty for what was not translated; 0 is off."),
-    _number("--repetition-penalty", float, "Divides the scores of tokens that were there already; 1 is off."),
-    _number("--no-repeat-ngram-size", _NATURAL, "No run of so many tokens occurs twice; 0 is off."),
-    options.option(
-        "--suppress",
-        "suppress_sequences",
-        type=Lines(),
-        multiple=True,
-        metavar="TEXT",
-        help="Text that must not occur; may be given several times. The variable has one on each line.",
-        show_default=False,
-    ),
-    _number("--min-length", _NATURAL, "Fewest tokens of a sentence's translation."),
-    _number("--max-length", click.IntRange(1, 2**32 - 1), "Most tokens of a sentence's translation."),
-    options.option(
-        "--target-prefix", default="", metavar="TEXT", help="Every translation starts with this.", show_default=False
-    ),
-    options.option(
-        "--sampling-temperature",
-        type=float,
-        default=None,
-        help="Divides the logits while sampling.  [default: 1]",
-        show_default=False,
-    ),
-    options.option(
-        "--sampling-topk",
-        type=_NATURAL,
-        default=None,
-        help="Draw from the k likeliest tokens; 0: from all.  [default: no sampling]",
-        show_default=False,
-    ),
-    options.option(
-        "--sampling-topp",
-        type=float,
-        default=None,
-        help="Draw from the likeliest tokens that together have this probability.  [default: no sampling]",
-        show_default=False,
-    ),
-    options.option(
-        "--seed",
-        type=click.IntRange(0, 2**64 - 1),
-        default=None,
-        help="Of samples.  [default: a random one]",
-        show_default=False,
-    ),
-)
-# Every option of Decoding.
-decoding_options = options.several(
-    search_options,
-    _number("--num-hypotheses", _NATURAL, "Translations of each text; needs --json."),
-    options.option("--return-scores", is_flag=True, help="Give each translation its score; needs --json.", show_default=False),
-    options.option(
-        "--return-alignment",
-        is_flag=True,
-        help="Give each translation its attention over the source tokens; needs --json.",
-        show_default=False,
-    ),
-    options.option(
-        "--split-sentences",
-        type=click.Choice([AUTO, OFF]),
-        default=None,
-        help="Translate the sentences of a text apart, or not.  [default: the model's]",
-        show_default=False,
-    ),
-)
+def _type(kind: type, bounds: Bounds | None) -> Any:
+    """Integers are checked here; the ranges of other numbers by the engine or the server, which may have its own."""
+    if kind is SplitSentences:
+        return click.Choice([choice.value for choice in SplitSentences])
+    if kind is not int:
+        return kind
+    assert bounds is not None, "every integer has bounds"
+    return click.IntRange(int(bounds.minimum), LARGEST if math.isinf(bounds.maximum) else int(bounds.maximum))
 
 
-def take_decoding(asked: dict[str, Any]) -> Decoding:
-    """Those of the command line's values; the others stay."""
-    return Decoding(**{field.name: asked.pop(field.name) for field in fields(Decoding) if field.name in asked})
+FLAGS = {option.name: _flag(option) for option in fields(DecodingOptions)}
+beam_size, length_penalty = FLAGS["beam_size"], FLAGS["length_penalty"]
+decoding_options = several(*FLAGS.values())
+# The options of document jobs: these split texts themselves and need one translation of each sentence.
+search_options = several(*(flag for name, flag in FLAGS.items() if name not in (*NEEDS_JSON, "split_sentences")))
 
 
-def check_json(decoding: Decoding, as_json: bool) -> None:
-    """Refuse what only JSON can show.
+def take_decoding(values: dict[str, Any]) -> DecodingOptions:
+    """Remove the decoding options from the values of a command and return them."""
+    chosen = {name: values.pop(name) for name in FLAGS if name in values}
+    for name in ("return_scores", "return_alignment"):
+        chosen[name] = chosen.get(name) or None
+    if split := chosen.get("split_sentences"):
+        chosen["split_sentences"] = SplitSentences(split)
+    prefix = chosen.pop("target_prefix", "")
+    return DecodingOptions(**chosen, target_prefix=(prefix,) if prefix else ())
+
+
+def check_json(decoding: DecodingOptions, as_json: bool) -> None:
+    """Reject options whose results only JSON can show.
 
     Raises:
-        click.UsageError: names it.
+        click.UsageError: names the option.
     """
-    wanted: Mapping[str, bool] = {
-        "--num-hypotheses": (decoding.num_hypotheses or 1) > 1,
-        "--return-scores": decoding.return_scores,
-        "--return-alignment": decoding.return_alignment,
-    }
-    for name, is_wanted in wanted.items():
-        if is_wanted and not as_json:
-            raise click.UsageError(f"{name} needs --json")
+    for name in NEEDS_JSON:
+        if int(getattr(decoding, name) or 0) > (name == "num_hypotheses") and not as_json:
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --json")

@@ -1,4 +1,4 @@
-"""Errors as a command shows them: one line, and an exit code that is not 0."""
+"""Errors as a command shows them: one line, and an exit code other than 0."""
 
 import importlib
 from collections.abc import Iterator
@@ -7,10 +7,12 @@ from types import ModuleType
 
 import click
 
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells report SIGINT
+
 
 @contextmanager
 def one_line(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn the named exceptions into click's `Error: ...` line."""
+    """Turn exceptions of these types into click's `Error: ...` line."""
     try:
         yield
     except kinds as error:
@@ -18,10 +20,10 @@ def one_line(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def needs(module: str, extra: str) -> ModuleType:
-    """Import `module`, or say which extra brings it.
+    """Import `module`, or name the extra that installs what is missing.
 
     Raises:
-        click.ClickException: a package that the extra installs is missing.
+        click.ClickException: a package of the extra is missing.
     """
     try:
         return importlib.import_module(module)

@@ -1,24 +1,32 @@
-"""Texts from the command line, a file or a pipe: one line, one text."""
+"""Texts in, results out: one text per line, processed in batches."""
 
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO, TypeVar
 
 import click
 
+from triptych_embedded.request import InputError
+
+Input = TypeVar("Input")
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True)
-class Line:
-    """A text and where it stands, such as `notes.txt:12`."""
+class InputLine:
+    """A text and where it comes from, such as `notes.txt:12`."""
 
     text: str
-    place: str
+    origin: str
 
 
-def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[Line]:
-    """The arguments, else the lines of `file`, else those of standard input.
+def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[InputLine]:
+    """Read the arguments, else the lines of `file`, else those of standard input.
 
     Raises:
         click.ClickException: a text is empty, the file cannot be read, or a line is not UTF-8; names file and line.
@@ -29,16 +37,20 @@ def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[Line]:
     if arguments:
         for index, text in enumerate(arguments, start=1):
             _check_argument(index, text)
-        return (Line(text, f"text {index}") for index, text in enumerate(arguments, start=1))
+        return (InputLine(text, f"text {index}") for index, text in enumerate(arguments, start=1))
     if file is not None:
-        return _from_file(file)
+        try:
+            stream = open(file, "rb")  # noqa: SIM115 - now, before a model is loaded for nothing
+        except OSError as error:
+            raise click.ClickException(f"{file}: cannot be read: {error.strerror}") from error
+        return _close_after(stream, _decode(stream, str(file)))
     if sys.stdin is None or sys.stdin.isatty():
         raise click.UsageError("nothing to read: give texts, --input FILE, or a pipe")
     return _decode(sys.stdin.buffer, "standard input")
 
 
-def parts(text: str) -> str | tuple[str, str]:
-    """A text, or the two of a pair, which have a tab between them."""
+def split_pair(text: str) -> str | tuple[str, str]:
+    """Return a text, or the two texts of a pair, which are separated by a tab."""
     first, tab, second = text.partition("\t")
     return (first, second) if tab else text
 
@@ -52,24 +64,66 @@ def _check_argument(index: int, text: str) -> None:
         raise click.ClickException(f"text {index}: not UTF-8") from error
 
 
-def _from_file(file: Path) -> Iterator[Line]:
-    try:
-        stream = open(file, "rb")  # noqa: SIM115 - now, before a model is loaded for nothing
-    except OSError as error:
-        raise click.ClickException(f"{file}: cannot be read: {error.strerror}") from error
-    return _close_after(stream, _decode(stream, str(file)))
-
-
-def _close_after(stream: BinaryIO, lines: Iterator[Line]) -> Iterator[Line]:
+def _close_after(stream: BinaryIO, lines: Iterator[InputLine]) -> Iterator[InputLine]:
     with stream:
         yield from lines
 
 
-def _decode(stream: BinaryIO, name: str) -> Iterator[Line]:
+def _decode(stream: BinaryIO, name: str) -> Iterator[InputLine]:
     for number, raw in enumerate(stream, start=1):
-        place = f"{name}:{number}"
+        origin = f"{name}:{number}"
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise click.ClickException(f"{place}: not UTF-8 ({error.reason} at byte {error.start})") from error
-        yield Line(text.rstrip("\r\n"), place)
+            raise click.ClickException(f"{origin}: not UTF-8 ({error.reason} at byte {error.start})") from error
+        yield InputLine(text.rstrip("\r\n"), origin)
+
+
+def batches(inputs: Iterable[Input], size: int) -> Iterator[list[Input]]:
+    """Yield lists of at most `size` inputs, in order."""
+    remaining = iter(inputs)
+    while batch := list(islice(remaining, size)):
+        yield batch
+
+
+def run_each(run: Callable[[Sequence[Input]], Sequence[Result]], inputs: Sequence[Input]) -> list[Result | InputError]:
+    """Return the result or the error of each input: run all at once, then one by one if one of them is bad."""
+    if not inputs:
+        return []
+    try:
+        return list(run(inputs))
+    except InputError as error:
+        if len(inputs) == 1:
+            return [error]
+    return [outcome for each in inputs for outcome in run_each(run, [each])]
+
+
+@contextmanager
+def open_writer(target: Path | None = None) -> Iterator[TextIO]:
+    """Open the file, else standard output, in UTF-8 whatever the locale.
+
+    Raises:
+        click.ClickException: it cannot be written.
+    """
+    try:
+        with open(target or sys.stdout.fileno(), "w", encoding="utf-8", closefd=target is not None) as output:
+            yield output
+    except BrokenPipeError:  # the reader has seen enough
+        raise
+    except OSError as error:
+        raise click.ClickException(f"{target or 'standard output'}: cannot be written: {error.strerror}") from error
+
+
+def json_row(**values: object) -> str:
+    """Return one line of JSON."""
+    return json.dumps(values, ensure_ascii=False)
+
+
+def score_text(score: float) -> str:
+    """Format a probability for users: "0.9132", or "1.2e-06" if it is small."""
+    return f"{score:.4f}" if score >= 0.0001 or score == 0 else f"{score:.1e}"
+
+
+def score_number(score: float) -> float:
+    """Round for JSON to the digits that a float32 has."""
+    return float(f"{score:.7g}")

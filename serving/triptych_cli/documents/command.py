@@ -1,163 +1,181 @@
-"""`triptych translate-docs`: documents in, documents out."""
+"""`triptych translate-docs`: translate documents."""
 
+import signal
 import sys
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
 
 import click
-from click.core import ParameterSource
 
 from triptych_cli.common import options
 from triptych_cli.common.decoding import search_options, take_decoding
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.languages import language_options
 from triptych_cli.documents import flags
-from triptych_cli.documents.cluster import RAY, Cluster, Texts, check_engine, run_tables, tables_of
-from triptych_cli.documents.database import Database, StoreError
+from triptych_cli.documents.database import Database, DatabaseError
 from triptych_cli.documents.discovery import discover
-from triptych_cli.documents.flags import Running
-from triptych_cli.documents.stopping import Stopping
+from triptych_cli.documents.flags import JobFlags
+from triptych_cli.documents.tables import RAY, ClusterFlags, TableTexts, check_engine, run_tables, tables_of
 from triptych_documents.errors import DocumentError
-from triptych_embedded.repository import embedded_repository
-from triptych_embedded.request import BackendError, Request
+from triptych_embedded.request import BackendError, TranslationRequest
 
 if TYPE_CHECKING:
-    from triptych_cli.documents.job import Job
-    from triptych_embedded.translating import Translating
+    from triptych_cli.documents.job import DocumentJob
+    from triptych_embedded.sentences import SentenceTranslator
 
 JOURNAL = ".triptych-journal"  # in the output folder
-IN_MEMORY = Path(":memory:")  # as SQLite calls a database without a file
+IN_MEMORY = Path(":memory:")  # SQLite's name of a database without a file
 FOLDER = click.Path(path_type=Path, file_okay=False)
 EXISTING = click.Path(path_type=Path, exists=True)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALLED = 128  # plus the signal's number: an exit code, as shells have it
 
 
 @click.command(name="translate-docs")
 @click.argument("paths", nargs=-1, required=True, type=EXISTING, metavar="PATH...")
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder of the translations.")
-@options.models
-@options.model
-@options.server
-@options.running
-@language_options
+@options.model_choice
+@options.languages
 @flags.selection
 @flags.reading
 @flags.keeping
 @flags.running
 @flags.cluster
 @search_options
-def command(paths: tuple[Path, ...], out: Path, **asked: Any) -> None:
+def command(paths: tuple[Path, ...], out: Path, **values: Any) -> None:
     """Translate documents: text, Markdown, HTML, DOCX, ODT, SRT, VTT, PO, XLIFF, JSON, YAML, CSV and TSV.
 
-    Folders are translated with all that is below them. What ended early goes on where it was when it is run again.
+    Folders are translated with everything below them. A job that was interrupted continues when the command is run again.
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
 
     Exit codes: 0, everything is translated; 1, something is not; 2, the command line is wrong; 130 and 143, stopped by Ctrl-C
     and by SIGTERM.
     """
-    needs("triptych_documents.translation.units", "documents")
-    check_engine(asked["engine"])
-    cluster = Cluster.of(asked)
-    with one_line(DocumentError, StoreError, BackendError):
-        code = _translate_tables(paths, out, cluster, asked) if asked.pop("engine") == RAY else _translate(paths, out, asked)
+    needs("triptych_documents.driver", "documents")
+    check_engine(values["engine"])
+    cluster = ClusterFlags.take(values)
+    with one_line(DocumentError, DatabaseError, BackendError):
+        on_ray = values.pop("engine") == RAY
+        code = _translate_tables(paths, out, cluster, values) if on_ray else _translate(paths, out, values)
     click.get_current_context().exit(code)
 
 
-def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: Cluster, asked: dict[str, Any]) -> int:
-    """Returns the exit code."""
-    running, selection, reading = flags.take_running(asked), flags.take_selection(asked), flags.take_reading(asked)
-    rules = flags.take_rules(asked)
+class StopSignals:
+    """Handles signals in the main thread: the first is noted, the second ends the process at once. A context manager."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of a job that was stopped."""
+        return SIGNALLED + (self.signal or signal.SIGINT)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.signal = number
+
+
+def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: ClusterFlags, values: dict[str, Any]) -> int:
+    """Translate tables on a cluster; return the exit code."""
+    job_flags, selection, reading = flags.take_job_flags(values), flags.take_selection(values), flags.take_reading(values)
+    rules = flags.take_rules(values)
     found = tables_of(discover(paths, out, replace(selection, format=""), takes_others=True), paths)
-    request = Request(decoding=take_decoding(asked), **asked)
-    texts = Texts(reading.columns or ("text",), selection.format or "text", rules)
-    return run_tables(found, out, request, texts, cluster, running)
+    request = TranslationRequest(decoding=take_decoding(values), **values)
+    texts = TableTexts(reading.columns or ("text",), selection.format or "text", rules)
+    return run_tables(found, out, request, texts, cluster, job_flags)
 
 
-def _translate(paths: tuple[Path, ...], out: Path, asked: dict[str, Any]) -> int:
-    """Returns the exit code."""
-    from triptych_cli.documents.desk import DeskRules
-    from triptych_cli.documents.job import Job
+def _translate(paths: tuple[Path, ...], out: Path, values: dict[str, Any]) -> int:
+    """Translate documents in this process or with a server; return the exit code."""
+    from triptych_cli.documents.document_files import FilePolicy
+    from triptych_cli.documents.job import DocumentJob
 
     with ExitStack() as stack:
-        running = flags.take_running(asked)
-        beside = running.pairs.suffix if running.pairs else ""
-        found = discover(paths, out, flags.take_selection(asked), running.copy_others, beside)
-        desk = DeskRules(out, flags.take_reading(asked), running.pairs, running.copy_others, running.overwrite)
-        rules = flags.take_rules(asked)
-        request = Request(decoding=take_decoding(asked), **asked)
-        stopping = stack.enter_context(Stopping())
-        journal = stack.enter_context(_journal(running, out))
-        memory = stack.enter_context(_memory(running)) if running.memory else None
-        job = Job(found, desk, rules, journal, memory, running.tmx, running.fail_fast)
-        return (_count if running.dry_run else _run)(job, request, running, stopping)
+        job_flags = flags.take_job_flags(values)
+        beside = job_flags.pairs.suffix if job_flags.pairs else ""
+        found = discover(paths, out, flags.take_selection(values), job_flags.copy_others, beside)
+        policy = FilePolicy(out, flags.take_reading(values), job_flags.pairs, job_flags.copy_others, job_flags.overwrite)
+        rules = flags.take_rules(values)
+        request = TranslationRequest(decoding=take_decoding(values), **values)
+        stop = stack.enter_context(StopSignals())
+        journal = stack.enter_context(_journal(job_flags, out))
+        memory = None
+        if path := job_flags.memory:
+            memory = stack.enter_context(Database(IN_MEMORY if job_flags.dry_run and not path.exists() else path))
+        job = DocumentJob(found, policy, rules, journal, memory, job_flags.tmx, job_flags.fail_fast)
+        return (_count if job_flags.dry_run else _run)(job, request, job_flags, stop)
 
 
-def _run(job: "Job", request: Request, running: Running, stopping: Stopping) -> int:
-    """Returns the exit code."""
+def _run(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignals) -> int:
     from triptych_cli.documents.job import run_job
-    from triptych_cli.documents.progress import Progress
-    from triptych_cli.documents.report import lines, problems, write_report
+    from triptych_cli.documents.progress import ProgressLine
+    from triptych_cli.documents.report import error_lines, result_lines, write_report
 
-    shows = sys.stderr.isatty() if running.progress is None else running.progress
-    size = sum(found.size for found in job.documents)
-    progress = Progress(sys.stderr if shows else None, len(job.documents), size)
-    with _translating(request, running) as translating:
-        outcome = run_job(job, translating, progress, lambda: stopping.signal is not None)
-    if running.report:
-        write_report(running.report, outcome)
-    for problem in problems(outcome):
-        click.echo(problem, err=True)
-    for line in lines(outcome):
+    shows = sys.stderr.isatty() if job_flags.progress is None else job_flags.progress
+    size = sum(file.size for file in job.documents)
+    progress = ProgressLine(sys.stderr if shows else None, len(job.documents), size)
+    with _open_translator(request, job_flags) as translator:
+        result = run_job(job, translator, progress, lambda: stop.signal is not None)
+    if job_flags.report:
+        write_report(job_flags.report, result)
+    for line in error_lines(result):
+        click.echo(line, err=True)
+    for line in result_lines(result):
         click.echo(line)
-    if stopping.signal is not None:
+    if stop.signal is not None:
         click.echo("stopped; the same command goes on from here", err=True)
-        return stopping.exit_code
-    return int(bool(outcome.errors))
+        return stop.exit_code
+    return int(bool(result.errors))
 
 
-def _count(job: "Job", request: Request, running: Running, stopping: Stopping) -> int:
-    """Returns the exit code. Without a journal and a memory nothing was done before, whatever the model."""
-    from triptych_cli.documents.counting import count_job
+def _count(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignals) -> int:
+    from triptych_cli.documents.dry_run import count_job
     from triptych_cli.documents.report import plan_lines, write_plan
 
     with ExitStack() as stack:
+        # Without a journal and a memory nothing has been translated, whatever the model.
         knows = job.journal.path != IN_MEMORY or job.memory is not None
-        identity = stack.enter_context(_translating(request, running)).identity if knows else None
-        languages = request.source_language, request.target_language
-        planned = count_job(job, identity, languages, lambda: stopping.signal is None)
-    if running.report:
-        write_plan(running.report, planned)
+        identity = stack.enter_context(_open_translator(request, job_flags)).identity if knows else None
+        planned = count_job(job, identity, (request.source_language, request.target_language), lambda: stop.signal is None)
+    if job_flags.report:
+        write_plan(job_flags.report, planned)
     for line in plan_lines(planned):
         click.echo(line)
-    return int(bool(planned.failed)) if stopping.signal is None else stopping.exit_code
+    return int(bool(planned.failed)) if stop.signal is None else stop.exit_code
 
 
-def _journal(running: Running, out: Path) -> Database:
-    path = running.journal or out / JOURNAL
-    if running.dry_run and not path.exists():
+def _journal(job_flags: JobFlags, out: Path) -> Database:
+    path = job_flags.journal or out / JOURNAL
+    if job_flags.dry_run and not path.exists():
         return Database(IN_MEMORY)
-    if not running.dry_run:
+    if not job_flags.dry_run:
         out.mkdir(parents=True, exist_ok=True)
     return Database(path, alone=True)
 
 
-def _memory(running: Running) -> Database:
-    assert running.memory is not None
-    return Database(IN_MEMORY if running.dry_run and not running.memory.exists() else running.memory)
-
-
-def _translating(request: Request, running: Running) -> "Translating":
+def _open_translator(request: TranslationRequest, job_flags: JobFlags) -> "AbstractContextManager[SentenceTranslator]":
     if options.asks_server():
-        from triptych_cli.documents.remote import RemoteTranslating
+        from triptych_cli.documents.remote import RemoteSentenceTranslator
 
-        return RemoteTranslating(request, running.concurrency, running.server_wait_secs)
-    context = click.get_current_context()
+        return RemoteSentenceTranslator(request, job_flags.concurrency, job_flags.server_wait_secs)
     for name in ("concurrency", "server_wait_secs"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if options.is_given(name):
             raise click.UsageError(f"--{name.replace('_', '-')} is for a server: name it with --server")
     needs("triptych_serving.repository.registry", "serve")
-    from triptych_embedded.sentence_translator import EmbeddedTranslating
+    from triptych_embedded.engine import open_sentence_translator
 
-    return EmbeddedTranslating(request, request.models or embedded_repository())
+    return open_sentence_translator(request)

@@ -1,11 +1,11 @@
-"""SQLite files that outlive a killed process: journals of jobs, and translation memories."""
+"""SQLite files that survive a killed process: journals of jobs, and translation memories."""
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-APPLICATION = 0x54525054  # "TRPT": what makes it a file of ours (SQLite's application_id)
+APPLICATION = 0x54525054  # "TRPT", SQLite's application_id: it marks files of this program
 VERSION = 1  # of the tables
 BUSY_SECONDS = 30.0  # another job may be writing to the same memory
 
@@ -50,21 +50,21 @@ CREATE TABLE documents (
 """
 
 
-class StoreError(Exception):
+class DatabaseError(Exception):
     """A journal or memory cannot be used; the message is one line that names the file."""
 
 
 class Database:
-    """One of them, open. Of one thread. A context manager.
+    """An open journal or memory. Not thread-safe. A context manager.
 
-    What was committed survives the end of the process, however it comes.
+    What was committed survives the end of the process, however it ends.
 
     Args:
-        path: made where it is missing.
-        alone: nobody else may use it until it is closed.
+        path: created if missing.
+        alone: lock the file until it is closed.
 
     Raises:
-        StoreError: it is in use, no such file of ours, or cannot be written.
+        DatabaseError: the file is in use, not one of this program, or cannot be written.
     """
 
     def __init__(self, path: Path, alone: bool = False) -> None:
@@ -86,19 +86,16 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """SQLite's errors as StoreError."""
+        """Raise errors of SQLite as DatabaseError."""
         try:
             yield
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise StoreError(f"{self.path}: is in use by another job") from error
-            raise StoreError(f"{self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise StoreError(f"{self.path}: {error}") from error
+            locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+            raise DatabaseError(f"{self.path}: {'is in use by another job' if locked else error}") from error
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of what is written in it, or nothing."""
+        """Write everything inside the block, or nothing."""
         with self.errors():
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -115,11 +112,12 @@ class Database:
         [tables] = run("SELECT count(*) FROM sqlite_schema").fetchone()
         [application] = run("PRAGMA application_id").fetchone()
         [version] = run("PRAGMA user_version").fetchone()
-        if tables and (application, version) != (APPLICATION, VERSION):
-            kind = f"of version {version}, this release has {VERSION}" if application == APPLICATION else "not a file of ours"
-            raise StoreError(f"{self.path}: {kind}")
+        if tables and application != APPLICATION:
+            raise DatabaseError(f"{self.path}: not a journal or translation memory of Triptych")
+        if tables and version != VERSION:
+            raise DatabaseError(f"{self.path}: of version {version}, this release has {VERSION}")
         run("PRAGMA journal_mode = WAL")
-        # A document that is in its place must have its record, even after a power cut.
+        # A finished document must have its record, even after a power cut.
         run(f"PRAGMA synchronous = {'FULL' if alone else 'NORMAL'}")
         with self.transaction():
             if not run("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
@@ -130,9 +128,7 @@ class Database:
 
 
 def is_unicode(text: str) -> bool:
-    """SQLite takes no halves of surrogate pairs, which the escapes of JSON can write."""
-    if text.isascii():
-        return True
+    """Tell whether SQLite can store a text: it takes no half surrogate pairs, which escapes in JSON can produce."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Which documents a job has, and where their translations go."""
+"""Find the documents of a job, and decide where their translations go."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,34 +11,39 @@ import click
 from triptych_documents.errors import UnknownFormatError
 from triptych_documents.format import FormatInfo, find_format
 
-HIDDEN = "."  # files and folders whose names begin so are left alone
+HIDDEN = "."  # files and folders whose names start with it are skipped
 
 
 @dataclass(frozen=True)
-class Found:
-    """A file that a job was given."""
+class SourceFile:
+    """An input file of a job."""
 
     source: Path
     name: str  # of its translation below the output folder, with forward slashes
-    kind: FormatInfo | None  # None: no format is known that reads it
+    format: FormatInfo | None  # None: no known format
 
     @property
     def size(self) -> int:
-        """Bytes; 0 of what cannot be looked at."""
+        """Size in bytes; 0 if the file is not accessible."""
         try:
             return self.source.stat().st_size
         except OSError:
             return 0
 
+    @property
+    def format_name(self) -> str:
+        """Name of the format; empty if there is none."""
+        return self.format.name if self.format else ""
+
 
 @dataclass(frozen=True)
 class Selection:
-    """Which files of folders are meant. Patterns as of a shell, where `*` stands for anything, slashes too.
+    """Which files of folders to translate. In patterns, as in a shell, `*` matches anything, including slashes.
 
     Args:
-        include: match a file's name or its path below the folder; without any, all do.
-        exclude: match what is left out all the same.
-        format: read all of them so, whatever their names.
+        include: patterns for a file's name or its path below the folder; empty matches all.
+        exclude: patterns of files to leave out.
+        format: read all files in this format, whatever their names.
     """
 
     include: Sequence[str] = ()
@@ -46,24 +51,24 @@ class Selection:
     format: str = ""
 
     def takes(self, name: str) -> bool:
-        """Whether a file of a folder is meant."""
+        """Tell whether a file of a folder is selected."""
         return (not self.include or _matches(name, self.include)) and not _matches(name, self.exclude)
 
 
 def discover(
     paths: Sequence[Path], out: Path, selection: Selection, takes_others: bool = False, beside: str = ""
-) -> list[Found]:
-    """Files as they are named, folders with all that is below them, in order of their names.
+) -> list[SourceFile]:
+    """List files as they are named, and folders with everything below them, sorted by name.
 
     Args:
-        paths: that were named.
-        out: where translations go.
-        selection: which files of folders are meant, and what they are.
-        takes_others: files that no format reads are written, too.
-        beside: each document gets a second file, with this behind its name.
+        paths: files and folders of the command line.
+        out: output folder.
+        selection: which files of folders, and their format.
+        takes_others: files without a known format are written too.
+        beside: suffix of the second file that each document gets; empty for none.
 
     Raises:
-        UnknownFormatError: no format reads a file that was named, and others are not taken.
+        UnknownFormatError: a file of `paths` has no known format, and others are not taken.
         click.UsageError: two files would be written to one place, or a translation would replace its source.
     """
     for path in paths:
@@ -82,17 +87,17 @@ def discover(
     return list(unique.values())
 
 
-def _written(found: Found, takes_others: bool, beside: str) -> Iterator[str]:
-    """Names of files below the output folder."""
-    if found.kind is not None or takes_others:
+def _written(found: SourceFile, takes_others: bool, beside: str) -> Iterator[str]:
+    """Yield the names of its output files below the output folder."""
+    if found.format is not None or takes_others:
         yield found.name
-    if found.kind is not None and beside:
+    if found.format is not None and beside:
         yield found.name + beside
 
 
-def _walk(path: Path, out: Path, selection: Selection) -> Iterator[Found]:
+def _walk(path: Path, out: Path, selection: Selection) -> Iterator[SourceFile]:
     if not path.is_dir():
-        yield Found(path, path.name, _kind(path, selection.format))
+        yield SourceFile(path, path.name, _format(path, selection.format))
         return
     for folder, folders, files in os.walk(path):
         here = Path(folder)
@@ -101,10 +106,10 @@ def _walk(path: Path, out: Path, selection: Selection) -> Iterator[Found]:
             file = here / name
             below = file.relative_to(path).as_posix()
             if not name.startswith(HIDDEN) and selection.takes(below):
-                yield Found(file, below, _kind(file, selection.format))
+                yield SourceFile(file, below, _format(file, selection.format))
 
 
-def _kind(path: Path, name: str) -> FormatInfo | None:
+def _format(path: Path, name: str) -> FormatInfo | None:
     try:
         return find_format(name, str(path))
     except UnknownFormatError:

@@ -1,4 +1,4 @@
-"""Flags of `triptych translate-docs`: what is read, and how; what must hold in translations; how the job runs."""
+"""Flags of `triptych translate-docs`: which files are read and how, the rules for translations, how the job runs."""
 
 import re
 from collections.abc import Callable
@@ -9,23 +9,20 @@ from typing import Any
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.decoding import Lines
-from triptych_cli.common.options import Function
-from triptych_cli.documents.bilingual import KINDS as PAIRS
-from triptych_cli.documents.bilingual import Bilingual
-from triptych_cli.documents.cluster import LOCAL, RAY
+from triptych_cli.common.decoding import TextLines
+from triptych_cli.common.options import EXISTING_FILE, NEW_FILE, Function
 from triptych_cli.documents.discovery import Selection
+from triptych_cli.documents.files import BILINGUAL, BilingualFormat
+from triptych_cli.documents.tables import LOCAL, RAY
 from triptych_documents.format import FORMATS, ReadOptions
 from triptych_documents.rules import TranslationRules, read_glossary, read_keep
 
 TMX = ".tmx"
-FILE = click.Path(path_type=Path, dir_okay=False)
-THERE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
 @dataclass(frozen=True)
-class Running:
-    """How a job runs; as the flags of these names."""
+class JobFlags:
+    """How a job runs; the flags of these names."""
 
     memory: Path | None  # a database
     tmx: tuple[Path, ...]
@@ -41,20 +38,20 @@ class Running:
     server_wait_secs: float
 
     @property
-    def pairs(self) -> Bilingual | None:
-        """What is written beside each document."""
-        return PAIRS[self.bilingual] if self.bilingual else None
+    def pairs(self) -> BilingualFormat | None:
+        """Format of the file with sentence pairs beside each document."""
+        return BILINGUAL[self.bilingual] if self.bilingual else None
 
 
 def _option(name: str, *names: str, **settings: Any) -> Callable[[Function], Function]:
-    """With `TRIPTYCH_DOCS_<NAME>`: in other commands names such as --format mean something else."""
+    """Make an option with the variable `TRIPTYCH_DOCS_<NAME>`, as other commands have other flags named --format."""
     variable = "TRIPTYCH_DOCS_" + name.split("/", maxsplit=1)[0].lstrip("-").replace("-", "_").upper()
-    return options.option(name, *names, envvar=variable, **{"default": None, "show_default": False, **settings})
+    return options.optional(name, *names, envvar=variable, **settings)
 
 
 def _list(name: str, *names: str, **settings: Any) -> Callable[[Function], Function]:
-    """Repeatable; the variable has one on each line."""
-    return _option(name, *names, type=Lines(), multiple=True, **settings)
+    """Make a repeatable option; the variable has one value per line."""
+    return _option(name, *names, type=TextLines(), multiple=True, **settings)
 
 
 def _switch(name: str, help_text: str) -> Callable[[Function], Function]:
@@ -62,87 +59,83 @@ def _switch(name: str, help_text: str) -> Callable[[Function], Function]:
 
 
 selection = options.several(
-    _list("--include", metavar="GLOB", help="Of folders, only files whose name or path matches; repeatable."),
-    _list("--exclude", metavar="GLOB", help="Of folders, no files whose name or path matches; repeatable."),
+    _list("--include", metavar="GLOB", help="In folders, only files whose name or path matches; repeatable."),
+    _list("--exclude", metavar="GLOB", help="In folders, no files whose name or path matches; repeatable."),
     _option(
-        "--format", type=click.Choice([kind.name for kind in FORMATS]), help="Read all files so.  [default: as their names say]"
+        "--format",
+        type=click.Choice([each.name for each in FORMATS]),
+        help="Read all files in this format.  [default: by file name]",
     ),
-    _switch("--copy-others", "Copy files that no format reads."),
+    _switch("--copy-others", "Copy files without a known format."),
 )
 reading = options.several(
-    _option("--encoding", default="", metavar="NAME", help="Of text files.  [default: what they say, else UTF-8]"),
-    _list("--column", "columns", metavar="NAME", help="Of CSV and TSV: what is translated, by name or number; repeatable."),
-    _option("--header/--no-header", help="Of CSV and TSV: the first record has names.  [default: found out]"),
-    _list("--key", "keys", metavar="PATH", help="Of JSON and YAML: translate only pages.*.title, **.text, ...; repeatable."),
-    _list("--skip-key", "skip_keys", metavar="PATH", help="Of JSON and YAML: do not translate these; repeatable."),
-    _option("--wrapped/--no-wrapped", help="Plain text has lines broken at a width.  [default: found out by paragraph]"),
-    _switch("--retranslate", "Of PO and XLIFF: translate what has a translation, too."),
-    _switch("--mark-fuzzy", "Of PO and XLIFF: mark what was translated for review."),
+    _option("--encoding", default="", metavar="NAME", help="Encoding of text files.  [default: as declared, else UTF-8]"),
+    _list("--column", "columns", metavar="NAME", help="CSV and TSV: column to translate, by name or number; repeatable."),
+    _option("--header/--no-header", help="CSV and TSV: the first record has names.  [default: detected]"),
+    _list("--key", "keys", metavar="PATH", help="JSON and YAML: translate only pages.*.title, **.text, ...; repeatable."),
+    _list("--skip-key", "skip_keys", metavar="PATH", help="JSON and YAML: do not translate these; repeatable."),
+    _option("--wrapped/--no-wrapped", help="Plain text: lines are wrapped at a width.  [default: detected per paragraph]"),
+    _switch("--retranslate", "PO and XLIFF: also translate what has a translation."),
+    _switch("--mark-fuzzy", "PO and XLIFF: mark new translations for review."),
 )
 keeping = options.several(
-    _option("--glossary", type=THERE, metavar="FILE", help="Terms: on each line source, tab, target."),
-    _option("--keep", type=THERE, metavar="FILE", help="Words and names that stay as they are, one on each line."),
-    _list("--placeholder", "placeholders", metavar="REGEX", help="More of what must be kept; repeatable."),
-    _option(
-        "--max-characters", type=click.IntRange(min=20), default=1_000, show_default=True, help="Longer sentences are cut."
-    ),
+    _option("--glossary", type=EXISTING_FILE, metavar="FILE", help="Glossary: source, tab, target on each line."),
+    _option("--keep", type=EXISTING_FILE, metavar="FILE", help="Words and names that must not be translated, one per line."),
+    _list("--placeholder", "placeholders", metavar="REGEX", help="Further text that must be kept; repeatable."),
+    _option("--max-characters", type=click.IntRange(min=20), default=1_000, show_default=True, help="Divide longer sentences."),
 )
 running = options.several(
     _list("--memory", "memories", metavar="FILE", help="Translation memory to use and add to; .tmx files to use."),
-    _option("--journal", type=FILE, metavar="FILE", help="What the job goes on from.  [default: .triptych-journal in --out]"),
+    _option("--journal", type=NEW_FILE, metavar="FILE", help="Journal of the job.  [default: .triptych-journal in --out]"),
     _option(
         "--bilingual",
-        type=click.Choice(sorted(PAIRS)),
-        help="Beside each document its pairs of sentences.",
+        type=click.Choice(sorted(BILINGUAL)),
+        help="Write the sentence pairs of each document in a file beside it.",
     ),
-    _option("--report", type=FILE, metavar="FILE", help="Write what became of each document as JSON."),
-    _switch("--overwrite", "Replace files in --out that are not of an earlier run."),
-    _switch("--fail-fast", "End at the first error."),
-    _switch("--dry-run", "Count, translate nothing, write nothing."),
-    _option("--progress/--no-progress", help="On one line of stderr.  [default: on a terminal]"),
+    _option("--report", type=NEW_FILE, metavar="FILE", help="Write the result of each document as JSON."),
+    _switch("--overwrite", "Replace files in --out that no earlier run wrote."),
+    _switch("--fail-fast", "Stop at the first error."),
+    _switch("--dry-run", "Count only; translate and write nothing."),
+    _option("--progress/--no-progress", help="Show progress on stderr.  [default: on a terminal]"),
     _option(
-        "--concurrency",
-        type=click.IntRange(1, 256),
-        default=16,
-        show_default=True,
-        help="With --server: calls at once.",
+        "--concurrency", type=click.IntRange(1, 256), default=16, show_default=True, help="With --server: concurrent calls."
     ),
     _option(
         "--server-wait-secs",
         type=click.FloatRange(min=0),
         default=300.0,
         show_default=True,
-        help="With --server: wait so long for one that is full or away.",
+        help="With --server: how long to wait for one that is full or unreachable.",
     ),
 )
 COUNT = click.IntRange(min=0)
 cluster = options.several(
-    _option("--engine", type=click.Choice([LOCAL, RAY]), default=LOCAL, show_default=True, help="Where a job runs."),
-    _option("--output-column", default="translation", show_default=True, metavar="NAME", help="ray: of translations."),
-    _option("--rows", type=click.IntRange(min=1), default=2_000, show_default=True, help="ray: of a chunk."),
-    _option("--workers", type=COUNT, default=0, help="ray: engines.  [default: one a node; with --device cuda one a GPU]"),
-    _option("--worker-cpus", type=COUNT, default=0, help="ray: CPUs of an engine.  [default: a node's]"),
-    _option("--ray-address", default="", metavar="HOST:PORT", help="ray: cluster.  [default: RAY_ADDRESS, else its own]"),
+    _option("--engine", type=click.Choice([LOCAL, RAY]), default=LOCAL, show_default=True, help="Where the job runs."),
+    _option("--output-column", default="translation", show_default=True, metavar="NAME", help="ray: column of translations."),
+    _option("--rows", type=click.IntRange(min=1), default=2_000, show_default=True, help="ray: rows per chunk."),
+    _option("--workers", type=COUNT, default=0, help="ray: engines.  [default: one per node; with --device cuda one per GPU]"),
+    _option("--worker-cpus", type=COUNT, default=0, help="ray: CPUs per engine.  [default: all of a node]"),
+    _option("--ray-address", default="", metavar="HOST:PORT", help="ray: cluster.  [default: RAY_ADDRESS, else a local one]"),
 )
 
 
 def take_selection(values: dict[str, Any]) -> Selection:
-    """Out of a command's values."""
+    """Remove the flags of `selection` from the values of a command and return them."""
     return Selection(values.pop("include"), values.pop("exclude"), values.pop("format") or "")
 
 
 def take_reading(values: dict[str, Any]) -> ReadOptions:
-    """Out of a command's values."""
+    """Remove the flags of `reading` from the values of a command and return them."""
     names = ("encoding", "columns", "header", "keys", "skip_keys", "wrapped", "retranslate", "mark_fuzzy")
     return ReadOptions(**{name: values.pop(name) for name in names})
 
 
 def take_rules(values: dict[str, Any]) -> TranslationRules:
-    """Out of a command's values, with what their files say.
+    """Remove the flags of `keeping` from the values of a command, and read the files that they name.
 
     Raises:
-        click.UsageError: a pattern is none.
-        DocumentError: a file is not what it should be.
+        click.UsageError: a pattern is not a regular expression.
+        DocumentError: a file is damaged.
         OSError: a file cannot be read.
     """
     glossary, keep, placeholders = (values.pop(name) for name in ("glossary", "keep", "placeholders"))
@@ -159,16 +152,16 @@ def take_rules(values: dict[str, Any]) -> TranslationRules:
     )
 
 
-def take_running(values: dict[str, Any]) -> Running:
-    """Out of a command's values.
+def take_job_flags(values: dict[str, Any]) -> JobFlags:
+    """Remove the flags of `running` from the values of a command and return them.
 
     Raises:
-        click.UsageError: there are two memories that answers could be added to.
+        click.UsageError: there are two memories to add translations to.
     """
     memories = tuple(map(Path, values.pop("memories")))
     tmx = tuple(file for file in memories if file.suffix.lower() == TMX)
     databases = [file for file in memories if file not in tmx]
     if len(databases) > 1:
         raise click.UsageError(f"--memory {databases[0]} and {databases[1]}: answers go into one; give others as {TMX} files")
-    own = [field.name for field in fields(Running) if field.name not in ("memory", "tmx")]
-    return Running(memory=databases[0] if databases else None, tmx=tmx, **{name: values.pop(name) for name in own})
+    own = [field.name for field in fields(JobFlags) if field.name not in ("memory", "tmx")]
+    return JobFlags(memory=databases[0] if databases else None, tmx=tmx, **{name: values.pop(name) for name in own})

@@ -1,26 +1,26 @@
-"""Translations that people made: they go before the machine's."""
+"""Human translations from TMX files and memories; they take precedence over the model's."""
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from triptych_cli.documents.database import Database, is_unicode
-from triptych_cli.documents.tmx import Entry, read_tmx
+from triptych_cli.documents.tmx import TmxEntry, read_tmx
 from triptych_documents.formats.bilingual import MemoryEntry
 from triptych_text.languages import parse_language
 
 
-class Human:
-    """Those for one pair of languages. Of one thread.
+class HumanTranslations:
+    """Human translations for one pair of languages. Not thread-safe.
 
     Args:
         databases: memories, in order of precedence.
-        files: TMX files, which go before them.
-        source_language: the job's; empty takes any.
-        target_language: likewise.
+        files: TMX files, which take precedence over the memories.
+        source_language: of the job; empty matches any.
+        target_language: of the job; empty matches any.
 
     Raises:
-        StoreError: a memory cannot be read.
+        DatabaseError: a memory cannot be read.
         DocumentError: a TMX file cannot be read.
     """
 
@@ -45,7 +45,7 @@ class Human:
                 self.editions += [edition for _, edition in pairs]
 
     def find(self, text: str) -> str | None:
-        """What somebody made of exactly this text."""
+        """Return the translation of exactly this text."""
         if text in self._read:
             return self._read[text]
         if not self._stored or not is_unicode(text):
@@ -60,11 +60,11 @@ class Human:
         return None
 
 
-def add_entries(database: Database, entries: Iterable[Entry]) -> int:
-    """Put people's translations into a memory, in place of those of the same sources; returns how many.
+def add_entries(database: Database, entries: Iterable[TmxEntry]) -> int:
+    """Store human translations in a memory, replacing those of the same sources; return their number.
 
     Raises:
-        StoreError: it cannot be written.
+        DatabaseError: they cannot be written.
     """
     count, known = 0, dict[tuple[str, str], int]()
     with database.transaction() as connection:
@@ -83,10 +83,10 @@ def add_entries(database: Database, entries: Iterable[Entry]) -> int:
 
 
 def translations(database: Database, people_only: bool) -> Iterator[MemoryEntry]:
-    """What a memory knows: people's entries, then models' answers, which are to texts as the models were asked them.
+    """Yield all translations of a memory: human ones first, then the model's, whose sources are texts as sent to the model.
 
     Raises:
-        StoreError: it cannot be read.
+        DatabaseError: it cannot be read.
     """
     columns = "source_language, target_language, source, target"
     queries = [f"SELECT {columns} FROM entries JOIN pairs ON pair = id ORDER BY pair"]
@@ -102,7 +102,7 @@ def _fits(own: tuple[str, str], wanted: tuple[str, str]) -> bool:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whoever names a script or a region wants that; `de` is any German."""
+    """Compare language codes: a script or region must match if both name one; `de` is any German."""
     first, second = parse_language(one), parse_language(other)
     if first is None or second is None:
         return one.lower() == other.lower()

@@ -1,125 +1,281 @@
-"""A job: documents in, documents out."""
+"""A job: translate the documents, or what earlier runs left of them."""
 
+import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Protocol, cast
 
 from triptych.version import __version__
-from triptych_cli.documents.answers import Answers
-from triptych_cli.documents.collecting import rare_collections
 from triptych_cli.documents.database import Database
-from triptych_cli.documents.desk import Desk, DeskRules
-from triptych_cli.documents.discovery import Found
-from triptych_cli.documents.driver import Counts, Driver
-from triptych_cli.documents.human import Human
-from triptych_cli.documents.progress import Progress
-from triptych_cli.documents.records import Records
-from triptych_cli.documents.summary import Summary
+from triptych_cli.documents.discovery import SourceFile
+from triptych_cli.documents.document_files import DocumentFiles, DocumentSummary, FilePolicy, OpenDocument
+from triptych_cli.documents.human import HumanTranslations
+from triptych_cli.documents.progress import ProgressLine
+from triptych_cli.documents.stored import DocumentRecords, StoredTranslations
+from triptych_documents.driver import DocumentDriver
 from triptych_documents.rules import TranslationRules
-from triptych_documents.translation.units import UnitTranslator
-from triptych_embedded.identity import Identity, canonical, digest
-from triptych_embedded.translating import Translating
+from triptych_documents.sentences import SentencePair, SentenceRequest, SentenceTranslation
+from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
+from triptych_documents.unit import Unit
+from triptych_embedded.sentences import SentenceOutcome, SentenceTranslator, TranslatorIdentity, canonical, digest
+
+WAIT_SECONDS = 0.2  # for results, before checking whether the job is to stop
+COMMIT_SECONDS = 0.5  # at most this much work is lost with the process
+REFILL = 0.25  # read units when this share of the translator's window is free: a few at a time cost more
+GC_OBJECTS = 20_000  # new objects between two garbage collections; Python's own 700 cost a quarter of the job's time
+
+UnitKey = tuple[OpenDocument, int]  # a document and the index of a unit
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is to be done.
+class DocumentJob:
+    """What to translate.
 
     Args:
         documents: in this order.
-        desk: what is done with files.
+        policy: how files are read and written.
         rules: for their texts.
         journal: of the job.
-        memory: where answers are looked for and kept, where that is not the journal.
-        tmx: files of people's translations.
-        fails_fast: end at the first error.
+        memory: where translations are looked up and stored; None: the journal.
+        tmx: files with human translations.
+        fails_fast: stop at the first error.
     """
 
-    documents: Sequence[Found]
-    desk: DeskRules
+    documents: Sequence[SourceFile]
+    policy: FilePolicy
     rules: TranslationRules
     journal: Database
     memory: Database | None = None
     tmx: Sequence[Path] = ()
     fails_fast: bool = False
 
+    @property
+    def store(self) -> Database:
+        """Where translations are looked up and stored."""
+        return self.memory or self.journal
+
+    def in_languages(self, source: str, target: str) -> "DocumentJob":
+        """Return the job with the languages that the model has settled."""
+        rules = replace(self.rules, source_language=source, target_language=target)
+        options = replace(self.policy.options, source_language=source, target_language=target)
+        return replace(self, rules=rules, policy=replace(self.policy, options=options))
+
+    def settings(self, identity: TranslatorIdentity, human: HumanTranslations) -> str:
+        """Return the SHA-256 of everything that a document's translation depends on beside the document."""
+        values = {
+            "release": __version__,
+            "identity": identity.text,
+            "rules": asdict(self.rules),
+            "options": asdict(self.policy.options),
+            "bilingual": self.policy.bilingual.name if self.policy.bilingual else "",
+            "human": [*human.editions, *(digest(file.read_bytes()) for file in self.tmx)],
+        }
+        return digest(canonical(values))
+
 
 @dataclass
-class Outcome:
-    """What came of it."""
+class SegmentCounts:
+    """Progress of a run."""
 
-    identity: Identity
-    counts: Counts = field(default_factory=Counts)
-    documents: list[Summary] = field(default_factory=list)  # in the job's order
+    done: int = 0  # sentences of finished units
+    translated: int = 0  # requests that the translator completed
+    remembered: int = 0  # requests that an earlier run had completed
+    human: int = 0  # units and requests with a human translation
+
+
+@dataclass
+class JobResult:
+    """The result of a run; documents in the job's order."""
+
+    identity: TranslatorIdentity
+    counts: SegmentCounts = field(default_factory=SegmentCounts)
+    documents: list[DocumentSummary] = field(default_factory=list)
     is_complete: bool = False  # it was not stopped
     seconds: float = 0.0
 
     @property
     def errors(self) -> int:
-        """Of all documents."""
+        """Number of errors in all documents."""
         return sum(summary.errors for summary in self.documents)
 
 
-def run_job(job: Job, translating: Translating, progress: Progress, is_stopped: Callable[[], bool] = lambda: False) -> Outcome:
-    """Do it, or what is left of it.
+def run_job(
+    job: DocumentJob,
+    translator: SentenceTranslator,
+    progress: ProgressLine,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> JobResult:
+    """Run a job, or what is left of it.
 
     Args:
-        job: what.
-        translating: entered.
-        progress: is told.
-        is_stopped: asked often; True ends the job early, and the next one goes on from there.
+        job: what to translate.
+        translator: translates the sentences.
+        progress: is updated.
+        is_stopped: called often; True ends the job early, and the next run continues from there.
 
     Raises:
-        BackendError: the translator gave up.
-        StoreError: journal or memory cannot be used.
+        BackendError: the translator failed.
+        DatabaseError: journal or memory cannot be used.
         DocumentError: a TMX file cannot be read.
     """
     began = time.monotonic()
-    identity = translating.identity
-    job = in_languages(job, identity.source_language, identity.target_language)
-    human = Human([job.memory or job.journal], job.tmx, identity.source_language, identity.target_language)
-    records = Records(job.journal, settings(job, identity, human))
-    outcome = Outcome(identity)
+    identity = translator.identity
+    job = job.in_languages(identity.source_language, identity.target_language)
+    human = HumanTranslations([job.store], job.tmx, identity.source_language, identity.target_language)
+    records = DocumentRecords(job.journal, job.settings(identity, human))
+    result = JobResult(identity)
 
-    def tell(summary: Summary, skipped: int) -> None:
-        outcome.documents.append(summary)
+    def report(summary: DocumentSummary, skipped: int) -> None:
+        result.documents.append(summary)
         progress.finish(skipped)
 
-    desk = Desk(job.desk, records, tell)
-    driver = Driver(UnitTranslator(job.rules), translating, Answers(job.memory or job.journal, identity), human, desk.finish)
-    outcome.counts = driver.counts
+    files = DocumentFiles(job.policy, records, report)
+    loop = TranslationLoop(job.rules, translator, StoredTranslations(job.store, identity), human, files.finish)
+    result.counts = loop.counts
 
-    def goes_on() -> bool:
-        progress.show(driver.counts.done, desk.bytes_done)
-        return not is_stopped() and not (job.fails_fast and outcome.errors)
+    def continues() -> bool:
+        progress.show(loop.counts.done, files.bytes_done)
+        return not is_stopped() and not (job.fails_fast and result.errors)
 
     try:
         with rare_collections():
-            outcome.is_complete = driver.run(desk.open(job.documents), goes_on)
+            result.is_complete = loop.run(files.open(job.documents), continues)
     finally:
         progress.clear()
-    order = {str(job.desk.out / found.name): index for index, found in enumerate(job.documents)}
-    outcome.documents.sort(key=lambda summary: order[summary.target])
-    outcome.seconds = time.monotonic() - began
-    return outcome
+    order = {str(job.policy.out / file.name): index for index, file in enumerate(job.documents)}
+    result.documents.sort(key=lambda summary: order[summary.target])
+    result.seconds = time.monotonic() - began
+    return result
 
 
-def in_languages(job: Job, source: str, target: str) -> Job:
-    """The job for these, which the model has settled."""
-    rules = replace(job.rules, source_language=source, target_language=target)
-    options = replace(job.desk.options, source_language=source, target_language=target)
-    return replace(job, rules=rules, desk=replace(job.desk, options=options))
+class TextLookup(Protocol):
+    """Human translations."""
+
+    def find(self, text: str) -> str | None:
+        """Return the translation of exactly this text."""
+        ...
 
 
-def settings(job: Job, identity: Identity, human: Human) -> str:
-    """SHA-256 of all that a document's translation depends on beside the document."""
-    values = {
-        "release": __version__,
-        "identity": identity.text,
-        "rules": asdict(job.rules),
-        "options": asdict(job.desk.options),
-        "bilingual": job.desk.bilingual.name if job.desk.bilingual else "",
-        "human": [*human.editions, *(digest(file.read_bytes()) for file in job.tmx)],
-    }
-    return digest(canonical(values))
+class TranslationLoop:
+    """Moves units through the translator: human translations first, then stored ones, then the model. Not thread-safe.
+
+    The translator always has work while there is any; nothing waits for the end of a batch.
+
+    Args:
+        rules: for all texts.
+        translator: translates what nobody knows yet.
+        stored: translations of earlier runs; new ones are added.
+        human: human translations.
+        finish: called with each document whose units are all translated.
+    """
+
+    def __init__(
+        self,
+        rules: TranslationRules,
+        translator: SentenceTranslator,
+        stored: StoredTranslations,
+        human: TextLookup,
+        finish: Callable[[OpenDocument], None],
+    ) -> None:
+        self.counts = SegmentCounts()
+        self._rules, self._translator, self._stored, self._human, self._finish = rules, translator, stored, human, finish
+        self._written = time.monotonic()
+
+    def run(self, documents: Iterable[OpenDocument], continues: Callable[[], bool]) -> bool:
+        """Translate all documents; return False if the job was stopped. What is known by then is stored.
+
+        Args:
+            documents: opened when it is their turn.
+            continues: called often; False stops the job.
+
+        Raises:
+            BackendError: the translator failed.
+            DatabaseError: the journal cannot be written.
+        """
+        units = self._units(documents, continues)
+        window = self._translator.window
+        driver = DocumentDriver(UnitTranslator(self._rules), units, window=window, refill=REFILL)
+        results: list[SentenceOutcome] = []
+        try:
+            while continues():
+                for unit in driver.advance(results):
+                    self._put(cast(UnitKey, unit.key), unit)
+                results, new = self._look_up(driver.take())
+                if new:
+                    self._translator.submit(new)
+                if driver.is_finished:
+                    return continues()
+                results += self._receive(0.0 if results or driver.can_read else WAIT_SECONDS)
+                self._write()
+            return False
+        finally:
+            self._stored.flush()
+
+    def _units(self, documents: Iterable[OpenDocument], continues: Callable[[], bool]) -> Iterator[tuple[UnitKey, Unit]]:
+        """Yield the units that have no human translation."""
+        for document in documents:
+            if not continues():  # there may be many with nothing to do
+                return
+            if not document.document.units:
+                self._finish(document)
+            for index, unit in enumerate(document.document.units):
+                if (text := unit.plain) is None or (known := self._human.find(text)) is None:
+                    yield (document, index), unit
+                else:
+                    self.counts.human += 1
+                    key, pair = (document, index), SentencePair(text, known)
+                    self._put(key, TranslatedUnit(key, unit, (known,), (pair,), ()))
+
+    def _look_up(self, requests: Sequence[SentenceRequest]) -> tuple[list[SentenceOutcome], list[SentenceRequest]]:
+        """Return the known translations, and the requests for the translator."""
+        if not requests:
+            return [], []
+        stored = self._stored.find(requests)
+        known: list[SentenceOutcome] = []
+        new = []
+        for request in requests:
+            if (human := None if request.aligned else self._human.find(request.text)) is not None:
+                self.counts.human += 1
+                known.append((request, SentenceTranslation(human)))
+            elif (translation := stored.get(request)) is not None:
+                self.counts.remembered += 1
+                known.append((request, translation))
+            else:
+                new.append(request)
+        return known, new
+
+    def _receive(self, patience_seconds: float) -> Sequence[SentenceOutcome]:
+        outcomes = self._translator.take(patience_seconds)
+        for request, outcome in outcomes:
+            if isinstance(outcome, SentenceTranslation):
+                self.counts.translated += 1
+                self._stored.add(request, outcome)
+        return outcomes
+
+    def _put(self, key: UnitKey, unit: TranslatedUnit) -> None:
+        document, index = key
+        self.counts.done += len(unit.pairs)
+        if document.put(index, unit):
+            self._finish(document)
+
+    def _write(self) -> None:
+        now = time.monotonic()
+        if now - self._written >= COMMIT_SECONDS:
+            self._stored.flush()
+            self._written = now
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Collect garbage less often while a job runs: its many small objects form no reference cycles."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(GC_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

@@ -1,4 +1,4 @@
-"""How far a job is, on one line of a terminal."""
+"""Show the progress of a job on one line of a terminal."""
 
 import shutil
 import time
@@ -9,13 +9,13 @@ EVERY_SECONDS = 0.2
 CLEAR = "\r\x1b[K"
 
 
-class Progress:
-    """Share and time left are by bytes of the documents, as nobody knows their segments before they are read.
+class ProgressLine:
+    """A line with the share done and the time left, by bytes: the number of segments is unknown before documents are read.
 
     Args:
         stream: a terminal, or None: nothing is shown.
-        documents: how many there are.
-        size: their bytes.
+        documents: number of documents.
+        size: their size in bytes.
         clock: monotonic seconds.
     """
 
@@ -27,16 +27,16 @@ class Progress:
         self._next = self._began
 
     def finish(self, skipped: int) -> None:
-        """A document is done with. So many of its bytes were no work, as an earlier run did it or nobody can."""
+        """Count a finished document; `skipped` bytes of it took no work, as an earlier run translated it or it failed."""
         self._done += 1
         self._size -= skipped
 
     def show(self, segments: int, bytes_done: float) -> None:
-        """Now and then.
+        """Update the line, at most every 0.2 s.
 
         Args:
-            segments: done in this run.
-            bytes_done: of the documents that this run works on, about.
+            segments: segments done in this run.
+            bytes_done: approximate number of bytes that this run has translated.
         """
         now = self._clock()
         if self._stream is None or now < self._next:
@@ -47,7 +47,7 @@ class Progress:
         self._stream.flush()
 
     def line(self, segments: int, bytes_done: float) -> str:
-        """As it is shown."""
+        """Return the text of the line."""
         seconds = max(self._clock() - self._began, 1e-3)
         share = min(1.0, bytes_done / self._size) if self._size > 0 else 1.0
         left = f"{_time(seconds * (1 - share) / share)} left" if share > 0 else "..."
@@ -55,7 +55,7 @@ class Progress:
         return f"{share:4.0%}  {done}  {segments:,} segments  {segments / seconds:,.0f}/s  {left}"
 
     def clear(self) -> None:
-        """Before other output, and in the end."""
+        """Remove the line before other output."""
         if self._stream is not None:
             self._stream.write(CLEAR)
             self._stream.flush()

@@ -1,76 +1,120 @@
-"""Asks for a server: several calls at once, as many as it has room for."""
+"""Translate sentences of documents with a server: several calls at once, as many as it has room for."""
 
 import queue
+import random
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Self
 
-from triptych_cli.common.connection import connect
-from triptych_cli.documents.pressure import Pressure
+from triptych_cli.common.connection import connect, translation_arguments
 from triptych_client import (
     DeadlineExceededError,
-    DecodingOptions,
     InvalidArgumentError,
     ResourceExhaustedError,
     ServerError,
-    SplitSentences,
     Translation,
     TriptychClientError,
 )
-from triptych_client.arguments import ScoreArguments
 from triptych_client.call import is_transient
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
-from triptych_embedded.decoding import decoding_values, given
-from triptych_embedded.identity import Identity
-from triptych_embedded.request import FIELD, BackendError, Request
-from triptych_embedded.translating import Outcome
+from triptych_embedded.request import INPUT_FIELD, BackendError, TranslationRequest
+from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity, chosen_options, sentence_options
 
 TEXTS_PER_CALL = 32
-CALL_SECONDS = 120.0  # a call's time limit
-LANGUAGE_PROBE = "1"  # what is translated first, to learn which model answers
+CALL_SECONDS = 120.0  # time limit of a call
+PROBE = "1"  # text that is translated first, to find out which model responds
+FIRST_CALLS = 2.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0
+
+
+class ConcurrencyLimit:
+    """Additive increase, multiplicative decrease (as in TCP) of the number of concurrent calls. Not thread-safe.
+
+    Args:
+        most: upper limit.
+        patience_seconds: give up if the server has rejected all calls for so long.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, most: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = float(most)
+        self._patience_seconds = patience_seconds
+        self._clock = clock
+        self._calls = min(FIRST_CALLS, self._most)
+        self._longest = FIRST_PAUSE_SECONDS
+        self._since: float | None = None  # the first rejection after the last success
+        self._paused_until = 0.0
+
+    def room(self) -> int:
+        """Return how many calls may be in flight now."""
+        return 0 if self.pause_seconds() else int(self._calls)
+
+    def pause_seconds(self) -> float:
+        """Return the time until calls may be sent again; 0: now."""
+        return max(0.0, self._paused_until - self._clock())
+
+    def succeeded(self) -> None:
+        """Record a call that succeeded."""
+        self._since = None
+        self._longest = FIRST_PAUSE_SECONDS
+        self._calls = min(self._most, self._calls + 1 / self._calls)
+
+    def refused(self, error: TriptychClientError) -> None:
+        """Record a call that found the server full or unreachable, and is to be sent again.
+
+        Raises:
+            BackendError: this has gone on for too long.
+        """
+        now = self._clock()
+        if self._paused_until > now:  # of the calls that were sent together, the first one counts
+            return
+        self._since = now if self._since is None else self._since
+        if now - self._since > self._patience_seconds:
+            raise BackendError(f"no answer for {now - self._since:,.0f} s: {error}") from error
+        self._calls = max(1.0, self._calls / 2)
+        pause = (error.retry_delay_seconds or 0.0) + self._longest * random.uniform(0.5, 1.0)
+        self._longest = min(2 * self._longest, LONGEST_PAUSE_SECONDS)
+        self._paused_until = now + pause
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A call that has ended."""
-
-    asks: tuple[SentenceRequest, ...]
+class _EndedCall:
+    requests: tuple[SentenceRequest, ...]
     result: Sequence[Translation] | Exception
 
 
-class RemoteTranslating:
-    """Asks the server at `request.server`. A call that fails is cut in two, down to the ask that is the cause.
+class RemoteSentenceTranslator:
+    """A SentenceTranslator that calls the server at `request.server`. A context manager.
+
+    A failed call is divided in two until the sentence that causes the failure is found.
 
     Args:
         request: which model, and how it decodes.
-        concurrency: the most calls at once.
-        patience_seconds: how long a server may be full or away before the job gives up.
+        concurrency: largest number of concurrent calls.
+        patience_seconds: how long a server may be full or unreachable before the job fails.
     """
 
-    def __init__(self, request: Request, concurrency: int, patience_seconds: float) -> None:
+    def __init__(self, request: TranslationRequest, concurrency: int, patience_seconds: float) -> None:
         self._request = request
         self._concurrency = concurrency
-        self._pressure = Pressure(concurrency, patience_seconds)
+        self._limit = ConcurrencyLimit(concurrency, patience_seconds)
         self._todo: deque[tuple[SentenceRequest, ...]] = deque()
-        self._ended: queue.SimpleQueue[Sent] = queue.SimpleQueue()
-        self._under_way = 0
+        self._ended: queue.SimpleQueue[_EndedCall] = queue.SimpleQueue()
+        self._in_flight = 0
+        self.window = 2 * concurrency * TEXTS_PER_CALL
 
     def __enter__(self) -> Self:
         self._client = connect(
             self._request.server, retries=0, concurrency=1, texts_per_call=TEXTS_PER_CALL, timeout_seconds=CALL_SECONDS
         )
-        self._arguments: ScoreArguments = {
-            "model": self._request.model or None,
-            "source_language": self._request.source_language or None,
-            "target_language": self._request.target_language or None,
-        }
+        self._arguments = translation_arguments(self._request)
         try:
-            self._identity = self._find()
+            self.identity = self._find_model()
         except TriptychClientError as error:
             self._client.close()
             raise BackendError(str(error)) from error
@@ -79,124 +123,111 @@ class RemoteTranslating:
 
     def __exit__(self, *details: object) -> None:
         self._todo.clear()
-        self._client.close()  # ends the calls that are under way
+        self._client.close()  # ends the calls in flight
         self._pool.shutdown(cancel_futures=True)
 
-    @property
-    def identity(self) -> Identity:
-        return self._identity
-
-    @property
-    def window(self) -> int:
-        return 2 * self._concurrency * TEXTS_PER_CALL
-
-    def submit(self, asks: Sequence[SentenceRequest]) -> None:
-        for _, some in groupby(sorted(asks, key=attrgetter("aligned")), attrgetter("aligned")):
+    def submit(self, requests: Sequence[SentenceRequest]) -> None:
+        """Queue requests; see SentenceTranslator."""
+        for _, some in groupby(sorted(requests, key=attrgetter("aligned")), attrgetter("aligned")):
             same = tuple(some)
             self._todo.extend(same[start : start + TEXTS_PER_CALL] for start in range(0, len(same), TEXTS_PER_CALL))
         self._send()
 
-    def take(self, patience_seconds: float) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    def take(self, patience_seconds: float) -> list[SentenceOutcome]:
+        """Return outcomes; see SentenceTranslator."""
+        outcomes: list[SentenceOutcome] = []
         until = time.monotonic() + patience_seconds
         while not outcomes and (left := until - time.monotonic()) > 0:
             self._send()
             try:
-                outcomes += self._settle(self._ended.get(timeout=min(left, self._pressure.pause_seconds() or left)))
+                outcomes += self._settle(self._ended.get(timeout=min(left, self._limit.pause_seconds() or left)))
             except queue.Empty:
                 continue
         self._send()
         return outcomes
 
-    def _find(self) -> Identity:
-        """The model that answers, which is asked for by name and version from now on: all answers are its own."""
-        request, decoding = self._request, self._request.decoding
-        options = DecodingOptions(**decoding_values(decoding, [], aligned=False), split_sentences=SplitSentences.OFF)
-        first = self._probe(options)
+    def _find_model(self) -> TranslatorIdentity:
+        """Find the model that responds. From now on calls name it and its version, so that all results are from it."""
+        request = self._request
+        first = self._probe()
         model = self._client.model(first.model, first.model_version)
         self._arguments["model"], self._arguments["model_version"] = first.model, first.model_version
-        return Identity(
+        return TranslatorIdentity(
             first.model,
             first.model_version,
             model.precision,
             source_language=request.source_language or _only(model.source_languages),
             target_language=request.target_language or _only(model.target_languages),
-            decoding=given(decoding),
+            decoding=chosen_options(request.decoding),
         )
 
-    def _probe(self, options: DecodingOptions) -> Translation:
-        """A server that is full is waited for; one that is not there may be a wrong address."""
+    def _probe(self) -> Translation:
+        """Wait for a server that is full; one that cannot be reached may be a wrong address."""
+        options = sentence_options(self._request.decoding, [], aligned=False)
         while True:
             try:
-                return self._client.translate(LANGUAGE_PROBE, options=options, **self._arguments)
+                return self._client.translate(PROBE, options=options, **self._arguments)
             except ResourceExhaustedError as error:
                 if not is_transient(error):
                     raise
-                self._pressure.refused(error)
-                time.sleep(self._pressure.pause_seconds())
+                self._limit.refused(error)
+                time.sleep(self._limit.pause_seconds())
 
     def _send(self) -> None:
-        while self._todo and self._under_way < self._pressure.room():
-            self._under_way += 1
+        while self._todo and self._in_flight < self._limit.room():
+            self._in_flight += 1
             self._pool.submit(self._call, self._todo.popleft())
 
-    def _call(self, asks: tuple[SentenceRequest, ...]) -> None:
-        """In a thread of its own. However it ends, `take` hears of it."""
+    def _call(self, requests: tuple[SentenceRequest, ...]) -> None:
+        """Call the server, in a thread of the pool. However the call ends, `take` receives the result."""
         try:
-            self._ended.put(Sent(asks, self._translate(asks)))
+            options = sentence_options(self._request.decoding, requests, requests[0].aligned)
+            found = self._client.translate_many([each.text for each in requests], options=options, **self._arguments)
+            self._ended.put(_EndedCall(requests, found.translations))
         except Exception as error:
-            self._ended.put(Sent(asks, error))
+            self._ended.put(_EndedCall(requests, error))
 
-    def _translate(self, asks: tuple[SentenceRequest, ...]) -> Sequence[Translation]:
-        values = decoding_values(self._request.decoding, asks, asks[0].aligned)
-        options = DecodingOptions(**values, split_sentences=SplitSentences.OFF)
-        return self._client.translate_many([ask.text for ask in asks], options=options, **self._arguments).translations
+    def _settle(self, call: _EndedCall) -> list[SentenceOutcome]:
+        self._in_flight -= 1
+        if isinstance(call.result, TriptychClientError):
+            return self._failed(call.requests, call.result)
+        if isinstance(call.result, UnicodeError):  # half a surrogate pair cannot be sent
+            return self._divide(call.requests, call.result)
+        if isinstance(call.result, Exception):
+            raise BackendError(f"{type(call.result).__name__}: {call.result}") from call.result
+        self._limit.succeeded()
+        return [(request, _result(request, found)) for request, found in zip(call.requests, call.result, strict=True)]
 
-    def _settle(self, sent: Sent) -> list[Outcome]:
-        self._under_way -= 1
-        if isinstance(sent.result, TriptychClientError):
-            return self._failed(sent.asks, sent.result)
-        if isinstance(sent.result, UnicodeError):  # half a surrogate pair cannot be sent
-            return self._narrowed(sent.asks, sent.result)
-        if isinstance(sent.result, Exception):
-            raise BackendError(f"{type(sent.result).__name__}: {sent.result}") from sent.result
-        self._pressure.succeeded()
-        return [(ask, _answer(ask, found)) for ask, found in zip(sent.asks, sent.result, strict=True)]
-
-    def _failed(self, asks: tuple[SentenceRequest, ...], error: TriptychClientError) -> list[Outcome]:
+    def _failed(self, requests: tuple[SentenceRequest, ...], error: TriptychClientError) -> list[SentenceOutcome]:
         if is_transient(error):
-            self._pressure.refused(error)
-            self._todo.appendleft(asks)
+            self._limit.refused(error)
+            self._todo.appendleft(requests)
             return []
-        if isinstance(error, InvalidArgumentError) and (faults := _faults(error, len(asks))):
-            if rest := tuple(ask for index, ask in enumerate(asks) if index not in faults):
+        if isinstance(error, InvalidArgumentError) and (faults := _faults(error, len(requests))):
+            if rest := tuple(request for index, request in enumerate(requests) if index not in faults):
                 self._todo.appendleft(rest)
-            return [(asks[index], Refusal(problem)) for index, problem in faults.items()]
+            return [(requests[index], Refusal(problem)) for index, problem in faults.items()]
         if not isinstance(error, ServerError | DeadlineExceededError):
             raise BackendError(str(error)) from error
-        return self._narrowed(asks, error)
+        return self._divide(requests, error)
 
-    def _narrowed(self, asks: tuple[SentenceRequest, ...], error: Exception) -> list[Outcome]:
-        """One of the asks is the cause: each half is sent by itself."""
-        if len(asks) == 1:
-            return [(asks[0], Refusal(str(error)))]
-        self._todo.extendleft((asks[len(asks) // 2 :], asks[: len(asks) // 2]))
+    def _divide(self, requests: tuple[SentenceRequest, ...], error: Exception) -> list[SentenceOutcome]:
+        """Send each half by itself, as one sentence is the cause; refuse a single one."""
+        if len(requests) == 1:
+            return [(requests[0], Refusal(str(error)))]
+        self._todo.extendleft((requests[len(requests) // 2 :], requests[: len(requests) // 2]))
         return []
 
 
 def _faults(error: InvalidArgumentError, count: int) -> dict[int, str]:
-    """What is wrong with which text of a call."""
-    found = {}
-    for violation in error.violations:
-        match = FIELD.fullmatch(violation.field)
-        if match and int(match[1]) < count:
-            found[int(match[1])] = violation.description
-    return found
+    """Return the problem of each text of a call that the server names."""
+    matches = ((INPUT_FIELD.fullmatch(violation.field), violation.description) for violation in error.violations)
+    return {int(match[1]): problem for match, problem in matches if match and int(match[1]) < count}
 
 
-def _answer(ask: SentenceRequest, found: Translation) -> SentenceTranslation:
+def _result(request: SentenceRequest, found: Translation) -> SentenceTranslation:
     best = found.hypotheses[0]
-    alignment = Alignment(found.source_spans, best.spans, best.alignment) if ask.aligned and best.alignment else None
+    alignment = Alignment(found.source_spans, best.spans, best.alignment) if request.aligned and best.alignment else None
     return SentenceTranslation(best.text, alignment, best.truncated)
 
 

@@ -1,69 +1,65 @@
-"""What a job says of itself: a file for programs, a few lines for people."""
+"""The report of a job: a JSON file for programs, a few lines for users."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from triptych.version import __version__
-from triptych_cli.documents.counting import Planned
-from triptych_cli.documents.job import Outcome
-from triptych_cli.documents.summary import State
-from triptych_cli.documents.writing import write_json
+from triptych_cli.documents.document_files import DocumentState
+from triptych_cli.documents.dry_run import PlannedWork
+from triptych_cli.documents.files import write_json
+from triptych_cli.documents.job import JobResult
 from triptych_documents.findings import Severity
 
 VERSION = 1  # of the file
-SHOWN = 20  # findings on the terminal
+SHOWN = 20  # errors on the terminal
 
 
-def write_report(path: Path, outcome: Outcome) -> None:
-    """As JSON.
+def write_report(path: Path, result: JobResult) -> None:
+    """Write the report; serving/docs/documents.md explains its members.
 
     Raises:
         OSError: it cannot be written.
     """
-    write_json(path, report(outcome))
+    report: dict[str, Any] = {
+        "version": VERSION,
+        "tool": f"triptych {__version__}",
+        "complete": result.is_complete,
+        "model": {name: value for name, value in vars(result.identity).items() if value},
+        "seconds": round(result.seconds, 3),
+        "documents": {state.value: count for state, count in _states(result).items()},
+        "segments": vars(result.counts),
+        "findings": _findings(result),
+        "results": [summary.values() for summary in result.documents],
+    }
+    write_json(path, report)
 
 
-def write_plan(path: Path, planned: Planned) -> None:
-    """What a dry run has counted, as JSON.
+def write_plan(path: Path, planned: PlannedWork) -> None:
+    """Write the counts of a dry run.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: they cannot be written.
     """
     write_json(path, {"version": VERSION, "tool": f"triptych {__version__}", "dry_run": vars(planned)})
 
 
-def report(outcome: Outcome) -> dict[str, Any]:
-    """The members are explained in serving/docs/documents.md."""
-    return {
-        "version": VERSION,
-        "tool": f"triptych {__version__}",
-        "complete": outcome.is_complete,
-        "model": {name: value for name, value in vars(outcome.identity).items() if value},
-        "seconds": round(outcome.seconds, 3),
-        "documents": {state.value: count for state, count in _states(outcome).items()},
-        "segments": vars(outcome.counts),
-        "findings": _findings(outcome),
-        "results": [summary.values() for summary in outcome.documents],
-    }
-
-
-def lines(outcome: Outcome) -> Iterator[str]:
-    """For a terminal."""
-    counts, states = outcome.counts, _states(outcome)
+def result_lines(result: JobResult) -> Iterator[str]:
+    """Yield lines for the terminal."""
+    counts, states = result.counts, _states(result)
     documents = ", ".join(f"{count:,} {state.value}" for state, count in states.items()) or "none"
     yield f"documents: {documents}"
     known = f"{counts.translated:,} translated, {counts.remembered:,} remembered"
     human = f", {counts.human:,} from people" if counts.human else ""
-    speed = f"{counts.done / outcome.seconds:,.0f}/s" if outcome.seconds else ""
-    yield f"segments: {counts.done:,} ({known}{human}) in {outcome.seconds:,.1f} s, {speed}"
-    if found := _findings(outcome):
+    speed = f"{counts.done / result.seconds:,.0f}/s" if result.seconds else ""
+    yield f"segments: {counts.done:,} ({known}{human}) in {result.seconds:,.1f} s, {speed}"
+    if found := _findings(result):
         yield "findings: " + ", ".join(f"{count:,} {name}" for name, count in found.items())
 
 
-def plan_lines(planned: Planned) -> Iterator[str]:
-    """For a terminal."""
+def plan_lines(planned: PlannedWork) -> Iterator[str]:
+    """Yield lines for the terminal."""
     others = {"done": planned.done, "of other formats": planned.others, "that cannot be done": planned.failed}
     rest = "".join(f", {count:,} {name}" for name, count in others.items() if count)
     yield f"documents: {planned.documents:,} to translate{rest}"
@@ -72,25 +68,29 @@ def plan_lines(planned: Planned) -> Iterator[str]:
     yield f"segments: {left:,} to translate, {planned.remembered:,} remembered"
 
 
-def problems(outcome: Outcome) -> Iterator[str]:
-    """Errors, place by place, the first ones."""
+def error_lines(result: JobResult) -> Iterator[str]:
+    """Yield the first errors, with their documents and places."""
     errors = [
         f"{summary.source}: {f'{finding.where}: ' if finding.where else ''}{finding.message}"
-        for summary in outcome.documents
+        for summary in result.documents
         for finding in summary.findings
         if finding.severity is Severity.ERROR
     ]
-    yield from errors[:SHOWN]
-    if len(errors) > SHOWN:
-        yield f"... and {len(errors) - SHOWN:,} more; --report has them all"
+    return first_lines(errors)
 
 
-def _states(outcome: Outcome) -> dict[State, int]:
-    counted = Counter(summary.state for summary in outcome.documents)
-    return {state: counted[state] for state in State if counted[state]}
+def first_lines(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the first lines, and how many more there are."""
+    yield from lines[:SHOWN]
+    if len(lines) > SHOWN:
+        yield f"... and {len(lines) - SHOWN:,} more; --report has them all"
 
 
-def _findings(outcome: Outcome) -> dict[str, int]:
-    """How many of each severity."""
-    counted = Counter(finding.severity for summary in outcome.documents for finding in summary.findings)
+def _states(result: JobResult) -> dict[DocumentState, int]:
+    counted = Counter(summary.state for summary in result.documents)
+    return {state: counted[state] for state in DocumentState if counted[state]}
+
+
+def _findings(result: JobResult) -> dict[str, int]:
+    counted = Counter(finding.severity for summary in result.documents for finding in summary.findings)
     return {f"{severity.value}s": counted[severity] for severity in Severity if counted[severity]}

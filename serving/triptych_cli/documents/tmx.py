@@ -1,4 +1,4 @@
-"""Reading TMX 1.4b (Translation Memory eXchange), piece by piece: memories may be larger than this machine's."""
+"""Read TMX 1.4b (Translation Memory eXchange) as a stream: files may be larger than the memory of this machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,24 +8,24 @@ from xml.parsers import expat
 from triptych_documents.errors import DamagedDocumentError
 
 CHUNK_BYTES = 1 << 16
-ANY = "*all*"  # as a header's source language
-PLAIN = ("hi",)  # inline elements that are no markup of the text
+ANY = "*all*"  # as the source language of a header
+PLAIN = ("hi",)  # inline elements that are not markup of the text
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A text and what somebody made of it."""
+class TmxEntry:
+    """A text and its human translation."""
 
     languages: tuple[str, str]  # of source and target, as the file writes them
     source: str
     target: str
 
 
-def read_tmx(path: Path) -> Iterator[Entry]:
-    """The pairs of a file: the source language's text with each of the others. Texts with inline markup are left out.
+def read_tmx(path: Path) -> Iterator[TmxEntry]:
+    """Yield the pairs of a file: the text in the source language with each of the others. Skip texts with inline markup.
 
     Raises:
-        DamagedDocumentError: it is not well-formed, no TMX, or declares entities.
+        DamagedDocumentError: the file is not well-formed, not TMX, or declares entities.
         OSError: it cannot be read.
     """
     reader = _Reader(path)
@@ -36,21 +36,19 @@ def read_tmx(path: Path) -> Iterator[Entry]:
 
 
 @dataclass(slots=True)
-class _Unit:
-    """A translation unit under way."""
-
+class _TranslationUnit:
     source_language: str
     texts: dict[str, str] = field(default_factory=dict)  # by language
     language: str = ""
     pieces: list[str] | None = None  # of the segment that is being read
     is_plain: bool = True
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[TmxEntry]:
         own = {language: text for language, text in self.texts.items() if text.strip()}
         source = next((language for language in own if self._is_source(language)), None)
         for language, text in own.items():
             if source is not None and language != source:
-                yield Entry((source, language), own[source], text)
+                yield TmxEntry((source, language), own[source], text)
 
     def _is_source(self, language: str) -> bool:
         wanted = self.source_language.lower()
@@ -61,8 +59,8 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._source_language = ""
-        self._unit: _Unit | None = None
-        self._found: list[Entry] = []
+        self._unit: _TranslationUnit | None = None
+        self._found: list[TmxEntry] = []
         self._is_tmx = False
         self._parser = expat.ParserCreate()
         self._parser.buffer_text = True
@@ -71,7 +69,7 @@ class _Reader:
         self._parser.CharacterDataHandler = self._text
         self._parser.EntityDeclHandler = self._refuse
 
-    def feed(self, chunk: bytes, is_last: bool) -> list[Entry]:
+    def feed(self, chunk: bytes, is_last: bool) -> list[TmxEntry]:
         try:
             self._parser.Parse(chunk, is_last)
         except expat.ExpatError as error:
@@ -86,7 +84,7 @@ class _Reader:
         if name == "header":
             self._source_language = attributes.get("srclang", "")
         elif name == "tu":
-            self._unit = _Unit(attributes.get("srclang", self._source_language))
+            self._unit = _TranslationUnit(attributes.get("srclang", self._source_language))
         elif self._unit is None:
             return
         elif name == "tuv":

@@ -1,4 +1,4 @@
-"""The command `serve`: a module of flags for each part of the server.
+"""The command `serve`, and its flags for each part of the server.
 
 Imported by main alone.
 """

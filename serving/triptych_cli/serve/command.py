@@ -1,4 +1,4 @@
-"""`triptych serve`: the gRPC server."""
+"""`triptych serve`: run the gRPC server."""
 
 import asyncio
 from typing import Any
@@ -7,39 +7,29 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.serve import lifecycle, limits, models, observability, repeats, security
+from triptych_cli.common.options import option, optional
+from triptych_cli.serve import flags
 
 
 @click.command(name="serve")
-@models.flags
-@options.option("--host", default="0.0.0.0", help="Address to listen on.")
-@options.option("--port", type=click.IntRange(0, 65_535), default=8001, help="0: any free one.")
+@flags.models
+@option("--host", default="0.0.0.0", help="Address to listen on.")
+@option("--port", type=flags.PORT, default=8001, help="Port to listen on; 0: any free one.")
 @options.running
-@options.option("--workers", type=click.IntRange(min=1), default=None, help="Engine threads.  [default: usable CPUs]")
-@options.option(
+@optional("--workers", type=flags.COUNT, help="Engine threads.  [default: usable CPUs]")
+@optional(
     "--slots",
     type=click.IntRange(1, 4096),
-    default=None,
-    help="Rows that a worker steps at once.  [default: 32 on the CPU, 256 on a GPU]",
+    help="Rows that a worker decodes concurrently.  [default: 32 on the CPU, 256 on a GPU]",
 )
-@options.option(
-    "--encoder-threads",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Threads inside one run of a BERT or ViT.  [default: as suits the model]",
-)
-@options.option(
-    "--encoder-runs",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Batches of one BERT or ViT that run at once.  [default: as the CPUs allow]",
-)
-@options.option("--reflection/--no-reflection", default=True, help="Let clients such as grpcurl list the services.")
-@limits.flags
-@lifecycle.flags
-@repeats.flags
-@security.flags
-@observability.flags
+@optional("--encoder-threads", type=flags.COUNT, help="Threads per run of an encoder model.  [default: depends on the model]")
+@optional("--encoder-runs", type=flags.COUNT, help="Concurrent runs of an encoder model.  [default: depends on the CPUs]")
+@option("--reflection/--no-reflection", default=True, help="Let clients such as grpcurl list the services.")
+@flags.limits
+@flags.lifecycle
+@flags.response_cache
+@flags.security
+@flags.observability
 def command(
     host: str,
     port: int,
@@ -64,23 +54,23 @@ def command(
     from triptych_serving.runtime.cpu_info import usable_cpus
     from triptych_serving.server import ServerOptions, serve
 
-    observed = observability.read(values, host)
-    configure_logs(observed)
+    observability = flags.take_observability(values, host)
+    configure_logs(observability)
     with one_line(ServingError):
         hardware = Hardware.parse(device, gpu_memory_limit, slots)
     settings = ServerOptions(
-        repository=models.read(values),
+        repository=flags.take_models(values),
         host=host,
         port=port,
         reflection=reflection,
         translator=TranslatorOptions(precision, EngineOptions(workers or usable_cpus(), slots or EngineOptions.slots)),
         encoders=EncoderOptions(threads=encoder_threads, runs=encoder_runs),
         hardware=hardware,
-        limits=limits.read(values),
-        lifecycle=lifecycle.read(values),
-        repeats=repeats.read(values),
-        security=security.read(values),
-        observability=observed,
+        limits=flags.take_limits(values),
+        lifecycle=flags.take_lifecycle(values),
+        repeats=flags.take_response_cache(values),
+        security=flags.take_security(values),
+        observability=observability,
     )
     with one_line(ServingError):
         asyncio.run(serve(settings))

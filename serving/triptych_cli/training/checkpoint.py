@@ -1,4 +1,4 @@
-"""`triptych checkpoint`: what can be done with checkpoint folders beside exporting them."""
+"""`triptych checkpoint`: pack, join and score checkpoints."""
 
 import json
 from pathlib import Path
@@ -6,23 +6,24 @@ from typing import TextIO
 
 import click
 
+from triptych_cli.common import options
 from triptych_cli.common.errors import needs, one_line
 
 
-@click.group(name="checkpoint", help="Make checkpoints small, cut them into pieces, put them together, score them.")
+@click.group(name="checkpoint", help="Pack checkpoints into small files, join them again, score them.")
 def command() -> None:
-    """Group of the things that can be done."""
+    """Group the actions."""
 
 
 @command.command(name="pack")
 @click.argument("checkpoint", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
-    "--precision", type=click.Choice(["fp16", "bf16", "fp32"]), default="fp16", show_default=True, help="Of the matrices."
+    "--precision", type=click.Choice(["fp16", "bf16", "fp32"]), default="fp16", show_default=True, help="Precision of matrices."
 )
 @click.option("--piece-mib", default=15.0, show_default=True, help="Largest file to write.")
 def pack(checkpoint: Path, out: Path, precision: str, piece_mib: float) -> None:
-    """Write CHECKPOINT as OUT.01, OUT.02, ... and OUT.json, their list; prints their names."""
+    """Write CHECKPOINT as OUT.01, OUT.02, ... and their list OUT.json, and print the names."""
     needs("triptych_training.checkpoints.packing", "train")
     from triptych_training.checkpoints.packing import pack_checkpoint
     from triptych_training.errors import TrainingError
@@ -36,7 +37,7 @@ def pack(checkpoint: Path, out: Path, precision: str, piece_mib: float) -> None:
 @click.argument("pack", metavar="OUT.json", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("checkpoint", type=click.Path(path_type=Path, file_okay=False))
 def join(pack: Path, checkpoint: Path) -> None:
-    """Put the pieces that OUT.json lists together again into the folder CHECKPOINT."""
+    """Join the pieces that OUT.json lists into the folder CHECKPOINT."""
     needs("triptych_training.checkpoints.packing", "train")
     from triptych_training.checkpoints.packing import join_checkpoint
     from triptych_training.errors import TrainingError
@@ -48,11 +49,13 @@ def join(pack: Path, checkpoint: Path) -> None:
 @command.command(name="score")
 @click.argument("checkpoint", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("pairs", nargs=-1, required=True)
-@click.option("--target-language", default="", help="Of a model that has several.")
+@click.option("--target-language", default="", help="Target language of a model with several.")
 @click.option("--beam-size", default=4, show_default=True)
 @click.option("--length-penalty", default=1.0, show_default=True)
-@click.option("--out", type=click.File("w", encoding="utf-8"), default=None, help="Write the translations here, one a line.")
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@click.option(
+    "--out", type=click.File("w", encoding="utf-8"), default=None, help="Write the translations to this file, one per line."
+)
+@options.as_json
 def score(
     checkpoint: Path,
     pairs: tuple[str, ...],
@@ -69,8 +72,8 @@ def score(
     from triptych_training.evaluation.checkpoint_score import score_checkpoint
 
     with one_line(TrainingError, ValueError):
-        options = SearchOptions(beam_size, 1, length_penalty)
-        found = score_checkpoint(checkpoint, pairs, options, target_language)
+        search = SearchOptions(beam_size, 1, length_penalty)
+        found = score_checkpoint(checkpoint, pairs, search, target_language)
     if out is not None:
         out.write("".join(f"{' '.join(text.split())}\n" for text in found.texts))
     result = {"bleu": round(found.cased.bleu, 2), "signature": found.cased.signature, "sentences": len(found.texts)}

@@ -1,4 +1,4 @@
-"""`triptych distill`: a teacher's translations, for a smaller model to learn from."""
+"""`triptych distill`: translate a corpus with a teacher, to train a smaller model."""
 
 import os
 from pathlib import Path
@@ -18,20 +18,23 @@ def _shard(text: str) -> tuple[int, int]:
 
 @click.command(name="distill")
 @click.argument("teacher", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--pairs", multiple=True, help="Sentence pairs, as `triptych train translation` takes them. Repeatable.")
+@click.option("--pairs", multiple=True, help="Sentence pairs, as for `triptych train translation`. Repeatable.")
 @click.option(
-    "--text", "texts", multiple=True, help="Sentences alone, one a line; of a file with tabs its first column. Repeatable."
+    "--text",
+    "texts",
+    multiple=True,
+    help="Sentences without translations, one per line; the first column of a file with tabs. Repeatable.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="source<TAB>target file to write; .gz is packed.",
+    help="source<TAB>target file to write; .gz is compressed.",
 )
 @click.option(
-    "--original/--no-original", default=True, show_default=True, help="Each pair itself stands before its translation."
+    "--original/--no-original", default=True, show_default=True, help="Write each original pair before its translation."
 )
-@click.option("--target-language", default="", help="Of a teacher that has several.")
+@click.option("--target-language", default="", help="Target language of a teacher with several.")
 @click.option("--beam-size", default=4, show_default=True)
 @click.option("--length-penalty", default=1.0, show_default=True)
 @click.option(
@@ -39,11 +42,11 @@ def _shard(text: str) -> tuple[int, int]:
     type=click.Choice(["best", "closest"]),
     default="best",
     show_default=True,
-    help="The teacher's best translation, or the one of its beam that is closest to the pair's own target.",
+    help="The teacher's best translation, or the one of its beam that is closest to the target of the pair.",
 )
 @click.option("--max-length", default=256, show_default=True, help="Longest translation, in tokens.")
 @click.option(
-    "--batch-tokens", default=16_000, show_default=True, help="Rows x longest source of a batch; a beam is several rows."
+    "--batch-tokens", default=16_000, show_default=True, help="Size of a batch: rows x longest source; a beam is several rows."
 )
 @click.option(
     "--precision",
@@ -52,12 +55,12 @@ def _shard(text: str) -> tuple[int, int]:
     show_default=True,
     help="auto: bf16 on a GPU.",
 )
-@click.option("--chunk", default=4096, show_default=True, help="Sentences that are saved at a time.")
+@click.option("--chunk", default=4096, show_default=True, help="Number of sentences to save at a time.")
 @click.option(
     "--shard",
     default=None,
     metavar="I/N",
-    help="This process' part, 0/N to N-1/N.  [default: all, or one for each process of torchrun]",
+    help="Part for this process, 0/N to N-1/N.  [default: all, or one per process of torchrun]",
 )
 def command(
     teacher: Path,
@@ -77,7 +80,7 @@ def command(
 ) -> None:
     """Translate the sources of a corpus with TEACHER, a checkpoint of `triptych train translation`.
 
-    What is done is kept beside the output: the same command goes on where it was.
+    Finished parts are kept beside the output: the same command continues from there.
     """
     needs("triptych_training.tasks.distillation", "train")
     import torch

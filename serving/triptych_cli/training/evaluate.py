@@ -1,4 +1,4 @@
-"""`triptych evaluate`: how good a model's bundle is, measured on the engine that serves it."""
+"""`triptych evaluate`: measure the quality of a bundle on the engine that serves it."""
 
 import json
 import time
@@ -8,38 +8,34 @@ from typing import Any
 
 import click
 
+from triptych.decoding import SplitSentences
 from triptych_cli.common import decoding, options
-from triptych_cli.common.batch import batches
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.languages import language_options
-from triptych_embedded.request import Backend, BackendError, InputError, Place, Request, open_backend
+from triptych_cli.common.lines import batches
+from triptych_cli.translation.backend import Backend, open_backend
+from triptych_embedded.request import BackendError, InputError, ModelChoice, TranslationRequest
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")
 
-
-@click.group(name="evaluate", help="Measure how good a model is.")
+@click.group(name="evaluate", help="Measure the quality of a model.")
 def command() -> None:
-    """Group of the tasks that can be measured."""
+    """Group the tasks."""
 
 
 @command.command(name="translation")
 @click.argument("pairs", nargs=-1, required=True)
-@options.models
-@options.model
-@options.server
-@options.running
-@language_options
+@options.model_choice
+@options.languages
 @decoding.beam_size
 @decoding.length_penalty
-@click.option("--lowercase", is_flag=True, help="Compare without regard to case, as part of the literature does.")
+@click.option("--lowercase", is_flag=True, help="Ignore case, as part of the literature does.")
 @click.option(
     "--literature",
     type=click.Choice(["de", "en", "fr"]),
     default=None,
-    help="BLEU too as papers on small sets report it, in lower case, normalised and tokenised by this language's rules.",
+    help="Also print BLEU as in papers on small sets: lower case, normalised and tokenised by the rules of this language.",
 )
-@as_json_option
-def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None, as_json: bool, **asked: Any) -> None:
+@options.as_json
+def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None, as_json: bool, **values: Any) -> None:
     """Translate the source side of PAIRS (source<TAB>target files, or SOURCE::TARGET) and print sacreBLEU.
 
     Every source is translated in one piece, as the model was trained.
@@ -53,8 +49,8 @@ def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None,
 
     with one_line(TrainingError, BackendError):
         examples = read_pairs(pairs)
-        how = replace(decoding.take_decoding(asked), split_sentences=decoding.OFF)
-        with open_backend(Request(**asked, decoding=how)) as backend:
+        whole = replace(decoding.take_decoding(values), split_sentences=SplitSentences.OFF)
+        with open_backend(TranslationRequest(**values, decoding=whole)) as backend:
             started = time.monotonic()
             outputs = _translate(backend, [source for source, _ in examples])
             seconds = time.monotonic() - started
@@ -77,19 +73,19 @@ def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None,
 @options.models
 @options.model
 @options.running
-@options.option("--sequence-length", default=128, help="Tokens of a row, [CLS] and [SEP] included.")
-@as_json_option
-def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **asked: Any) -> None:
-    """Hide 15 % of the tokens of TEXTS (files of paragraphs, a blank line between documents) and have them filled.
+@options.option("--sequence-length", default=128, help="Tokens per row, including [CLS] and [SEP].")
+@options.as_json
+def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **values: Any) -> None:
+    """Mask 15 % of the tokens of TEXTS (files of paragraphs, a blank line between documents) and predict them.
 
-    80 % of them are behind [MASK], 10 % behind another token, 10 % as they were: the same ones for every model of a vocabulary.
+    80 % of them become [MASK], 10 % another token, 10 % stay: the same ones for every model with the same vocabulary.
     """
     needs("triptych_training.tasks.pretraining", "train")
-    from triptych_cli.training.evaluation import masked_accuracy
+    from triptych_cli.training.accuracy import masked_accuracy
     from triptych_training.errors import TrainingError
 
     with one_line(TrainingError, BackendError):
-        _show(masked_accuracy(texts, Place(**asked), sequence_length), as_json)
+        _show(masked_accuracy(texts, ModelChoice(**values), sequence_length), as_json)
 
 
 @command.command(name="image-classification")
@@ -97,16 +93,18 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **ask
 @options.models
 @options.model
 @options.running
-@click.option("--hold-out", default=0, show_default=True, help="Only these last of each class' files, in all; 0: every file.")
-@as_json_option
-def image_classification(folders: tuple[str, ...], hold_out: int, as_json: bool, **asked: Any) -> None:
+@click.option(
+    "--hold-out", default=0, show_default=True, help="Use this many files in all, the last of each class; 0: every file."
+)
+@options.as_json
+def image_classification(folders: tuple[str, ...], hold_out: int, as_json: bool, **values: Any) -> None:
     """Classify the images of FOLDERS, each of <class>/<image> files, and print the accuracy."""
     needs("triptych_training.data.images", "train")
-    from triptych_cli.training.evaluation import image_accuracy
+    from triptych_cli.training.accuracy import image_accuracy
     from triptych_training.errors import TrainingError
 
     with one_line(TrainingError, BackendError):
-        _show(image_accuracy(folders, Place(**asked), hold_out), as_json)
+        _show(image_accuracy(folders, ModelChoice(**values), hold_out), as_json)
 
 
 def _show(result: Mapping[str, Any], as_json: bool) -> None:
@@ -121,7 +119,7 @@ def _translate(backend: Backend, sources: Sequence[str]) -> list[str]:
     outputs: list[str] = []
     for batch in batches(sources, backend.batch):
         try:
-            outputs += [translated.text for translated in backend.translate(batch)]
+            outputs += [translation.text for translation in backend.translate(batch)]
         except InputError as error:
             raise click.ClickException(f"pair {len(outputs) + error.index + 1}: {error}") from error
     return outputs

@@ -1,4 +1,4 @@
-"""`triptych export`: checkpoint to bundle."""
+"""`triptych export`: export a checkpoint as a bundle."""
 
 from pathlib import Path
 from typing import TextIO
@@ -11,15 +11,15 @@ from triptych_cli.common.errors import needs, one_line
 @click.command(name="export")
 @click.argument("checkpoint")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Model repository to write into.")
-@click.option("--name", default="", help="The model's name.  [default: SOURCE-TARGET languages, or the task]")
+@click.option("--name", default="", help="Name of the model.  [default: SOURCE-TARGET languages, or the task]")
 @click.option("--version", type=click.IntRange(min=1), default=None, help="[default: the next free number]")
 @click.option(
     "--precision",
     "precisions",
     type=click.Choice(["fp32", "int8", "int8-shortlist", "int8-stable", "fp16"]),
     multiple=True,
-    help="What to ship; the first is the default, or the next one where it is fp16, which is for GPUs (CUDA). Repeatable.  "
-    "[default: int8, fp32; with --shortlist, int8-shortlist too]",
+    help="Precisions to include; the first is the default, or the next if that is fp16, which is for CUDA. Repeatable.  "
+    "[default: int8, fp32; with --shortlist also int8-shortlist]",
 )
 @click.option(
     "--shortlist",
@@ -28,10 +28,14 @@ from triptych_cli.common.errors import needs, one_line
     help="Sentence pairs, best those of the training, to learn which target tokens a source may need. Repeatable.",
 )
 @click.option(
-    "--source-language", default="", help="The only one to offer, of a checkpoint with many; or what one is that names none."
+    "--source-language",
+    default="",
+    help="The only source language to offer, of a checkpoint with many; or the language of one that names none.",
 )
-@click.option("--target-language", default="", help="The same of translations.")
-@click.option("--valid", multiple=True, help="Sentence pairs, texts or images for parity.  [default: the checkpoint's own]")
+@click.option("--target-language", default="", help="The same for translations.")
+@click.option(
+    "--valid", multiple=True, help="Sentence pairs, texts or images for the parity check.  [default: the checkpoint's own]"
+)
 @click.option(
     "--notes", type=click.File(encoding="utf-8"), default=None, help="Markdown for the model card: data, licence, use."
 )
@@ -47,11 +51,11 @@ def command(
     valid: tuple[str, ...],
     notes: TextIO | None,
 ) -> None:
-    """Turn CHECKPOINT into a bundle under the repository OUT.
+    """Export CHECKPOINT as a bundle into the repository OUT.
 
     CHECKPOINT is a folder that `triptych train` wrote; or one of Hugging Face's libraries, with config.json, weights and
     tokenizer, or a model's name on their hub: MarianMT, BART, mBART, M2M100, NLLB and T5; BERT, RoBERTa, DistilBERT, XLM-R,
-    CamemBERT and ModernBERT; ViT, DeiT and Swin. The bundle's fp32 graphs must answer as PyTorch does, or nothing is written.
+    CamemBERT and ModernBERT; ViT, DeiT and Swin. The fp32 graphs must give the same results as PyTorch, or nothing is written.
     """
     needs("triptych_export.exporter", "export")
     from triptych_export.errors import ExportError

@@ -1,36 +1,23 @@
-"""A server's client."""
+"""Translate with a server."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
 from typing import Self
 
-from triptych_cli.common.connection import connect
-from triptych_client import (
-    DecodingOptions,
-    Hypothesis,
-    InvalidArgumentError,
-    SplitSentences,
-    Translation,
-    TriptychClientError,
-)
-from triptych_client.arguments import ScoreArguments
-from triptych_embedded.request import FIELD, BackendError, Candidate, InputError, Request, Scored, Translated
-
-CALL = 1_024  # texts handed to the client at once; it cuts them into requests
+from triptych_cli.common.connection import client_errors, connect, translation_arguments
+from triptych_cli.translation.backend import Candidate, PairScore, TextTranslation
+from triptych_client import DecodingOptions, Translation
+from triptych_embedded.request import TranslationRequest
 
 
 class RemoteBackend:
-    """Asks the server at `request.server`."""
+    """A Backend that calls the server at `request.server`. A context manager."""
 
-    batch = CALL
+    batch = 1_024  # the client divides them into requests
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TranslationRequest) -> None:
         self._client = connect(request.server)
-        self._arguments: ScoreArguments = {
-            "model": request.model or None,
-            "source_language": request.source_language or None,
-            "target_language": request.target_language or None,
-        }
+        self._arguments = translation_arguments(request)
         self._decoding = request.decoding
 
     def __enter__(self) -> Self:
@@ -39,51 +26,29 @@ class RemoteBackend:
     def __exit__(self, *details: object) -> None:
         self._client.close()
 
-    def translate(self, texts: Sequence[str]) -> list[Translated]:
-        with as_backend_errors():
+    def translate(self, texts: Sequence[str]) -> list[TextTranslation]:
+        with client_errors():
             found = self._client.translate_many(texts, options=self._options(len(texts)), **self._arguments)
-        return [_translated(translation) for translation in found]
+        return [_result(translation) for translation in found]
 
-    def stream(self, text: str) -> Iterator[str | Translated]:
+    def stream(self, text: str) -> Iterator[str | TextTranslation]:
         options = self._options(1)
-        with as_backend_errors(), self._client.translate_stream(text, options=options, **self._arguments) as stream:
+        with client_errors(), self._client.translate_stream(text, options=options, **self._arguments) as stream:
             yield from stream
-            yield _translated(stream.translation)
+            yield _result(stream.translation)
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Scored]:
-        with as_backend_errors():
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
+        with client_errors():
             scores = self._client.score_translations(pairs, **self._arguments)
-        return [Scored(score.log_probability, score.token_log_probabilities) for score in scores]
+        return [PairScore(score.log_probability, score.token_log_probabilities) for score in scores]
 
     def _options(self, texts: int) -> DecodingOptions:
-        split = SplitSentences(self._decoding.split_sentences) if self._decoding.split_sentences else None
-        return DecodingOptions(**self._decoding.values(texts), split_sentences=split)
+        return replace(self._decoding, target_prefix=self._decoding.target_prefix * texts)
 
 
-def _translated(translation: Translation) -> Translated:
-    candidates = [_candidate(hypothesis) for hypothesis in translation.hypotheses]
-    return Translated(candidates, translation.source_token_count, translation.source_spans)
-
-
-def _candidate(hypothesis: Hypothesis) -> Candidate:
-    return Candidate(
-        hypothesis.text,
-        hypothesis.finish_reason.value,
-        hypothesis.token_count,
-        hypothesis.score,
-        hypothesis.alignment or None,
-        hypothesis.spans,
-    )
-
-
-@contextmanager
-def as_backend_errors() -> Iterator[None]:
-    try:
-        yield
-    except InvalidArgumentError as error:
-        for violation in error.violations:
-            if match := FIELD.fullmatch(violation.field):
-                raise InputError(int(match[1]), violation.description) from error
-        raise BackendError(str(error)) from error
-    except TriptychClientError as error:
-        raise BackendError(str(error)) from error
+def _result(translation: Translation) -> TextTranslation:
+    candidates = [
+        Candidate(each.text, each.finish_reason.value, each.token_count, each.score, each.alignment or None, each.spans)
+        for each in translation.hypotheses
+    ]
+    return TextTranslation(candidates, translation.source_token_count, translation.source_spans)

@@ -1,6 +1,5 @@
-"""`triptych score`: how likely a model finds given translations."""
+"""`triptych score`: score given translations."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,10 @@ from typing import Any
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.batch import batches
 from triptych_cli.common.errors import one_line
-from triptych_cli.common.languages import language_options
-from triptych_cli.common.lines import Line, read_lines
-from triptych_cli.common.scores import score_number
-from triptych_cli.common.writer import open_writer
-from triptych_embedded.request import BackendError, InputError, Request, Scored, open_backend
+from triptych_cli.common.lines import InputLine, batches, json_row, open_writer, read_lines, score_number
+from triptych_cli.translation.backend import PairScore, open_backend
+from triptych_embedded.request import BackendError, InputError, TranslationRequest
 
 Pair = tuple[str, str]
 
@@ -22,28 +18,19 @@ Pair = tuple[str, str]
 @click.command(name="score")
 @click.argument("source", required=False)
 @click.argument("target", required=False)
-@click.option(
-    "-i",
-    "--input",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Read source<TAB>target lines from this file.",
-)
-@options.models
-@options.model
-@options.server
-@options.running
-@language_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with every token's log-probability.")
-def command(source: str | None, target: str | None, file: Path | None, as_json: bool, **asked: Any) -> None:
+@click.option("-i", "--input", "file", type=options.NEW_FILE, help="Read source<TAB>target lines from this file.")
+@options.model_choice
+@options.languages
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with the log-probability of each token.")
+def command(source: str | None, target: str | None, file: Path | None, as_json: bool, **values: Any) -> None:
     """Print the natural logarithm of the probability that the model gives TARGET as the translation of SOURCE.
 
-    Without SOURCE and TARGET for each source<TAB>target line of a file or a pipe. The end of the sentence counts too.
+    Without SOURCE and TARGET, score each source<TAB>target line of a file or a pipe. The end of the sentence counts too.
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
     """
     pairs = _pairs(source, target, file)
-    with one_line(BackendError), open_backend(Request(**asked)) as backend, open_writer() as output:
+    with one_line(BackendError), open_backend(TranslationRequest(**values)) as backend, open_writer() as output:
         for batch in batches(pairs, backend.batch):
             try:
                 scores = backend.score([pair for _, pair in batch])
@@ -55,7 +42,7 @@ def command(source: str | None, target: str | None, file: Path | None, as_json: 
 
 
 def _pairs(source: str | None, target: str | None, file: Path | None) -> Iterator[tuple[str, Pair]]:
-    """Where each pair stands, and the pair."""
+    """Yield the origin of each pair, and the pair."""
     if source is None:
         return map(_split, read_lines((), file))
     if target is None:
@@ -67,18 +54,17 @@ def _pairs(source: str | None, target: str | None, file: Path | None) -> Iterato
     return iter([("the pair", (source, target))])
 
 
-def _split(line: Line) -> tuple[str, Pair]:
+def _split(line: InputLine) -> tuple[str, Pair]:
     source, tab, target = line.text.partition("\t")
     if not tab or "\t" in target:
-        raise click.ClickException(f"{line.place}: not a source, a tab and a target")
-    return line.place, (source, target)
+        raise click.ClickException(f"{line.origin}: not a source, a tab and a target")
+    return line.origin, (source, target)
 
 
-def _json(pair: Pair, scored: Scored) -> str:
-    values = {
-        "source": pair[0],
-        "target": pair[1],
-        "log_probability": score_number(scored.log_probability),
-        "token_log_probabilities": list(map(score_number, scored.token_log_probabilities)),
-    }
-    return json.dumps(values, ensure_ascii=False)
+def _json(pair: Pair, scored: PairScore) -> str:
+    return json_row(
+        source=pair[0],
+        target=pair[1],
+        log_probability=score_number(scored.log_probability),
+        token_log_probabilities=list(map(score_number, scored.token_log_probabilities)),
+    )

@@ -1,4 +1,4 @@
-"""Kinds of files: how they are cut into chunks, read and written."""
+"""Formats of tables: how files are divided into chunks, read and written."""
 
 from __future__ import annotations
 
@@ -12,97 +12,113 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
-from triptych_ray.tables.chunk import Chunk
 from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.storage import Storage
 
-Texts = Sequence[str | None]  # None: there is nothing to translate
+CellTexts = Sequence[str | None]  # None: nothing to translate
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of one file that are translated together.
+
+    Args:
+        path: of the file.
+        number: index of the chunk in its file.
+        start: position of its first row: a byte in a file of lines, a row in a Parquet file.
+        rows: number of rows.
+    """
+
+    path: str
+    number: int
+    start: int
+    rows: int
 
 
 class Rows(Protocol):
     """The rows of a chunk."""
 
     @property
-    def texts(self) -> Texts:
-        """Their texts."""
+    def texts(self) -> CellTexts:
+        """The text of each row."""
         ...
 
-    def write(self, translations: Texts, stream: Any) -> None:
-        """The part file: the rows with these translations."""
+    def write(self, translations: CellTexts, stream: Any) -> None:
+        """Write the part file: the rows with these translations."""
         ...
 
 
-class Kind(Protocol):
-    """A kind of file."""
+class TableFormat(Protocol):
+    """A format of files."""
 
     def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
-        """Of a whole file, in order; one without rows if it has none. Raises DocumentError: it cannot be read."""
+        """Divide a whole file, in order; an empty file has one empty chunk. Raises DocumentError: it cannot be read."""
         ...
 
     def read(self, chunk: Chunk, options: TableOptions) -> Rows:
-        """Raises DocumentError: a row cannot be read."""
+        """Read a chunk. Raises DocumentError: a row cannot be read."""
         ...
 
     def join(self, parts: Sequence[Storage], stream: Any) -> None:
-        """One file of its parts."""
+        """Write one file from its parts."""
         ...
 
 
-def kind_of(file: Storage) -> Kind:
-    """By the name's ending. Raises UnknownFormatError."""
-    for endings, kind in KINDS.items():
+def table_format(file: Storage) -> TableFormat:
+    """Find the format by the ending of the name. Raises UnknownFormatError."""
+    for endings, found in FORMATS.items():
         if file.name.lower().endswith(endings):
-            return kind
+            return found
     raise UnknownFormatError(f"{file.place}: not a table of texts; known endings: {', '.join(ENDINGS)}")
 
 
 @dataclass(frozen=True)
 class LineRows:
-    """Lines of text, each with its ending."""
+    """Lines of text with their line breaks."""
 
     lines: Sequence[str]
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> CellTexts:
         return [line.rstrip("\r\n") for line in self.lines]
 
-    def write(self, translations: Texts, stream: Any) -> None:
+    def write(self, translations: CellTexts, stream: Any) -> None:
         for line, translation in zip(self.lines, translations, strict=True):
             end = line[len(line.rstrip("\r\n")) :]
-            text = "" if translation is None else " ".join(translation.splitlines())  # a line in, a line out
+            text = "" if translation is None else " ".join(translation.splitlines())  # one line in, one line out
             stream.write((text + end).encode())
 
 
 @dataclass(frozen=True)
 class ObjectRows:
-    """JSON objects, one a line."""
+    """JSON objects, one per line."""
 
     objects: Sequence[dict[str, Any] | None]  # None: a blank line
     options: TableOptions
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> CellTexts:
         return [None if one is None else one.get(self.options.column) for one in self.objects]
 
-    def write(self, translations: Texts, stream: Any) -> None:
+    def write(self, translations: CellTexts, stream: Any) -> None:
         for one, translation in zip(self.objects, translations, strict=True):
             line = "" if one is None else json.dumps({**one, self.options.output_column: translation}, ensure_ascii=False)
-            stream.write((line + "\n").encode(errors="backslashreplace"))  # half a surrogate pair: as JSON's escape
+            stream.write((line + "\n").encode(errors="backslashreplace"))  # half a surrogate pair becomes an escape
 
 
 @dataclass(frozen=True)
-class TableRows:
+class ParquetRows:
     """Rows of a Parquet file."""
 
     table: pa.Table
     options: TableOptions
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> CellTexts:
         texts: list[str | None] = self.table.column(self.options.column).to_pylist()
         return texts
 
-    def write(self, translations: Texts, stream: Any) -> None:
+    def write(self, translations: CellTexts, stream: Any) -> None:
         name, column = self.options.output_column, pa.array(translations, pa.string())
         table = self.table
         known = table.schema.get_field_index(name)
@@ -110,8 +126,8 @@ class TableRows:
         pq.write_table(table, stream)
 
 
-class Lines:
-    """Plain lines, each a text."""
+class LineFormat:
+    """Plain text, one text per line."""
 
     def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
         found: list[Chunk] = []
@@ -133,7 +149,7 @@ class Lines:
                     stream.write(block)
 
     def _read(self, chunk: Chunk) -> Iterator[tuple[str, str]]:
-        """Each line with its place."""
+        """Yield the position of each line, and the line."""
         file = Storage(chunk.path)
         with file.files.open_input_file(file.path) as stream:
             stream.seek(chunk.start)
@@ -145,14 +161,14 @@ class Lines:
                     raise DamagedDocumentError(f"not UTF-8 at byte {error.start} of the line", where) from error
 
 
-class Objects(Lines):
+class JsonLinesFormat(LineFormat):
     """JSON lines."""
 
     def read(self, chunk: Chunk, options: TableOptions) -> Rows:
         return ObjectRows([_object(line, options.column, where) for where, line in self._read(chunk)], options)
 
 
-class Tables:
+class ParquetFormat:
     """Parquet."""
 
     def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
@@ -169,7 +185,7 @@ class Tables:
     def read(self, chunk: Chunk, options: TableOptions) -> Rows:
         file = Storage(chunk.path)
         with file.files.open_input_file(file.path) as stream, _open(stream, file.place) as source:
-            return TableRows(_slice(source, chunk), options)
+            return ParquetRows(_slice(source, chunk), options)
 
     def join(self, parts: Sequence[Storage], stream: Any) -> None:
         writer = None
@@ -177,12 +193,12 @@ class Tables:
             table = pq.read_table(part.path, filesystem=part.files)
             writer = writer or pq.ParquetWriter(stream, table.schema)
             writer.write_table(table)
-        assert writer is not None, "a file has a chunk at least"
+        assert writer is not None, "every file has at least one chunk"
         writer.close()
 
 
 def _lines(stream: Any) -> Iterator[bytes]:
-    """With their endings; only a line feed ends one."""
+    """Yield lines with their line breaks; only a line feed ends one."""
     rest = b""
     while block := stream.read(1 << 20):
         *whole, rest = (rest + block).split(b"\n")
@@ -214,7 +230,7 @@ def _open(stream: Any, place: str) -> pq.ParquetFile:
 
 
 def _slice(source: pq.ParquetFile, chunk: Chunk) -> pa.Table:
-    """Only the row groups that it touches are read."""
+    """Return the rows of a chunk; read only the row groups that overlap it."""
     groups: list[int] = []
     before = first = 0
     for group in range(source.num_row_groups):
@@ -227,9 +243,9 @@ def _slice(source: pq.ParquetFile, chunk: Chunk) -> pa.Table:
     return table.slice(chunk.start - first, chunk.rows)
 
 
-KINDS: dict[tuple[str, ...], Kind] = {
-    (".parquet",): Tables(),
-    (".jsonl", ".ndjson"): Objects(),
-    (".txt", ".text"): Lines(),
+FORMATS: dict[tuple[str, ...], TableFormat] = {
+    (".parquet",): ParquetFormat(),
+    (".jsonl", ".ndjson"): JsonLinesFormat(),
+    (".txt", ".text"): LineFormat(),
 }
-ENDINGS = tuple(ending for endings in KINDS for ending in endings)
+ENDINGS = tuple(ending for endings in FORMATS for ending in endings)

@@ -1,4 +1,4 @@
-"""The driver: which chunks are missing, who translates them, which files are complete."""
+"""The driver of a job: find the missing chunks, have them translated, and complete the files."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triptych_documents.errors import DocumentError
-from triptych_documents.format import find_format as format_of
+from triptych_documents.format import find_format
 from triptych_embedded.request import BackendError
-from triptych_ray.tables.chunk import Chunk
-from triptych_ray.tables.files import kind_of
+from triptych_ray.tables.files import Chunk, table_format
 from triptych_ray.tables.model import find_identity, wants_gpu
 from triptych_ray.tables.options import TableOptions
-from triptych_ray.tables.parts import Parts
-from triptych_ray.tables.problems import problem_of
+from triptych_ray.tables.parts import FileParts
+from triptych_ray.tables.texts import problem_of
 from triptych_ray.tables.worker import Worker
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a job is."""
+class TableProgress:
+    """The progress of a job."""
 
     chunks: int  # done
     of_chunks: int
@@ -36,38 +35,38 @@ class Progress:
 
 @dataclass
 class TableReport:
-    """What became of a job's files."""
+    """The result of a job."""
 
-    files: dict[str, str] = field(default_factory=dict)  # input to output, complete ones
-    skipped: list[str] = field(default_factory=list)  # complete before it began
-    failed: dict[str, list[str]] = field(default_factory=dict)  # input to what is wrong with it
+    files: dict[str, str] = field(default_factory=dict)  # input to output, of complete files
+    skipped: list[str] = field(default_factory=list)  # complete before the job began
+    failed: dict[str, list[str]] = field(default_factory=dict)  # input to its errors
     findings: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # input to its findings
     rows: int = 0  # translated by this run
-
-
-def run(options: TableOptions, on_progress: Callable[[Progress], None] = lambda _: None) -> TableReport:
-    """Translate what is not translated yet, on the cluster that Ray is connected to, or a local one.
-
-    Raises:
-        DocumentError: two inputs would have one output, or there is no such format.
-        ClusterError: the model is not here, or the cluster, or the model on it, failed; what was done is kept.
-    """
-    _check(options)
-    options = _with_model(options)
-    report, waiting = TableReport(), _Waiting(options)
-    for path, _ in options.files:
-        waiting.add(path, report)
-    for path, result in _translated(options, waiting.missing):
-        waiting.take(path, result, report)
-        on_progress(waiting.progress(report))
-    return report
 
 
 class ClusterError(DocumentError):
     """The cluster failed as a whole."""
 
 
-class _Waiting:
+def run(options: TableOptions, on_progress: Callable[[TableProgress], None] = lambda _: None) -> TableReport:
+    """Translate what is missing, on the cluster that Ray is connected to, or a local one.
+
+    Raises:
+        DocumentError: two inputs would have one output, or the format is unknown.
+        ClusterError: the model is not accessible here, or the cluster or the model on it failed; finished chunks are kept.
+    """
+    _check(options)
+    options = _with_model(options)
+    report, pending = TableReport(), _PendingFiles(options)
+    for path, _ in options.files:
+        pending.add(path, report)
+    for path, result in _translated(options, pending.missing):
+        pending.take(path, result, report)
+        on_progress(pending.progress(report))
+    return report
+
+
+class _PendingFiles:
     """Files that are not complete, with their chunks."""
 
     def __init__(self, options: TableOptions) -> None:
@@ -78,14 +77,14 @@ class _Waiting:
         self._total = 0
 
     def add(self, path: str, report: TableReport) -> None:
-        parts = Parts(self._options, path)
+        parts = FileParts(self._options, path)
         try:
             if parts.is_done:
                 report.skipped.append(path)
                 report.findings[path] = parts.findings
                 return
             parts.check()
-            chunks = kind_of(parts.source).chunks(parts.source, self._options)
+            chunks = table_format(parts.source).chunks(parts.source, self._options)
             missing = [chunk for chunk in chunks if not parts.part(chunk.number).is_file]
         except Exception as error:  # whatever is wrong with this file, the others are translated
             report.failed[path] = [problem_of(error)]
@@ -105,15 +104,15 @@ class _Waiting:
         if not self._left[path]:
             self._finish(path, report)
 
-    def progress(self, report: TableReport) -> Progress:
+    def progress(self, report: TableReport) -> TableProgress:
         left = sum(map(len, self._left.values()))
         complete = len(report.files) + len(report.skipped)
-        return Progress(
+        return TableProgress(
             len(self.missing) - left, len(self.missing), report.rows, self._total, complete, len(self._options.files)
         )
 
     def _finish(self, path: str, report: TableReport) -> None:
-        parts = Parts(self._options, path)
+        parts = FileParts(self._options, path)
         try:
             parts.finish(self._counts[path])
             report.findings[path] = parts.findings
@@ -124,7 +123,7 @@ class _Waiting:
 
 
 def _with_model(options: TableOptions) -> TableOptions:
-    """What the engines will load is settled here: all of an output, and what it is taken for later, is of one model."""
+    """Settle here which model the engines load, so that all of an output is from one model."""
     try:
         identity = find_identity(options.request)
     except (BackendError, OSError) as error:
@@ -132,16 +131,16 @@ def _with_model(options: TableOptions) -> TableOptions:
         raise ClusterError(
             f"the models must be readable where the job is started, as on every node ({place}): {error}"
         ) from error
-    device = "cuda" if wants_gpu(options.request) else "cpu"  # Ray shows each engine the one GPU that it has
+    device = "cuda" if wants_gpu(options.request) else "cpu"  # Ray shows each engine only the GPU that it has
     return replace(options, identity=identity, request=replace(options.request, model=identity.model, device=device))
 
 
 def _translated(options: TableOptions, chunks: Sequence[Chunk]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What became of each chunk, in the order in which they are done."""
+    """Yield the file and the report of each chunk, as they are finished."""
     if not chunks:
         return
     import ray.data  # noqa: PLC0415 slow
-    from ray.exceptions import RayError  # noqa: PLC0415 the same
+    from ray.exceptions import RayError  # noqa: PLC0415 slow
 
     if not ray.is_initialized():
         _connect(options)
@@ -164,7 +163,7 @@ def _translated(options: TableOptions, chunks: Sequence[Chunk]) -> Iterator[tupl
 
 
 def _connect(options: TableOptions) -> None:
-    """Ray's own messages are left out: what went wrong is raised."""
+    """Connect to the cluster. Ray's own messages are suppressed, as errors are raised."""
     import ray  # noqa: PLC0415 slow
 
     for name in ("ray", "ray.data"):
@@ -174,7 +173,7 @@ def _connect(options: TableOptions) -> None:
 
 
 def _shares(options: TableOptions, nodes: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
-    """Workers, and the CPUs and GPUs of each."""
+    """Return the number of workers, and the CPUs and GPUs of each."""
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     if wants_gpu(options.request):
         gpus = int(sum(each.get("GPU", 0) for each in resources))
@@ -187,7 +186,7 @@ def _shares(options: TableOptions, nodes: Sequence[dict[str, Any]]) -> tuple[int
 
 
 def _check(options: TableOptions) -> None:
-    format_of(name=options.format)
+    find_format(name=options.format)
     names: dict[str, list[str]] = defaultdict(list)
     for path, name in options.files:
         names[name].append(path)

@@ -1,15 +1,14 @@
-"""Which model a job's engines will load, found without loading it."""
+"""Find the model that the engines of a job will load, without loading it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from triptych_embedded.identity import Identity
-from triptych_embedded.models import as_backend_errors
-from triptych_embedded.repository import embedded_repository
-from triptych_embedded.request import BackendError, Request
-from triptych_embedded.sentence_translator import identity_of
+from triptych_embedded.engine import identity_of
+from triptych_embedded.models import backend_errors
+from triptych_embedded.request import BackendError, TranslationRequest
+from triptych_embedded.sentences import TranslatorIdentity
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest, read_manifest
 from triptych_serving.errors import BundleError
@@ -19,36 +18,35 @@ from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.device_selection import AUTO
 from triptych_serving.text.languages import has_pair, takes_any
 
-Model = tuple[VersionFolder, TranslationManifest]
+FoundModel = tuple[VersionFolder, TranslationManifest]
 GPU = Hardware((Device("cuda"),), needed=True)
 
 
-def wants_gpu(request: Request) -> bool:
-    """Whether each engine has a GPU. With `auto` none has: the nodes of a cluster differ, and all load the same graphs."""
+def wants_gpu(request: TranslationRequest) -> bool:
+    """Tell whether each engine has a GPU. With `auto` none has: the nodes of a cluster differ, and all load the same graphs."""
     return request.device not in (AUTO, str(CPU))
 
 
-def find_identity(request: Request) -> Identity:
-    """As an engine with this request will have it; only manifests are read.
+def find_identity(request: TranslationRequest) -> TranslatorIdentity:
+    """Return the identity that an engine with this request will have; only manifests are read.
 
     Raises:
-        BackendError: the repository cannot be read, or not one model of it would do.
+        BackendError: the repository cannot be read, or not exactly one of its models fits.
     """
-    repository = request.models or embedded_repository()
-    with as_backend_errors():
-        entry, manifest = _find(repository, request)
+    with backend_errors():
+        entry, manifest = _find(request.repository, request)
         precision = place(Bundle(entry.folder, manifest), request.precision, GPU if wants_gpu(request) else CPU_ALONE).precision
         return identity_of(entry, precision, manifest, request)
 
 
-def _find(repository: Path, request: Request) -> Model:
+def _find(repository: Path, request: TranslationRequest) -> FoundModel:
     there = list(_models(repository, request.model))
     able = (
         there
         if len(there) == 1
         else [model for model in there if has_pair(model[1], request.source_language, request.target_language)]
     )
-    if request.source_language or request.target_language:  # a model that names it goes before one that takes any
+    if request.source_language or request.target_language:  # prefer models that name the languages
         able = [model for model in able if not takes_any(model[1])] or able
     if not able:
         raise BackendError(f"{repository}: no model translates {request.model or 'these languages'}")
@@ -58,14 +56,14 @@ def _find(repository: Path, request: Request) -> Model:
     return able[0]
 
 
-def _models(repository: Path, name: str) -> Iterator[Model]:
-    """Those that translate, each in the version that is served."""
+def _models(repository: Path, name: str) -> Iterator[FoundModel]:
+    """Yield the translation models, each in the version that a server would serve."""
     for folder in chosen_models(repository, name).values():
         try:
             manifest = read_manifest(folder.default.folder)
         except BundleError:
             if name:
                 raise
-            continue  # as where models are served: the others will do
+            continue  # as a server does: the other models may fit
         if isinstance(manifest, TranslationManifest):
             yield folder.default, manifest

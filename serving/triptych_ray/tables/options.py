@@ -1,4 +1,4 @@
-"""What a job on a cluster does."""
+"""The options of a job on a cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import cached_property
 
 from triptych.version import __version__
 from triptych_documents.rules import TranslationRules
-from triptych_embedded.identity import Identity
-from triptych_embedded.request import Request
+from triptych_embedded.request import TranslationRequest
+from triptych_embedded.sentences import TranslatorIdentity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,23 +18,23 @@ class TableOptions:
     """What a job does.
 
     Args:
-        files: input files, each with the name of its output: paths, or URIs that pyarrow knows (`s3://`); every node must reach
-            them.
-        out: folder of the output files, likewise.
-        column: of Parquet and JSON lines: what is translated.
-        output_column: where the translation goes.
-        format: what a text is: a document of this format.
-        rows: of a chunk: what one task translates, and what is lost when a worker dies.
-        workers: engines; 0: one on each GPU where the request is for GPUs, else on each node.
-        cpus: of each engine; 0: as many as a node has, or 1 beside a GPU.
-        address: of the cluster, as `ray.init` takes it; empty: RAY_ADDRESS, else a cluster of this machine's own.
-        overwrite: files at the place of an output that no job wrote, or that were changed since, are replaced.
+        files: input files, each with the name of its output: paths, or URIs that pyarrow supports (`s3://`). Every node must
+            have access to them.
+        out: folder of the output files; path or URI.
+        column: column to translate, of Parquet and JSON lines.
+        output_column: column of the translations.
+        format: format of each text, which is a document of its own.
+        rows: rows per chunk: the work of one task, and what is repeated when a worker dies.
+        workers: number of engines; 0: one per GPU if the request is for GPUs, else one per node.
+        cpus: CPUs per engine; 0: all of a node, or 1 beside a GPU.
+        address: address of the cluster for `ray.init`; empty: RAY_ADDRESS, else a local cluster.
+        overwrite: replace output files that no job wrote, or that were changed since.
         rules: for all texts.
-        request: which model, and how it decodes; its repository must be at the same place on every node.
-        identity: what that model is; found by the job, and every engine's must be equal to it.
+        request: which model, and how it decodes; its repository must be at the same path on every node.
+        identity: identity of that model; the job finds it, and that of every engine must be equal.
 
     Raises:
-        ValueError: a number is out of range, or the columns are one.
+        ValueError: a number is out of range, or the two columns are the same.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -48,8 +48,8 @@ class TableOptions:
     address: str = ""
     overwrite: bool = False
     rules: TranslationRules = field(default_factory=TranslationRules)
-    request: Request = field(default_factory=Request)
-    identity: Identity | None = None
+    request: TranslationRequest = field(default_factory=TranslationRequest)
+    identity: TranslatorIdentity | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("workers", 0), ("cpus", 0)):
@@ -60,15 +60,15 @@ class TableOptions:
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """Of each input's output."""
+        """Name of the output of each input."""
         return dict(self.files)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for jobs that make the same of a file: their parts may be mixed."""
-        told = asdict(replace(self, files=()))  # there may be many
+        """Hash of everything that the output depends on: jobs with equal ones can share part files."""
+        values = asdict(replace(self, files=()))  # there may be many
         for name in ("files", "out", "workers", "cpus", "address", "overwrite"):
-            del told[name]
+            del values[name]
         if self.identity is not None:  # it says more than the request does
-            told["request"] = asdict(self.request.decoding)
-        return hashlib.sha256(repr((__version__, told)).encode()).hexdigest()[:16]
+            values["request"] = asdict(self.request.decoding)
+        return hashlib.sha256(repr((__version__, values)).encode()).hexdigest()[:16]

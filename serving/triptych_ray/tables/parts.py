@@ -1,4 +1,4 @@
-"""What a job has made of one input file so far, and where it lies: in the output folder, out of the way."""
+"""The progress of a job on one input file, stored in a hidden folder of the output folder."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from functools import cached_property
 from typing import Any
 
 from triptych_documents.errors import DocumentError
-from triptych_ray.tables.files import kind_of
+from triptych_ray.tables.files import table_format
 from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.storage import Storage
 
 FOLDER = ".triptych-parts"
 
-Finding = dict[str, Any]  # as reports have it
+FindingValues = dict[str, Any]  # a finding in a report
 
 NOT_OURS = "exists already, and no job into this folder wrote it as it is; --overwrite (`overwrite`) replaces it"
 
 
 @dataclass(frozen=True)
-class Record:
-    """What was last written, or is about to be, to an output's place.
+class OutputRecord:
+    """The last file that was written, or is about to be, as an output.
 
     Args:
-        key: of the input and the job that it was made of.
+        key: hash of the input and the job that it was made from.
         digest: SHA-256 of the output.
-        earlier: that of the output of an earlier job, which is there until this one takes its place; or empty.
-        findings: of this output.
-        stamp: of the output in its place, which spares reading it; empty before it is there.
+        earlier: SHA-256 of the output of an earlier job, which this one replaces; or empty.
+        findings: findings of this output.
+        stamp: size and time of the written output, which saves reading it; empty before it is written.
     """
 
     key: str
     digest: str
     earlier: str
-    findings: list[Finding]
+    findings: list[FindingValues]
     stamp: str = ""
 
 
-class Parts:
-    """Of one file, as long as neither the file nor the job changes.
+class FileParts:
+    """The parts of one file; valid while neither the file nor the job changes.
 
     Args:
         options: of the job.
@@ -61,66 +61,64 @@ class Parts:
 
     @property
     def is_done(self) -> bool:
-        """The output file is of this job, and of the input as it is, and as it was written."""
+        """The output file exists unchanged, and was made by this job from the input as it is now."""
         record = self._record
-        return record is not None and record.key == self._key and self._is(record)
+        return record is not None and record.key == self._key and self._is_current(record)
 
     def check(self) -> None:
-        """Raises DocumentError: the output file is somebody else's."""
+        """Raise DocumentError if the output file is not from a job."""
         if self._options.overwrite or not self.output.is_file:
             return
         record = self._record
-        if record is None or not (self._is(record) or self.output.digest == record.earlier):
+        if record is None or not (self._is_current(record) or self.output.digest == record.earlier):
             raise DocumentError(f"{self.output.place}: {NOT_OURS}")
 
     def part(self, number: int) -> Storage:
-        """The file of one chunk."""
+        """Return the part file of a chunk."""
         return self._folder / f"{number:08}{self.source.name[self.source.name.rindex('.') :].lower()}"
 
     @property
-    def findings(self) -> list[Finding]:
-        """Of a file that is done."""
+    def findings(self) -> list[FindingValues]:
+        """Findings of a finished file."""
         record = self._record
         return record.findings if record else []
 
-    def write(self, number: int, write: Callable[[Any], None], findings: list[Finding]) -> None:
-        """The part of one chunk; where it is there, its findings are."""
+    def write(self, number: int, write: Callable[[Any], None], findings: list[FindingValues]) -> None:
+        """Write the part of a chunk. Its findings are written first, so that they exist if the part does."""
         _write(self._findings(number), findings)
         self.part(number).write_whole(write)
 
     def finish(self, count: int) -> None:
-        """Make the output file of so many parts, then forget them. Raises DocumentError: somebody else's is there."""
+        """Make the output file of `count` parts and delete them. Raises DocumentError: see `check`."""
         self.check()
         parts = [self.part(number) for number in range(count)]
         findings = [finding for number in range(count) for finding in _read(self._findings(number))]
         earlier = self.output.digest if self.output.is_file else ""
-        record = Record(self._key, "", earlier, findings)
+        record = OutputRecord(self._key, "", earlier, findings)
 
         def ready(complete: Storage) -> None:
-            nonlocal record  # written first: at no moment is there an output that no record knows
+            nonlocal record  # written first: at no time is there an output without a record
             record = replace(record, digest=complete.digest)
             _write(self._done, asdict(record))
 
-        self.output.write_whole(lambda stream: kind_of(self.source).join(parts, stream), ready)
+        self.output.write_whole(lambda stream: table_format(self.source).join(parts, stream), ready)
         _write(self._done, asdict(replace(record, stamp=self.output.stamp)))
         self._folder.delete_folder()
 
-    def _is(self, record: Record) -> bool:
-        """What is there is what was written."""
+    def _is_current(self, record: OutputRecord) -> bool:
         output = self.output
         return output.is_file and (output.stamp == record.stamp or output.digest == record.digest)
 
     @property
-    def _record(self) -> Record | None:
-        return Record(**_read(self._done)) if self._done.is_file else None
+    def _record(self) -> OutputRecord | None:
+        return OutputRecord(**_read(self._done)) if self._done.is_file else None
 
     def _findings(self, number: int) -> Storage:
         return self._folder / f"{number:08}.findings"
 
     @cached_property
     def _key(self) -> str:
-        told = f"{self.source.place}\n{self.source.stamp}\n{self._options.fingerprint}"
-        return _short(told)
+        return _short_hash(f"{self.source.place}\n{self.source.stamp}\n{self._options.fingerprint}")
 
     @property
     def _folder(self) -> Storage:
@@ -128,16 +126,16 @@ class Parts:
 
     @property
     def _done(self) -> Storage:
-        """One for each output, whatever made it: the last one counts."""
-        return self._out / FOLDER / f"{_short(self._options.names[self._path])}.done"
+        """The record of an output, whichever job made it: the last one counts."""
+        return self._out / FOLDER / f"{_short_hash(self._options.names[self._path])}.done"
 
 
-def _short(text: str) -> str:
+def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:24]
 
 
-def _write(file: Storage, told: Any) -> None:
-    file.write_whole(lambda stream: stream.write(json.dumps(told).encode()))
+def _write(file: Storage, values: Any) -> None:
+    file.write_whole(lambda stream: stream.write(json.dumps(values).encode()))
 
 
 def _read(file: Storage) -> Any:

@@ -1,4 +1,4 @@
-"""Files on whatever pyarrow reaches: a disk that all nodes share, S3, GCS."""
+"""Files that pyarrow can access: on a disk that all nodes share, S3 or GCS."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BLOCK_BYTES = 1 << 20
 
 
 class Storage:
-    """One place: a file or a folder.
+    """A file or a folder.
 
     Args:
-        place: a path, or a URI.
+        place: path or URI.
     """
 
     def __init__(self, place: str) -> None:
@@ -34,17 +34,17 @@ class Storage:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """The last part of the path."""
         return posixpath.basename(str(self.path))
 
     @property
     def is_file(self) -> bool:
-        """Whether there is such a file."""
+        """The file exists."""
         return bool(self.files.get_file_info(self.path).type == fs.FileType.File)
 
     @property
     def stamp(self) -> str:
-        """Changes when the file does. Raises FileNotFoundError."""
+        """Size and modification time. Raises FileNotFoundError."""
         info = self.files.get_file_info(self.path)
         if info.type != fs.FileType.File:
             raise FileNotFoundError(f"{self.place}: no such file")
@@ -52,7 +52,7 @@ class Storage:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of its content; all of it is read."""
+        """SHA-256 of the content, which is read completely."""
         found = hashlib.sha256()
         with self.files.open_input_stream(self.path) as stream:
             while block := stream.read(BLOCK_BYTES):
@@ -60,11 +60,11 @@ class Storage:
         return found.hexdigest()
 
     def write_whole(self, write: Callable[[Any], None], ready: Callable[[Storage], None] = lambda _: None) -> None:
-        """What `write` puts into a file takes this one's place when it is complete, or never.
+        """Write the file under a temporary name and rename it when it is complete.
 
         Args:
-            write: gets a stream.
-            ready: gets the file that is complete, just before it takes the place.
+            write: writes the content to a stream.
+            ready: called with the complete file just before it is renamed.
         """
         self.files.create_dir(posixpath.dirname(self.path), recursive=True)
         unfinished = self._unfinished()
@@ -79,12 +79,12 @@ class Storage:
             raise
 
     def _unfinished(self) -> Storage:
-        """Beside it, by a name of its own: two workers may be at the same chunk."""
+        """Return a file beside this one with a unique name: two workers may write the same chunk."""
         beside, suffix = copy(self), f".{uuid.uuid4().hex}.tmp"
         beside.place, beside.path = self.place + suffix, f"{self.path}{suffix}"
         return beside
 
     def delete_folder(self) -> None:
-        """With all that is in it, if it is there."""
+        """Delete the folder and everything in it, if it exists."""
         if self.files.get_file_info(self.path).type == fs.FileType.Directory:
             self.files.delete_dir(self.path)

@@ -1,4 +1,4 @@
-"""Texts through documents' rules and a translator: each text is a document of its own."""
+"""Translate texts with the rules of documents: each text is a document of its own."""
 
 from __future__ import annotations
 
@@ -7,47 +7,52 @@ from dataclasses import dataclass
 from typing import cast
 
 from triptych_documents.driver import DocumentDriver
+from triptych_documents.errors import DocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, Format, ReadOptions
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
-from triptych_documents.unit import Piece
 from triptych_embedded.request import BackendError
-from triptych_embedded.translating import Outcome, Translating
-from triptych_ray.tables.problems import problem_of
+from triptych_embedded.sentences import SentenceOutcome, SentenceTranslator
 
 PATIENCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Translated:
-    """What became of one text."""
+class TranslatedText:
+    """The result of one text."""
 
     text: str | None
     findings: tuple[Finding, ...] = ()
 
 
 def translate_texts(
-    texts: Sequence[str | None], format: Format, rules: TranslationRules, translating: Translating
-) -> list[Translated]:
-    """Order is kept; what is None, or has nothing to translate, stays.
+    texts: Sequence[str | None], format: Format, rules: TranslationRules, translator: SentenceTranslator
+) -> list[TranslatedText]:
+    """Translate texts and keep their order. None, and texts with nothing to translate, stay as they are.
 
     Args:
         texts: each a document of `format`.
         format: reads and writes them.
         rules: for all of them.
-        translating: translates sentences; entered.
+        translator: translates sentences.
 
     Raises:
-        BackendError: the translator gave up. A text that is no such document is a finding.
+        BackendError: the translator failed. A text that is not a document of the format is a finding.
     """
     documents = [_read(text, format, rules) for text in texts]
-    done = _work(documents, rules, translating)
+    units = _translate(documents, rules, translator)
     return [
-        _render(text, document, done.get(index, {}))
+        _render(text, document, units.get(index, {}))
         for index, (text, document) in enumerate(zip(texts, documents, strict=True))
     ]
+
+
+def problem_of(error: Exception) -> str:
+    """Describe an error in one line; unexpected ones with their type."""
+    message = " ".join(str(error).split())
+    return message if isinstance(error, DocumentError | OSError) and message else f"{type(error).__name__}: {message}"
 
 
 def _read(text: str | None, format: Format, rules: TranslationRules) -> Document | Finding | None:
@@ -56,74 +61,65 @@ def _read(text: str | None, format: Format, rules: TranslationRules) -> Document
     options = ReadOptions(source_language=rules.source_language, target_language=rules.target_language, encoding="utf-8")
     try:
         return format.read(text.encode(), options)
-    except Exception as error:  # of the format too: it costs this text alone
+    except Exception as error:  # a bug in the format too costs this text alone
         return _fault(error)
 
 
-def _work(
-    documents: Sequence[Document | Finding | None], rules: TranslationRules, translating: Translating
+def _translate(
+    documents: Sequence[Document | Finding | None], rules: TranslationRules, translator: SentenceTranslator
 ) -> dict[int, dict[int, TranslatedUnit]]:
+    """Return the translated units by index of the document and of the unit."""
     units = (
         ((index, number), unit)
         for index, document in enumerate(documents)
         if document is not None and not isinstance(document, Finding)
         for number, unit in enumerate(document.units)
     )
-    driver = DocumentDriver(UnitTranslator(rules), units, window=translating.window, refill=0.25)
-    line = _Line(translating)
-    results: Sequence[Outcome] = ()
+    driver = DocumentDriver(UnitTranslator(rules), units, window=translator.window)
+    in_flight = 0
+    results: Sequence[SentenceOutcome] = ()
     found: dict[int, dict[int, TranslatedUnit]] = {}
     try:
         while not driver.is_finished:
-            for done in driver.advance(results):
-                index, number = cast(tuple[int, int], done.key)
-                found.setdefault(index, {})[number] = done
+            for translated in driver.advance(results):
+                index, number = cast(tuple[int, int], translated.key)
+                found.setdefault(index, {})[number] = translated
             requests = driver.take()
-            results = line.ask(requests) if requests or line.under_way else ()
+            in_flight += len(requests)
+            results = _exchange(translator, requests, 0.0 if driver.can_read or not in_flight else PATIENCE_SECONDS)
+            in_flight -= len(results)
+    except BackendError:
+        raise
     except Exception:
-        line.drain()
+        while in_flight:  # leave nothing for the next chunk
+            in_flight -= len(_exchange(translator, (), PATIENCE_SECONDS))
         raise
     return found
 
 
-def _render(text: str | None, document: Document | Finding | None, units: dict[int, TranslatedUnit]) -> Translated:
-    if document is None or isinstance(document, Finding):
-        return Translated(text, () if document is None else (document,))
-    pieces: dict[int, Sequence[Piece]] = {number: done.pieces for number, done in units.items()}
+def _exchange(
+    translator: SentenceTranslator, requests: Sequence[SentenceRequest], patience_seconds: float
+) -> Sequence[SentenceOutcome]:
+    """Submit requests and take outcomes. After an error the translator must not be used: its pending requests are unknown."""
     try:
-        rendered = document.render(pieces).decode()
+        translator.submit(requests)
+        return translator.take(patience_seconds)
+    except BackendError:
+        raise
+    except Exception as error:
+        raise BackendError(problem_of(error)) from error
+
+
+def _render(text: str | None, document: Document | Finding | None, units: dict[int, TranslatedUnit]) -> TranslatedText:
+    if document is None or isinstance(document, Finding):
+        return TranslatedText(text, () if document is None else (document,))
+    try:
+        rendered = document.render({number: unit.pieces for number, unit in units.items()}).decode()
     except Exception as error:  # as above
-        return Translated(text, (_fault(error),))
-    return Translated(rendered, (*document.findings, *(finding for done in units.values() for finding in done.findings)))
+        return TranslatedText(text, (_fault(error),))
+    findings = (finding for unit in units.values() for finding in unit.findings)
+    return TranslatedText(rendered, (*document.findings, *findings))
 
 
 def _fault(error: Exception) -> Finding:
     return Finding(FindingKind.FORMAT, Severity.ERROR, "", problem_of(error))
-
-
-class _Line:
-    """To a translator, who is asked further things when these are done with."""
-
-    def __init__(self, translating: Translating) -> None:
-        self._translating = translating
-        self.under_way = 0
-
-    def ask(self, asks: Sequence[SentenceRequest]) -> Sequence[Outcome]:
-        """Outcomes of these or earlier ones. Raises BackendError."""
-        try:
-            self._translating.submit(asks)
-            self.under_way += len(asks)
-            outcomes = self._translating.take(PATIENCE_SECONDS)
-        except BackendError:
-            self.under_way = 0
-            raise
-        except Exception as error:  # which asks it still has is not known
-            self.under_way = 0
-            raise BackendError(problem_of(error)) from error
-        self.under_way -= len(outcomes)
-        return outcomes
-
-    def drain(self) -> None:
-        """Nothing of this is left for who comes next."""
-        while self.under_way:
-            self.ask(())

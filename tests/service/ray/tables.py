@@ -20,11 +20,11 @@ import dataclasses, json, sys
 from pathlib import Path
 from triptych_ray.tables.job import run
 from triptych_ray.tables.options import TableOptions
-from triptych_embedded.request import Request
+from triptych_embedded.request import TranslationRequest
 from triptych_documents.rules import TranslationRules
 told = json.loads(sys.argv[1])
 files = tuple((path, Path(path).name) for path in told.pop("paths"))
-request = Request(models=Path(told.pop("models")))
+request = TranslationRequest(models=Path(told.pop("models")))
 options = TableOptions(files=files, request=request, rules=TranslationRules(source_language="en"), **told)
 report = run(options, lambda progress: print(json.dumps(progress.chunks), flush=True))
 print(json.dumps(dataclasses.asdict(report)), flush=True)

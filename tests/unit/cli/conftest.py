@@ -16,7 +16,7 @@ from triptych_serving.server import ServerOptions
 
 @dataclass(frozen=True)
 class Result:
-    """What a command leaves behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -30,13 +30,19 @@ class Result:
         assert line.startswith("Error: ")
         return line.removeprefix("Error: ")
 
+    @property
+    def success(self) -> str:
+        """The output of a command that succeeded without warnings."""
+        assert (self.code, self.err) == (0, "")
+        return self.out
+
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """`run("translate", "text", stdin=b"...")`."""
+    """Run a command: `run("translate", "text", stdin=b"...")`."""
     for name in [name for name in os.environ if name.startswith("TRIPTYCH_")]:
         monkeypatch.delenv(name)
 
@@ -55,7 +61,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerOptions]:
-    """What servers would have been started with."""
+    """Options of the servers that `serve` would start."""
     served: list[ServerOptions] = []
 
     async def serve(options: ServerOptions) -> None:

@@ -10,10 +10,10 @@ from google.rpc import status_pb2
 
 from triptych.v1 import translation_pb2
 from triptych_ray import replica as module
+from triptych_ray.context import EndOfStream, SerializedResponse
 from triptych_ray.methods import METHODS
 from triptych_ray.options import ReplicaOptions
 from triptych_ray.replica import Replica
-from triptych_ray.replies import Ended, Packed
 from triptych_serving.errors import UnavailableError
 
 from ...fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
@@ -75,9 +75,9 @@ def test_a_stream_for_a_message(scenario: Any) -> None:
 def test_what_is_wrong_stands_in_the_context(scenario: Any, request_: bytes) -> None:
     async def act(replica: Any) -> None:
         unary, stream = FakeContext(), FakeContext()
-        assert await replica.Translate(request_, unary) == Packed(b"")
+        assert await replica.Translate(request_, unary) == SerializedResponse(b"")
         [end] = await all_of(replica.TranslateStream(request_, stream))
-        assert isinstance(end, Ended)
+        assert isinstance(end, EndOfStream)
         for context in (unary, stream):
             assert context.status is grpc.StatusCode.INVALID_ARGUMENT
             details = context.trailers["grpc-status-details-bin"]

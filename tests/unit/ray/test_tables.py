@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from triptych_cli.common.decoding import Decoding
+from triptych.decoding import DecodingOptions
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_documents.translation.units import UnitTranslator
-from triptych_embedded.request import BackendError, Request
-from triptych_embedded.translating import Outcome
+from triptych_embedded.request import BackendError, TranslationRequest
+from triptych_embedded.sentences import SentenceOutcome
 from triptych_ray.tables import job, parts, worker
-from triptych_ray.tables.chunk import Chunk
+from triptych_ray.tables.files import Chunk
 from triptych_ray.tables.job import ClusterError, TableReport, run
 from triptych_ray.tables.model import find_identity
 from triptych_ray.tables.options import TableOptions
@@ -26,16 +27,13 @@ from triptych_ray.tables.storage import Storage
 from triptych_ray.tables.worker import Worker
 
 from ...fixtures.toy import MODELS, copy_bundle, edit_manifest
-from ..cli.documents.fakes import Shouting
+from ..cli.documents.fakes import UpperCaseTranslator
 
-TOY = Request(models=MODELS)
+TOY = TranslationRequest(models=MODELS)
 
 
-class Engine(Shouting):
-    """As many as are loaded answer alike."""
-
-    def __init__(self, request: Request, repository: Path, cpus: int) -> None:
-        super().__init__(identity=find_identity(request), window=8, at_once=3)
+def open_translator(request: TranslationRequest, cpus: int) -> AbstractContextManager[UpperCaseTranslator]:
+    return nullcontext(UpperCaseTranslator(identity=find_identity(request), window=8, at_once=3))
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +45,7 @@ def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
             for row in [working(batch)]:
                 yield row["path"][0], json.loads(row["report"][0])
 
-    monkeypatch.setattr(worker, "EmbeddedTranslating", Engine)
+    monkeypatch.setattr(worker, "open_sentence_translator", open_translator)
     monkeypatch.setattr(job, "_translated", translated)
 
 
@@ -113,14 +111,14 @@ def test_a_foreign_file_stays(lines: Path) -> None:
 
 
 def test_a_file_that_comes_meanwhile_stays(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = Shouting.take
+    read = UpperCaseTranslator.take
 
-    def take(self: Shouting, patience_seconds: float) -> list[Outcome]:
+    def take(self: UpperCaseTranslator, patience_seconds: float) -> list[SentenceOutcome]:
         output(lines).write_text("mine\n", encoding="utf-8")
         return read(self, patience_seconds)
 
     output(lines).parent.mkdir()
-    monkeypatch.setattr(Engine, "take", take)
+    monkeypatch.setattr(UpperCaseTranslator, "take", take)
     assert "exists already" in run(options(lines)).failed[str(lines)][0]
     assert output(lines).read_text(encoding="utf-8") == "mine\n"
 
@@ -180,10 +178,10 @@ def test_an_error_nobody_foresaw_fails_its_file_alone(lines: Path, monkeypatch: 
 
 
 def test_an_engine_that_fails_ends_the_job(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def take(self: Shouting, patience_seconds: float) -> list[Outcome]:
+    def take(self: UpperCaseTranslator, patience_seconds: float) -> list[SentenceOutcome]:
         raise BackendError("the engine is gone")
 
-    monkeypatch.setattr(Engine, "take", take)
+    monkeypatch.setattr(UpperCaseTranslator, "take", take)
     with pytest.raises(BackendError, match="the engine is gone"):
         run(options(lines))
 
@@ -191,27 +189,28 @@ def test_an_engine_that_fails_ends_the_job(lines: Path, monkeypatch: pytest.Monk
 def test_another_model_is_another_job(lines: Path, tmp_path: Path) -> None:
     models = tmp_path / "models"
     folder = copy_bundle(models)
-    request = Request(models=models)
+    request = TranslationRequest(models=models)
     assert complete(run(options(lines, request=request)))[0] == ["a.txt"]
     assert complete(run(options(lines, request=TOY)))[1] == ["a.txt"], "where a model lies makes no difference"
     edit_manifest(folder, lambda manifest: manifest.update(generation={**manifest["generation"]}))
     assert complete(run(options(lines, request=request)))[0] == ["a.txt"]
     copy_bundle(models, version=2)
     assert complete(run(options(lines, request=request)))[0] == ["a.txt"]
-    decoding = Decoding(beam_size=3)
-    assert complete(run(options(lines, request=Request(models=models, decoding=decoding))))[0] == ["a.txt"]
+    decoding = DecodingOptions(beam_size=3)
+    assert complete(run(options(lines, request=TranslationRequest(models=models, decoding=decoding))))[0] == ["a.txt"]
 
 
 def test_a_node_with_another_model_ends_the_job(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_bundle(tmp_path / "models", version=2)
-    monkeypatch.setattr(worker, "EmbeddedTranslating", lambda _, *rest: Engine(Request(models=tmp_path / "models"), *rest))
+    other = TranslationRequest(models=tmp_path / "models")
+    monkeypatch.setattr(worker, "open_sentence_translator", lambda _, cpus: open_translator(other, cpus))
     with pytest.raises(BackendError, match=r"the model here is .*\"version\":\"2\".*where the job was started"):
         run(options(lines))
 
 
 def test_models_that_are_not_here_are_an_error(lines: Path, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"the models must be readable where the job is started.*no such model repository"):
-        run(options(lines, request=Request(models=tmp_path / "none")))
+        run(options(lines, request=TranslationRequest(models=tmp_path / "none")))
 
 
 def test_the_model_is_found_as_engines_find_it(tmp_path: Path) -> None:
@@ -219,12 +218,12 @@ def test_the_model_is_found_as_engines_find_it(tmp_path: Path) -> None:
     copy_bundle(models, "one")
     copy_bundle(models, "two")
     with pytest.raises(BackendError, match="several models match, set `model` to one of: one, two"):
-        find_identity(Request(models=models))
-    assert find_identity(Request(models=models, model="two")).model == "two"
+        find_identity(TranslationRequest(models=models))
+    assert find_identity(TranslationRequest(models=models, model="two")).model == "two"
     with pytest.raises(BackendError, match="precision 'fp8' is not in this bundle"):
-        find_identity(Request(models=models, model="two", precision="fp8"))
+        find_identity(TranslationRequest(models=models, model="two", precision="fp8"))
     with pytest.raises(BackendError, match="'three' is not in"):
-        find_identity(Request(models=models, model="three"))
+        find_identity(TranslationRequest(models=models, model="three"))
 
 
 def with_half(tmp_path: Path) -> Path:
@@ -239,17 +238,17 @@ def with_half(tmp_path: Path) -> Path:
     [("cuda", None, "fp16"), ("cuda", "fp16", "fp16"), ("auto", None, "fp32"), ("cpu", None, "fp32"), ("auto", "int8", "int8")],
 )
 def test_the_device_decides_what_engines_load(tmp_path: Path, device: str, precision: str | None, found: str) -> None:
-    assert find_identity(Request(models=with_half(tmp_path), device=device, precision=precision)).precision == found
+    assert find_identity(TranslationRequest(models=with_half(tmp_path), device=device, precision=precision)).precision == found
 
 
 def test_a_model_without_graphs_for_gpus_ends_a_job_for_them(lines: Path) -> None:
     with pytest.raises(ClusterError, match="it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"):
-        run(options(lines, request=Request(models=MODELS, device="cuda")))
+        run(options(lines, request=TranslationRequest(models=MODELS, device="cuda")))
 
 
 @pytest.mark.parametrize(("device", "told"), [("auto", "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:1", "cuda")])
 def test_an_engine_uses_the_device_that_ray_gives_it(lines: Path, tmp_path: Path, device: str, told: str) -> None:
-    request = job._with_model(options(lines, request=Request(models=with_half(tmp_path), device=device))).request
+    request = job._with_model(options(lines, request=TranslationRequest(models=with_half(tmp_path), device=device))).request
     assert request.device == told
 
 
@@ -267,10 +266,10 @@ NODES = [
 def test_engines_are_as_many_as_there_are_devices(
     lines: Path, device: str, workers: int, cpus: int, shares: tuple[int, int, int]
 ) -> None:
-    asked = options(lines, request=Request(models=MODELS, device=device), workers=workers, cpus=cpus)
+    asked = options(lines, request=TranslationRequest(models=MODELS, device=device), workers=workers, cpus=cpus)
     assert job._shares(asked, NODES) == shares
 
 
 def test_a_cluster_without_gpus_is_named(lines: Path) -> None:
     with pytest.raises(ClusterError, match="--device cuda: no node of the cluster has a GPU"):
-        job._shares(options(lines, request=Request(models=MODELS, device="cuda")), NODES[1:])
+        job._shares(options(lines, request=TranslationRequest(models=MODELS, device="cuda")), NODES[1:])

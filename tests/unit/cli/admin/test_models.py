@@ -1,4 +1,4 @@
-"""`triptych models`, of a repository."""
+"""`triptych models`, for a repository."""
 
 import json
 from pathlib import Path
@@ -10,9 +10,7 @@ from ..conftest import Run
 
 
 def test_the_table(run: Run) -> None:
-    result = run("models", "--models", MODELS)
-    assert (result.code, result.err) == (0, "")
-    assert [line.split() for line in result.out.splitlines()] == [
+    assert [line.split() for line in run("models", "--models", MODELS).success.splitlines()] == [
         ["name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "devices", "state"],
         ["toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "on", "disk"],
     ]
@@ -44,6 +42,20 @@ def test_every_version_is_listed_and_damage_is_reported(run: Run, tmp_path: Path
     assert rows[0]["state"].startswith("damaged: ")
     assert "tokenizer.json does not have its recorded SHA-256" in rows[0]["state"]
     assert rows[1]["state"] == "on disk"
+
+
+def test_labels_of_versions(run: Run, tmp_path: Path) -> None:
+    for version in (1, 2, 3):
+        copy_bundle(tmp_path, version=version)
+    (tmp_path / "toy" / "model.json").write_text('{"labels": {"stable": 2, "canary": 3}}')
+    lines = [line.split()[:4] for line in run("models", "--models", tmp_path).out.splitlines()]
+    assert lines[1:] == [
+        ["toy", "1", "translation", "en"],
+        ["toy", "2", "stable", "yes"],
+        ["toy", "3", "canary", "translation"],
+    ]
+    (tmp_path / "toy" / "model.json").write_text('{"labels": []}')
+    assert "labels is not an object" in run("models", "--models", tmp_path).out
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])

@@ -1,4 +1,4 @@
-"""`triptych bench`: its flags, and what is refused before anything is started."""
+"""`triptych bench`: flags, and errors before anything is started."""
 
 from pathlib import Path
 
@@ -8,20 +8,20 @@ import pytest
 from triptych_bench.results import Report
 from triptych_bench.session import SCENARIOS
 from triptych_bench.tasks import TASKS
-from triptych_cli.bench.command import Tasks, command
-from triptych_cli.bench.flags import OF_TASK, counts, duration, rates, shape
+from triptych_cli.bench.command import BenchGroup, command
 from triptych_cli.bench.flags import SCENARIOS as CHOICES
-from triptych_cli.bench.report import Files, show
+from triptych_cli.bench.flags import TASK_FLAGS, counts, duration, rates, shape
+from triptych_cli.bench.report import ReportFiles, show
 
 from ..conftest import Run
 
 
 def test_all_tasks_and_all_scenarios() -> None:
-    assert set(OF_TASK) == set(TASKS)
+    assert set(TASK_FLAGS) == set(TASKS)
     assert set(CHOICES) == set(SCENARIOS)
-    assert isinstance(command, Tasks)
+    assert isinstance(command, BenchGroup)
     with click.Context(command) as context:
-        assert command.list_commands(context) == [*OF_TASK, "compare"]
+        assert command.list_commands(context) == [*TASK_FLAGS, "compare"]
         assert command.get_command(context, "nothing") is None
 
 
@@ -93,8 +93,8 @@ def test_wrong_usage(run: Run, flags: list[str], problem: str) -> None:
     assert problem in result.err.splitlines()[-1]
 
 
-def test_each_file_is_written_whatever_becomes_of_the_others(tmp_path: Path) -> None:
-    files = Files(json=tmp_path / "gone" / "a.json", csv=tmp_path / "a.csv", html=None)
+def test_each_file_is_written_even_if_others_fail(tmp_path: Path) -> None:
+    files = ReportFiles(json=tmp_path / "gone" / "a.json", csv=tmp_path / "a.csv", html=None)
     with pytest.raises(click.ClickException, match=r"a\.json: No such file or directory"):
         show(Report(), files, quiet=True)
     assert (tmp_path / "a.csv").exists()
@@ -113,14 +113,14 @@ def test_inputs_are_read_before_a_server_is_started(run: Run, tmp_path: Path) ->
     assert "nothing.txt: cannot be read" in result.error
 
 
-def test_a_key_does_not_travel_in_the_clear(run: Run, tmp_path: Path) -> None:
+def test_a_key_is_not_sent_unencrypted(run: Run, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("secret", encoding="utf-8")
     result = run("bench", "translate", "--server", "example.com:1", "--api-key-file", tmp_path / "key")
     assert result.code == 1
     assert "without TLS the API key could be read on its way to example.com:1" in result.error
 
 
-def test_nobody_there(run: Run) -> None:
+def test_an_unreachable_server(run: Run) -> None:
     result = run("bench", "translate", "--server", "127.0.0.1:1", "--timeout-secs", "20")
     assert result.code == 1
     assert result.error.startswith("127.0.0.1:1: UNAVAILABLE")

@@ -4,52 +4,45 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from triptych_documents.findings import Finding
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
 from triptych_documents.unit import Piece, Unit
-from triptych_embedded.identity import Identity
-from triptych_embedded.translating import Outcome
+from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity
 
-ENGLISH_GERMAN = Identity("shouting", "1", "fp32", "", "en", "de")
+ENGLISH_GERMAN = TranslatorIdentity("upper", "1", "fp32", "", "en", "de")
 
 
 @dataclass
-class Shouting:
-    """Answers in capitals, the last ask first, a few at a time."""
+class UpperCaseTranslator:
+    """Translates into capitals, the last request first, a few at a time."""
 
-    identity: Identity = ENGLISH_GERMAN
+    identity: TranslatorIdentity = ENGLISH_GERMAN
     window: int = 8
     at_once: int = 3
-    asked: list[SentenceRequest] = field(default_factory=list)
-    most_under_way: int = 0
+    requests: list[SentenceRequest] = field(default_factory=list)
+    most_pending: int = 0
     _todo: deque[SentenceRequest] = field(default_factory=deque)
 
-    def __enter__(self) -> Self:
-        return self
+    def submit(self, requests: Sequence[SentenceRequest]) -> None:
+        self.requests += requests
+        self._todo.extend(requests)
+        self.most_pending = max(self.most_pending, len(self._todo))
 
-    def __exit__(self, *details: object) -> None:
-        return
+    def take(self, patience_seconds: float) -> list[SentenceOutcome]:
+        taken = [self._todo.pop() for _ in range(min(self.at_once, len(self._todo)))]
+        return [(request, self.translate(request)) for request in taken]
 
-    def submit(self, asks: Sequence[SentenceRequest]) -> None:
-        self.asked += asks
-        self._todo.extend(asks)
-        self.most_under_way = max(self.most_under_way, len(self._todo))
-
-    def take(self, patience_seconds: float) -> list[Outcome]:
-        return [(ask, self.answer(ask)) for ask in [self._todo.pop() for _ in range(min(self.at_once, len(self._todo)))]]
-
-    def answer(self, ask: SentenceRequest) -> SentenceTranslation | Refusal:
-        if "refuse" in ask.text:
+    def translate(self, request: SentenceRequest) -> SentenceTranslation | Refusal:
+        if "refuse" in request.text:
             return Refusal("it will not")
-        spans = [(0, len(ask.text))]
-        return SentenceTranslation(ask.text.upper(), Alignment(spans, spans, [[1.0]]) if ask.aligned else None)
+        spans = [(0, len(request.text))]
+        return SentenceTranslation(request.text.upper(), Alignment(spans, spans, [[1.0]]) if request.aligned else None)
 
 
 @dataclass
-class Lines:
-    """A document with a unit on each line."""
+class LineDocument:
+    """A document with one unit per line."""
 
     units: Sequence[Unit]
     findings: Sequence[Finding] = ()
@@ -59,12 +52,12 @@ class Lines:
         return "".join(f"{text}\n" for text in texts).encode()
 
 
-def lines(*texts: str) -> Lines:
-    return Lines([Unit((text,), f"line {number}") for number, text in enumerate(texts, start=1)])
+def lines(*texts: str) -> LineDocument:
+    return LineDocument([Unit((text,), f"line {number}") for number, text in enumerate(texts, start=1)])
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:
-    """A folder with these files."""
+    """Write these files into a folder and return it."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

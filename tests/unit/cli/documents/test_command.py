@@ -1,13 +1,16 @@
-"""`triptych translate-docs`, with the engine in this process."""
+"""`triptych translate-docs` and `triptych memory`, with the engine in this process."""
 
 import json
-from collections.abc import Callable, Hashable, Iterator
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from triptych_embedded import sentence_translator as embedded
+from triptych_cli.documents.command import StopSignals
+from triptych_embedded import engine
 from triptych_embedded.models import open_registry
 from triptych_serving.repository.registry import Registry
 
@@ -15,43 +18,24 @@ from ....fixtures.toy import MODELS, PAIRS, SOURCES, TARGETS
 from ..conftest import Result, Run
 from .fakes import write
 
-Toy = ("--models", MODELS)
 FEW = {"a.txt": "".join(f"{source}\n" for source in SOURCES[:5]), "sub/b.txt": f"{SOURCES[7]}\n\n{SOURCES[2]}\n"}
 TRANSLATED = {"a.txt": "".join(f"{target}\n" for target in TARGETS[:5]), "sub/b.txt": f"{TARGETS[7]}\n\n{TARGETS[2]}\n"}
-LONG = " ".join(["man"] * 200)
+TMX = '<tmx version="1.4"><header srclang="en"/><body><tu>{}</tu></body></tmx>'
+
+Translate = Callable[..., Result]
 
 
-def done(result: Result) -> str:
-    assert (result.code, result.err) == (0, "")
-    return result.out
+@pytest.fixture(scope="module", autouse=True)
+def _load_each_model_once() -> Iterator[None]:
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        open_once = cache(lambda *arguments: stack.enter_context(open_registry(*arguments)))
 
+        @contextmanager
+        def open_cached(*arguments: object) -> Iterator[Registry]:
+            yield open_once(*arguments)
 
-def content(out: Path) -> dict[str, str]:
-    files = [file for file in out.rglob("*") if file.is_file() and not file.name.startswith(".")]
-    return {file.relative_to(out).as_posix(): file.read_text(encoding="utf-8") for file in files}
-
-
-@pytest.fixture(scope="module")
-def loaded() -> Iterator[Callable[..., Registry]]:
-    """Loads each model once, not for each command."""
-    open_once = cache(open_registry)
-    opened: list[Registry] = []
-
-    def open_(*arguments: Hashable) -> Registry:
-        registry = open_once(*arguments)
-        if registry not in opened:
-            opened.append(registry)
-        return registry
-
-    yield open_
-    for registry in opened:
-        Registry.close(registry, drain=False)
-
-
-@pytest.fixture(autouse=True)
-def _keep_loaded(monkeypatch: pytest.MonkeyPatch, loaded: Callable[..., Registry]) -> None:
-    monkeypatch.setattr(embedded, "open_registry", loaded)
-    monkeypatch.setattr(embedded.EmbeddedTranslating, "__exit__", lambda *_: None)
+        patch.setattr(engine, "open_registry", open_cached)
+        yield
 
 
 @pytest.fixture
@@ -59,72 +43,88 @@ def source(tmp_path: Path) -> Path:
     return write(tmp_path / "in", FEW)
 
 
-def test_a_folder(run: Run, source: Path, tmp_path: Path) -> None:
-    out = done(run("translate-docs", *Toy, source, "--out", tmp_path / "out"))
+@pytest.fixture
+def translate(run: Run, tmp_path: Path) -> Translate:
+    """Run the command with the output folder `out`, unless the arguments name another."""
+    (tmp_path / "out").mkdir()
+
+    def translate(*arguments: str | Path) -> Result:
+        out = () if "--out" in arguments else ("--out", tmp_path / "out")
+        return run("translate-docs", "--models", MODELS, *out, *arguments)
+
+    return translate
+
+
+def content(out: Path) -> dict[str, str]:
+    files = [file for file in out.rglob("*") if file.is_file() and not file.name.startswith(".")]
+    return {file.relative_to(out).as_posix(): file.read_text(encoding="utf-8") for file in files}
+
+
+def test_a_folder_is_translated_once(
+    translate: Translate, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents, segments = translate(source).success.splitlines()
     assert content(tmp_path / "out") == TRANSLATED
-    [documents, segments] = out.splitlines()
     assert documents == "documents: 2 translated"
     assert segments.startswith("segments: 7 (6 translated, 0 remembered) in ")
-
-
-def test_files(run: Run, source: Path, tmp_path: Path) -> None:
-    done(run("translate-docs", *Toy, source / "a.txt", source / "sub" / "b.txt", "--out", tmp_path / "out"))
-    assert content(tmp_path / "out") == {"a.txt": TRANSLATED["a.txt"], "b.txt": TRANSLATED["sub/b.txt"]}
-
-
-def test_again_nothing_is_done(run: Run, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("translate-docs", *Toy, source, "--out", tmp_path / "out")
-    done(run(*arguments))
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.txt")}
-    monkeypatch.setattr(embedded.EngineAsking, "submit", None)
-    assert done(run(*arguments)).splitlines()[0] == "documents: 2 unchanged"
+    monkeypatch.setattr(engine.EngineSentenceTranslator, "submit", None)
+    assert translate(source).success.splitlines()[0] == "documents: 2 unchanged"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.txt")} == before
 
 
-def test_only_what_has_changed_is_translated(run: Run, source: Path, tmp_path: Path) -> None:
-    arguments = ("translate-docs", *Toy, source, "--out", tmp_path / "out")
-    done(run(*arguments))
+def test_single_files(translate: Translate, source: Path, tmp_path: Path) -> None:
+    assert translate(source / "a.txt", source / "sub" / "b.txt").success
+    assert content(tmp_path / "out") == {"a.txt": TRANSLATED["a.txt"], "b.txt": TRANSLATED["sub/b.txt"]}
+
+
+def test_only_changes_are_translated(translate: Translate, source: Path, tmp_path: Path) -> None:
+    translate(source)
     write(source, {"a.txt": FEW["a.txt"] + f"{SOURCES[9]}\n"})
-    documents, segments = done(run(*arguments)).splitlines()
+    documents, segments = translate(source).success.splitlines()
     assert documents == "documents: 1 translated, 1 unchanged"
     assert segments.startswith("segments: 6 (1 translated, 5 remembered)")
     assert content(tmp_path / "out")["a.txt"] == TRANSLATED["a.txt"] + f"{TARGETS[9]}\n"
 
 
-def test_other_options_are_another_translation(run: Run, source: Path, tmp_path: Path) -> None:
-    arguments = ("translate-docs", *Toy, source, "--out", tmp_path / "out")
-    done(run(*arguments))
-    result = run(*arguments, "--max-length", "3")
-    assert result.out.splitlines()[0] == "documents: 2 translated"
-    assert content(tmp_path / "out") != TRANSLATED
+@pytest.mark.parametrize("option", [("--max-length", "60"), ("--length-penalty", "0")])
+def test_other_options_make_another_translation(translate: Translate, source: Path, option: tuple[str, str]) -> None:
+    translate(source)
+    assert "(6 translated, 0 remembered)" in translate(source, *option).success
 
 
-def test_a_memory_is_used_by_other_jobs(run: Run, source: Path, tmp_path: Path) -> None:
+def test_other_jobs_use_a_memory(translate: Translate, source: Path, tmp_path: Path) -> None:
     memory = ("--memory", tmp_path / "memory")
-    done(run("translate-docs", *Toy, source / "a.txt", "--out", tmp_path / "one", *memory))
-    out = done(run("translate-docs", *Toy, source, "--out", tmp_path / "two", *memory))
-    assert "(1 translated, 5 remembered)" in out
+    translate(source / "a.txt", "--out", tmp_path / "one", *memory)
+    assert "(1 translated, 5 remembered)" in translate(source, "--out", tmp_path / "two", *memory).success
     assert content(tmp_path / "two") == TRANSLATED
 
 
-def test_what_people_translated_goes_first(run: Run, source: Path, tmp_path: Path) -> None:
-    tmx = tmp_path / "people.tmx"
-    tmx.write_text(
-        '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>'
-        f'{SOURCES[0]}</seg></tuv><tuv xml:lang="de"><seg>Von Hand.</seg></tuv></tu></body></tmx>',
-        encoding="utf-8",
-    )
-    expected = TRANSLATED["a.txt"].replace(TARGETS[0], "Von Hand.")
-    out = done(run("translate-docs", *Toy, source / "a.txt", "--out", tmp_path / "one", "--memory", tmx))
-    assert "(4 translated, 0 remembered, 1 from people)" in out
-    assert content(tmp_path / "one") == {"a.txt": expected}
-    assert "1 entries imported" in done(run("memory", "import", tmp_path / "memory", tmx))
-    done(run("translate-docs", *Toy, source / "a.txt", "--out", tmp_path / "two", "--memory", tmp_path / "memory"))
-    assert content(tmp_path / "two") == {"a.txt": expected}
+def test_human_translations_take_precedence(run: Run, translate: Translate, source: Path, tmp_path: Path) -> None:
+    tmx, memory = tmp_path / "people.tmx", tmp_path / "memory"
+    variants = f'<tuv xml:lang="en"><seg>{SOURCES[0]}</seg></tuv><tuv xml:lang="de"><seg>Von Hand.</seg></tuv>'
+    tmx.write_text(TMX.format(variants), encoding="utf-8")
+    assert "1 entries imported" in run("memory", "import", memory, tmx).success
+    for number, file in enumerate((tmx, memory)):
+        out = translate(source / "a.txt", "--out", tmp_path / str(number), "--memory", file).success
+        assert "(4 translated, 0 remembered, 1 from people)" in out
+        assert content(tmp_path / str(number)) == {"a.txt": TRANSLATED["a.txt"].replace(TARGETS[0], "Von Hand.")}
 
 
-def test_a_report(run: Run, source: Path, tmp_path: Path) -> None:
-    done(run("translate-docs", *Toy, source, "--out", tmp_path / "out", "--report", tmp_path / "report.json"))
+def test_a_memory_is_exported_and_imported(run: Run, translate: Translate, source: Path, tmp_path: Path) -> None:
+    memory, file, people, other = (tmp_path / name for name in ("memory", "all.tmx", "people.tmx", "other"))
+    translate(source, "--out", tmp_path / "one", "--memory", memory)
+    assert run("memory", "export", memory, file).success == f"{file}\n"
+    assert run("memory", "export", memory, people, "--people-only").success
+    assert "<tu>" not in people.read_text(encoding="utf-8")
+    assert run("memory", "import", other, file).success == f"{other}: 6 entries imported\n"
+    out = translate(source, "--out", tmp_path / "two", "--memory", other).success
+    assert "(0 translated, 0 remembered, 7 from people)" in out
+    assert content(tmp_path / "two") == TRANSLATED
+
+
+def test_a_report(translate: Translate, source: Path, tmp_path: Path) -> None:
+    assert translate(source, "--report", tmp_path / "report.json").success
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert report["complete"]
     assert report["documents"] == {"translated": 2}
@@ -142,198 +142,146 @@ def test_a_report(run: Run, source: Path, tmp_path: Path) -> None:
     }
 
 
-def test_a_document_that_cannot_be_read_does_not_stop_the_others(run: Run, source: Path, tmp_path: Path) -> None:
+def test_a_damaged_document_does_not_stop_the_others(translate: Translate, source: Path, tmp_path: Path) -> None:
     (source / "a.txt").write_bytes(b"\xff\xfe\xff\xfe\xff \x00\xd8")
-    result = run(
-        "translate-docs", *Toy, source, "--out", tmp_path / "out", "--report", tmp_path / "report.json", "--encoding", "utf-8"
-    )
-    assert result.code == 1
-    [problem] = result.err.splitlines()
-    assert problem.startswith(f"{source / 'a.txt'}: ")
-    assert result.out.splitlines()[0] == "documents: 1 translated, 1 failed"
-    assert content(tmp_path / "out") == {"sub/b.txt": TRANSLATED["sub/b.txt"]}
-    [failed, translated] = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["results"]
-    assert (failed["state"], translated["state"]) == ("failed", "translated")
-    assert failed["findings"][0]["severity"] == "error"
-
-
-def test_fail_fast(run: Run, source: Path, tmp_path: Path) -> None:
-    (source / "a.txt").write_bytes(b"\xff\xfe\xff\xfe\xff \x00\xd8")
-    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out", "--fail-fast", "--encoding", "utf-8")
-    assert result.code == 1
+    (source / "c.txt").symlink_to(tmp_path / "nowhere")
+    flags = ("--report", tmp_path / "report.json", "--encoding", "utf-8")
+    assert translate(source, "--fail-fast", *flags).code == 1
     assert content(tmp_path / "out") == {}
+    result = translate(source, *flags)
+    assert result.code == 1
+    damaged, missing = result.err.splitlines()
+    assert damaged.startswith(f"{source / 'a.txt'}: ")
+    assert missing == f"{source / 'c.txt'}: No such file or directory"
+    assert result.out.splitlines()[0] == "documents: 1 translated, 2 failed"
+    assert content(tmp_path / "out") == {"sub/b.txt": TRANSLATED["sub/b.txt"]}
+    results = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["results"]
+    assert [each["state"] for each in results] == ["failed", "failed", "translated"]
+    assert results[0]["findings"][0]["severity"] == "error"
 
 
-def test_a_format_that_fails_is_the_document_s_fault_alone(
-    run: Run, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_bug_in_a_format_costs_one_document(
+    translate: Translate, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise RecursionError("too deep")
 
     write(source, {"c.json": "{}"})
     monkeypatch.setattr("triptych_documents.formats.structured.json.read", fail)
-    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out")
+    result = translate(source)
     assert result.code == 1
     assert result.err == f"{source / 'c.json'}: its format failed: RecursionError: too deep\n"
     assert content(tmp_path / "out") == TRANSLATED
 
 
-def test_files_of_others_are_not_replaced(run: Run, source: Path, tmp_path: Path) -> None:
+def test_files_that_no_job_wrote_are_kept(translate: Translate, source: Path, tmp_path: Path) -> None:
     out = write(tmp_path / "out", {"a.txt": "precious"})
-    arguments = ("translate-docs", *Toy, source, "--out", out)
-    result = run(*arguments)
+    result = translate(source)
     assert result.code == 1
     assert result.err.startswith(f"{source / 'a.txt'}: exists already")
     assert content(out) == {**TRANSLATED, "a.txt": "precious"}
-    done(run(*arguments, "--overwrite"))
+    assert translate(source, "--overwrite").success
     assert content(out) == TRANSLATED
+    write(out, {"a.txt": "edited"})
+    assert translate(source).code == 1
+    assert content(out)["a.txt"] == "edited"
 
 
-def test_a_translation_that_somebody_has_edited_is_not_replaced(run: Run, source: Path, tmp_path: Path) -> None:
-    arguments = ("translate-docs", *Toy, source, "--out", tmp_path / "out")
-    done(run(*arguments))
-    write(tmp_path / "out", {"a.txt": "edited"})
-    assert run(*arguments).code == 1
-    assert content(tmp_path / "out")["a.txt"] == "edited"
-
-
-def test_others_are_listed_and_copied_on_request(run: Run, source: Path, tmp_path: Path) -> None:
+def test_files_without_a_format_are_copied_on_request(translate: Translate, source: Path, tmp_path: Path) -> None:
     write(source, {"photo.png": "PNG"})
-    arguments = ("translate-docs", *Toy, source, "--out", tmp_path / "out")
-    assert done(run(*arguments)).splitlines()[0] == "documents: 2 translated, 1 ignored"
-    assert "photo.png" not in content(tmp_path / "out")
-    assert done(run(*arguments, "--copy-others")).splitlines()[0] == "documents: 2 unchanged, 1 copied"
+    first, copied, again = (
+        translate(source, *flags).success.splitlines()[0] for flags in ((), ("--copy-others",), ("--copy-others",))
+    )
+    assert first == "documents: 2 translated, 1 ignored"
+    assert copied == "documents: 2 unchanged, 1 copied"
+    assert again == "documents: 3 unchanged"
     assert content(tmp_path / "out")["photo.png"] == "PNG"
-    assert done(run(*arguments, "--copy-others")).splitlines()[0] == "documents: 3 unchanged"
 
 
-def test_a_dry_run_counts_and_writes_nothing(run: Run, source: Path, tmp_path: Path) -> None:
-    arguments = ("translate-docs", *Toy, source, "--out", tmp_path / "out", "--dry-run")
+def test_a_dry_run_counts_and_writes_nothing(translate: Translate, source: Path, tmp_path: Path) -> None:
     characters = sum(map(len, (*SOURCES[:5], SOURCES[7], SOURCES[2])))
-    assert done(run(*arguments, "--report", tmp_path / "plan.json")).splitlines() == [
+    assert translate(source, "--dry-run", "--report", tmp_path / "plan.json").success.splitlines() == [
         "documents: 2 to translate",
         f"units: 7 (1 repeated), {characters} characters",
         "segments: 6 to translate, 0 remembered",
     ]
-    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out").iterdir())
     assert json.loads((tmp_path / "plan.json").read_text())["dry_run"]["segments"] == 6
-    done(run(*arguments[:-1]))
+    translate(source)
     write(source, {"a.txt": FEW["a.txt"] + f"{SOURCES[9]}\n"})
     before = content(tmp_path / "out")
-    assert done(run(*arguments)).splitlines()[0::2] == [
+    assert translate(source, "--dry-run").success.splitlines()[0::2] == [
         "documents: 1 to translate, 1 done",
         "segments: 1 to translate, 5 remembered",
     ]
     assert content(tmp_path / "out") == before
 
 
-def test_pairs_beside_each_document(run: Run, source: Path, tmp_path: Path) -> None:
-    done(run("translate-docs", *Toy, source, "--out", tmp_path / "out", "--bilingual", "tsv"))
-    rows = content(tmp_path / "out")["sub/b.txt.tsv"].splitlines()
-    assert rows == ["en\tde", "\t".join(PAIRS[7]), "\t".join(PAIRS[2])]
+@pytest.mark.parametrize(("name", "suffix"), [("tsv", "tsv"), ("tmx", "tmx"), ("xliff", "xlf")])
+def test_bilingual_files(translate: Translate, source: Path, tmp_path: Path, name: str, suffix: str) -> None:
+    assert translate(source, "--bilingual", name).success
+    written = content(tmp_path / "out")[f"sub/b.txt.{suffix}"]
+    if name == "tsv":
+        assert written.splitlines() == ["en\tde", "\t".join(PAIRS[7]), "\t".join(PAIRS[2])]
+    else:
+        assert written.startswith("<?xml")
+        assert all(text in written for pair in (PAIRS[7], PAIRS[2]) for text in pair)
 
 
-def test_pairs_in_the_place_of_a_translation(run: Run, source: Path, tmp_path: Path) -> None:
-    write(source, {"a.txt.tsv": f"{SOURCES[0]}\n"})
-    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out", "--bilingual", "tsv")
-    assert result.code == 2
-    assert f"would both become {tmp_path / 'out' / 'a.txt.tsv'}" in result.error
+def test_glossary_and_words_to_keep(translate: Translate, source: Path, tmp_path: Path) -> None:
+    keep, glossary, report = (tmp_path / name for name in ("keep.txt", "glossary.tsv", "report.json"))
+    name = SOURCES[0].split()[1]
+    keep.write_text(f"{name}\n", encoding="utf-8")
+    translate(source / "a.txt", "--keep", keep)
+    assert name in content(tmp_path / "out")["a.txt"].splitlines()[0].split()
+    glossary.write_text(f"{name}\tXYZ\n", encoding="utf-8")
+    translate(source / "a.txt", "--report", report, "--glossary", glossary)
+    [result] = json.loads(report.read_text(encoding="utf-8"))["results"]
+    found = {finding["kind"] for finding in result["findings"] if finding["where"] == "line 1"}
+    assert "XYZ" in content(tmp_path / "out")["a.txt"].splitlines()[0] or "glossary" in found
+    glossary.write_text("no tab here\n", encoding="utf-8")
+    result = translate(source / "a.txt", "--glossary", glossary)
+    assert (result.code, str(glossary) in result.error) == (1, True)
 
 
-def test_a_link_to_nothing_costs_that_document_alone(run: Run, source: Path, tmp_path: Path) -> None:
-    (source / "c.txt").symlink_to(tmp_path / "nowhere")
-    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out")
-    assert (result.code, result.err) == (1, f"{source / 'c.txt'}: No such file or directory\n")
-    assert content(tmp_path / "out") == TRANSLATED
-
-
-def test_an_option_of_zero_is_another_translation(run: Run, source: Path, tmp_path: Path) -> None:
-    arguments = ("translate-docs", *Toy, source, "--out", tmp_path / "out")
-    done(run(*arguments))
-    assert "(6 translated, 0 remembered)" in done(run(*arguments, "--length-penalty", "0"))
-
-
-def test_a_sentence_that_the_model_cannot_take_whole(run: Run, tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"a.txt": f"{SOURCES[0]}\n{LONG}.\n"})
-    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out")
-    first, second = content(tmp_path / "out")["a.txt"].splitlines()
-    assert first == TARGETS[0]
-    assert second
-    assert result.code in (0, 1)
-
-
-WRONG = [
-    (("--concurrency", "3"), "--concurrency is for a server: name it with --server"),
-    (("--placeholder", "("), "--placeholder '(': missing ), unterminated subpattern at position 0"),
-    (("--memory", "one", "--memory", "two"), "--memory one and two: answers go into one; give others as .tmx files"),
+BAD = [
+    (("--concurrency", "3"), 2, "--concurrency is for a server: name it with --server"),
+    (("--placeholder", "("), 2, "--placeholder '(': missing ), unterminated subpattern at position 0"),
+    (("--memory", "one", "--memory", "two"), 2, "--memory one and two: answers go into one; give others as .tmx files"),
+    (("--model", "foo"), 1, "model 'foo' is not in "),
+    (("--beam-size", "99"), 1, "options.beam_size"),
+    (("--journal", __file__), 1, f"{__file__}: file is not a database"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "problem"), WRONG)
-def test_usage_errors(run: Run, source: Path, tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
-    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out", *arguments)
-    assert result.code == 2
-    assert result.error.startswith(problem)
-
-
-FAILING = [
-    (("--model", "foo"), "model 'foo' is not in "),
-    (("--target-language", "fr"), "no model translates any language to fr"),
-    (("--beam-size", "99"), "options.beam_size"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "problem"), FAILING)
-def test_what_no_document_could_be_translated_with(
-    run: Run, source: Path, tmp_path: Path, arguments: tuple[str, ...], problem: str
+@pytest.mark.parametrize(("arguments", "code", "problem"), BAD)
+def test_errors_that_stop_the_job(
+    translate: Translate, source: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, problem: str
 ) -> None:
-    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out", *arguments)
-    assert result.code == 1
+    result = translate(source, *arguments)
+    assert result.code == code
     assert result.error.startswith(problem)
     assert content(tmp_path / "out") == {}
 
 
-def test_a_journal_that_is_none(run: Run, source: Path, tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
-    journal.write_text("not a journal at all\n" * 100)
-    result = run("translate-docs", *Toy, source, "--out", tmp_path / "out", "--journal", journal)
-    assert result.code == 1
-    assert result.error == f"{journal}: file is not a database"
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_noted(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with StopSignals() as stop:
+        assert stop.signal is None
+        signal.raise_signal(number)
+        assert stop.signal == number
+        assert stop.exit_code == 128 + number
+    assert signal.getsignal(number) == before
 
 
-@pytest.mark.parametrize(("kind", "name"), [("tmx", "a.txt.tmx"), ("xliff", "a.txt.xlf")])
-def test_pairs_for_translators_tools(run: Run, source: Path, tmp_path: Path, kind: str, name: str) -> None:
-    done(run("translate-docs", *Toy, source / "a.txt", "--out", tmp_path / "out", "--bilingual", kind))
-    written = content(tmp_path / "out")[name]
-    assert written.startswith("<?xml")
-    assert all(text in written for pair in PAIRS[:5] for text in pair)
-
-
-def test_a_memory_goes_out_and_in_again(run: Run, source: Path, tmp_path: Path) -> None:
-    memory, file = tmp_path / "memory", tmp_path / "all.tmx"
-    done(run("translate-docs", *Toy, source, "--out", tmp_path / "one", "--memory", memory))
-    assert done(run("memory", "export", memory, file)) == f"{file}\n"
-    assert done(run("memory", "export", memory, tmp_path / "people.tmx", "--people-only"))
-    assert "<tu>" not in (tmp_path / "people.tmx").read_text(encoding="utf-8")
-    assert done(run("memory", "import", tmp_path / "other", file)) == f"{tmp_path / 'other'}: 6 entries imported\n"
-    out = done(run("translate-docs", *Toy, source, "--out", tmp_path / "two", "--memory", tmp_path / "other"))
-    assert "(0 translated, 0 remembered, 7 from people)" in out
-    assert content(tmp_path / "two") == TRANSLATED
-
-
-def test_what_is_kept_comes_from_files(run: Run, source: Path, tmp_path: Path) -> None:
-    keep, glossary = tmp_path / "keep.txt", tmp_path / "glossary.tsv"
-    name = SOURCES[0].split()[1]
-    keep.write_text(f"{name}\n", encoding="utf-8")
-    run("translate-docs", *Toy, source / "a.txt", "--out", tmp_path / "out", "--keep", keep)
-    assert name in content(tmp_path / "out")["a.txt"].splitlines()[0].split()
-    glossary.write_text(f"{name}\tXYZ\n", encoding="utf-8")
-    arguments = ("translate-docs", *Toy, source / "a.txt", "--out", tmp_path / "out", "--report", tmp_path / "report.json")
-    run(*arguments, "--glossary", glossary)
-    [result] = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["results"]
-    found = {finding["kind"] for finding in result["findings"] if finding["where"] == "line 1"}
-    assert "XYZ" in content(tmp_path / "out")["a.txt"].splitlines()[0] or "glossary" in found
-    glossary.write_text("no tab here\n", encoding="utf-8")
-    failed = run(*arguments, "--glossary", glossary)
-    assert failed.code == 1
-    assert str(glossary) in failed.error
+def test_the_second_signal_ends_the_process() -> None:
+    ended = []
+    before = signal.getsignal(signal.SIGINT)
+    with StopSignals() as stop, pytest.MonkeyPatch.context() as patch:
+        signal.raise_signal(signal.SIGINT)
+        patch.setattr(signal, "raise_signal", ended.append)
+        stop._note(signal.SIGINT, None)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    assert ended == [signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) == before

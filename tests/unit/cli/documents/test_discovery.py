@@ -1,4 +1,4 @@
-"""Which files are documents, and where their translations go."""
+"""Finding documents, and the places of their translations."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def names(folder: Path, selection: Selection) -> list[str]:
 def test_a_folder_is_mirrored_without_what_is_hidden(tmp_path: Path) -> None:
     folder = write(tmp_path / "in", FILES)
     found = discover([folder], tmp_path / "out", Selection())
-    assert [(each.name, each.kind and each.kind.name) for each in found] == [
+    assert [(each.name, each.format and each.format.name) for each in found] == [
         ("a.txt", "text"),
         ("image.png", None),
         ("sub/b.md", "markdown"),
@@ -49,8 +49,8 @@ def test_the_output_folder_is_no_input(tmp_path: Path) -> None:
 def test_a_format_for_all(tmp_path: Path) -> None:
     write(tmp_path, {"a.msg": ""})
     [found] = discover([tmp_path / "a.msg"], tmp_path / "out", Selection(format="text"))
-    assert found.kind is not None
-    assert found.kind.name == "text"
+    assert found.format is not None
+    assert found.format.name == "text"
 
 
 def test_a_named_file_of_no_format(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_named_file_of_no_format(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormatError, match=r"a\.png' is not a supported document"):
         discover([tmp_path / "a.png"], tmp_path / "out", Selection())
     [found] = discover([tmp_path / "a.png"], tmp_path / "out", Selection(), takes_others=True)
-    assert found.kind is None
+    assert found.format is None
 
 
 def test_two_sources_of_one_translation(tmp_path: Path) -> None:
@@ -79,14 +79,14 @@ def test_a_translation_never_replaces_its_source(tmp_path: Path) -> None:
         discover([tmp_path / "in" / "a.txt"], tmp_path / "in", Selection())
 
 
-def test_a_file_beside_a_translation_is_no_other_translation(tmp_path: Path) -> None:
+def test_bilingual_files_do_not_collide_with_translations(tmp_path: Path) -> None:
     write(tmp_path, {"in/a.md": "", "in/a.md.tsv": ""})
     with pytest.raises(click.UsageError, match=r"would both become .*a\.md\.tsv"):
         discover([tmp_path / "in"], tmp_path / "out", Selection(), beside=".tsv")
     assert len(discover([tmp_path / "in"], tmp_path / "out", Selection(), beside=".xlf")) == 2
 
 
-def test_files_that_are_not_written_are_in_nobody_s_way(tmp_path: Path) -> None:
+def test_ignored_files_do_not_collide(tmp_path: Path) -> None:
     write(tmp_path, {"one/a.png": "", "two/a.png": ""})
     folders = [tmp_path / "one", tmp_path / "two"]
     assert [found.name for found in discover(folders, tmp_path / "out", Selection())] == ["a.png", "a.png"]

@@ -1,12 +1,12 @@
-"""People's translations: TMX files, and memories that they are imported into."""
+"""Human translations: TMX files, and memories that they are imported into."""
 
 from pathlib import Path
 
 import pytest
 
 from triptych_cli.documents.database import Database
-from triptych_cli.documents.human import Human, add_entries
-from triptych_cli.documents.tmx import Entry, read_tmx
+from triptych_cli.documents.human import HumanTranslations, add_entries
+from triptych_cli.documents.tmx import TmxEntry, read_tmx
 from triptych_documents.errors import DamagedDocumentError
 
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -35,10 +35,10 @@ def saved(folder: Path, content: str = TMX, name: str = "memory.tmx") -> Path:
 
 def test_reading_tmx(tmp_path: Path) -> None:
     assert list(read_tmx(saved(tmp_path))) == [
-        Entry(("en-US", "de"), "Hello & welcome", "Hallo und willkommen"),
-        Entry(("en-US", "fr"), "Hello & welcome", "Bienvenue"),
-        Entry(("en-US", "de"), "File", "Datei"),
-        Entry(("en-US", "de"), "A nice day", "Ein schöner Tag"),
+        TmxEntry(("en-US", "de"), "Hello & welcome", "Hallo und willkommen"),
+        TmxEntry(("en-US", "fr"), "Hello & welcome", "Bienvenue"),
+        TmxEntry(("en-US", "de"), "File", "Datei"),
+        TmxEntry(("en-US", "de"), "A nice day", "Ein schöner Tag"),
     ]
 
 
@@ -58,16 +58,16 @@ def test_reading_a_tmx_of_any_encoding_piece_by_piece(tmp_path: Path, monkeypatc
         ("", "no element found"),
     ],
 )
-def test_what_is_no_tmx(tmp_path: Path, content: str, problem: str) -> None:
+def test_damaged_tmx(tmp_path: Path, content: str, problem: str) -> None:
     with pytest.raises(DamagedDocumentError, match=problem):
         list(read_tmx(saved(tmp_path, content)))
 
 
-def human(source: str, target: str, *files: Path, database: Database | None = None) -> Human:
-    return Human([database] if database else [], files, source, target)
+def human(source: str, target: str, *files: Path, database: Database | None = None) -> HumanTranslations:
+    return HumanTranslations([database] if database else [], files, source, target)
 
 
-def test_languages_decide(tmp_path: Path) -> None:
+def test_only_entries_of_the_languages_are_used(tmp_path: Path) -> None:
     file = saved(tmp_path)
     assert human("en", "de", file).find("File") == "Datei"
     assert human("en-US", "deu_Latn", file).find("File") == "Datei"
@@ -78,7 +78,7 @@ def test_languages_decide(tmp_path: Path) -> None:
     assert human("en", "de", file).find("file") is None
 
 
-def test_the_file_that_is_named_first_goes_first(tmp_path: Path) -> None:
+def test_the_first_file_takes_precedence(tmp_path: Path) -> None:
     other = saved(tmp_path, TMX.replace("Datei", "Akte"), "other.tmx")
     assert human("en", "de", other, saved(tmp_path)).find("File") == "Akte"
 

@@ -1,81 +1,236 @@
-"""Whole jobs, without a model."""
+"""Jobs without a model: the loop over units, whole jobs, and garbage collection meanwhile."""
 
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import pytest
+
 from triptych_cli.documents.database import Database
-from triptych_cli.documents.desk import DeskRules
-from triptych_cli.documents.discovery import Selection, discover
-from triptych_cli.documents.job import Job, Outcome, run_job
-from triptych_cli.documents.progress import Progress
-from triptych_cli.documents.summary import State, Summary
+from triptych_cli.documents.discovery import Selection, SourceFile, discover
+from triptych_cli.documents.document_files import DocumentState, DocumentSummary, FilePolicy, OpenDocument
+from triptych_cli.documents.job import DocumentJob, JobResult, SegmentCounts, TranslationLoop, rare_collections, run_job
+from triptych_cli.documents.progress import ProgressLine
+from triptych_cli.documents.stored import StoredTranslations
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import ReadOptions
 from triptych_documents.rules import TranslationRules
-from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
+from triptych_documents.sentences import SentenceRequest, SentenceTranslation
+from triptych_documents.unit import Code, Role, Unit
+from triptych_embedded.request import BackendError
+from triptych_embedded.sentences import SentenceOutcome
 
-from .fakes import Shouting, write
+from .fakes import LineDocument, UpperCaseTranslator, lines, write
 
 
-class Willing(Shouting):
+class Entries:
+    """Human translations."""
+
+    def __init__(self, **entries: str) -> None:
+        self.entries = entries
+
+    def find(self, text: str) -> str | None:
+        return self.entries.get(text)
+
+
+class LoopRun:
+    """A loop with a journal in memory; `texts` are those of the finished documents."""
+
+    def __init__(
+        self, translator: UpperCaseTranslator | None = None, human: Entries | None = None, path: Path = Path(":memory:")
+    ) -> None:
+        self.translator = translator or UpperCaseTranslator()
+        self.human = human or Entries()
+        self.database = Database(path)
+        self.finished: list[OpenDocument] = []
+        self.counts = SegmentCounts()
+        self.opened = 0
+
+    def run(self, *documents: LineDocument, continues: Callable[[], bool] = lambda: True) -> bool:
+        stored = StoredTranslations(self.database, self.translator.identity)
+        loop = TranslationLoop(TranslationRules(), self.translator, stored, self.human, self.finished.append)
+        self.counts = loop.counts
+        return loop.run(self.open(documents), continues)
+
+    def open(self, documents: Sequence[LineDocument]) -> Iterator[OpenDocument]:
+        for number, document in enumerate(documents):
+            self.opened += 1
+            yield OpenDocument(SourceFile(Path(str(number)), str(number), None), "", 100, document)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {each.file.name: each.document.render(each.translations).decode() for each in self.finished}
+
+
+def test_documents_are_finished_once_and_repeated_sentences_translated_once() -> None:
+    run = LoopRun()
+    assert run.run(lines("one", "two"), lines(), lines("three", "", "4", "one"))
+    assert run.texts == {"0": "ONE\nTWO\n", "1": "", "2": "THREE\n\n4\nONE\n"}
+    assert len(run.finished) == 3
+    assert sorted(request.text for request in run.translator.requests) == ["one", "three", "two"]
+    assert (run.counts.translated, run.counts.remembered) == (3, 0)
+
+
+def test_documents_are_opened_when_there_is_room() -> None:
+    translator = UpperCaseTranslator(window=10)
+    run = LoopRun(translator)
+    seen = []
+
+    def continues() -> bool:
+        seen.append(run.opened - len(run.finished))
+        return True
+
+    assert run.run(*(lines(*(f"text {number} {line}" for line in range(5))) for number in range(40)), continues=continues)
+    assert len(run.finished) == 40
+    assert max(seen) <= 5
+    assert translator.most_pending <= 14  # a unit is not divided
+
+
+def test_stored_translations_are_not_requested_again(tmp_path: Path) -> None:
+    LoopRun(path=tmp_path / "journal").run(lines("one", "two"))
+    again = LoopRun(path=tmp_path / "journal")
+    assert again.run(lines("two", "three", "one"))
+    assert again.texts == {"0": "TWO\nTHREE\nONE\n"}
+    assert [request.text for request in again.translator.requests] == ["three"]
+    assert (again.counts.translated, again.counts.remembered) == (1, 2)
+
+
+def test_a_stopped_job_stores_its_translations(tmp_path: Path) -> None:
+    texts = [f"text {number}" for number in range(100)]
+    stopped = LoopRun(UpperCaseTranslator(window=20), path=tmp_path / "journal")
+    assert not stopped.run(lines(*texts), continues=lambda: stopped.counts.translated < 30)
+    assert stopped.finished == []
+    again = LoopRun(path=tmp_path / "journal")
+    assert again.run(lines(*texts))
+    assert again.counts.remembered == stopped.counts.translated >= 30
+    assert again.counts.translated == 100 - stopped.counts.translated
+    assert again.texts["0"].splitlines() == [text.upper() for text in texts]
+
+
+def test_a_refusal_keeps_the_source_and_is_not_stored(tmp_path: Path) -> None:
+    run = LoopRun(path=tmp_path / "journal")
+    assert run.run(lines("one", "refuse"))
+    assert run.texts == {"0": "ONE\nrefuse\n"}
+    [finding] = run.finished[0].findings
+    assert (finding.where, finding.severity.value) == ("line 2", "error")
+    again = LoopRun(path=tmp_path / "journal")
+    again.run(lines("refuse"))
+    assert "refuse" in {request.text for request in again.translator.requests}
+
+
+def test_human_translations_take_precedence() -> None:
+    run = LoopRun(human=Entries(one="eins", **{"It rains.": "Es regnet."}))
+    assert run.run(lines("one", "two", "It rains. It pours."))
+    assert run.texts == {"0": "eins\nTWO\nEs regnet. IT POURS.\n"}
+    assert run.counts.human == 2
+    assert run.finished[0].all_pairs[0].target == "eins"
+
+
+def test_a_unit_with_codes_keeps_them_despite_human_translations() -> None:
+    bold = (Code("<b>", Role.OPEN, 1), "one", Code("</b>", Role.CLOSE, 1))
+    run = LoopRun(human=Entries(one="eins"))
+    assert run.run(LineDocument([Unit(bold, "line 1")]))
+    [pieces] = run.finished[0].translations.values()
+    assert [piece.raw for piece in pieces if isinstance(piece, Code)] == ["<b>", "</b>"]
+
+
+def test_findings_and_pairs_are_in_document_order() -> None:
+    run = LoopRun(UpperCaseTranslator(window=50))
+    run.run(lines(*(f"refuse {number}" if number % 3 == 0 else f"text {number}" for number in range(12))))
+    [document] = run.finished
+    places = [int(finding.where.removeprefix("line ")) for finding in document.findings if finding.severity.value == "error"]
+    assert places == sorted(places)
+    assert len(set(places)) == 4
+    translated = [pair.source.split()[-1] for pair in document.all_pairs if "text" in pair.source]
+    assert translated == [str(number) for number in range(12) if number % 3]
+
+
+def test_translations_before_a_failure_are_stored(tmp_path: Path) -> None:
+    class FailingTranslator(UpperCaseTranslator):
+        taken = 0
+
+        def take(self, patience_seconds: float) -> list[SentenceOutcome]:
+            if self.taken >= 9:
+                raise BackendError("gone")
+            outcomes = super().take(patience_seconds)
+            self.taken += len(outcomes)
+            return outcomes
+
+    run = LoopRun(FailingTranslator(window=50), path=tmp_path / "journal")
+    with pytest.raises(BackendError, match="gone"):
+        run.run(lines(*(f"text {number}" for number in range(40))))
+    requests = [SentenceRequest(f"text {number}") for number in range(40)]
+    with Database(tmp_path / "journal") as database:
+        known = StoredTranslations(database, run.translator.identity).find(requests)
+    assert len(known) == 9
+    assert set(known.values()) <= {SentenceTranslation(request.text.upper()) for request in requests}
+
+
+class WillingTranslator(UpperCaseTranslator):
     """Refuses nothing."""
 
-    def answer(self, ask: SentenceRequest) -> SentenceTranslation | Refusal:
-        return SentenceTranslation(ask.text.upper())
+    def translate(self, request: SentenceRequest) -> SentenceTranslation:
+        return SentenceTranslation(request.text.upper())
 
 
-def run(folder: Path, translating: Shouting, stops_after: int | None = None) -> Outcome:
-    """A job on `in`, with its journal in `out`; it is stopped once somebody has asked so often whether it is."""
-    asked = 0
+def run_folder(folder: Path, translator: UpperCaseTranslator, stops_after: int | None = None) -> JobResult:
+    """Run a job on `in` with its journal in `out`; stop it after this many checks."""
+    checks = 0
 
     def is_stopped() -> bool:
-        nonlocal asked
-        asked += 1
-        return stops_after is not None and asked > stops_after
+        nonlocal checks
+        checks += 1
+        return stops_after is not None and checks > stops_after
 
     (folder / "out").mkdir(exist_ok=True)
     with Database(folder / "out" / ".journal", alone=True) as journal:
         found = discover([folder / "in"], folder / "out", Selection())
-        job = Job(found, DeskRules(folder / "out", ReadOptions()), TranslationRules(), journal)
-        return run_job(job, translating, Progress(None, 1, 1), is_stopped)
+        job = DocumentJob(found, FilePolicy(folder / "out", ReadOptions()), TranslationRules(), journal)
+        return run_job(job, translator, ProgressLine(None, 1, 1), is_stopped)
 
 
-def test_what_failed_is_tried_again(tmp_path: Path) -> None:
+def test_failed_sentences_are_tried_again(tmp_path: Path) -> None:
     write(tmp_path / "in", {"a.txt": "one\nrefuse\ntwo\n", "b.txt": "three\n"})
-    first = run(tmp_path, Shouting())
-    assert first.errors == 1
+    assert run_folder(tmp_path, UpperCaseTranslator()).errors == 1
     assert (tmp_path / "out" / "a.txt").read_text() == "ONE\nrefuse\nTWO\n"
-    willing = Willing()
-    second = run(tmp_path, willing)
+    willing = WillingTranslator()
+    second = run_folder(tmp_path, willing)
     assert second.errors == 0
     assert (tmp_path / "out" / "a.txt").read_text() == "ONE\nREFUSE\nTWO\n"
-    assert [ask.text for ask in willing.asked] == ["refuse"]
-    assert [(summary.state, Path(summary.target).name) for summary in second.documents] == [
-        ("translated", "a.txt"),
-        ("unchanged", "b.txt"),
-    ]
-    assert [summary.state for summary in run(tmp_path, Shouting()).documents] == ["unchanged", "unchanged"]
+    assert [request.text for request in willing.requests] == ["refuse"]
+    found = [(summary.state, Path(summary.target).name) for summary in second.documents]
+    assert found == [("translated", "a.txt"), ("unchanged", "b.txt")]
+    assert [summary.state for summary in run_folder(tmp_path, UpperCaseTranslator()).documents] == ["unchanged", "unchanged"]
 
 
-def test_a_job_that_is_stopped_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
+def test_a_job_that_is_stopped_repeatedly_completes(tmp_path: Path) -> None:
     texts = {f"{number:02}.txt": "".join(f"text {number} {line}\n" for line in range(7)) for number in range(20)}
     write(tmp_path / "in", texts)
-    asked: list[SentenceRequest] = []
+    requests: list[SentenceRequest] = []
     for stops_after in range(5, 1_000):
-        translating = Shouting()
-        outcome = run(tmp_path, translating, stops_after)
-        asked += translating.asked
-        if outcome.is_complete:
+        translator = UpperCaseTranslator()
+        result = run_folder(tmp_path, translator, stops_after)
+        requests += translator.requests
+        if result.is_complete:
             break
     assert stops_after > 6
-    assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == {
-        name: text.upper() for name, text in texts.items()
-    }
-    assert set(asked) == {SentenceRequest(line) for text in texts.values() for line in text.splitlines()}
-    assert len(asked) <= 140 + (stops_after - 5) * translating.window  # what was under way at each stop
+    written = {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")}
+    assert written == {name: text.upper() for name, text in texts.items()}
+    assert set(requests) == {SentenceRequest(line) for text in texts.values() for line in text.splitlines()}
+    assert len(requests) <= 140 + (stops_after - 5) * translator.window  # pending at each stop
 
 
 def test_a_summary_survives_its_record() -> None:
     finding = Finding(FindingKind.PLACEHOLDER, Severity.WARNING, "line 3", "lost {name}")
-    summary = Summary("a", "b", "text", State.TRANSLATED, 3, 4, 50, [finding])
-    assert Summary.of(summary.values()) == summary
+    summary = DocumentSummary("a", "b", "text", DocumentState.TRANSLATED, 3, 4, 50, [finding])
+    assert DocumentSummary.of(summary.values()) == summary
     assert summary.errors == 0
+
+
+def test_garbage_is_collected_less_often_during_a_job() -> None:
+    before = gc.get_threshold()
+    with rare_collections():
+        assert gc.get_threshold()[0] > before[0]
+        assert gc.get_freeze_count() > 0
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0

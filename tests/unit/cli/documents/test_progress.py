@@ -1,8 +1,8 @@
-"""How far a job is."""
+"""The progress line."""
 
 import io
 
-from triptych_cli.documents.progress import Progress
+from triptych_cli.documents.progress import ProgressLine
 
 
 class Clock:
@@ -14,7 +14,7 @@ class Clock:
 
 def test_the_line() -> None:
     clock = Clock()
-    progress = Progress(None, 12, 4_000_000, clock)
+    progress = ProgressLine(None, 12, 4_000_000, clock)
     assert progress.line(0, 0) == "  0%  0 of 12 documents  0 segments  0/s  ..."
     clock.now += 50
     progress.finish(0)
@@ -24,9 +24,9 @@ def test_the_line() -> None:
     assert progress.line(20_000, 4_000_000).endswith("0:00 left")
 
 
-def test_what_was_done_before_is_no_work() -> None:
+def test_skipped_documents_are_no_work() -> None:
     clock = Clock()
-    progress = Progress(None, 2, 1_000, clock)
+    progress = ProgressLine(None, 2, 1_000, clock)
     progress.finish(900)
     clock.now += 10
     assert progress.line(10, 50) == " 50%  1 of 2 documents  10 segments  1/s  0:10 left"
@@ -34,9 +34,9 @@ def test_what_was_done_before_is_no_work() -> None:
     assert progress.line(10, 0).startswith("100%  2 of 2 documents")
 
 
-def test_it_is_shown_now_and_then_on_one_line() -> None:
+def test_the_line_is_updated_a_few_times_per_second() -> None:
     clock, stream = Clock(), io.StringIO()
-    progress = Progress(stream, 1, 1_000, clock)
+    progress = ProgressLine(stream, 1, 1_000, clock)
     for _ in range(100):
         progress.show(1, 10)
         clock.now += 0.01
@@ -48,6 +48,6 @@ def test_it_is_shown_now_and_then_on_one_line() -> None:
 
 
 def test_without_a_terminal_nothing_is_shown() -> None:
-    progress = Progress(None, 1, 1_000)
+    progress = ProgressLine(None, 1, 1_000)
     progress.show(1, 10)
     progress.clear()

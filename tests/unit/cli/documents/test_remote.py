@@ -1,4 +1,4 @@
-"""Asks for a server, with a client that answers as it is told."""
+"""Translating sentences with a server: the concurrency limit, and failed calls of a fake client."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from triptych_cli.documents import remote as module
-from triptych_cli.documents.remote import RemoteTranslating
+from triptych_cli.documents.remote import ConcurrencyLimit, RemoteSentenceTranslator
 from triptych_client import (
     DeadlineExceededError,
     FieldViolation,
@@ -20,14 +20,75 @@ from triptych_client import (
     UnavailableError,
 )
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
-from triptych_embedded.request import BackendError, Request
-from triptych_embedded.translating import Outcome
+from triptych_embedded.request import BackendError, TranslationRequest
+from triptych_embedded.sentences import SentenceOutcome
 
 FULL = ResourceExhaustedError("full", code="RESOURCE_EXHAUSTED", retry_delay_seconds=0.01)
+AWAY = UnavailableError("no connection", code="UNAVAILABLE")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def start_limit() -> tuple[ConcurrencyLimit, Clock]:
+    clock = Clock()
+    return ConcurrencyLimit(8, 60.0, clock), clock
+
+
+def test_the_limit_grows_by_one_per_round() -> None:
+    limit, _ = start_limit()
+    assert limit.room() == 2
+    for _ in range(3):
+        limit.succeeded()
+    assert limit.room() == 3
+    for _ in range(100):
+        limit.succeeded()
+    assert limit.room() == 8
+
+
+def test_a_rejection_halves_the_limit_after_the_servers_pause() -> None:
+    limit, clock = start_limit()
+    for _ in range(100):
+        limit.succeeded()
+    for _ in range(8):  # all calls in flight
+        limit.refused(ResourceExhaustedError("full", code="RESOURCE_EXHAUSTED", retry_delay_seconds=2.0))
+    assert limit.room() == 0
+    assert 2.0 < limit.pause_seconds() < 2.2
+    clock.now += 2.2
+    assert limit.room() == 4
+
+
+def test_rejections_are_retried_until_the_patience_is_over() -> None:
+    limit, clock = start_limit()
+    pauses = []
+    while clock.now < 59.0:
+        limit.refused(AWAY)
+        pauses.append(limit.pause_seconds())
+        clock.now += pauses[-1] + 1e-6
+        assert limit.room() >= 1
+    assert 0 < pauses[0] <= 0.1
+    assert 5.0 <= max(pauses) <= 10.0
+    clock.now = 75.0
+    with pytest.raises(BackendError, match="no answer for 75 s: UNAVAILABLE: no connection"):
+        limit.refused(AWAY)
+
+
+def test_a_success_resets_the_patience() -> None:
+    limit, clock = start_limit()
+    limit.refused(AWAY)
+    clock.now = 50.0
+    limit.succeeded()
+    for clock.now in (100.0, 150.0):
+        limit.refused(AWAY)
+    assert limit.pause_seconds() > 0
 
 
 class FakeClient:
-    """Shouts; `fails` may raise instead."""
+    """Translates into capitals; `fails` may raise instead."""
 
     def __init__(self, fails: Callable[[Sequence[str]], None]) -> None:
         self.calls: list[tuple[Sequence[str], dict[str, Any]]] = []
@@ -52,125 +113,128 @@ class FakeClient:
         return
 
 
-Start = Callable[..., tuple[RemoteTranslating, FakeClient]]
+Start = Callable[..., tuple[RemoteSentenceTranslator, FakeClient]]
 
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     opened = []
 
-    def start_(fails: Callable[[Sequence[str]], None] = lambda _: None) -> tuple[RemoteTranslating, FakeClient]:
+    def start_(fails: Callable[[Sequence[str]], None] = lambda _: None) -> tuple[RemoteSentenceTranslator, FakeClient]:
         client = FakeClient(fails)
         monkeypatch.setattr(module, "connect", lambda *_, **__: client)
-        translating = RemoteTranslating(Request(server="here", target_language="fr"), 4, 60.0).__enter__()
-        opened.append(translating)
-        return translating, client
+        request = TranslationRequest(server="here", target_language="fr")
+        translator = RemoteSentenceTranslator(request, 4, 60.0).__enter__()
+        opened.append(translator)
+        return translator, client
 
     yield start_
-    for translating in opened:
-        translating.__exit__()
+    for translator in opened:
+        translator.__exit__()
 
 
-def all_of(
-    translating: RemoteTranslating, asks: Sequence[SentenceRequest]
+def translate(
+    translator: RemoteSentenceTranslator, requests: Sequence[SentenceRequest]
 ) -> dict[SentenceRequest, SentenceTranslation | Refusal]:
-    translating.submit(asks)
-    outcomes: list[Outcome] = []
-    while len(outcomes) < len(asks):
-        outcomes += translating.take(5.0)
-    assert len(outcomes) == len(asks)
+    translator.submit(requests)
+    outcomes: list[SentenceOutcome] = []
+    while len(outcomes) < len(requests):
+        outcomes += translator.take(5.0)
+    assert len(outcomes) == len(requests)
     return dict(outcomes)
 
 
-def once(error: TriptychClientError) -> Callable[[Sequence[str]], None]:
-    """Fails the first call after the one that finds the model."""
-    left = [error]
+def times(count: int, error: Exception, probe: bool = False) -> Callable[[Sequence[str]], None]:
+    """Fail the first calls, either after the probe or from the beginning."""
+    left = [error] * count
 
     def fail(texts: Sequence[str]) -> None:
-        if texts != [module.LANGUAGE_PROBE] and left:
+        if (probe or texts != [module.PROBE]) and left:
             raise left.pop()
 
     return fail
 
 
-ASKS = [SentenceRequest(f"text {number}") for number in range(100)]
-ANSWERS = {ask: SentenceTranslation(ask.text.upper()) for ask in ASKS}
+def with_text_7(make_error: Callable[[int], Exception]) -> Callable[[Sequence[str]], None]:
+    """Fail calls that have this text."""
+
+    def fail(texts: Sequence[str]) -> None:
+        if "text 7" in texts:
+            raise make_error(list(texts).index("text 7"))
+
+    return fail
 
 
-def test_all_calls_are_for_the_model_that_answered_first(start: Start) -> None:
-    translating, client = start()
-    identity = translating.identity
+REQUESTS = [SentenceRequest(f"text {number}") for number in range(100)]
+RESULTS = {request: SentenceTranslation(request.text.upper()) for request in REQUESTS}
+
+
+def test_all_calls_name_the_model_of_the_first_response(start: Start) -> None:
+    translator, client = start()
+    identity = translator.identity
     assert (identity.model, identity.version, identity.precision) == ("toy", "3", "int8")
     assert (identity.source_language, identity.target_language) == ("en", "fr")
-    assert all_of(translating, ASKS) == ANSWERS
+    assert translate(translator, REQUESTS) == RESULTS
     assert {(arguments["model"], arguments["model_version"]) for _, arguments in client.calls[1:]} == {("toy", "3")}
     assert max(len(texts) for texts, _ in client.calls) <= module.TEXTS_PER_CALL
 
 
-def test_alignments_and_prefixes_where_they_are_asked_for(start: Start) -> None:
-    translating, client = start()
-    found = all_of(
-        translating, [SentenceRequest("one", aligned=True), SentenceRequest("two", prefix="zw"), SentenceRequest("three")]
-    )
-    aligned = found[SentenceRequest("one", aligned=True)]
+def test_alignments_and_prefixes_on_request(start: Start) -> None:
+    translator, client = start()
+    requests = [SentenceRequest("one", aligned=True), SentenceRequest("two", prefix="zw"), SentenceRequest("three")]
+    found = translate(translator, requests)
+    aligned = found[requests[0]]
     assert isinstance(aligned, SentenceTranslation)
     assert aligned.alignment is not None
     assert aligned.alignment.source == [(0, 2)]
-    assert found[SentenceRequest("three")] == SentenceTranslation("THREE")
-    calls = {tuple(texts): arguments for texts, arguments in client.calls}
-    assert (calls["one",]["aligned"], calls["one",]["prefixes"]) == (True, ())
-    assert (calls["two", "three"]["aligned"], calls["two", "three"]["prefixes"]) == (False, ("zw", ""))
+    assert found[requests[2]] == SentenceTranslation("THREE")
+    calls = {tuple(texts): (arguments["aligned"], arguments["prefixes"]) for texts, arguments in client.calls}
+    assert (calls["one",], calls["two", "three"]) == ((True, ()), (False, ("zw", "")))
 
 
-@pytest.mark.parametrize("error", [FULL, UnavailableError("away", code="UNAVAILABLE")])
-def test_a_server_that_is_full_or_away_is_asked_again(start: Start, error: TriptychClientError) -> None:
-    translating, _ = start(once(error))
-    assert all_of(translating, ASKS) == ANSWERS
+@pytest.mark.parametrize("error", [FULL, AWAY])
+def test_calls_are_repeated_if_the_server_is_full_or_unreachable(start: Start, error: TriptychClientError) -> None:
+    translator, _ = start(times(1, error))
+    assert translate(translator, REQUESTS) == RESULTS
 
 
-def test_a_text_that_is_wrong_is_refused_alone(start: Start) -> None:
-    def fail(texts: Sequence[str]) -> None:
-        if "text 7" in texts:
-            fault = FieldViolation(f"contents[{list(texts).index('text 7')}]", "too long")
-            raise InvalidArgumentError("wrong", code="INVALID_ARGUMENT", violations=(fault,))
-
-    translating, _ = start(fail)
-    assert all_of(translating, ASKS) == {**ANSWERS, ASKS[7]: Refusal("too long")}
+def invalid(index: int) -> Exception:
+    violations = (FieldViolation(f"contents[{index}]", "too long"),)
+    return InvalidArgumentError("wrong", code="INVALID_ARGUMENT", violations=violations)
 
 
-@pytest.mark.parametrize("kind", [ServerError, DeadlineExceededError])
-def test_the_text_that_a_server_fails_at_is_found(start: Start, kind: type[TriptychClientError]) -> None:
-    def fail(texts: Sequence[str]) -> None:
-        if "text 7" in texts:
-            raise kind("it broke", code="INTERNAL")
-
-    translating, _ = start(fail)
-    assert all_of(translating, ASKS) == {**ANSWERS, ASKS[7]: Refusal("INTERNAL: it broke")}
-
-
-def test_what_no_call_can_change_ends_the_job(start: Start) -> None:
-    translating, _ = start(once(NotFoundError("model 'toy' version 3 is not here", code="NOT_FOUND")))
-    with pytest.raises(BackendError, match="version 3 is not here"):
-        all_of(translating, ASKS)
+@pytest.mark.parametrize(
+    ("make_error", "problem"),
+    [
+        (invalid, "too long"),
+        (lambda _: ServerError("it broke", code="INTERNAL"), "INTERNAL: it broke"),
+        (lambda _: DeadlineExceededError("it broke", code="INTERNAL"), "INTERNAL: it broke"),
+    ],
+    ids=["invalid", "server error", "deadline"],
+)
+def test_only_the_text_that_fails_is_refused(start: Start, make_error: Callable[[int], Exception], problem: str) -> None:
+    translator, _ = start(with_text_7(make_error))
+    assert translate(translator, REQUESTS) == {**RESULTS, REQUESTS[7]: Refusal(problem)}
 
 
-def test_a_server_that_is_full_at_the_start_is_waited_for(start: Start) -> None:
-    left = [FULL, FULL]
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (NotFoundError("model 'toy' version 3 is not here", code="NOT_FOUND"), "version 3 is not here"),
+        (KeyError("a bug"), "KeyError: 'a bug'"),
+    ],
+)
+def test_errors_that_no_retry_can_fix_end_the_job(start: Start, error: Exception, problem: str) -> None:
+    translator, _ = start(times(1, error))
+    with pytest.raises(BackendError, match=problem):
+        translate(translator, REQUESTS)
 
-    def fail(texts: Sequence[str]) -> None:
-        if left:
-            raise left.pop()
 
-    translating, _ = start(fail)
-    assert all_of(translating, ASKS[:3])
-
-
-def test_a_server_that_is_not_there_at_the_start_is_an_error(start: Start) -> None:
-    def fail(texts: Sequence[str]) -> None:
-        raise UnavailableError("nobody there", code="UNAVAILABLE")
-
-    with pytest.raises(BackendError, match="nobody there"):
-        start(fail)
+def test_at_the_start_a_full_server_is_waited_for_and_an_unreachable_one_an_error(start: Start) -> None:
+    translator, _ = start(times(2, FULL, probe=True))
+    assert translate(translator, REQUESTS[:3])
+    with pytest.raises(BackendError, match="no connection"):
+        start(times(1, AWAY, probe=True))
 
 
 def test_a_text_that_cannot_be_sent_is_refused_alone(start: Start) -> None:
@@ -178,18 +242,8 @@ def test_a_text_that_cannot_be_sent_is_refused_alone(start: Start) -> None:
         for text in texts:
             text.encode()
 
-    translating, _ = start(fail)
+    translator, _ = start(fail)
     half = SentenceRequest("half a pair \ud800")
-    found = all_of(translating, [*ASKS, half])
+    found = translate(translator, [*REQUESTS, half])
     assert isinstance(found.pop(half), Refusal)
-    assert found == ANSWERS
-
-
-def test_a_fault_of_ours_ends_the_job_with_its_name(start: Start) -> None:
-    def fail(texts: Sequence[str]) -> None:
-        if "text 7" in texts:
-            raise KeyError("nobody foresaw it")
-
-    translating, _ = start(fail)
-    with pytest.raises(BackendError, match="KeyError: 'nobody foresaw it'"):
-        all_of(translating, ASKS)
+    assert found == RESULTS

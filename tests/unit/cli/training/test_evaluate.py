@@ -20,7 +20,7 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_known_by_heart_scores_100(run: Run, pairs: Path) -> None:
+def test_memorised_sentences_score_100(run: Run, pairs: Path) -> None:
     result = run(*Toy, pairs)
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("BLEU 100.00  (50 sentences in ")
@@ -40,7 +40,7 @@ def test_lowercase(run: Run, tmp_path: Path) -> None:
     assert scores[0] < scores[1] == 100.0
 
 
-def test_the_literature_s_bleu_stands_beside_the_other(run: Run, tmp_path: Path) -> None:
+def test_the_bleu_of_the_literature(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "loud.tsv"
     path.write_text(f"{SOURCE}\t{TARGET.upper()}\n", encoding="utf-8")
     result = json.loads(run(*Toy, path, "--json", "--literature", "de").out)
@@ -51,7 +51,7 @@ def test_the_literature_s_bleu_stands_beside_the_other(run: Run, tmp_path: Path)
 
 
 def test_more_pairs_than_one_batch(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triptych_embedded.models.EmbeddedBackend.batch", 7)
+    monkeypatch.setattr("triptych_cli.translation.embedded.EmbeddedBackend.batch", 7)
     assert run(*Toy, pairs).out.startswith("BLEU 100.00")
 
 
@@ -61,7 +61,6 @@ def test_beams(run: Run, pairs: Path) -> None:
 
 
 def test_the_languages_of_a_model_that_has_several(run: Run, pairs: Path, tmp_path: Path) -> None:
-    """Dutch has a frame, which spoils what the toy has learnt."""
     copy_framed(tmp_path)
     scores = [
         json.loads(run(*Toy[:3], tmp_path, "--json", "--source-language", "de", "--target-language", code, pairs).out)["bleu"]
@@ -77,7 +76,7 @@ def test_a_source_is_translated_in_one_piece(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_pair_that_is_too_long_is_named(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triptych_embedded.models.EmbeddedBackend.batch", 7)
+    monkeypatch.setattr("triptych_cli.translation.embedded.EmbeddedBackend.batch", 7)
     with open(pairs, "a", encoding="utf-8") as file:
         file.write("1 " * 50 + "\tzu lang\n")
     assert run(*Toy, pairs).error.startswith("pair 51: 101 tokens are too long")

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from triptych_cli.serve import limits as limit_flags
+from triptych_cli.serve import flags as serve_flags
 from triptych_serving.errors import OverloadedError, TooLargeError
 from triptych_serving.rpc.active_calls import ModelLeases
 from triptych_serving.rpc.call_context import CallContext, Observers
@@ -99,9 +99,9 @@ def read(*arguments: str, **environment: str) -> LimitOptions:
     found: list[LimitOptions] = []
 
     @click.command()
-    @limit_flags.flags
+    @serve_flags.limits
     def command(**values: Any) -> None:
-        found.append(limit_flags.read(values))
+        found.append(serve_flags.take_limits(values))
         assert not values
 
     result = CliRunner().invoke(command, arguments, env=environment, catch_exceptions=False)

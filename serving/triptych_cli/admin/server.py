@@ -1,0 +1,69 @@
+"""`triptych load`, `triptych unload` and `triptych health`: manage a running server."""
+
+import os
+
+import click
+
+from triptych_cli.common import options
+from triptych_cli.common.connection import connect
+from triptych_cli.common.errors import one_line
+
+DEFAULT_PORT = "8001"
+
+
+@click.command(name="load")
+@click.argument("name")
+@click.option("--version", default="", help="Number or label.  [default: chosen by the model's version policy]")
+@options.required_server
+@options.load_timeout
+def load(name: str, version: str, server: str, timeout_secs: float) -> None:
+    """Load a version of the model NAME on a running server, or reload it if its files have changed.
+
+    The version that serves requests continues to do so until the new one is ready. The server must run with --model-control
+    explicit.
+    """
+    from triptych_client import TriptychClientError
+
+    with one_line(TriptychClientError), connect(server) as client:
+        for model in client.load_model(name, version, timeout_seconds=timeout_secs):
+            click.echo(f"{model.name} version {model.version}: {model.state}")
+
+
+@click.command(name="unload")
+@click.argument("name")
+@click.option("--version", default="", help="Number or label.  [default: all versions]")
+@options.required_server
+@options.load_timeout
+def unload(name: str, version: str, server: str, timeout_secs: float) -> None:
+    """Unload a version of the model NAME on a running server; return when its last requests have ended.
+
+    The server must run with --model-control explicit.
+    """
+    from triptych_client import TriptychClientError
+
+    with one_line(TriptychClientError), connect(server) as client:
+        client.unload_model(name, version, timeout_seconds=timeout_secs)
+    click.echo(f"{name}{f' version {version}' if version else ''}: unloaded")
+
+
+@click.command(name="health")
+@options.optional(
+    "--server",
+    default="",
+    metavar="HOST:PORT",
+    help="Address of the server.  [default: the one in this container, at TRIPTYCH_PORT or 8001]",
+)
+@options.connection
+@click.option("--service", default="", help="Such as triptych.v1.TranslationService.  [default: the server as a whole]")
+@click.option(
+    "--timeout-secs", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, help="Time to wait."
+)
+def health(server: str, service: str, timeout_secs: float) -> None:
+    """Check once whether a server is ready: exit code 0 if so, 1 while it loads or drains or if there is no response."""
+    from triptych_client import TriptychClientError
+
+    local = f"127.0.0.1:{os.environ.get('TRIPTYCH_PORT') or DEFAULT_PORT}"
+    with one_line(TriptychClientError), connect(server or local) as client:
+        serves = client.is_ready(service, timeout_seconds=timeout_secs)
+    click.echo("serving" if serves else "not serving")
+    click.get_current_context().exit(0 if serves else 1)

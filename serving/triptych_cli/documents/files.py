@@ -1,0 +1,94 @@
+"""Output files: written completely or not at all, and bilingual files beside documents."""
+
+import csv
+import hashlib
+import importlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from triptych_documents.sentences import SentencePair
+
+UNFINISHED = ".{}.unfinished"  # a killed process leaves it behind; the next run overwrites it
+BLOCK = 1 << 20
+
+
+def write_whole(path: Path, content: bytes | Iterable[bytes], ready: Callable[[str], None] = lambda _: None) -> None:
+    """Write a file under a temporary name and rename it: readers see the old content or the new.
+
+    Args:
+        path: where to write; missing folders are created.
+        content: the whole content, or its pieces.
+        ready: called with the SHA-256 of the content before the file is renamed.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(UNFINISHED.format(path.name))
+    hashed = hashlib.sha256()
+    with open(unfinished, "wb") as file:
+        for piece in [content] if isinstance(content, bytes) else content:
+            file.write(piece)
+            hashed.update(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    ready(hashed.hexdigest())
+    unfinished.replace(path)
+
+
+def write_json(path: Path, values: object) -> None:
+    """Write indented JSON; half a surrogate pair becomes an escape.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_whole(path, json.dumps(values, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n")
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """Read a file in blocks, as it may be larger than the memory.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+@dataclass(frozen=True)
+class BilingualFormat:
+    """A format of files with source and translation side by side."""
+
+    name: str
+    suffix: str  # added to the whole name of the document
+    writer: str  # module and function, imported on first use
+
+    def write(self, pairs: Sequence[SentencePair], source_language: str, target_language: str) -> bytes:
+        """Return the content of the file."""
+        module, _, name = self.writer.rpartition(".")
+        writer: Callable[[Sequence[SentencePair], str, str], bytes] = getattr(importlib.import_module(module), name)
+        return writer(pairs, source_language, target_language)
+
+
+def write_tsv(pairs: Sequence[SentencePair], source_language: str, target_language: str) -> bytes:
+    """Write two columns under the names of the languages; fields with tabs, line breaks or quotation marks are quoted."""
+    text = io.StringIO()
+    writer = csv.writer(text, "excel-tab", lineterminator="\n")
+    writer.writerow((source_language or "source", target_language or "target"))
+    writer.writerows((pair.source, pair.target) for pair in pairs)
+    return text.getvalue().encode(errors="backslashreplace")
+
+
+BILINGUAL = {
+    each.name: each
+    for each in (
+        BilingualFormat("tmx", ".tmx", "triptych_documents.formats.bilingual.write_tmx"),
+        BilingualFormat("tsv", ".tsv", f"{__name__}.write_tsv"),
+        BilingualFormat("xliff", ".xlf", "triptych_documents.formats.bilingual.write_xliff"),
+    )
+}

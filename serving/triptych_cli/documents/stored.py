@@ -1,0 +1,205 @@
+"""What earlier runs left in a journal or a memory: the model's translations, and records of finished documents."""
+
+import hashlib
+import json
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+from triptych_cli.documents.database import Database, is_unicode
+from triptych_documents.sentences import Alignment, SentenceRequest, SentenceTranslation, Span
+from triptych_embedded.sentences import TranslatorIdentity, digest
+
+QUERY_TEXTS = 500  # texts per query; SQLite takes at least 999 parameters
+FIRST_LOOKUP = 100_000  # after this many translations of this run, its UnitTranslator may have forgotten the first
+FIND = """
+SELECT source, target, truncated, alignment FROM answers WHERE origin = ? AND aligned = ? AND prefix = ? AND source IN ({})
+"""
+HEAD = struct.Struct("<II")  # numbers of source tokens and target tokens
+FAST = 1  # level of zlib
+
+Values = TypeVar("Values", "array[int]", "array[float]")
+RecordRow = tuple[str, str, str, str, str]
+
+
+class StoredTranslations:
+    """Translations of one model with the same languages and options. Not thread-safe.
+
+    Args:
+        database: where they are stored; `flush` writes new ones.
+        identity: of the translator.
+    """
+
+    def __init__(self, database: Database, identity: TranslatorIdentity) -> None:
+        self._database = database
+        self._new: list[tuple[SentenceRequest, SentenceTranslation]] = []
+        with database.transaction() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO origins (identity, source_language, target_language) VALUES (?, ?, ?)",
+                (identity.text, identity.source_language, identity.target_language),
+            )
+            [self._origin] = connection.execute("SELECT id FROM origins WHERE identity = ?", (identity.text,)).fetchone()
+            first = connection.execute("SELECT 1 FROM answers WHERE origin = ? LIMIT 1", (self._origin,)).fetchone()
+        self._unknown = FIRST_LOOKUP if first is None else 0  # translations to come before a lookup can find anything
+
+    def find(self, requests: Sequence[SentenceRequest]) -> Mapping[SentenceRequest, SentenceTranslation]:
+        """Return the stored translations of an earlier run, or of this one if its UnitTranslator may have forgotten them."""
+        if self._unknown > 0:
+            return {}
+        found: dict[SentenceRequest, SentenceTranslation] = {}
+        with self._database.errors():
+            for (aligned, prefix), some in groupby(sorted(requests, key=_variant), _variant):
+                texts = [request.text for request in some if is_unicode(request.text)]
+                for text, translation in self._find(aligned, prefix, texts):
+                    found[SentenceRequest(text, aligned, prefix)] = translation
+        return found
+
+    def add(self, request: SentenceRequest, translation: SentenceTranslation) -> None:
+        """Keep a translation for `flush`."""
+        self._new.append((request, translation))
+
+    def flush(self) -> None:
+        """Write new translations.
+
+        Raises:
+            DatabaseError: they cannot be written.
+        """
+        if not self._new:
+            return
+        rows = [
+            (self._origin, request.aligned, request.prefix, request.text, found.text, found.truncated, _packed(found))
+            for request, found in self._new
+        ]
+        with self._database.transaction() as connection:
+            connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        self._unknown -= len(rows)
+        self._new.clear()
+
+    def _find(self, aligned: bool, prefix: str, texts: Sequence[str]) -> Iterator[tuple[str, SentenceTranslation]]:
+        for start in range(0, len(texts), QUERY_TEXTS):
+            some = texts[start : start + QUERY_TEXTS]
+            query = FIND.format(",".join("?" * len(some)))
+            rows = self._database.connection.execute(query, (self._origin, aligned, prefix, *some))
+            for text, target, truncated, packed in rows:
+                yield text, SentenceTranslation(target, unpack(packed) if packed else None, bool(truncated))
+
+
+def _variant(request: SentenceRequest) -> tuple[bool, str]:
+    return request.aligned, request.prefix
+
+
+def _packed(translation: SentenceTranslation) -> bytes | None:
+    return pack(translation.alignment) if translation.alignment else None
+
+
+def pack(alignment: Alignment) -> bytes:
+    """Serialize an alignment without loss: counts, spans and weights (32-bit floats), compressed."""
+    source, target = alignment.source, alignment.target
+    spans = array("I", (edge for span in (*source, *target) for edge in span))
+    weights = array("f", (weight for row in alignment.weights for weight in row))
+    raw = _little_endian(spans).tobytes() + _little_endian(weights).tobytes()
+    return zlib.compress(HEAD.pack(len(source), len(target)) + raw, FAST)
+
+
+def unpack(packed: bytes) -> Alignment:
+    """Return the alignment that `pack` serialized."""
+    raw = zlib.decompress(packed)
+    sources, targets = HEAD.unpack_from(raw)
+    end = HEAD.size + 8 * (sources + targets)
+    edges = _little_endian(array("I", raw[HEAD.size : end]))
+    weights = _little_endian(array("f", raw[end:]))
+    spans: Sequence[Span] = list(zip(edges[::2], edges[1::2], strict=True))
+    rows = [weights[start * sources : (start + 1) * sources].tolist() for start in range(targets)]
+    return Alignment(spans[:sources], spans[sources:], rows)
+
+
+def _little_endian(values: Values) -> Values:
+    """Convert between the byte order of this machine and little-endian, in place."""
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+class DocumentRecords:
+    """Records of the finished documents in a journal, so that they are not translated again. Not thread-safe.
+
+    A record is written before its file is renamed, and counts if the file is as it says. It also has the digest of the file
+    that was there before. So the end of the process never leaves a file that no record knows.
+
+    Files have paths relative to the folder of the journal, so that it can be moved with everything in it; files elsewhere have
+    absolute paths, so that one journal can serve several folders.
+
+    Args:
+        database: the journal.
+        settings: SHA-256 of everything that a translation depends on beside the document and its format.
+    """
+
+    def __init__(self, database: Database, settings: str) -> None:
+        self._database = database
+        self._settings = settings
+        self._folder = database.path.resolve().parent
+
+    def find(self, target: Path, source_digest: str, format_name: str) -> dict[str, Any] | None:
+        """Return the summary of a finished document, or None.
+
+        Args:
+            target: path of the translation.
+            source_digest: SHA-256 of the source as it is now.
+            format_name: format of the source; empty if it is only copied.
+        """
+        row = self._find(target)
+        if row is None or row[:3] != (source_digest, self._made_by(format_name), _current_digest(target)):
+            return None
+        summary: dict[str, Any] = json.loads(row[4])
+        return summary
+
+    def owns(self, file: Path) -> bool:
+        """Tell whether a job of this journal wrote the file, and it has not been changed since."""
+        row = self._find(file)
+        return row is not None and _current_digest(file) in row[2:4]
+
+    def add(self, target: Path, source_digest: str, format_name: str, target_digest: str, summary: Mapping[str, Any]) -> None:
+        """Record a file that is about to be renamed.
+
+        Raises:
+            DatabaseError: the record cannot be written.
+        """
+        row = source_digest, self._made_by(format_name), target_digest, _current_digest(target) or "", json.dumps(summary)
+        with self._database.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?)", (self._key(target), *row))
+
+    def _find(self, target: Path) -> RecordRow | None:
+        columns = "source_digest, settings_digest, target_digest, previous_digest, summary"
+        query = f"SELECT {columns} FROM documents WHERE target = ?"
+        with self._database.errors():
+            row: RecordRow | None = self._database.connection.execute(query, (self._key(target),)).fetchone()
+        return row
+
+    def _key(self, target: Path) -> str:
+        path = target.parent.resolve() / target.name
+        return (path.relative_to(self._folder) if path.is_relative_to(self._folder) else path).as_posix()
+
+    def _made_by(self, format_name: str) -> str:
+        return digest(f"{self._settings} {format_name}")
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file, which may be larger than the memory.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _current_digest(file: Path) -> str | None:
+    try:
+        return file_digest(file)
+    except OSError:
+        return None

@@ -1,0 +1,256 @@
+"""The commands of text tasks, one entry each: `fill`, `embed`, `classify-text`, `classify-tokens` and `answer`."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from triptych_cli.common import options
+from triptych_cli.common.errors import one_line
+from triptych_cli.common.lines import (
+    InputLine,
+    batches,
+    json_row,
+    open_writer,
+    read_lines,
+    run_each,
+    score_number,
+    score_text,
+    split_pair,
+)
+from triptych_cli.encoders import backend
+from triptych_cli.encoders.backend import EncoderTask, open_encoder
+from triptych_embedded.request import BackendError, InputError, ModelChoice
+
+BATCH = 256  # texts per call
+CHOICE = tuple(ModelChoice.__dataclass_fields__)
+WHERE = "Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on {}."
+NO_CONTEXT = "there is no context: give --context, or a tab and the context behind the question"
+
+ToInput = Callable[[int, str], Any]
+# Results are those of the engine or of the client: both have the members of the wire's messages.
+Rows = Callable[[str, Any], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class TextCommand:
+    """One command.
+
+    Args:
+        task: what runs.
+        help: the command's help text.
+        flags: of the task's own options, which become the arguments of its methods.
+        values: makes the members for JSON of a result.
+        rows: makes the lines of the table of a text and its result; None: the command prints JSON only.
+        prepare: changes the arguments in place; returns a function that turns the index and the text of a line into an input.
+    """
+
+    task: EncoderTask
+    help: str
+    flags: Callable[[Any], Any]
+    values: Callable[[Any], Mapping[str, object]]
+    rows: Rows | None
+    prepare: Callable[[dict[str, Any]], ToInput] = lambda _: lambda _index, text: text
+
+    def make(self, name: str) -> click.Command:
+        """Make the command."""
+        flags = options.several(self.flags, *([options.json_lines] if self.rows else []))
+
+        @click.command(name=name, help=self.help)
+        @click.argument("texts", nargs=-1, metavar="[TEXT]...")
+        @options.input_file
+        @options.model_choice
+        @flags
+        def command(texts: tuple[str, ...], source: Path | None, as_json: bool = True, **arguments: Any) -> None:
+            choice = ModelChoice(**{name: arguments.pop(name) for name in CHOICE})
+            to_input = self.prepare(arguments)
+            self._run(choice, read_lines(texts, source), to_input, arguments, as_json)
+
+        made: click.Command = command
+        return made
+
+    def _run(
+        self, choice: ModelChoice, lines: Iterator[InputLine], to_input: ToInput, arguments: dict[str, Any], as_json: bool
+    ) -> None:
+        """Run the task on all lines that are not blank and print the results in order.
+
+        A line that the model rejects is named on standard error and makes the exit code 1; JSON has an object for it too.
+        """
+        bad = False
+        filled = (line for line in lines if line.text.strip())
+        with one_line(BackendError), open_encoder(choice, self.task) as run, open_writer() as output:
+
+            def run_texts(texts: Sequence[str]) -> Sequence[Any]:
+                return run([to_input(index, text) for index, text in enumerate(texts)], **arguments)
+
+            for batch in batches(filled, BATCH):
+                for line, result in zip(batch, run_each(run_texts, [line.text for line in batch]), strict=True):
+                    if isinstance(result, InputError):
+                        bad = True
+                        click.echo(f"{line.origin}: {result}", err=True)
+                        if as_json:
+                            output.write(json_row(text=line.text, error=str(result)) + "\n")
+                    else:
+                        output.writelines(f"{row}\n" for row in self._show(line.text, result, as_json))
+                output.flush()
+        if bad:
+            click.get_current_context().exit(1)
+
+    def _show(self, text: str, result: Any, as_json: bool) -> Iterator[str]:
+        title = text.partition("\t")[0] if self.task is backend.QUESTION_ANSWERING else text
+        if as_json or self.rows is None:
+            yield json_row(text=title, token_count=result.token_count, **self.values(result))
+        else:
+            yield from self.rows(title, result)
+
+
+def label_rows(title: str, labels: Sequence[Any]) -> Iterator[str]:
+    """Yield the title, then a line for each label; one line for both if there is a single label."""
+    rows = [f"{score_text(label.score):>7}  {label.label}" for label in labels]
+    yield from [f"{title}  {rows[0].lstrip()}"] if len(rows) == 1 else [title, *rows]
+
+
+def label_values(result: Any) -> dict[str, object]:
+    """Return the labels of a result for JSON."""
+    labels = [{"label": label.label, "score": score_number(label.score), "index": label.index} for label in result.labels]
+    return {"labels": labels}
+
+
+def _members(item: Any, *names: str) -> dict[str, object]:
+    return {name: score_number(item.score) if name == "score" else getattr(item, name) for name in names}
+
+
+def _fill_rows(_: str, result: Any) -> Iterator[str]:
+    for mask in result.masks:
+        width = max((len(candidate.token_str) for candidate in mask.candidates), default=0)
+        for candidate in mask.candidates:
+            sequence = " ".join(candidate.sequence.split())
+            yield f"{score_text(candidate.score):>7}  {candidate.token_str:<{width}}  {sequence}"
+        yield ""
+
+
+def _entity_rows(text: str, result: Any) -> Iterator[str]:
+    yield text
+    width = max((len(entity.label) for entity in result.entities), default=0)
+    for entity in result.entities:
+        yield f"{score_text(entity.score):>7}  {entity.label:<{width}}  {' '.join(entity.text.split())}"
+    yield ""
+
+
+def _answer_rows(question: str, result: Any) -> Iterator[str]:
+    yield question
+    for answer in result.answers:
+        yield f"{score_text(answer.score):>7}  {' '.join(answer.text.split())}"
+    yield ""
+
+
+def _split_targets(arguments: dict[str, Any]) -> ToInput:
+    arguments["targets"] = [word.strip() for word in arguments["targets"].split(",") if word.strip()]
+    return lambda _, text: text
+
+
+def _with_context(arguments: dict[str, Any]) -> ToInput:
+    context, file = arguments.pop("context"), arguments.pop("context_file")
+    if context and file:
+        raise click.UsageError("give --context or --context-file, not both")
+    shared = file.read() if file else context
+
+    def to_input(index: int, text: str) -> tuple[str, str]:
+        pair = (text, shared) if shared else split_pair(text)
+        if isinstance(pair, str):
+            raise InputError(index, NO_CONTEXT)
+        return pair
+
+    return to_input
+
+
+fill = TextCommand(
+    backend.FILL_MASK,
+    f"""Rank the words that fit each mask of each TEXT, or of each line of a file or a pipe.
+
+    A mask is written as the model's own mask token: [MASK], or <mask> for RoBERTa and similar models.
+
+    {WHERE.format("the embedded model")}
+    """,
+    options.several(
+        options.option("--top-k", type=click.IntRange(min=1), default=5, help="Candidates for each mask."),
+        click.option("--targets", default="", metavar="WORD,...", help="Rank only these words."),
+    ),
+    lambda result: {
+        "masks": [
+            [_members(each, "score", "token", "token_str", "sequence") for each in mask.candidates] for mask in result.masks
+        ]
+    },
+    _fill_rows,
+    _split_targets,
+).make("fill")
+embed = TextCommand(
+    backend.EMBEDDING,
+    f"""Print a vector for each TEXT, or for each line of a file or a pipe: one JSON object per line.
+
+    {WHERE.format("the embedded model")}
+    """,
+    options.several(
+        options.optional(
+            "--pooling",
+            type=click.Choice(["mean", "cls"]),
+            help="Mean of all tokens, or [CLS] alone.  [default: as the model was trained]",
+        ),
+        click.option(
+            "--normalize/--no-normalize", default=None, help="Scale vectors to length 1.  [default: as the model was trained]"
+        ),
+    ),
+    # Nine digits distinguish all float32 values.
+    lambda result: {"values": [float(f"{value:.9g}") for value in result.values]},
+    None,
+).make("embed")
+classify_text = TextCommand(
+    backend.TEXT_CLASSIFICATION,
+    f"""Rank the model's labels for each TEXT, or for each line of a file or a pipe.
+
+    For a model that takes pairs of texts, separate the two with a tab.
+
+    {WHERE.format("a model of --models")}
+    """,
+    options.optional("--top-k", type=click.IntRange(min=1), help="Labels for each text.  [default: all]"),
+    label_values,
+    lambda text, result: label_rows(text, result.labels),
+    lambda _: lambda _index, text: split_pair(text),
+).make("classify-text")
+classify_tokens = TextCommand(
+    backend.TOKEN_CLASSIFICATION,
+    f"""Find the entities of each TEXT, or of each line of a file or a pipe.
+
+    {WHERE.format("a model of --models")}
+    """,
+    options.option(
+        "--aggregation", type=click.Choice(["simple", "none"]), default="simple", help="Whole entities, or single tokens."
+    ),
+    lambda result: {"entities": [_members(each, "label", "score", "text", "start", "end") for each in result.entities]},
+    _entity_rows,
+).make("classify-tokens")
+answer = TextCommand(
+    backend.QUESTION_ANSWERING,
+    f"""Answer each question TEXT, or each line of a file or a pipe, from the context.
+
+    Without a context each line must have its own: question, tab, context.
+
+    {WHERE.format("a model of --models")}
+    """,
+    options.several(
+        click.option("-c", "--context", default="", metavar="TEXT", help="Text to search for the answers."),
+        click.option(
+            "--context-file",
+            type=click.File(encoding="utf-8"),
+            default=None,
+            help="File with the context; - is standard input.",
+        ),
+        options.option("--top-k", type=click.IntRange(min=1), default=1, help="Answers to each question."),
+        options.option("--max-answer-length", type=click.IntRange(min=1), default=15, help="Longest answer, in tokens."),
+    ),
+    lambda result: {"answers": [_members(each, "text", "score", "start", "end") for each in result.answers]},
+    _answer_rows,
+    _with_context,
+).make("answer")

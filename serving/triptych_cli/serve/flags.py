@@ -1,0 +1,265 @@
+"""Flags of `triptych serve`, a group for each part of the server, and functions that make the part's options of them.
+
+The functions remove the flags of their group from the values of the command.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from triptych_cli.common import options
+from triptych_cli.common.options import is_given, option, optional, several
+from triptych_embedded.request import embedded_repository
+
+if TYPE_CHECKING:
+    from triptych_serving.lifecycle import LifecycleOptions
+    from triptych_serving.observability.options import ObservabilityOptions
+    from triptych_serving.repository.model_manager import RepositoryOptions
+    from triptych_serving.response_cache.response_cache import ResponseCacheOptions
+    from triptych_serving.rpc.limits import LimitOptions
+    from triptych_serving.security.options import SecurityOptions
+
+COUNT = click.IntRange(min=1)
+PORT = click.IntRange(0, 65_535)
+SECONDS = click.FloatRange(min=0)
+FILE = click.Path(path_type=Path)
+POLL_SECONDS = 15.0
+ENDPOINT = re.compile(r"https?://[^/\s]+:\d{1,5}/?")
+
+models = several(
+    options.models,
+    optional("--model", default="", help="Serve only this model.  [default: all]"),
+    option(
+        "--model-control",
+        type=click.Choice(["none", "poll", "explicit"]),
+        default="none",
+        help="When models are loaded: only at the start, when the repository changes, or on LoadModel and UnloadModel.",
+    ),
+    optional(
+        "--poll-interval-secs",
+        type=click.FloatRange(min=0.1),
+        help=f"Time between two scans of the repository, with --model-control poll.  [default: {POLL_SECONDS:g}]",
+    ),
+    option(
+        "--warm-up",
+        type=click.Choice(["none", "usual", "all"]),
+        default="all",
+        help="What to run before a model serves: nothing, what requests without options need, or every graph.",
+    ),
+    optional(
+        "--load-model",
+        multiple=True,
+        help="Load this model at the start, with --model-control explicit; repeatable, '*' is all.",
+    ),
+)
+limits = several(
+    option("--max-queue-requests", type=COUNT, default=4_096, help="Requests in the queue of a model."),
+    option("--max-queue-rows", type=COUNT, default=16_384, help="Rows in the queue of a model, one per sentence."),
+    option("--max-queue-tokens", type=COUNT, default=1_048_576, help="Tokens in the queue of a model."),
+    option("--max-queue-secs", type=SECONDS, default=0.0, help="Reject requests whose expected wait is longer; 0: no limit."),
+    option(
+        "--refuse-late/--no-refuse-late",
+        default=True,
+        help="Reject a request at once if it is expected to miss its deadline.",
+    ),
+    option(
+        "--max-requests-per-client",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Concurrent calls per API key, certificate or else address; a stream is one; 0: no limit.",
+    ),
+    option("--max-message-bytes", type=click.IntRange(min=1024), default=64 << 20, help="Largest request or response."),
+    option("--max-documents", type=COUNT, default=8, help="Documents that are translated concurrently."),
+    option("--max-document-bytes", type=COUNT, default=64 << 20, help="Largest document to translate."),
+)
+lifecycle = several(
+    option(
+        "--drain-delay-secs",
+        type=SECONDS,
+        default=0.0,
+        help="On shutdown, report not ready to health checks for this long before requests are rejected.",
+    ),
+    option(
+        "--exit-timeout-secs",
+        type=SECONDS,
+        default=30.0,
+        help="Time from the signal to the exit, including the delay; requests still in flight are then cancelled.",
+    ),
+    option(
+        "--grpc-max-connection-age-secs",
+        type=SECONDS,
+        default=600.0,
+        help="Close older connections once their calls are done, so that clients find new replicas; 0: never.",
+    ),
+    option(
+        "--grpc-max-connection-age-grace-secs",
+        type=SECONDS,
+        default=0.0,
+        help="Cancel calls that take longer than this beyond the connection's age; 0: none.",
+    ),
+)
+response_cache = several(
+    option(
+        "--response-cache-bytes",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Memory for responses, which are reused for equal requests; 0: no cache.",
+    ),
+    option("--deduplicate/--no-deduplicate", default=False, help="Compute equal requests that are in flight together once."),
+)
+security = several(
+    option("--tls-cert", type=FILE, default=None, help="Certificate chain, PEM; turns TLS on."),
+    option("--tls-key", type=FILE, default=None, help="Key of the certificate, PEM."),
+    option("--tls-client-ca", type=FILE, default=None, help="Accept only clients with a certificate of these CAs."),
+    option("--api-keys", type=FILE, default=None, help="Accept only callers with a key of this file."),
+    option("--allow-plaintext-keys", is_flag=True, help="Accept API keys without TLS, if a proxy in front terminates it."),
+    option("--allow-admin", is_flag=True, help="Let every caller load and unload models."),
+    option(
+        "--admin-client",
+        multiple=True,
+        metavar="NAME",
+        help="Let the client with this name in its certificate load and unload models; repeatable.",
+    ),
+)
+observability = several(
+    option("--metrics/--no-metrics", default=True, help="Serve /metrics, /healthz and /readyz over HTTP."),
+    option("--metrics-port", type=PORT, default=8002, help="Port of metrics and probes; 0: any free one."),
+    optional("--metrics-host", default="", help="Address of metrics and probes.  [default: --host]"),
+    optional(
+        "--otlp-endpoint",
+        default="",
+        metavar="URL",
+        help="OTLP collector for traces, http(s)://host:port, over gRPC.  [default: OTEL_EXPORTER_OTLP_ENDPOINT]",
+    ),
+    option(
+        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", help="Lowest level to log."
+    ),
+    option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines."),
+    option("--access-log/--no-access-log", default=False, help="Log a line for each call."),
+)
+
+
+def take_models(values: dict[str, Any]) -> RepositoryOptions:
+    """Return the options of the repository.
+
+    Raises:
+        click.UsageError: a flag has no effect beside another.
+    """
+    from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
+    from triptych_serving.repository.warmup import WarmUp
+
+    control = ModelControl(values.pop("model_control"))
+    root, model = values.pop("models") or embedded_repository(), values.pop("model")
+    warm_up = WarmUp(values.pop("warm_up"))
+    seconds, load = values.pop("poll_interval_secs"), tuple(values.pop("load_model"))
+    if seconds is not None and control is not ModelControl.POLL:
+        raise click.UsageError("--poll-interval-secs has no effect without --model-control poll")
+    if load and control is not ModelControl.EXPLICIT:
+        raise click.UsageError("--load-model has no effect without --model-control explicit")
+    if model and control is ModelControl.EXPLICIT:
+        raise click.UsageError("--model is not for --model-control explicit; name models with --load-model")
+    return RepositoryOptions(root, model, control, POLL_SECONDS if seconds is None else seconds, warm_up, load)
+
+
+def take_limits(values: dict[str, Any]) -> LimitOptions:
+    """Return the limits of requests."""
+    from triptych_serving.rpc.limits import LimitOptions
+
+    return LimitOptions(
+        queue_requests=values.pop("max_queue_requests"),
+        queue_rows=values.pop("max_queue_rows"),
+        queue_tokens=values.pop("max_queue_tokens"),
+        queue_seconds=values.pop("max_queue_secs") or math.inf,
+        refuse_late=values.pop("refuse_late"),
+        requests_per_client=values.pop("max_requests_per_client"),
+        message_bytes=values.pop("max_message_bytes"),
+        documents=values.pop("max_documents"),
+        document_bytes=values.pop("max_document_bytes"),
+    )
+
+
+def take_lifecycle(values: dict[str, Any]) -> LifecycleOptions:
+    """Return the options of shutdown and connections.
+
+    Raises:
+        click.UsageError: they contradict each other.
+    """
+    from triptych_serving.lifecycle import LifecycleOptions
+
+    delay, timeout = values.pop("drain_delay_secs"), values.pop("exit_timeout_secs")
+    if delay and delay >= timeout:
+        raise click.UsageError(f"--drain-delay-secs {delay:g} must be below --exit-timeout-secs {timeout:g}")
+    return LifecycleOptions(
+        delay, timeout, values.pop("grpc_max_connection_age_secs"), values.pop("grpc_max_connection_age_grace_secs")
+    )
+
+
+def take_response_cache(values: dict[str, Any]) -> ResponseCacheOptions:
+    """Return the options of the response cache."""
+    from triptych_serving.response_cache.response_cache import ResponseCacheOptions
+
+    return ResponseCacheOptions(values.pop("response_cache_bytes"), values.pop("deduplicate"))
+
+
+def take_security(values: dict[str, Any]) -> SecurityOptions:
+    """Return the options of TLS, API keys and admin calls.
+
+    Raises:
+        click.UsageError: one has no effect, or contradicts another.
+    """
+    from triptych_serving.errors import SecurityError
+    from triptych_serving.security.options import SecurityOptions
+
+    try:
+        return SecurityOptions(
+            tls_certificate=values.pop("tls_cert"),
+            tls_key=values.pop("tls_key"),
+            tls_client_ca=values.pop("tls_client_ca"),
+            api_keys=values.pop("api_keys"),
+            allow_plaintext_keys=values.pop("allow_plaintext_keys"),
+            allow_admin=values.pop("allow_admin"),
+            admin_clients=values.pop("admin_client"),
+        )
+    except SecurityError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def take_observability(values: dict[str, Any], host: str) -> ObservabilityOptions:
+    """Return the options of metrics, traces and logs.
+
+    Args:
+        values: the values of the command.
+        host: address of the server, the default for metrics.
+
+    Raises:
+        click.UsageError: a flag has no effect, or the address of the collector is malformed.
+    """
+    from triptych_serving.observability.options import ObservabilityOptions
+
+    metrics, port, own_host = values.pop("metrics"), values.pop("metrics_port"), values.pop("metrics_host")
+    for name in () if metrics else ("metrics_port", "metrics_host"):
+        if is_given(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} has no effect with --no-metrics")
+    return ObservabilityOptions(
+        metrics_port=port if metrics else None,
+        metrics_host=own_host or host,
+        otlp_endpoint=_endpoint(values.pop("otlp_endpoint")),
+        log_level=values.pop("log_level"),
+        log_format=values.pop("log_format"),
+        access_log=values.pop("access_log"),
+    )
+
+
+def _endpoint(url: str) -> str:
+    """Add the scheme; without one the connection is not encrypted."""
+    if not url:
+        return ""
+    whole = url if "://" in url else f"http://{url}"
+    if not ENDPOINT.fullmatch(whole):
+        raise click.UsageError(f"--otlp-endpoint: {url!r} is not http://host:port or https://host:port")
+    return whole

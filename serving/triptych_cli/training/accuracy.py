@@ -1,0 +1,105 @@
+"""Measure the accuracy of encoder models with the engine that serves them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from triptych_embedded.models import backend_errors, open_registry
+from triptych_embedded.request import BackendError, ModelChoice
+from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION
+from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.repository.registry import ModelSelector
+from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.request import Item
+from triptych_training.data.documents import encode_documents, read_documents
+from triptych_training.data.images import hold_out, read_folders
+from triptych_training.data.masking import Masker
+from triptych_training.data.segments import SPECIAL_PAIR, SpecialIds, cut_chunks, make_rows, whole_segments
+from triptych_training.data.tokenizer import load_tokenizer
+from triptych_training.data.wordpiece import SPECIAL_TOKENS
+from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
+
+CALL_ROWS = 512  # rows per call of the engine
+
+
+def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: int) -> dict[str, Any]:
+    """Return top-1 and top-5 accuracy and perplexity of masked tokens, the same ones as in the validation of a training.
+
+    Raises:
+        TrainingError: a text file cannot be used.
+        BackendError: the model cannot be used.
+    """
+    with open_registry(choice, FILL_MASK) as registry, backend_errors():
+        model = registry.find_text(ModelSelector(choice.model), FILL_MASK)
+        limit = model.manifest.limits.max_tokens
+        if not SPECIAL_PAIR < sequence_length <= limit:
+            raise BackendError(
+                f"sequence-length: {sequence_length} is outside {SPECIAL_PAIR + 1} to {limit}, the model's limit"
+            )
+        first, fifth, surprise, rows = 0, 0, 0.0, _masked_rows(paths, model, sequence_length)
+        for start in range(0, len(rows), CALL_ROWS):
+            items = [Item(row, len(row.ids)) for row in rows[start : start + CALL_ROWS]]
+            run_rows(model.engine, items)
+            for item in items:
+                hits = item.result[TOKENS] == item.payload.targets[:, None]
+                first, fifth = first + int(hits[:, 0].sum()), fifth + int(hits.sum())
+                surprise -= float(np.trace(item.result[LOG_PROBABILITIES]))
+        masks = sum(len(row.places) for row in rows)
+        return {
+            "model": model.name,
+            "precision": model.precision,
+            "top1": round(first / masks, 4),
+            "top5": round(fifth / masks, 4),
+            "perplexity": round(math.exp(surprise / masks), 2),
+            "masked_tokens": masks,
+            "vocabulary": model.tokenizer.vocabulary,
+        }
+
+
+def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -> list[TextRow]:
+    tokens, vocabulary = model.manifest.tokens, model.tokenizer.vocabulary
+    documents = encode_documents(load_tokenizer(model.tokenizer.path), read_documents(paths))
+    masker = Masker(VALID_SHARE, tokens.mask, len(SPECIAL_TOKENS), vocabulary)
+    special = SpecialIds(tokens.cls, tokens.sep)
+    rows = []
+    for index, span in enumerate(whole_segments(cut_chunks(documents, sequence_length - SPECIAL_PAIR)).spans):
+        row = make_rows(documents, span[None], special, pad_id=0)
+        ids, segments, text = row.ids[0], row.segments[0], np.flatnonzero(row.text[0])
+        labels = ids.copy()
+        places = masker.mask(ids, text, draw_valid(index))
+        wanted = (SCORES, TOKENS, LOG_PROBABILITIES)
+        rows.append(TextRow(ids.astype(np.int32), segments.astype(np.int32), wanted, places, 5, labels[places]))
+    return rows
+
+
+def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: int) -> dict[str, Any]:
+    """Return top-1 and top-5 accuracy on folders of images.
+
+    Raises:
+        TrainingError: a folder cannot be used.
+        BackendError: the model cannot be used.
+    """
+    with open_registry(choice, IMAGE_CLASSIFICATION) as registry, backend_errors():
+        model = registry.find_image(ModelSelector(choice.model))
+        pictures, names = read_folders(folders)
+        if unknown := sorted(set(names) - set(model.labels)):
+            raise BackendError(f"{', '.join(unknown)} are no labels of {model.name}; it has {', '.join(model.labels)}")
+        if held_out:
+            pictures = hold_out(pictures, held_out)[1]
+        first, fifth = 0, 0
+        for start in range(0, len(pictures), CALL_ROWS):
+            chosen = pictures[start : start + CALL_ROWS]
+            results = model.classify([picture.path.read_bytes() for picture in chosen])
+            for result, picture in zip(results, chosen, strict=True):
+                ranked = [label.label for label in result.labels]
+                first, fifth = first + (ranked[0] == names[picture.label]), fifth + (names[picture.label] in ranked)
+        return {
+            "model": model.name,
+            "precision": model.precision,
+            "accuracy": round(first / len(pictures), 4),
+            "top5": round(fifth / len(pictures), 4),
+            "images": len(pictures),
+        }

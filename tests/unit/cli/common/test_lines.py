@@ -1,0 +1,33 @@
+"""Batches with bad inputs, and the format of scores."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from triptych_cli.common.lines import run_each, score_number, score_text
+from triptych_embedded.request import InputError
+
+
+def test_a_batch_with_a_bad_input_is_run_one_by_one() -> None:
+    calls: list[list[int]] = []
+
+    def run_some(numbers: Sequence[int]) -> list[int]:
+        calls.append(list(numbers))
+        for index, number in enumerate(numbers):
+            if number < 0:
+                raise InputError(index, f"{number} is negative")
+        return [10 * number for number in numbers]
+
+    outcomes = run_each(run_some, [1, -2, 3])
+    assert [str(outcome) for outcome in outcomes] == ["10", "-2 is negative", "30"]
+    assert calls == [[1, -2, 3], [1], [-2], [3]]
+    assert run_each(run_some, []) == []
+
+
+@pytest.mark.parametrize(("score", "text"), [(1.0, "1.0000"), (0.0001, "0.0001"), (0.00001234, "1.2e-05"), (0.0, "0.0000")])
+def test_scores_are_short(score: float, text: str) -> None:
+    assert score_text(score) == text
+
+
+def test_scores_have_the_digits_of_a_float32() -> None:
+    assert score_number(0.10000000149011612) == 0.1
