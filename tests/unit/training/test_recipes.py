@@ -170,7 +170,7 @@ def test_a_training_that_pauses_ends_the_recipe_and_is_taken_up_again(tmp_path: 
     env = environment(data, "base.sh", fake(tmp_path, finishes=False))
     result = start("base.sh", (tmp_path / "work",), env)
     assert result.returncode == 75
-    assert "base is not finished; the same command goes on with it" in result.stderr
+    assert "base is not finished; run the same command again to continue" in result.stderr
     assert [call[0] for call in calls(tmp_path)] == ["train"]
 
 

@@ -122,6 +122,15 @@ def make_encoder(config: EncoderConfig) -> Bert | ModernBert:
     return Bert(config) if isinstance(config, BertConfig) else ModernBert(config)
 
 
+class EncoderWithHead(nn.Module):
+    """Encoder with a head; subclasses add the head and call `initialise`."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = make_encoder(config)
+
+
 class MaskedTokenHead(nn.Module):
     """Hidden states -> logits over the vocabulary, by the token embedding's matrix unless the configuration unties them."""
 
@@ -159,13 +168,11 @@ def make_token_head(config: EncoderConfig) -> nn.Module:
     return DenseHead(config) if config.dense_norm else nn.Identity()
 
 
-class BertForPretraining(nn.Module):
+class BertForPretraining(EncoderWithHead):
     """Masked-token prediction and, unless `next_sentence` is off (RoBERTa), next-sentence prediction."""
 
     def __init__(self, config: EncoderConfig, next_sentence: bool = True) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = make_encoder(config)
+        super().__init__(config)
         self.masked_token = MaskedTokenHead(config, self.bert.embedding.tokens)
         self.pooler = DenseHead(config) if next_sentence else None
         self.next_sentence = nn.Linear(config.model_dim, 2) if next_sentence else None
@@ -186,14 +193,12 @@ class BertForPretraining(nn.Module):
         return logits, self.next_sentence(self.pooler(hidden[:, 0]))
 
 
-class BertForSequenceClassification(nn.Module):
+class BertForSequenceClassification(EncoderWithHead):
     """Text classification from the state of [CLS] or the mean of all states; labels exclude each other unless `independent`."""
 
     def __init__(self, config: EncoderConfig, classes: int, independent: bool = False) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.independent = independent
-        self.bert = make_encoder(config)
         self.pooler = DenseHead(config)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.model_dim, classes)
@@ -210,13 +215,11 @@ class BertForSequenceClassification(nn.Module):
         return torch.sigmoid(logits) if self.independent else torch.softmax(logits, dim=-1)
 
 
-class BertForTokenClassification(nn.Module):
+class BertForTokenClassification(EncoderWithHead):
     """Classification of every token."""
 
     def __init__(self, config: EncoderConfig, classes: int) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = make_encoder(config)
+        super().__init__(config)
         self.head = make_token_head(config)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.model_dim, classes)
@@ -227,13 +230,11 @@ class BertForTokenClassification(nn.Module):
         return self.classifier(self.dropout(self.head(self.bert(ids, segments))))
 
 
-class BertForQuestionAnswering(nn.Module):
+class BertForQuestionAnswering(EncoderWithHead):
     """Extractive question answering: start and end of the answer in the text (Rajpurkar et al. 2016)."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = make_encoder(config)
+        super().__init__(config)
         self.head = make_token_head(config)
         self.span = nn.Linear(config.model_dim, 2)
         initialise(self)
@@ -245,13 +246,11 @@ class BertForQuestionAnswering(nn.Module):
         return start.masked_fill(padding, float("-inf")), end.masked_fill(padding, float("-inf"))
 
 
-class BertForEmbedding(nn.Module):
+class BertForEmbedding(EncoderWithHead):
     """Encoder without a head, for text embeddings."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = make_encoder(config)
+        super().__init__(config)
         initialise(self)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
@@ -275,7 +274,7 @@ def _mean(hidden: Tensor, inside: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def initialise(model: BertModel) -> None:
+def initialise(model: EncoderWithHead) -> None:
     """Draw weights from a normal distribution with deviation 0.02, as in the paper's code; set positions to scaled sinusoids.
 
     Sinusoids let the first layers recognise neighbouring tokens from the start; random positions must be trained for that.

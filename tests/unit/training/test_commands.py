@@ -1,0 +1,219 @@
+"""`triptych train`, `triptych distill` and `triptych checkpoint` on the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.torch import save_file
+
+from triptych_cli.main import cli
+from triptych_training.checkpoints.encoder import load_bert_checkpoint, load_vit_checkpoint
+from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.data.corpus import read_pairs
+from triptych_training.data.tokenizer import train_tokenizer
+from triptych_training.decoding.greedy import greedy
+
+from .toy import PAIRS, make_model, write_pairs
+from .toy_pictures import write_pictures
+from .toy_text import write, write_documents, write_encoder, write_labelled, write_questions, write_words
+
+TOKENIZER = train_tokenizer([text for pair in PAIRS for text in pair], 290)
+BRIEF = "--epochs 1 --max-steps 2 --devices 1 --precision fp32"
+TINY = "--model-dim 16 --heads 2 --feedforward-dim 24"
+WRITERS: dict[str, Callable[[Path], str]] = {
+    "text-classification": write_labelled,
+    "token-classification": write_words,
+    "question-answering": write_questions,
+}
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def assert_failed(result: Result, message: str) -> None:
+    """Check that the command failed with a single line."""
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def train(task: str, folder: Path, *options: str) -> Result:
+    """Train `task` on tiny data in the run folder `folder`/run."""
+    match task:
+        case "translation":
+            data = write_pairs(folder / "pairs.tsv")
+            fixed = f"{TINY} --source-language en --target-language xx --vocabulary-size 290 --batch-tokens 200"
+            fixed += f" --encoder-layers 1 --decoder-layers 1 --max-positions 32 --valid {data}"
+        case "bert":
+            data = write_documents(folder / "text.txt", repeat=3)
+            fixed = f"{TINY} --layers 1 --max-positions 48 --sequence-length 32 --batch-tokens 160 --vocabulary-size 120"
+            fixed += f" --valid {data}"
+        case "vit":
+            data = write_pictures(folder / "pictures")
+            fixed = f"{TINY} --layers 1 --image-size 8 --patch-size 4 --hold-out 6 --batch-images 4"
+        case _:
+            data = WRITERS[task](folder / "data")
+            fixed = f"--encoder {write_encoder(folder / 'encoder')} --stride 4 --valid {data}"
+    return invoke("train", task, "--train", data, "--out", folder / "run", *fixed.split(), *BRIEF.split(), *options)
+
+
+def assert_trained(result: Result, folder: Path) -> Path:
+    """Check that the training printed the path of its checkpoint; return the path."""
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{folder / 'run/model'}\n"
+    return folder / "run/model"
+
+
+def test_translation(tmp_path: Path) -> None:
+    path = assert_trained(train("translation", tmp_path, "--norm", "pre", "--no-tie-embeddings"), tmp_path)
+    config = load_checkpoint(path).model.config
+    assert (config.norm, config.tie_embeddings, config.decoder_layers) == ("pre", False, 1)
+
+
+def test_bert(tmp_path: Path) -> None:
+    path = assert_trained(train("bert", tmp_path, "--norm", "pre", "--no-next-sentence", "--no-lowercase"), tmp_path)
+    checkpoint = load_bert_checkpoint(path)
+    assert (checkpoint.head, checkpoint.model.config.norm, checkpoint.model.config.layers) == ("pretraining", "pre", 1)
+    recipe = checkpoint.provenance["recipe"]
+    assert (recipe["next_sentence"], recipe["lowercase"], recipe["schedule"]) == (False, False, "linear")
+
+
+@pytest.mark.parametrize("head", WRITERS)
+def test_heads(tmp_path: Path, head: str) -> None:
+    checkpoint = load_bert_checkpoint(assert_trained(train(head, tmp_path, "--dropout", "0.2"), tmp_path))
+    assert (checkpoint.head, checkpoint.model.config.dropout) == (head, 0.2)
+    assert checkpoint.provenance["recipe"]["learning_rate"] == 5e-5
+
+
+def test_vit(tmp_path: Path) -> None:
+    path = assert_trained(train("vit", tmp_path, "--stem", "convolution", "--cutmix", "1", "--no-flip"), tmp_path)
+    checkpoint = load_vit_checkpoint(path)
+    assert (checkpoint.model.config.stem, checkpoint.model.config.classes) == ("convolution", 3)
+    recipe = checkpoint.provenance["recipe"]
+    assert (recipe["flip"], recipe["cutmix"], recipe["ema_decay"]) == (False, 1.0, 0.999)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("translation", "--heads 3", "heads: 3 does not divide model_dim 16"),
+        ("translation", "--learning-rate 0", "learning_rate: 0.0 is not above 0"),
+        ("translation", "--valid none.tsv", "none.tsv: cannot be read: No such file or directory"),
+        ("translation", "--devices some", "devices: 'some' cannot be used"),
+        ("bert", "--sequence-length 64", "sequence_length: 64 is above max_positions 48"),
+        ("bert", "--mask-share 1", "mask_share: 1.0 is outside [0, 1)"),
+        ("bert", "--tokenizer none.json", "none.json: not a tokenizer"),
+        ("text-classification", "--train {bad}", "bad:2: 1 tab-separated fields"),
+        ("token-classification", "--train {bad}", "bad:2: 'two' has no label"),
+        ("question-answering", "--train {bad}", "bad: not SQuAD's JSON"),
+        ("text-classification", "--encoder none", "none: not a checkpoint folder, missing config.json, model.safetensors"),
+        ("vit", "--patch-size 3", "patch_size: 3 does not divide image_size 8"),
+        ("vit", "--hold-out 18", "hold_out: 6 images a class, but the smallest class has 6"),
+        ("vit", "--valid nowhere", "nowhere: no such folder"),
+    ],
+)
+def test_training_errors_are_printed_as_one_line(tmp_path: Path, task: str, options: str, message: str) -> None:
+    bad = write(tmp_path / "bad", "one\tyes\ntwo\n")
+    assert_failed(train(task, tmp_path, *options.format(bad=bad).split()), message)
+
+
+def test_a_damaged_image_is_named(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures")
+    (tmp_path / "pictures/red/zz.jpg").write_bytes(b"no image")
+    result = train("vit", tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith(f"Error: {tmp_path}/pictures/red/zz.jpg: cannot be used as an image: ")
+
+
+@pytest.mark.parametrize("task", ["translation", "bert", "text-classification", "vit"])
+def test_a_folder_with_a_training_needs_resume(tmp_path: Path, task: str) -> None:
+    assert train(task, tmp_path).exit_code == 0
+    assert_failed(train(task, tmp_path), "contains a training; continue it with --resume")
+    assert train(task, tmp_path, "--resume", "--epochs", "2", "--max-steps", "4").exit_code == 0
+    other = train(task, tmp_path, "--resume", "--learning-rate", "0.5")
+    assert_failed(other, "was started with other options: learning_rate was ")
+
+
+@pytest.fixture
+def teacher(tmp_path: Path) -> Path:
+    save_checkpoint(Checkpoint(make_model(vocabulary_size=290), TOKENIZER, "en", "de"), tmp_path / "teacher")
+    return tmp_path / "teacher"
+
+
+def test_distillation_prints_the_path_of_its_pairs(tmp_path: Path, teacher: Path) -> None:
+    pairs, out = write_pairs(tmp_path / "pairs.tsv"), tmp_path / "out.tsv"
+    result = invoke("distill", teacher, "--pairs", pairs, "--out", out, "--beam-size", 2, "--max-length", 9, "--chunk", 20)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{out}\n"
+    assert result.stderr.splitlines()[-1].startswith(f"{len(read_pairs([str(out)]))} pairs, ")
+    assert set(PAIRS) <= set(read_pairs([str(out)]))
+
+
+def test_only_the_last_shard_prints_the_path(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("distill", teacher, "--pairs", write_pairs(tmp_path / "pairs.tsv"), "--out", tmp_path / "out.tsv", "--chunk", 20)
+    command = (*command, "--beam-size", 1, "--max-length", 6, "--pick", "best")
+    first = invoke(*command, "--shard", "1/2")
+    assert (first.exit_code, first.stdout) == (0, "")
+    assert first.stderr.splitlines()[-1] == "1 of 3 chunks done; the others belong to other processes"
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert invoke(*command).stdout == f"{tmp_path / 'out.tsv'}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--shard 2/2", "shard: 2 is outside 0 to 1"),
+        ("--beam-size 0", "beam_size: 0 is below 1"),
+        ("--target-language fr", "target_language: the model does not translate to 'fr'; set one of de"),
+    ],
+)
+def test_distillation_errors_are_printed_as_one_line(tmp_path: Path, teacher: Path, options: str, message: str) -> None:
+    command = ("distill", teacher, "--pairs", write_pairs(tmp_path / "pairs.tsv"), "--out", tmp_path / "out.tsv")
+    assert_failed(invoke(*command, *options.split()), message)
+    malformed = invoke(*command, "--shard", "half")
+    assert malformed.exit_code == 2
+    assert "'half' is not of the form 0/4" in malformed.stderr
+
+
+def test_checkpoints_are_packed_and_joined(tmp_path: Path, teacher: Path) -> None:
+    packed = invoke("checkpoint", "pack", teacher, tmp_path / "small", "--piece-mib", "0.01")
+    assert packed.exit_code == 0, packed.output
+    listing, *pieces = packed.stdout.splitlines()
+    assert listing == str(tmp_path / "small.json")
+    assert len(pieces) > 1
+    joined = invoke("checkpoint", "join", listing, tmp_path / "joined")
+    assert joined.stdout == f"{tmp_path / 'joined'}\n"
+    before, after = (load_checkpoint(path).model.projection.weight for path in (teacher, tmp_path / "joined"))
+    assert torch.allclose(before, after, rtol=1e-3, atol=1e-6)
+    assert_failed(invoke("checkpoint", "join", listing, tmp_path / "joined"), "exists already")
+    assert_failed(invoke("checkpoint", "pack", tmp_path, tmp_path / "x"), "not a checkpoint folder")
+
+
+def test_checkpoints_are_scored_in_both_conventions(tmp_path: Path, teacher: Path) -> None:
+    pairs, out = write_pairs(tmp_path / "pairs.tsv", PAIRS[:9]), tmp_path / "out.txt"
+    result = invoke("checkpoint", "score", teacher, pairs, "--beam-size", 1, "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found.keys() == {"bleu", "signature", "sentences", "literature", "literature_signature"}
+    assert found["sentences"] == 9
+    texts = TOKENIZER.decode_batch(
+        greedy(load_checkpoint(teacher).model, [TOKENIZER.encode(source).ids for source, _ in PAIRS[:9]], 31)
+    )
+    assert out.read_text() == "".join(f"{' '.join(text.split())}\n" for text in texts)
+    shown = invoke("checkpoint", "score", teacher, pairs, "--beam-size", 1).stdout.splitlines()
+    assert shown[0] == f"BLEU {found['bleu']:.2f}  (9 sentences; {found['signature']})"
+    assert shown[1] == f"BLEU {found['literature']:.2f}  ({found['literature_signature']})"
+
+
+def test_scoring_errors_are_printed_as_one_line(tmp_path: Path, teacher: Path) -> None:
+    long = write_pairs(tmp_path / "long.tsv", [(" ".join(["three"] * 40), "long")])
+    assert_failed(invoke("checkpoint", "score", teacher, long), "the model takes at most 32")
+    save_file({"x": torch.zeros(1)}, str(teacher / "model.safetensors"))
+    assert_failed(invoke("checkpoint", "score", teacher, write_pairs(tmp_path / "pairs.tsv")), "unexpected x")
