@@ -1,9 +1,10 @@
-"""A server that is none, and requests as they might have been."""
+"""A target without a server, and records of requests that were never sent."""
 
 import asyncio
+import functools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from triptych_bench.load.log import Log, Record
@@ -11,13 +12,23 @@ from triptych_bench.load.loops import SampleBatch
 from triptych_bench.target import OK, BlockingCaller, Counters, Outcome, RawResponse, Request, RequestSpec, Sample, ServerTimes
 
 
+def in_event_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an asynchronous test in its own event loop."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(test(*arguments, **named))
+
+    return run
+
+
 class FakeTarget:
-    """Answers after a while, with what was sent.
+    """Responds with the request after a while.
 
     Args:
-        seconds: that an answer takes.
-        code: of every outcome.
-        slots: requests that it works on at once; the others wait.
+        seconds: Until the response.
+        code: Of every outcome.
+        slots: Requests processed at once; the others wait.
     """
 
     def __init__(self, seconds: float = 0.001, code: str = OK, slots: int = 1_000) -> None:
@@ -38,7 +49,7 @@ class FakeTarget:
         return {"address": "nowhere", "model": "fake"}
 
     def samples(self, count: int, seed: int) -> list[Sample]:
-        return [Sample(f"made up {number}") for number in range(count)]
+        return [Sample(f"random {number}") for number in range(count)]
 
     def prepare(self, samples: Sequence[Sample]) -> Request:
         return [sample.data for sample in samples]
@@ -72,7 +83,7 @@ class FakeTarget:
 
 
 class FakeCaller:
-    """Blocks as long as the target takes for an answer, or until it is closed."""
+    """Blocks until the response, or until it is closed."""
 
     def __init__(self, target: "ThreadedTarget") -> None:
         self._target = target
@@ -97,7 +108,7 @@ class FakeCaller:
 
 
 class ThreadedTarget(FakeTarget):
-    """The same for loops of threads; whoever asks its event loop is wrong."""
+    """A target for threads; its event loop must not be used."""
 
     def __init__(self, seconds: float = 0.001, code: str = OK) -> None:
         super().__init__(seconds, code)
@@ -113,34 +124,22 @@ class ThreadedTarget(FakeTarget):
 
 
 def batches(count: int = 4, size: int = 1) -> list[SampleBatch]:
-    """Of different samples."""
-    found = []
-    for number in range(count):
-        samples = tuple(Sample(f"text {number} {place}") for place in range(size))
-        found.append(SampleBatch([sample.data for sample in samples], samples))
-    return found
+    """Make batches of different samples."""
+    groups = [tuple(Sample(f"text {number} {place}") for place in range(size)) for number in range(count)]
+    return [SampleBatch([sample.data for sample in samples], samples) for samples in groups]
 
 
 def record(due: float, latency: float, *, lag: float = 0.0, **members: Any) -> Record:
-    """A request that was due at `due` and sent `lag` later."""
+    """Make the record of a request that was sent `lag` after `due`."""
     values: dict[str, Any] = {
-        "batch": 0,
-        "due": due,
-        "sent": due + lag,
-        "received": due + latency,
-        "ok": True,
-        "code": OK,
-        "client_send": 0.0,
-        "client_receive": 0.0,
-        "server": None,
-        "tokens": 0,
-        "token_times": (),
+        **{"batch": 0, "due": due, "sent": due + lag, "received": due + latency, "ok": True, "code": OK},
+        **{"client_send": 0.0, "client_receive": 0.0, "server": None, "tokens": 0, "token_times": ()},
     }
     return Record(**{**values, **members})
 
 
 def log_of(*records: Record) -> Log:
-    """That was started at 0."""
+    """Make a log that was started at 0."""
     log = Log()
     log.started = 0.0
     log.records.extend(records)
@@ -148,4 +147,4 @@ def log_of(*records: Record) -> Log:
     return log
 
 
-WANTED = RequestSpec(task="translate")
+SPEC = RequestSpec(task="translate")

@@ -1,4 +1,4 @@
-"""Reports beside each other."""
+"""Comparisons of reports, as values, text, JSON and page."""
 
 import json
 from collections.abc import Sequence
@@ -21,37 +21,35 @@ def compared(first: Report, *others: Report) -> Comparison:
     return compare(first, others, "ABCDEFGHI"[: 1 + len(others)])
 
 
-def metric(found: Comparison, name: str, match: int = 0) -> MetricRow:
-    [line] = [line for line in found.matches[match].lines if line.name == name]
-    return line
+def metric(found: Comparison, name: str) -> MetricRow:
+    [row] = [row for row in found.matches[0].lines if row.name == name]
+    return row
 
 
 def written(folder: Path, *reports: Report) -> Sequence[str]:
+    folder.mkdir(exist_ok=True)
     paths = [folder / f"{name}.json" for name in "abc"[: len(reports)]]
     for path, one in zip(paths, reports, strict=True):
         jsonfile.write(one, path)
     return [str(path) for path in paths]
 
 
-def test_loads_are_matched_and_others_named() -> None:
+def test_equal_loads_are_matched_and_others_named() -> None:
     found = compared(report(closed(1, 1.0, 1.0), closed(2, 2.0, 1.0)), report(closed(2, 3.0, 1.0), closed(4, 3.0, 1.0)))
     assert [match.name for match in found.matches] == ["concurrency 2"]
     assert found.unmatched == (("A", "concurrency 1"), ("B", "concurrency 4"))
+    other_batches = compared(report(closed(1, 1.0, 1.0)), report(closed(1, 1.0, 1.0, inputs_per_request=8)))
+    assert other_batches.matches == ()
+    assert "no load is the same in any two of the reports" in other_batches.warnings
 
 
-def test_the_same_load_with_other_batches_is_another() -> None:
-    found = compared(report(closed(1, 1.0, 1.0)), report(closed(1, 1.0, 1.0, inputs_per_request=8)))
-    assert found.matches == ()
-    assert "no load is the same in any two of the reports" in found.warnings
-
-
-def test_of_a_rate_that_was_tried_twice_the_last_counts() -> None:
+def test_the_last_of_equal_rates_counts() -> None:
     found = compared(report(opened(50.0, 0.01), opened(50.0, 0.02)), report(opened(50.0, 0.03)))
     assert len(found.matches) == 1
     assert metric(found, "p50 latency").first == pytest.approx(0.02)
 
 
-def test_a_run_without_answers_is_not_faster() -> None:
+def test_a_failed_run_is_not_faster() -> None:
     found = compared(report(closed(1, 100.0, 0.02)), report(unanswered(1)))
     for name in ("mean latency", "p50 latency", "p99 latency"):
         assert metric(found, name).others[0].value is None
@@ -59,12 +57,7 @@ def test_a_run_without_answers_is_not_faster() -> None:
     assert "p99 latency" not in page.render(compared(report(unanswered(1)), report(unanswered(1))))
 
 
-def test_what_a_valid_run_has_against_it_is_said() -> None:
-    limited = closed(1, 100.0, 0.02, problem="the load generator was the limit")
-    assert "B, concurrency 1: the load generator was the limit" in compared(report(limited, limited), report(limited)).warnings
-
-
-def test_ratios_and_which_is_better() -> None:
+def test_ratios_and_verdicts() -> None:
     slow, fast = report(closed(1, 100.0, 0.02)), report(closed(1, 125.0, 0.016))
     better, worse = compared(slow, fast), compared(fast, slow)
     [throughput] = metric(better, "throughput").others
@@ -72,22 +65,15 @@ def test_ratios_and_which_is_better() -> None:
     [latency] = metric(better, "p99 latency").others
     assert (latency.ratio, latency.verdict) == (pytest.approx(0.8), "better")
     assert metric(worse, "throughput").others[0].verdict == metric(worse, "p99 latency").others[0].verdict == "worse"
-
-
-def test_small_differences_are_none() -> None:
-    found = compared(report(closed(1, 100.0, 0.02)), report(closed(1, 104.9, 0.0191)))
-    assert metric(found, "throughput").others[0].verdict == "same"
-    assert metric(found, "p50 latency").others[0].verdict == "same"
-
-
-def test_small_differences_in_quality_are_some() -> None:
+    close = compared(report(closed(1, 100.0, 0.02)), report(closed(1, 104.9, 0.0191)))
+    assert metric(close, "throughput").others[0].verdict == metric(close, "p50 latency").others[0].verdict == "same"
     run = full()
     assert run.quality
-    worse = replace(run, quality=replace(run.quality, value=33.0))
-    assert metric(compared(report(run), report(worse)), "quality").others[0].verdict == "worse"
+    poor = replace(run, quality=replace(run.quality, value=33.0))
+    assert metric(compared(report(run), report(poor)), "quality").others[0].verdict == "worse"
 
 
-def test_what_one_lacks_has_no_ratio() -> None:
+def test_missing_values_have_no_ratio() -> None:
     found = compared(report(full()), report(replace(full(), first_token=None)))
     [cell] = metric(found, "p50 time to first token").others
     assert (cell.value, cell.ratio, cell.verdict) == (None, None, "")
@@ -95,40 +81,30 @@ def test_what_one_lacks_has_no_ratio() -> None:
     assert (cell.value, cell.ratio) == (9_000.0, None)
 
 
-def test_several_reports_are_measured_by_the_first() -> None:
+def test_all_reports_are_compared_with_the_first() -> None:
     reports = [report(closed(1, rate, 0.02), headline={"max_throughput": rate}) for rate in (100.0, 200.0, 50.0)]
-    found = compared(reports[0], *reports[1:])
-    assert [cell.ratio for cell in metric(found, "throughput").others] == [2.0, 0.5]
-    assert [cell.verdict for cell in found.headline[0].others] == ["better", "worse"]
-
-
-def test_a_load_may_be_missing_from_some() -> None:
-    found = compared(report(closed(1, 1.0, 1.0)), report(closed(1, 2.0, 1.0)), report(closed(2, 1.0, 1.0)))
-    assert [run and run.throughput for run in found.matches[0].others] == [2.0, None]
+    found = compared(*reports, report(closed(2, 1.0, 1.0)))
+    assert [cell.ratio for cell in metric(found, "throughput").others] == [2.0, 0.5, None]
+    assert [cell.verdict for cell in found.headline[0].others[:2]] == ["better", "worse"]
+    assert found.matches[0].others[2] is None
     assert comparison.render(found)
     assert Page(page.render(found)).text
+    with pytest.raises(ValueError, match="a comparison needs two reports"):
+        compare(report(), [], ["A"])
 
 
-def test_headlines_know_their_better_way() -> None:
-    figures = {"p90_seconds": 1.0, "max_rate": 1.0, "memory_bytes": 1.0, "BLEU": 1.0, "confidence": 1.0}
-    found = compared(report(headline=figures), report(headline=dict.fromkeys(figures, 2.0)))
-    verdicts = {line.name: line.others[0].verdict for line in found.headline}
-    assert verdicts == {
-        "p90_seconds": "worse",
-        "max_rate": "better",
-        "memory_bytes": "worse",
-        "BLEU": "better",
-        "confidence": "",
-    }
+def test_headline_figures_have_a_better_direction() -> None:
+    figures = {"p90_seconds": "worse", "max_rate": "better", "memory_bytes": "worse", "BLEU": "better", "confidence": ""}
+    found = compared(report(headline=dict.fromkeys(figures, 1.0)), report(headline=dict.fromkeys(figures, 2.0)))
+    assert {row.name: row.others[0].verdict for row in found.headline} == figures
+    # 0 means that a report has no valid run.
+    [row] = compared(
+        report(headline={"max_rate": 5.0}), report(headline={"max_rate": 0.0}), report(headline={"max_rate": 1.0})
+    ).headline
+    assert (row.others[0].value, row.others[0].verdict) == (None, "")
 
 
-def test_reports_without_a_valid_run_have_no_headline() -> None:
-    found = compared(report(headline={"max_throughput": 5.0}), report(headline={"max_throughput": 0.0}), report())
-    [line] = found.headline
-    assert (line.others[0].value, line.others[0].verdict) == (None, "")
-
-
-def test_what_should_not_differ_is_warned_of() -> None:
+def test_different_conditions_are_warnings() -> None:
     other = report(
         task="embed",
         tool="triptych 0.2.0",
@@ -143,29 +119,29 @@ def test_what_should_not_differ_is_warned_of() -> None:
     assert "different settings: beam-size: A 4, B 1" in warnings
     assert "different machine: cpus: A 2, B 4" in warnings
     assert "processor" not in warnings
-
-
-def test_the_same_inputs_from_elsewhere_are_the_same() -> None:
-    moved = report(inputs={**report().inputs, "source": "/elsewhere"})
+    moved = report(inputs={**report().inputs, "source": "/elsewhere"})  # the same inputs
     assert not [one for one in compared(report(), moved).warnings if "inputs" in one]
 
 
-def test_other_targets_are_no_warning_but_a_difference() -> None:
+def test_different_targets_are_no_warning() -> None:
     peer = report(target={"address": "other:8001", "model": "en-de"}, settings={"beam-size": "4", "protocol": "oip"})
     found = compared(report(), peer)
     assert not [one for one in found.warnings if "address" in one or "protocol" in one]
     assert {(one.section, one.name) for one in found.differences} >= {("target", "address"), ("settings", "protocol")}
 
 
-def test_runs_that_are_not_valid_are_warned_of() -> None:
-    doubtful = report(closed(1, 100.0, 0.01, valid=False, problem="it was late"), closed(2, 100.0, 0.01, steady=False))
-    warnings = compared(report(closed(1, 100.0, 0.01), closed(2, 100.0, 0.01)), doubtful).warnings
-    assert warnings == ("B, concurrency 1: it was late", "B, concurrency 2: not steady")
-
-
-def test_one_report_is_no_comparison() -> None:
-    with pytest.raises(ValueError, match="a comparison needs two reports"):
-        compare(report(), [], ["A"])
+def test_doubtful_runs_are_warnings() -> None:
+    doubtful = report(
+        closed(1, 100.0, 0.01, valid=False, problem="it was late"),
+        closed(2, 100.0, 0.01, steady=False),
+        closed(4, 100.0, 0.01, problem="the load generator was the limit"),
+    )
+    warnings = compared(report(*(closed(number, 100.0, 0.01) for number in (1, 2, 4))), doubtful).warnings
+    assert warnings == (
+        "B, concurrency 1: it was late",
+        "B, concurrency 2: not steady",
+        "B, concurrency 4: the load generator was the limit",
+    )
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -177,7 +153,7 @@ def test_the_text_fits_the_screen(width: int) -> None:
     assert "concurrency 4" in text
 
 
-def test_the_page_is_whole() -> None:
+def test_the_page_is_complete() -> None:
     text = page.render(compared(report(), report(headline={"max_throughput": 500.0}), report(closed(1, 90.0, 0.02))))
     parsed = Page(text)
     assert len(charts(text)) == 2
@@ -186,7 +162,7 @@ def test_the_page_is_whole() -> None:
     assert parsed.count("td", **{"class": "verdict worse"}) > 0
 
 
-def test_the_page_shows_what_users_wrote_as_text() -> None:
+def test_the_page_escapes_texts_of_users() -> None:
     hostile = "<script>alert(1)</script>"
     found = compare(report(settings={hostile: hostile}), [report(task=hostile)], [hostile, "B"])
     parsed = Page(page.render(found))
@@ -211,17 +187,11 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     assert throughput["name"] == "throughput"
     assert [cell["ratio"] for cell in throughput["others"]] == [1.0, 1.0]
     assert value["matches"][0]["concurrency"] == 1
+    paths = [*written(tmp_path / "one", report()), *written(tmp_path / "two", report())]  # files of the same name
+    assert json.loads(CliRunner().invoke(command, [*paths, "--json"]).stdout)["names"] == paths
 
 
-def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    paths = [*written(tmp_path / "one", report()), *written(tmp_path / "two", report())]
-    result = CliRunner().invoke(command, [*paths, "--json"])
-    assert json.loads(result.stdout)["names"] == paths
-
-
-def test_other_files_are_one_error(tmp_path: Path) -> None:
+def test_the_command_rejects_other_files(tmp_path: Path) -> None:
     [path] = written(tmp_path, report())
     other = tmp_path / "other.json"
     other.write_text("{}")

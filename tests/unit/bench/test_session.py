@@ -1,4 +1,4 @@
-"""From an order to a report."""
+"""A whole benchmark, on a target without a server."""
 
 import asyncio
 import os
@@ -12,13 +12,13 @@ from triptych_bench.results import Report
 from triptych_bench.session import SCENARIOS, BenchmarkSpec, batches_of, measure
 from triptych_bench.target import OK, Counters, Outcome, RawResponse, Request, Sample, Target, TargetError
 
-from .fakes import WANTED, FakeTarget
+from .fakes import SPEC, FakeTarget
 from .scenarios.test_scenarios import PLAN
 
 SAMPLES = [Sample("one", "1", "ONE"), Sample("two", "2", "TWO"), Sample("three", "3")]
-ORDER = BenchmarkSpec(
+BENCHMARK = BenchmarkSpec(
     scenario="closed-loop",
-    requests=replace(WANTED, task="classify-text"),
+    requests=replace(SPEC, task="classify-text"),
     plan=replace(PLAN, latency_limit=60.0, offline_inputs=10),
     inputs=lambda _: SAMPLES,
     source="a test",
@@ -27,14 +27,14 @@ ORDER = BenchmarkSpec(
 )
 
 
-def report_of(order: BenchmarkSpec, target: FakeTarget | None = None) -> Report:
-    return measure(order, lambda: target or FakeTarget(), lambda _: None).report
+def report_of(spec: BenchmarkSpec, target: FakeTarget | None = None) -> Report:
+    return measure(spec, lambda: target or FakeTarget(), lambda _: None).report
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_scenario_has_a_report(scenario: str) -> None:
     target = FakeTarget()
-    report = report_of(replace(ORDER, scenario=scenario), target)
+    report = report_of(replace(BENCHMARK, scenario=scenario), target)
     assert (report.scenario, report.task) == (scenario, "classify-text")
     assert report.target == {"address": "nowhere", "model": "fake"}
     assert report.runs
@@ -47,51 +47,53 @@ def test_every_scenario_has_a_report(scenario: str) -> None:
     assert (quality.metric, quality.value, quality.signature) == ("accuracy", 1.0, "n:2")
 
 
-def test_the_same_inputs_have_the_same_digest() -> None:
-    first, again = report_of(ORDER).inputs, report_of(ORDER).inputs
-    other = report_of(replace(ORDER, inputs=lambda _: SAMPLES[::-1])).inputs
+def test_equal_inputs_have_equal_digests() -> None:
+    first, again, other = (
+        report_of(replace(BENCHMARK, inputs=lambda _, s=s: s)).inputs for s in (SAMPLES, SAMPLES, SAMPLES[::-1])
+    )
     assert first == again
     assert first["sha256"] != other["sha256"]
     assert (first["count"], first["source"], first["mean characters"]) == ("3", "a test", "3.7")
 
 
-def test_targets_may_make_up_inputs() -> None:
-    def none(_: Target) -> list[Sample]:
-        return []
-
-    report = report_of(replace(ORDER, inputs=none))
+def test_targets_may_generate_inputs() -> None:
+    report = report_of(replace(BENCHMARK, inputs=lambda _: []))
     assert report.inputs["count"] == "100"
     assert report.runs[0].quality is None
 
 
-def test_all_requests_have_as_many_inputs() -> None:
+def test_all_requests_have_the_same_number_of_inputs() -> None:
     found = batches_of(FakeTarget(), SAMPLES, 2)
     assert [[sample.data for sample in batch.samples] for batch in found] == [["one", "two"], ["three", "one"]]
     assert found[0].request == ["one", "two"]
     with pytest.raises(TargetError, match="no inputs"):
         batches_of(FakeTarget(), [], 2)
+    whole, filled = report_of(BENCHMARK), report_of(replace(BENCHMARK, batch=2))
+    assert filled.inputs == whole.inputs
+    assert filled.runs[0].quality
+    assert filled.runs[0].quality.signature == "n:2"  # inputs that fill the last request count once
 
 
-def test_what_the_server_refuses_is_said_before_anything_is_measured() -> None:
+def test_a_rejected_request_is_reported_before_the_measurement() -> None:
     target = FakeTarget(code="NOT_FOUND")
     with pytest.raises(TargetError, match="NOT_FOUND: no"):
-        report_of(ORDER, target)
+        report_of(BENCHMARK, target)
     assert (target.sent, target.close_calls) == (1, 1)
 
 
-def test_an_open_target_is_closed_whatever_happens() -> None:
+def test_the_target_is_closed_after_an_error() -> None:
     target = FakeTarget()
 
     def fails(_: Target) -> list[Sample]:
         raise TargetError("no such file")
 
     with pytest.raises(TargetError, match="no such file"):
-        report_of(replace(ORDER, inputs=fails), target)
+        report_of(replace(BENCHMARK, inputs=fails), target)
     assert target.close_calls == 1
 
 
-class Dying(FakeTarget):
-    """Is there no more as soon as two ask at once."""
+class DyingTarget(FakeTarget):
+    """Fails from the moment when two requests are in flight."""
 
     async def send(self, request: Request) -> Outcome:
         self._check()
@@ -111,9 +113,9 @@ class Dying(FakeTarget):
             raise TargetError("connection refused")
 
 
-def test_a_server_that_dies_leaves_the_runs_until_then() -> None:
-    samples = [SAMPLES[0]]  # nothing is asked for the sake of quality
-    result = measure(replace(ORDER, concurrencies=(1, 2, 4), inputs=lambda _: samples), Dying, lambda _: None)
+def test_the_runs_before_the_loss_of_the_server_are_reported() -> None:
+    spec = replace(BENCHMARK, concurrencies=(1, 2, 4), inputs=lambda _: SAMPLES[:1])
+    result = measure(spec, DyingTarget, lambda _: None)
     assert (result.failed, result.interrupted) == (True, False)
     [run] = result.report.runs
     assert (run.name, run.completed > 0, bool(run.quality)) == ("concurrency 1", True, True)
@@ -123,26 +125,19 @@ def test_a_server_that_dies_leaves_the_runs_until_then() -> None:
 
 
 @pytest.mark.parametrize("found", [[], ["one text"], TargetError("not UTF-8")])
-def test_answers_that_cannot_be_judged_lose_no_run(found: list[str] | TargetError) -> None:
+def test_unreadable_responses_only_lose_the_quality(found: list[str] | TargetError) -> None:
     class Odd(FakeTarget):
         def read(self, response: RawResponse) -> list[str]:
             if isinstance(found, TargetError):
                 raise found
             return found
 
-    result = measure(replace(ORDER, batch=2), Odd, lambda _: None)
+    result = measure(replace(BENCHMARK, batch=2), Odd, lambda _: None)
     assert result.report.runs[0].completed
     assert result.report.runs[0].quality is None
     assert not result.failed
-    said = "not UTF-8" if isinstance(found, TargetError) else f"the response to 2 inputs has {len(found)} readable outputs"
-    assert said in result.report.notes[0]
-
-
-def test_inputs_that_fill_the_last_request_count_once() -> None:
-    whole, filled = report_of(ORDER), report_of(replace(ORDER, batch=2))
-    assert filled.inputs == whole.inputs
-    assert filled.runs[0].quality
-    assert filled.runs[0].quality.signature == "n:2"
+    note = "not UTF-8" if isinstance(found, TargetError) else f"the response to 2 inputs has {len(found)} readable outputs"
+    assert note in result.report.notes[0]
 
 
 def test_ctrl_c_before_the_first_load_does_not_wait_for_the_server() -> None:
@@ -153,11 +148,11 @@ def test_ctrl_c_before_the_first_load_does_not_wait_for_the_server() -> None:
 
     target = Silent()
     with pytest.raises(KeyboardInterrupt):
-        report_of(ORDER, target)
+        report_of(BENCHMARK, target)
     assert target.close_calls == 1
 
 
-def test_ctrl_c_while_the_server_counts_keeps_the_run() -> None:
+def test_ctrl_c_while_counters_are_read_keeps_the_run() -> None:
     class Slow(FakeTarget):
         async def stats(self) -> Counters | None:
             if self.sent > 1:
@@ -165,17 +160,16 @@ def test_ctrl_c_while_the_server_counts_keeps_the_run() -> None:
                 await asyncio.sleep(60)
             return await super().stats()
 
-    result = measure(replace(ORDER, concurrencies=(1, 2)), Slow, lambda _: None)
+    result = measure(replace(BENCHMARK, concurrencies=(1, 2)), Slow, lambda _: None)
     assert result.interrupted
     [run] = result.report.runs
     assert run.completed
     assert (run.problem, run.counted) == ("", None)
 
 
-def test_inputs_that_had_no_turn_are_asked_for_the_sake_of_quality() -> None:
-    samples = [Sample(f"text {number}", reference=f"TEXT {number}") for number in range(2_000)]
-    target = FakeTarget()
-    report = report_of(replace(ORDER, scenario="single-stream", inputs=lambda _: samples), target)
-    assert report.runs[0].completed < 2_000
+def test_inputs_that_a_run_did_not_send_are_sent_for_the_quality() -> None:
+    samples = [Sample(f"text {number}", reference=f"TEXT {number}") for number in range(800)]
+    report = report_of(replace(BENCHMARK, scenario="single-stream", inputs=lambda _: samples))
+    assert report.runs[0].completed < 800
     assert report.runs[0].quality
-    assert report.runs[0].quality.signature == "n:2000"
+    assert report.runs[0].quality.signature == "n:800"

@@ -1,4 +1,4 @@
-"""A server of the Open Inference Protocol that is not Triptych: other tensors, other datatypes, on a real port."""
+"""A server of the Open Inference Protocol with other tensors than Triptych's, on a real port."""
 
 # ruff: noqa: N802 - a servicer's methods have the names of its RPCs.
 
@@ -14,6 +14,7 @@ from triptych.inference import open_inference_pb2_grpc
 
 DECOUPLED_POLICY = b"\x9a\x01\x02\x08\x01"  # field 19 of Triton's ModelConfig: a message whose field 1 is true
 Metadata = pb.ModelMetadataResponse.TensorMetadata
+OutputTensor = pb.ModelInferResponse.InferOutputTensor
 
 
 def metadata(name: str, *inputs: tuple[str, str, list[int]]) -> pb.ModelMetadataResponse:
@@ -21,7 +22,7 @@ def metadata(name: str, *inputs: tuple[str, str, list[int]]) -> pb.ModelMetadata
     return pb.ModelMetadataResponse(name=name, versions=["1", "2"], platform="fake", inputs=tensors)
 
 
-# Inputs as Triton shows them: those of models that batch begin with -1.
+# Metadata and maximum batch size; inputs of models that batch begin with -1, as with Triton.
 MODELS = {
     "image": (metadata("image", ("pixels", "FP16", [-1, 3, -1, -1])), 8),
     "ranker": (metadata("ranker", ("ids", "INT64", [-1, 4]), ("weights", "BF16", [-1, 2]), ("flags", "BOOL", [-1, 2])), 4),
@@ -30,14 +31,18 @@ MODELS = {
     "words": (metadata("words", ("prompt", "BYTES", [1])), 0),
     "chat": (metadata("chat", ("prompt", "BYTES", [1]), ("max_tokens", "INT32", [1])), 0),
 }
+TIMES = {  # nanoseconds per request
+    **{"success": 10_000_000, "queue": 1_000_000, "compute_input": 2_000_000},
+    **{"compute_infer": 6_000_000, "compute_output": 500_000},
+}
 
 
 class FakeV2(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
-    """Answers requests with what they had, and keeps them.
+    """Returns the inputs as outputs, and records the requests.
 
     Args:
-        extensions: it has configurations, statistics and an index, as Triton does; otherwise only the protocol's core.
-        loaded: the models that its index shows.
+        extensions: With configurations, statistics and an index, as Triton; otherwise only the protocol's core.
+        loaded: The models in the index.
     """
 
     def __init__(self, extensions: bool = True, loaded: tuple[str, ...] = tuple(MODELS)) -> None:
@@ -55,19 +60,19 @@ class FakeV2(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
         return MODELS[request.name][0]
 
     async def ModelConfig(self, request: Any, context: Any) -> Any:
-        await self._extension(context)
+        await self._check_extensions(context)
         config = pb.ModelConfig(name=request.name, backend="fake", max_batch_size=MODELS[request.name][1])
         if request.name in ("words", "chat"):
             config.MergeFromString(DECOUPLED_POLICY)
         return pb.ModelConfigResponse(config=config)
 
     async def RepositoryIndex(self, request: Any, context: Any) -> Any:
-        await self._extension(context)
+        await self._check_extensions(context)
         one = pb.RepositoryIndexResponse.ModelIndex
         return pb.RepositoryIndexResponse(models=[one(name=name, version="2", state="READY") for name in self.loaded])
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
-        await self._extension(context)
+        await self._check_extensions(context)
         count = len(self.requests)
         times = {name: pb.StatisticDuration(count=count, ns=count * ns) for name, ns in TIMES.items()}
         stats = pb.InferStatistics(fail=pb.StatisticDuration(count=3), cache_hit=pb.StatisticDuration(count=2 * count), **times)
@@ -80,54 +85,37 @@ class FakeV2(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
         self.metadata.append(dict(context.invocation_metadata()))
         if request.raw_input_contents and b"refuse" in request.raw_input_contents[0]:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "such a\nprompt")
-        return answer(request)
+        outputs = [OutputTensor(name=f"{one.name}_back", datatype=one.datatype, shape=one.shape) for one in request.inputs]
+        raw = request.raw_input_contents
+        return pb.ModelInferResponse(model_name=request.model_name, model_version="2", outputs=outputs, raw_output_contents=raw)
 
     async def ModelStreamInfer(self, requests: Any, context: Any) -> AsyncIterator[pb.ModelStreamInferResponse]:
         async for request in requests:
             self.requests.append(request)
-            for response in responses(request):
+            for response in word_responses(request):
                 yield response
 
-    async def _extension(self, context: Any) -> None:
+    async def _check_extensions(self, context: Any) -> None:
         if not self.extensions:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not here")
 
 
-TIMES = {
-    "success": 10_000_000,
-    "queue": 1_000_000,
-    "compute_input": 2_000_000,
-    "compute_infer": 6_000_000,
-    "compute_output": 500_000,
-}
-
-
-def answer(request: pb.ModelInferRequest) -> pb.ModelInferResponse:
-    """All inputs, as outputs of other names."""
-    tensor = pb.ModelInferResponse.InferOutputTensor
-    outputs = [tensor(name=f"{one.name}_back", datatype=one.datatype, shape=one.shape) for one in request.inputs]
-    return pb.ModelInferResponse(
-        model_name=request.model_name, model_version="2", outputs=outputs, raw_output_contents=request.raw_input_contents
-    )
-
-
-def responses(request: pb.ModelInferRequest) -> Iterator[pb.ModelStreamInferResponse]:
-    """One a word, in contents that are not raw; then an empty last one."""
+def word_responses(request: pb.ModelInferRequest) -> Iterator[pb.ModelStreamInferResponse]:
+    """Yield one response per word, in contents that are not raw, and an empty one at the end."""
     text = request.raw_input_contents[0][4:].decode()
     if text == "refuse":
         yield pb.ModelStreamInferResponse(error_message="such a\nprompt")
         return
-    tensor = pb.ModelInferResponse.InferOutputTensor
     for word in text.split():
         contents = pb.InferTensorContents(bytes_contents=[f"{word.upper()} ".encode()])
-        output = tensor(name="word", datatype="BYTES", shape=[1], contents=contents)
+        output = OutputTensor(name="word", datatype="BYTES", shape=[1], contents=contents)
         yield pb.ModelStreamInferResponse(infer_response=pb.ModelInferResponse(model_name=request.model_name, outputs=[output]))
     yield pb.ModelStreamInferResponse(infer_response=pb.ModelInferResponse(model_name=request.model_name))
 
 
 @asynccontextmanager
 async def running(fake: FakeV2) -> AsyncIterator[str]:
-    """The address of a server that is stopped again."""
+    """Run a server for the duration of the block; yield its address."""
     server = aio.server()
     open_inference_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(fake, server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""Pages, taken apart."""
+"""Parsed HTML pages."""
 
 import re
 from html.parser import HTMLParser
@@ -9,7 +9,7 @@ LOADS = {"src", "href", "srcset", "action", "data", "poster"}
 
 
 class Page(HTMLParser):
-    """A page's elements; ValueError where they do not close in the order in which they open."""
+    """The elements of a page. Raises ValueError if they are not nested."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -46,12 +46,12 @@ class Page(HTMLParser):
 
 
 def charts(text: str) -> list[ElementTree.Element]:
-    """The page's charts, as XML."""
+    """Return the charts of a page, as XML."""
     return [ElementTree.fromstring(found) for found in re.findall(r"<svg [^>]*class=\"chart\".*?</svg>", text, re.DOTALL)]
 
 
 def hits(chart: ElementTree.Element) -> list[tuple[float, float, str]]:
-    """Place and text of each circle that the pointer finds."""
+    """Return position and text of each tooltip."""
     circles = chart.iter("circle")
     return [
         (float(one.attrib["cx"]), float(one.attrib["cy"]), one.findtext("title") or "")

@@ -1,4 +1,4 @@
-"""Reports that were never measured."""
+"""Reports without a measurement."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ NINES = {"50": 1.0, "90": 1.5, "95": 1.75, "99": 3.0, "99.9": 4.5}
 
 
 def distribution(seconds: float, count: int = 5_000) -> Distribution:
-    """With a median of so many seconds."""
+    """Make a distribution with this median."""
     percentiles = {name: factor * seconds for name, factor in NINES.items()}
     curve = [(float(name) / 100, value) for name, value in percentiles.items()]
     return Distribution(
@@ -34,7 +34,7 @@ def distribution(seconds: float, count: int = 5_000) -> Distribution:
 
 
 def closed(concurrency: int, throughput: float, seconds: float, **more: Any) -> Run:
-    """A run of a closed loop."""
+    """Make a run of a closed loop."""
     run = Run(
         name=f"concurrency {concurrency}",
         scenario="closed-loop",
@@ -68,7 +68,7 @@ def closed(concurrency: int, throughput: float, seconds: float, **more: Any) -> 
 
 
 def opened(rate: float, seconds: float, limit: float = 0.2, **more: Any) -> Run:
-    """A run at a rate; over its limit, it is not valid."""
+    """Make a run at a rate; above the limit, it is not valid."""
     valid = NINES["99"] * seconds <= limit
     settings: dict[str, Any] = {"valid": valid, "problem": "" if valid else "over the latency limit", **more}
     return replace(
@@ -84,13 +84,13 @@ def opened(rate: float, seconds: float, limit: float = 0.2, **more: Any) -> Run:
 
 
 def unanswered(concurrency: int) -> Run:
-    """A run of which nothing came back."""
+    """Make a run without a successful request."""
     run = closed(concurrency, 0.0, 0.01, completed=0, failed={"UNAVAILABLE": 30}, valid=False, problem="no request succeeded")
     return replace(run, latency=measured([]), parts=TimeBreakdown(), moments=())
 
 
 def full() -> Run:
-    """With everything that can be measured."""
+    """Make a run with all optional figures."""
     return closed(
         8,
         400.5,
@@ -111,7 +111,7 @@ def full() -> Run:
 
 
 def report(*runs: Run, **more: Any) -> Report:
-    """Of a sweep, or of these runs."""
+    """Make a report of these runs, or of a sweep."""
     made = Report(
         tool="triptych 0.1.0",
         started="2026-01-02T03:04:05+00:00",
@@ -119,12 +119,8 @@ def report(*runs: Run, **more: Any) -> Report:
         task="translate",
         scenario=runs[0].scenario if runs else "closed-loop",
         target={
-            "address": "localhost:8001",
-            "protocol": "triptych.v1",
-            "model": "en-de",
-            "model_version": "3",
-            "precision": "int8",
-            "devices": "cpu",
+            **{"address": "localhost:8001", "protocol": "triptych.v1", "model": "en-de", "model_version": "3"},
+            **{"precision": "int8", "devices": "cpu"},
         },
         inputs={"source": "bundled", "count": "52", "sha256": "ab" * 32},
         machine={"processor": "abacus", "cpus": "2"},

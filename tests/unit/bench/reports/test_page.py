@@ -1,4 +1,4 @@
-"""The HTML page: whole, honest, readable without seeing it, and without the network."""
+"""The HTML page of a report."""
 
 import math
 import re
@@ -28,7 +28,7 @@ def test_the_page_is_well_formed(text: str) -> None:
     assert len(charts(text)) == parsed.count("svg", role="img") == 6  # two, the time lines of three runs, the parts
 
 
-def test_it_loads_nothing(text: str) -> None:
+def test_the_page_loads_no_external_resources(text: str) -> None:
     parsed = Page(text)
     assert not [(tag, name) for tag, attributes in parsed.tags for name in attributes if name in LOADS]
     assert not re.findall(r"url\(|@import|fetch\(|XMLHttpRequest|https?://", text)
@@ -37,7 +37,7 @@ def test_it_loads_nothing(text: str) -> None:
     assert policy.startswith("default-src 'none';")
 
 
-def test_light_and_dark_have_the_same_colours(text: str) -> None:
+def test_light_and_dark_define_the_same_colours(text: str) -> None:
     style = text[text.index("<style>") : text.index("</style>")]
     blocks = [set(re.findall(r"(--[\w-]+):", block)) for block in re.findall(r":root[^{]*\{([^}]*)\}", style)]
     light, automatic, _, dark = blocks[:4]
@@ -55,7 +55,7 @@ def test_every_style_of_the_charts_is_defined(text: str) -> None:
     assert not [name for name in used if f".{name}" not in style]
 
 
-def test_every_chart_has_words_and_a_table(text: str) -> None:
+def test_every_chart_has_a_description_and_a_table(text: str) -> None:
     parsed = Page(text)
     assert parsed.count("figure") == parsed.count("figcaption") == 6
     assert all(chart.attrib["aria-label"] for chart in charts(text))
@@ -65,7 +65,7 @@ def test_every_chart_has_words_and_a_table(text: str) -> None:
     )
 
 
-def test_what_users_wrote_is_text() -> None:
+def test_texts_of_users_are_escaped() -> None:
     run = closed(1, 10.0, 0.1, name=HOSTILE, valid=False, problem=HOSTILE)
     other = replace(run, concurrency=2)
     hostile = report(run, other, command=HOSTILE, task=HOSTILE, target={HOSTILE: HOSTILE}, headline={HOSTILE: 1.0})
@@ -77,9 +77,9 @@ def test_what_users_wrote_is_text() -> None:
     assert len(charts(text)) == 5
 
 
-def test_points_stand_where_their_values_are(text: str) -> None:
+def test_points_are_at_their_values(text: str) -> None:
     tradeoff = charts(text)[0]
-    p50 = [(x, y) for x, y, said in hits(tradeoff) if "\np50 " in said]
+    p50 = [(x, y) for x, y, label in hits(tradeoff) if "\np50 " in label]
     assert len(p50) == 3
     left, bottom = 56, 316  # no throughput, no latency
     scales = [(x - left) / throughput for (x, _), throughput in zip(p50, (100.0, 180.0, 400.5), strict=True)]
@@ -88,15 +88,15 @@ def test_points_stand_where_their_values_are(text: str) -> None:
     assert heights == pytest.approx([heights[0]] * 3, rel=1e-2)
 
 
-def test_each_nine_is_as_wide_as_the_one_before(text: str) -> None:
+def test_each_nine_has_the_same_width(text: str) -> None:
     curve = charts(text)[1]
-    where = {said.split("\n")[1].split(" ")[0]: x for x, _, said in hits(curve) if said.startswith("concurrency 1\n")}
+    where = {label.split("\n")[1].split(" ")[0]: x for x, _, label in hits(curve) if label.startswith("concurrency 1\n")}
     assert where["p99"] - where["p90"] == pytest.approx(where["p99.9"] - where["p99"], abs=0.1)
     assert where["p99"] - where["p90"] == pytest.approx(where["p90"] - 56, abs=0.1)
     assert where["p50"] - 56 == pytest.approx(math.log10(2) * (where["p90"] - 56), abs=0.1)
 
 
-def test_the_steady_part_is_marked(text: str) -> None:
+def test_the_measured_seconds_are_marked(text: str) -> None:
     timeline = charts(text)[2]
     bands = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar steady"]
     done = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar done"]
@@ -106,7 +106,7 @@ def test_the_steady_part_is_marked(text: str) -> None:
     assert "3 of 6 seconds count" in Page(text).text
 
 
-def test_parts_are_as_long_as_they_took(text: str) -> None:
+def test_parts_are_proportional_to_their_times(text: str) -> None:
     bars = [one for one in charts(text)[3].iter("rect") if (one.findtext("title") or "").startswith("concurrency 8")]
     widths = {one.attrib["class"].split()[1]: float(one.attrib["width"]) for one in bars}
     assert widths["server-compute"] == pytest.approx(2 * widths["server-queue"], rel=1e-3)
@@ -115,13 +115,13 @@ def test_parts_are_as_long_as_they_took(text: str) -> None:
     )
 
 
-def test_wide_ranges_have_a_logarithmic_axis_that_says_so() -> None:
+def test_wide_ranges_have_a_logarithmic_axis() -> None:
     text = page.render(report(closed(1, 10.0, 0.001), closed(64, 400.0, 0.5)))
     assert "latency (ms, logarithmic)" in text
     assert "logarithmic" not in page.render(report(closed(1, 10.0, 0.01), closed(2, 20.0, 0.02)))
 
 
-def test_runs_that_are_not_valid_are_hollow_and_named() -> None:
+def test_invalid_runs_are_hollow_and_named() -> None:
     text = page.render(report(closed(1, 100.0, 0.01), closed(64, 300.0, 0.5, valid=False, problem="it was late")))
     parsed = Page(text)
     assert "Before you quote these numbers concurrency 64: invalid: it was late" in parsed.text
@@ -130,7 +130,7 @@ def test_runs_that_are_not_valid_are_hollow_and_named() -> None:
     assert "Before you quote" not in page.render(report(closed(1, 100.0, 0.01), closed(2, 200.0, 0.01)))
 
 
-def test_the_limit_is_drawn_where_all_had_one() -> None:
+def test_a_common_limit_is_drawn() -> None:
     text = page.render(report(opened(50.0, 0.04), opened(60.0, 0.05), opened(80.0, 0.1)))
     assert "limit 200 ms" in text
     assert "50 requests/s" in text
@@ -139,7 +139,7 @@ def test_the_limit_is_drawn_where_all_had_one() -> None:
     )
 
 
-def test_quality_and_the_servers_own_counts_are_shown() -> None:
+def test_quality_and_counters_of_the_server_are_shown() -> None:
     shown = Page(page.render(report(full()))).text
     assert "BLEU 33.2 tok:13a" in shown
     assert "concurrency 8 ModelStatistics 7,000 7,000 19.0 ms 20.0 ms" in shown
@@ -154,7 +154,7 @@ def test_quality_and_the_servers_own_counts_are_shown() -> None:
         report(replace(closed(1, 0.0, 0.1), latency=replace(closed(1, 1.0, 0.1).latency, count=0, percentiles={}, curve=()))),
         report(*(opened(float(rate), 0.01 + rate / 1000) for rate in range(1, 40))),
     ],
-    ids=["nothing", "one run", "bare", "no answer", "many"],
+    ids=["nothing", "one run", "bare", "no response", "many"],
 )
 def test_reports_of_all_sizes_have_a_page(one: Report) -> None:
     text = page.render(one)
@@ -164,7 +164,7 @@ def test_reports_of_all_sizes_have_a_page(one: Report) -> None:
     assert not [number for number in numbers if "nan" in number or "inf" in number]
 
 
-def test_second_by_second_gaps_stay_gaps() -> None:
+def test_seconds_without_responses_are_gaps() -> None:
     run = closed(1, 10.0, 0.1)
     moments = [replace(one, completed=0, failed=3, p50=None, p99=None) if one.start == 3 else one for one in run.moments]
     timeline = charts(page.render(report(replace(run, moments=tuple(moments)))))[1]
@@ -187,8 +187,8 @@ def test_files_are_utf8(tmp_path: Path) -> None:
     assert "caf\xe9 ?" in path.read_text(encoding="utf-8")
 
 
-def test_a_run_without_answers_has_no_place_in_the_charts() -> None:
+def test_a_failed_run_is_not_in_the_charts() -> None:
     some = page.render(report(closed(1, 100.0, 0.01), closed(2, 180.0, 0.012), unanswered(4)))
-    drawn = {said.split("\n")[0] for chart in charts(some)[:2] for _, _, said in hits(chart)}
+    drawn = {label.split("\n")[0] for chart in charts(some)[:2] for _, _, label in hits(chart)}
     assert drawn == {"concurrency 1", "concurrency 2"}
     assert charts(page.render(report(unanswered(4)))) == []
