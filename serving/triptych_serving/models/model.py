@@ -1,4 +1,4 @@
-"""What every loaded model is, whatever its task."""
+"""The interface of a loaded model, whatever its task."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -10,25 +10,25 @@ from triptych_serving.scheduling.step_stats import StepStats
 
 
 class EngineStatus(Protocol):
-    """An engine as those see it who only look on. Thread-safe."""
+    """What metrics and logs read of an engine. Thread-safe."""
 
     @property
     def counters(self) -> Counters:
-        """How calls ended so far."""
+        """Calls by outcome."""
 
     @property
     def steps(self) -> StepStats:
-        """What runs of its graphs took so far, and how many rows each had."""
+        """Durations and row counts of graph runs."""
 
     @property
     def bytes(self) -> int:
         """Memory of its caches, in bytes."""
 
     def load(self) -> tuple[int, int]:
-        """Rows that run, rows that wait."""
+        """Return the numbers of running and waiting rows."""
 
     def forget(self) -> None:
-        """Calls so far count for nothing."""
+        """Reset the counters."""
 
 
 class Model(Protocol):
@@ -45,36 +45,36 @@ class Model(Protocol):
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Where it runs: the CPU, or GPUs."""
+        """The CPU, or GPUs."""
 
     @property
     def reserved(self) -> Mapping[Device, int]:
-        """Bytes that are kept for it on each GPU."""
+        """Bytes reserved on each GPU."""
 
     @property
     def manifest(self) -> Manifest: ...
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What it tells apart; empty where it does not classify."""
+        """Names of its classes; empty if it does not classify."""
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What it can be asked for: see triptych_serving.models.capabilities."""
+        """Tasks that it can be requested for, see triptych_serving.models.capabilities."""
 
     @property
     def weight_bytes(self) -> int:
-        """Of its graphs."""
+        """Bytes of its graphs' weights."""
 
     @property
     def engines(self) -> Sequence[EngineStatus]:
-        """Those that work so far."""
+        """The engines created so far."""
 
     def load(self) -> tuple[int, int]:
-        """Texts or images that run; those that wait."""
+        """Return the numbers of running and waiting texts or images."""
 
     def describe(self) -> str:
-        """For the log: what it does and what it takes."""
+        """Describe the model and its resources for the log."""
 
     def close(self, drain: bool = True) -> None:
-        """Stop its engine."""
+        """Stop its engines."""

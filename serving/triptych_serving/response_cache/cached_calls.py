@@ -1,4 +1,4 @@
-"""How repeated requests are answered, whatever they ask for: their results are looked up before they are computed."""
+"""The path of every computed response: direct, or through the response cache. The server chooses one at start-up."""
 
 import marshal
 import pickle
@@ -14,7 +14,7 @@ from triptych_serving.response_cache.response_cache import ResponseCache, Respon
 from triptych_serving.rpc.call_context import ModelUse, current_call
 from triptych_serving.rpc.event_loop import Offload
 
-ROW_BYTES = 1 << 12  # of the results of one text or image, roughly
+ROW_BYTES = 1 << 12  # rough size of the results of one text or image
 LARGE = 1 << 18  # bytes or characters; packing more than this takes a millisecond, and is done in a thread
 
 Results = TypeVar("Results")
@@ -22,7 +22,7 @@ Results = TypeVar("Results")
 
 @dataclass(frozen=True)
 class RequestContent:
-    """What a request asks for, beside the model: two that are equal have equal results.
+    """All that a request's results depend on, except the model: requests with equal content have equal results.
 
     Args:
         values: strings, bytes, numbers, None, and lists and tuples of them.
@@ -59,15 +59,15 @@ async def compute_results(
 
 
 class CachedCalls:
-    """Shared by all calls.
+    """Answers repeated requests from a cache.
 
     Args:
-        repeats: what is kept, and what is under way.
+        cache: kept responses, and computations in flight.
         pool: threads for large requests and results.
     """
 
-    def __init__(self, repeats: ResponseCache, pool: Executor) -> None:
-        self._repeats = repeats
+    def __init__(self, cache: ResponseCache, pool: Executor) -> None:
+        self._cache = cache
         self._offload = Offload(pool)
 
     async def results(
@@ -78,17 +78,17 @@ class CachedCalls:
         deadline: float | None,
         compute: Callable[[], Awaitable[Results]],
     ) -> Results:
-        """What `compute()` gives, or has given for an equal request of the same RPC to the same model.
+        """Return the results of `compute()`, or those of an equal request of the same RPC to the same model.
 
         Args:
-            model: the one that is to answer.
-            use: of the model; is told when it need not work.
-            content_of: gives the request's; None: the results are not the same each time. Asked only where anything is kept.
+            model: the model that the request selects.
+            use: the request's use of the model; is told if the model is not needed.
+            content_of: returns the request's content; None: the results differ each time.
             deadline: the caller's, clock seconds.
             compute: does the work.
 
         Raises:
-            ServingError: whatever kept the request from being answered.
+            ServingError: the request cannot be served.
         """
         if (content := content_of()) is None:
             return await compute()
@@ -97,21 +97,20 @@ class CachedCalls:
 
         async def pack() -> bytes:
             results.append(await compute())
-            packed: bytes = await self._run(
-                content.size + use.rows * ROW_BYTES, pickle.dumps, results[0], pickle.HIGHEST_PROTOCOL
-            )
+            size = content.size + use.rows * ROW_BYTES
+            packed: bytes = await self._run(size, pickle.dumps, results[0], pickle.HIGHEST_PROTOCOL)
             return packed
 
         digest = await self._run(content.size, _digest, content.values)
-        key = self._repeats.key(model, current_call.get().full_method, digest)
-        asked = monotonic()
-        answer = await self._repeats.answer(key, deadline, pack)
-        if answer.source is ResponseSource.COMPUTED:
-            return results[0]  # the time that it took is noted already
+        key = self._cache.key(model, current_call.get().full_method, digest)
+        requested = monotonic()
+        response = await self._cache.respond(key, deadline, pack)
+        if response.source is ResponseSource.COMPUTED:
+            return results[0]  # whose stages are recorded already
         use.cached = True
-        use.stages["preprocess"] = began, asked
-        use.stages["queue"] = asked, monotonic()  # for another's work
-        unpacked: Results = await self._run(len(answer.value), pickle.loads, answer.value)
+        use.stages["preprocess"] = began, requested
+        use.stages["queue"] = requested, monotonic()  # waiting for an equal request
+        unpacked: Results = await self._run(len(response.value), pickle.loads, response.value)
         return unpacked
 
     async def _run(self, size: int, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -121,5 +120,5 @@ class CachedCalls:
 
 
 def _digest(values: tuple[Any, ...]) -> bytes:
-    # Version 2 writes equal values equally; later ones write how often an object occurs too.
+    # Version 2 writes equal values equally; later ones also write how often an object occurs.
     return sha256(marshal.dumps(values, 2)).digest()

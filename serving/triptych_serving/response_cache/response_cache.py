@@ -1,4 +1,11 @@
-"""Answers that are kept in memory: the longest unused give way to new ones."""
+"""The response cache: responses kept for repeated requests, and one computation for equal requests in flight.
+
+    cache = ResponseCache(ResponseCacheOptions(cache_bytes=64 << 20, deduplicate=True))
+    response = await cache.respond(cache.key(model, "Translate", content), deadline, compute)
+
+Used in one event loop alone. Responses are bytes, so that their memory can be counted. They never expire: the key belongs to
+the very model that computed them, so there is no time to live.
+"""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
@@ -12,54 +19,88 @@ from weakref import WeakKeyDictionary
 from triptych_serving.models.model import Model
 from triptych_serving.response_cache.single_flight import SingleFlight
 
-ENTRY_BYTES = 400  # what an entry takes beside its value, the key included: 300 to 330 were measured, and malloc rounds up
+ENTRY_BYTES = 400  # of an entry besides its value, including the key: 300 to 330 were measured, and malloc rounds up
+
+Compute = Callable[[], Awaitable[bytes]]
+
+
+@dataclass(frozen=True)
+class ResponseCacheOptions:
+    """Treatment of repeated requests; both parts are off by default.
+
+    Raises:
+        ValueError: `cache_bytes` is negative.
+    """
+
+    cache_bytes: int = 0  # of responses, keys and bookkeeping; 0: no response is kept
+    deduplicate: bool = False  # compute equal requests in flight once
+
+    def __post_init__(self) -> None:
+        if self.cache_bytes < 0:
+            raise ValueError(f"cache_bytes is {self.cache_bytes}, it must be at least 0")
 
 
 @dataclass(slots=True)
 class CacheCounters:
-    """Since the start, but `entries` and `bytes`, which are what is kept now."""
+    """Counters since the start; `entries` and `bytes` are current values."""
 
     hits: int = 0
     misses: int = 0  # requests that were computed
-    shared: int = 0  # answered with an equal request's work
-    evictions: int = 0  # answers that gave way to newer ones
-    purged: int = 0  # answers that went with their model
+    shared: int = 0  # requests served by the computation of an equal one
+    evictions: int = 0  # responses displaced by newer ones
+    purged: int = 0  # responses dropped with their model
     entries: int = 0
     bytes: int = 0
 
 
 @dataclass(eq=False, slots=True)
 class ModelEntries:
-    """One model's part of the cache."""
+    """The entries of one model."""
 
     number: int
     keys: set[bytes] = field(default_factory=set)
-    closed: bool = False  # the model is gone: nothing more is kept
+    closed: bool = False  # the model is unloaded: nothing more is kept
 
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """One request to one model; equal digests are equal requests."""
+    """One request to one model; equal digests mean equal requests."""
 
     digest: bytes
-    shelf: ModelEntries
+    entries: ModelEntries
+
+
+class ResponseSource(Enum):
+    """Origin of a response."""
+
+    COMPUTED = "computed"
+    CACHE = "cache"
+    SHARED = "shared"  # by an equal request in flight
+
+
+@dataclass(frozen=True, slots=True)
+class CachedResponse:
+    """A packed response."""
+
+    value: bytes
+    source: ResponseSource
 
 
 class LruCache:
-    """Bounded by bytes.
+    """Keeps responses up to a number of bytes; the least recently used ones are displaced.
 
     Args:
         max_bytes: of values, keys and bookkeeping; 0: nothing is kept.
-        counters: are kept up to date.
+        counters: kept up to date.
     """
 
     def __init__(self, max_bytes: int, counters: CacheCounters) -> None:
         self._max_bytes = max_bytes
         self._counters = counters
-        self._entries: OrderedDict[bytes, tuple[bytes, ModelEntries]] = OrderedDict()  # the longest unused first
+        self._entries: OrderedDict[bytes, tuple[bytes, ModelEntries]] = OrderedDict()  # the least recently used first
 
     def get(self, key: CacheKey) -> bytes | None:
-        """The answer, which counts as used now."""
+        """Return the response, which counts as used now."""
         entry = self._entries.get(key.digest)
         if entry is None:
             return None
@@ -67,72 +108,35 @@ class LruCache:
         return entry[0]
 
     def put(self, key: CacheKey, value: bytes) -> None:
-        """Keep an answer, unless it is larger than the whole cache or its model is gone."""
-        if key.shelf.closed or len(value) + ENTRY_BYTES > self._max_bytes:
+        """Keep a response, unless it is larger than the whole cache or its model is unloaded."""
+        if key.entries.closed or len(value) + ENTRY_BYTES > self._max_bytes:
             return
-        if key.digest in self._entries:  # computed twice at once
+        if key.digest in self._entries:  # two equal requests were computed at once
             self._remove(key.digest)
-        self._entries[key.digest] = value, key.shelf
-        key.shelf.keys.add(key.digest)
+        self._entries[key.digest] = value, key.entries
+        key.entries.keys.add(key.digest)
         self._counters.entries += 1
         self._counters.bytes += len(value) + ENTRY_BYTES
         while self._counters.bytes > self._max_bytes:
             self._remove(next(iter(self._entries)))
             self._counters.evictions += 1
 
-    def close(self, shelf: ModelEntries) -> None:
-        """Drop a model's answers, and keep no more of them."""
-        shelf.closed = True
-        self._counters.purged += len(shelf.keys)
-        for digest in list(shelf.keys):
+    def close(self, entries: ModelEntries) -> None:
+        """Drop a model's responses, and keep no more of them."""
+        entries.closed = True
+        self._counters.purged += len(entries.keys)
+        for digest in list(entries.keys):
             self._remove(digest)
 
     def _remove(self, digest: bytes) -> None:
-        value, shelf = self._entries.pop(digest)
-        shelf.keys.discard(digest)
+        value, entries = self._entries.pop(digest)
+        entries.keys.discard(digest)
         self._counters.entries -= 1
         self._counters.bytes -= len(value) + ENTRY_BYTES
 
 
-__all__ = ["CacheKey", "CachedResponse", "ResponseCache", "ResponseCacheOptions", "ResponseSource"]
-
-Compute = Callable[[], Awaitable[bytes]]
-
-
-@dataclass(frozen=True)
-class ResponseCacheOptions:
-    """What is done about requests that come more than once: nothing, unless it is asked for.
-
-    Raises:
-        ValueError: `cache_bytes` is negative.
-    """
-
-    cache_bytes: int = 0  # of answers, keys and bookkeeping; 0: no answer is kept
-    deduplicate: bool = False  # equal requests in flight are computed once
-
-    def __post_init__(self) -> None:
-        if self.cache_bytes < 0:
-            raise ValueError(f"cache_bytes is {self.cache_bytes}, it must be at least 0")
-
-
-class ResponseSource(Enum):
-    """Where an answer comes from."""
-
-    COMPUTED = "computed"
-    CACHE = "cache"
-    SHARED = "shared"  # an equal request's work
-
-
-@dataclass(frozen=True, slots=True)
-class CachedResponse:
-    """What was asked for."""
-
-    value: bytes
-    source: ResponseSource
-
-
 class ResponseCache:
-    """The answers that are kept, and the requests whose answers are on their way.
+    """The kept responses, and the computations in flight.
 
     Args:
         options: see ResponseCacheOptions.
@@ -143,46 +147,46 @@ class ResponseCache:
         self.counters = CacheCounters()
         self._cache = LruCache(options.cache_bytes, self.counters)
         self._flights: dict[bytes, SingleFlight] = {}
-        self._shelves: WeakKeyDictionary[Model, ModelEntries] = WeakKeyDictionary()  # answers alone keep no model in memory
+        self._models: WeakKeyDictionary[Model, ModelEntries] = WeakKeyDictionary()  # responses keep no model in memory
         self._numbers = count()
 
     @property
     def is_on(self) -> bool:
-        """Whether it does anything."""
+        """True if the cache or the deduplication is on."""
         return bool(self.options.cache_bytes) or self.options.deduplicate
 
     def key(self, model: Model, method: str, content: bytes) -> CacheKey:
-        """What makes two requests equal.
+        """Return the key of a request.
 
-        The loaded model stands for its name, version and precision. Loaded anew, it is another one.
+        The loaded model stands for its name, version and precision; loaded again, it is another model.
 
         Args:
-            model: the one that is to answer.
+            model: the model that the request selects.
             method: the RPC.
-            content: the request, without the fields that name the model.
+            content: the request, without the fields that select the model.
         """
-        shelf = self._shelves.get(model)
-        if shelf is None:
-            shelf = self._shelves[model] = ModelEntries(next(self._numbers))
-        digest = sha256(b"%d %s\0" % (shelf.number, method.encode()))
-        digest.update(content)  # kept as a digest: all keys are small, and none holds anybody's text
-        return CacheKey(digest.digest(), shelf)
+        entries = self._models.get(model)
+        if entries is None:
+            entries = self._models[model] = ModelEntries(next(self._numbers))
+        digest = sha256(b"%d %s\0" % (entries.number, method.encode()))
+        digest.update(content)  # kept as a digest: all keys are small, and none holds a caller's text
+        return CacheKey(digest.digest(), entries)
 
-    async def answer(self, key: CacheKey, deadline: float | None, compute: Compute) -> CachedResponse:
-        """The answer that is kept, else that of an equal request which is being computed, else `compute()`.
+    async def respond(self, key: CacheKey, deadline: float | None, compute: Compute) -> CachedResponse:
+        """Return the kept response, else that of an equal request in flight, else `compute()`.
 
-        Who waits for another's work keeps its own deadline, and may be cancelled without harm to the others. Where the one who
-        computes is cancelled, expires or fails, one of those who wait computes instead; but the error of a request that is
-        wrong in itself goes to all of them.
+        A request that waits for another's computation keeps its own deadline, and may be cancelled without harm to the others.
+        If the computing request is cancelled, expires or fails, one of the waiting ones computes instead; but the error of an
+        invalid request goes to all of them.
 
         Args:
-            key: of the request.
+            key: the request's.
             deadline: the caller's, clock seconds.
-            compute: does the work, which must stop where it is cancelled.
+            compute: does the work, and must stop if it is cancelled.
 
         Raises:
-            DeadlineError: the deadline passed while another's work was waited for.
-            ServingError: what `compute` raised; it is not kept.
+            DeadlineError: the deadline passed while waiting for another request.
+            ServingError: raised by `compute`; it is not kept.
         """
         if (value := self._cache.get(key)) is not None:
             self.counters.hits += 1
@@ -195,16 +199,16 @@ class ResponseCache:
         elif (value := await flight.follow(deadline)) is not None:
             self.counters.shared += 1
             return CachedResponse(value, ResponseSource.SHARED)
-        with flight.lead() as land:
-            land(value := await self._compute(key, compute))
+        with flight.lead() as finish:
+            finish(value := await self._compute(key, compute))
         return CachedResponse(value, ResponseSource.COMPUTED)
 
     def retain(self, models: Iterable[Model]) -> None:
-        """Drop the answers of all models but these, which are all that are loaded."""
-        here = set(models)
-        for model, shelf in list(self._shelves.items()):
-            if model not in here:
-                self._cache.close(shelf)
+        """Drop the responses of all models except these, which are all that are loaded."""
+        loaded = set(models)
+        for model, entries in list(self._models.items()):
+            if model not in loaded:
+                self._cache.close(entries)
 
     async def _compute(self, key: CacheKey, compute: Compute) -> bytes:
         self.counters.misses += 1

@@ -1,4 +1,4 @@
-"""One computation that several requests wait for."""
+"""Single flight: one computation that several equal requests wait for."""
 
 import asyncio
 import time
@@ -8,17 +8,17 @@ from math import inf
 
 from triptych_serving.errors import DeadlineError, InvalidInputError, UnsupportedError
 
-# The request's own: whoever asks the same of the same model gets the same.
+# Errors of the request itself: an equal request to the same model gets the same one.
 OWN_FAULTS = (InvalidInputError, UnsupportedError)
 
 Waiter = asyncio.Future[bytes | None]
 
 
 class SingleFlight:
-    """Led by one request, the first; the others follow. Used in one event loop alone.
+    """Led by the first request; the others follow. Used in one event loop alone.
 
     Args:
-        on_over: is called once nobody leads it any more: nobody may follow from then on.
+        on_over: called when nobody leads any more; no request may follow from then on.
     """
 
     def __init__(self, on_over: Callable[[], object]) -> None:
@@ -27,12 +27,12 @@ class SingleFlight:
 
     @contextmanager
     def lead(self) -> Iterator[Callable[[bytes], None]]:
-        """Compute in the block, and hand the result to the function that it gives.
+        """Compute inside the block, and pass the result to the function that it yields.
 
-        Where the block fails with what need not happen to the others too, or is cancelled, one of them leads from then on.
+        If the block is cancelled, or fails for a reason that need not concern the followers, one of them leads from then on.
         """
         try:
-            yield self._land
+            yield self._finish
         except OWN_FAULTS as error:
             self._fail(error)
             raise
@@ -41,14 +41,14 @@ class SingleFlight:
             raise
 
     async def follow(self, deadline: float | None) -> bytes | None:
-        """The leader's result; None: the caller is to lead from here on, at once.
+        """Wait for the leader's result; None: the caller must lead from here on, at once.
 
         Args:
             deadline: the caller's own, clock seconds.
 
         Raises:
-            DeadlineError: it passed.
-            ServingError: the request is wrong in itself.
+            DeadlineError: the deadline passed.
+            ServingError: the request itself is invalid.
         """
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = inf if deadline is None else deadline
@@ -64,7 +64,7 @@ class SingleFlight:
         finally:
             self._waiters.pop(waiter, None)
 
-    def _land(self, value: bytes) -> None:
+    def _finish(self, value: bytes) -> None:
         self._on_over()
         for waiter in self._waiting():
             waiter.set_result(value)
@@ -75,7 +75,7 @@ class SingleFlight:
             waiter.set_exception(error)
 
     def _hand_over(self) -> None:
-        """To the one who has most time."""
+        """Let the follower with the latest deadline lead."""
         waiting = self._waiting()
         if waiting:
             max(waiting, key=self._waiters.__getitem__).set_result(None)
@@ -83,7 +83,7 @@ class SingleFlight:
             self._on_over()
 
     def _decline(self, waiter: Waiter) -> None:
-        """A follower leaves; it may have been told to lead in the same moment."""
+        """Remove a follower, which may have been told to lead in the same moment."""
         if waiter.done() and not waiter.cancelled() and waiter.exception() is None and waiter.result() is None:
             self._hand_over()
 

@@ -61,7 +61,7 @@ class Asking:
 
     def ask(self, content: bytes = b"hello", deadline: float | None = None) -> "asyncio.Task[CachedResponse]":
         key = self.repeats.key(self.model, "Translate", content)
-        return asyncio.create_task(self.repeats.answer(key, deadline, self.work))
+        return asyncio.create_task(self.repeats.respond(key, deadline, self.work))
 
     async def asked(self, count: int, content: bytes = b"hello") -> "list[asyncio.Task[CachedResponse]]":
         """So many equal requests, under way."""
@@ -76,7 +76,7 @@ class Asking:
             self.work.begun += 1
             return value
 
-        return await self.repeats.answer(self.repeats.key(self.model, "Translate", content), None, compute)
+        return await self.repeats.respond(self.repeats.key(self.model, "Translate", content), None, compute)
 
 
 async def settle() -> None:
@@ -182,7 +182,7 @@ def test_the_cache_never_takes_more_than_it_may(requests: list[tuple[int, int]])
 
 def is_kept(asking: Asking, content: bytes) -> bool:
     key = asking.repeats.key(asking.model, "Translate", content)
-    return key.digest in key.shelf.keys
+    return key.digest in key.entries.keys
 
 
 @in_loop
