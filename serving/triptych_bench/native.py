@@ -29,6 +29,7 @@ from triptych_bench.target import (
     UnaryCaller,
     failed,
     reason,
+    send_unary,
 )
 from triptych_bench.tasks import TASKS
 from triptych_client import tasks
@@ -159,18 +160,9 @@ class NativeTarget:
             raise TargetError(str(error)) from error
 
     def send(self, request: Request) -> Coroutine[Any, Any, Outcome]:
-        return self._send_stream(request) if self._spec.stream else self._send(request)
-
-    async def _send(self, request: Request) -> Outcome:
-        clock = time.perf_counter
-        sent = clock()
-        try:
-            call = self._call(request, timeout=self._settings.timeout_seconds, metadata=self._metadata)
-            began = clock()
-            response = await call
-        except aio.AioRpcError as error:
-            return failed(error, sent)
-        return self._read(response, sent, began - sent)
+        if self._spec.stream:
+            return self._send_stream(request)
+        return send_unary(self._call, request, self._read, timeout=self._settings.timeout_seconds, metadata=self._metadata)
 
     def caller(self) -> BlockingCaller | None:
         if self._spec.stream:

@@ -168,6 +168,25 @@ class UnaryCaller:
         self._channel.close()
 
 
+async def send_unary(call: Any, request: Request, read: Callable[[bytes, float, float], Outcome], **options: Any) -> Outcome:
+    """Send a request with a multi-callable of grpc.aio.
+
+    Args:
+        call: Of a unary method; requests and responses are bytes.
+        request: Serialized.
+        read: Makes the outcome of the response's bytes, the moment of sending and its duration.
+        options: Timeout and metadata.
+    """
+    sent = time.perf_counter()
+    try:
+        running = call(request, **options)
+        began = time.perf_counter()
+        response = await running
+    except grpc.RpcError as error:
+        return failed(error, sent)
+    return read(response, sent, began - sent)
+
+
 def failed(error: Any, sent: float) -> Outcome:
     """Make the outcome of a request that failed just now with an error of grpc or grpc.aio."""
     return Outcome(error.code().name, sent, time.perf_counter(), message=_details(error))

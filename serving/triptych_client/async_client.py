@@ -8,19 +8,8 @@ from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
+from triptych_client import arguments as named
 from triptych_client import tasks
-from triptych_client.arguments import (
-    AnswerArguments,
-    CallArguments,
-    ClassifyImageArguments,
-    ClassifyTextArguments,
-    ClassifyTokensArguments,
-    DocumentArguments,
-    EmbedArguments,
-    FillMaskArguments,
-    ScoreArguments,
-    TranslateArguments,
-)
 from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
 from triptych_client.connection import open_async_channel
 from triptych_client.documents import OnProgress, send_document_async
@@ -72,15 +61,15 @@ class AsyncClient(BaseClient):
         batch = self._batch(task, inputs, arguments)
         return batch.results(await send_all_async(self._channel, task, batch.requests, self._settings.concurrency))
 
-    async def translate(self, text: str, **arguments: Unpack[TranslateArguments]) -> Translation:
+    async def translate(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> Translation:
         """Translate one text. See `Client.translate`."""
         return (await self.translate_many([text], **arguments))[0]
 
-    async def translate_many(self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]) -> Translations:
+    async def translate_many(self, texts: Sequence[str], **arguments: Unpack[named.TranslateArguments]) -> Translations:
         """Translate many texts; the result has their order. See `Client.translate_many`."""
         return Translations.of(await self._run(tasks.TRANSLATE, texts, arguments))
 
-    def translate_stream(self, text: str, **arguments: Unpack[TranslateArguments]) -> AsyncTranslationStream:
+    def translate_stream(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> AsyncTranslationStream:
         """Translate one text and receive it piece by piece while it is decoded. See `Client.translate_stream`.
 
         async with client.translate_stream("Guten Morgen!", target_language="en") as stream:
@@ -96,7 +85,7 @@ class AsyncClient(BaseClient):
         *,
         target: DocumentTarget | None = None,
         progress: OnProgress | None = None,
-        **arguments: Unpack[DocumentArguments],
+        **arguments: Unpack[named.DocumentArguments],
     ) -> TranslatedDocument:
         """Translate a document and keep its structure. See `Client.translate_document`.
 
@@ -108,63 +97,63 @@ class AsyncClient(BaseClient):
         return document
 
     async def score_translations(
-        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
+        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[named.ScoreArguments]
     ) -> Results[TranslationScore]:
         """Score given translations by their likelihood. See `Client.score_translations`."""
         return await self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments)
 
-    async def fill_mask(self, text: str, **arguments: Unpack[FillMaskArguments]) -> FilledText:
+    async def fill_mask(self, text: str, **arguments: Unpack[named.FillMaskArguments]) -> FilledText:
         """Rank candidates for each mask of a text. See `Client.fill_mask`."""
         return (await self.fill_mask_many([text], **arguments))[0]
 
-    async def fill_mask_many(self, texts: Sequence[str], **arguments: Unpack[FillMaskArguments]) -> Results[FilledText]:
+    async def fill_mask_many(self, texts: Sequence[str], **arguments: Unpack[named.FillMaskArguments]) -> Results[FilledText]:
         """Apply `fill_mask` to many texts."""
         return await self._run(tasks.FILL_MASK, texts, arguments)
 
-    async def embed(self, text: str, **arguments: Unpack[EmbedArguments]) -> Embedding:
+    async def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> Embedding:
         """Convert a text to a vector. See `Client.embed`."""
         return (await self.embed_many([text], **arguments))[0]
 
-    async def embed_many(self, texts: Sequence[str], **arguments: Unpack[EmbedArguments]) -> Results[Embedding]:
+    async def embed_many(self, texts: Sequence[str], **arguments: Unpack[named.EmbedArguments]) -> Results[Embedding]:
         """Apply `embed` to many texts."""
         return await self._run(tasks.EMBED, texts, arguments)
 
-    async def classify_text(self, text: TextOrPair, **arguments: Unpack[ClassifyTextArguments]) -> ClassifiedText:
+    async def classify_text(self, text: TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]) -> ClassifiedText:
         """Rank the model's labels for a text, or for a pair of texts. See `Client.classify_text`."""
         return (await self.classify_text_many([text], **arguments))[0]
 
     async def classify_text_many(
-        self, inputs: Sequence[TextOrPair], **arguments: Unpack[ClassifyTextArguments]
+        self, inputs: Sequence[TextOrPair], **arguments: Unpack[named.ClassifyTextArguments]
     ) -> Results[ClassifiedText]:
         """Apply `classify_text` to many texts or pairs."""
         return await self._run(tasks.CLASSIFY_TEXT, inputs, arguments)
 
-    async def classify_tokens(self, text: str, **arguments: Unpack[ClassifyTokensArguments]) -> LabelledText:
+    async def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> LabelledText:
         """Find the entities of a text, such as names of people and places. See `Client.classify_tokens`."""
         return (await self.classify_tokens_many([text], **arguments))[0]
 
     async def classify_tokens_many(
-        self, texts: Sequence[str], **arguments: Unpack[ClassifyTokensArguments]
+        self, texts: Sequence[str], **arguments: Unpack[named.ClassifyTokensArguments]
     ) -> Results[LabelledText]:
         """Apply `classify_tokens` to many texts."""
         return await self._run(tasks.CLASSIFY_TOKENS, texts, arguments)
 
-    async def answer(self, question: str, context: str, **arguments: Unpack[AnswerArguments]) -> AnsweredQuestion:
+    async def answer(self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]) -> AnsweredQuestion:
         """Find the answer to a question in a text. See `Client.answer`."""
         return (await self.answer_many([(question, context)], **arguments))[0]
 
     async def answer_many(
-        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[AnswerArguments]
+        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[named.AnswerArguments]
     ) -> Results[AnsweredQuestion]:
         """Apply `answer` to many pairs of question and context."""
         return await self._run(tasks.ANSWER, pairs, arguments)
 
-    async def classify_image(self, image: ImageSource, **arguments: Unpack[ClassifyImageArguments]) -> ClassifiedImage:
+    async def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
         """Rank the model's labels for an image. See `Client.classify_image`; the file is read in a thread."""
         return (await self.classify_image_many([image], **arguments))[0]
 
     async def classify_image_many(
-        self, images: Sequence[ImageSource], **arguments: Unpack[ClassifyImageArguments]
+        self, images: Sequence[ImageSource], **arguments: Unpack[named.ClassifyImageArguments]
     ) -> Results[ClassifiedImage]:
         """Rank the model's labels for many images; the result has their order. See `Client.classify_image_many`."""
         check_images(images, "classify_image_many")
@@ -172,7 +161,7 @@ class AsyncClient(BaseClient):
         return await self._run(tasks.CLASSIFY_IMAGE, contents, arguments)
 
     def classify_images(
-        self, images: Images, *, in_flight: int = 16, **arguments: Unpack[ClassifyImageArguments]
+        self, images: Images, *, in_flight: int = 16, **arguments: Unpack[named.ClassifyImageArguments]
     ) -> AsyncGenerator[ImageOutcome]:
         """Rank the model's labels for a stream of images; yield each outcome as soon as it is known, in any order.
 
@@ -184,19 +173,19 @@ class AsyncClient(BaseClient):
         """
         return stream_images_async(self._channel, images, self._image_exchange(images, in_flight, arguments))
 
-    async def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
+    async def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:
         """List every version of every model of the server. See `Client.models`."""
         return await self._send(tasks.LIST_MODELS, {}, arguments)
 
-    async def model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> Model:
+    async def model(self, name: str, version: str = "", **arguments: Unpack[named.CallArguments]) -> Model:
         """Describe one model. See `Client.model`."""
         return await self._send(tasks.GET_MODEL, {"name": name, "version": version}, arguments)
 
-    async def load_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> list[Model]:
+    async def load_model(self, name: str, version: str = "", **arguments: Unpack[named.CallArguments]) -> list[Model]:
         """Load a version from the server's repository. See `Client.load_model`."""
         return await self._send(tasks.LOAD_MODEL, {"name": name, "version": version}, arguments)
 
-    async def unload_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> None:
+    async def unload_model(self, name: str, version: str = "", **arguments: Unpack[named.CallArguments]) -> None:
         """Unload one version, or all versions, of a model. See `Client.unload_model`."""
         await self._send(tasks.UNLOAD_MODEL, {"name": name, "version": version}, arguments)
 

@@ -4,19 +4,8 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from triptych_client import arguments as named
 from triptych_client import tasks
-from triptych_client.arguments import (
-    AnswerArguments,
-    CallArguments,
-    ClassifyImageArguments,
-    ClassifyTextArguments,
-    ClassifyTokensArguments,
-    DocumentArguments,
-    EmbedArguments,
-    FillMaskArguments,
-    ScoreArguments,
-    TranslateArguments,
-)
 from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
 from triptych_client.connection import open_channel
 from triptych_client.documents import OnProgress, send_document
@@ -74,7 +63,7 @@ class Client(BaseClient):
         batch = self._batch(task, inputs, arguments)
         return batch.results(send_all(self._channel, task, batch.requests, self._settings.concurrency))
 
-    def translate(self, text: str, **arguments: Unpack[TranslateArguments]) -> Translation:
+    def translate(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> Translation:
         """Translate one text.
 
         Args:
@@ -90,7 +79,7 @@ class Client(BaseClient):
         """
         return self.translate_many([text], **arguments)[0]
 
-    def translate_many(self, texts: Sequence[str], **arguments: Unpack[TranslateArguments]) -> Translations:
+    def translate_many(self, texts: Sequence[str], **arguments: Unpack[named.TranslateArguments]) -> Translations:
         """Translate many texts; the result has their order.
 
         A long list is sent as several requests, some of them concurrently (`texts_per_call` and `concurrency` of the client),
@@ -105,7 +94,7 @@ class Client(BaseClient):
         """
         return Translations.of(self._run(tasks.TRANSLATE, texts, arguments))
 
-    def translate_stream(self, text: str, **arguments: Unpack[TranslateArguments]) -> TranslationStream:
+    def translate_stream(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> TranslationStream:
         """Translate one text and receive it piece by piece while it is decoded.
 
             with client.translate_stream("Guten Morgen!", target_language="en") as stream:
@@ -128,7 +117,7 @@ class Client(BaseClient):
         *,
         target: DocumentTarget | None = None,
         progress: OnProgress | None = None,
-        **arguments: Unpack[DocumentArguments],
+        **arguments: Unpack[named.DocumentArguments],
     ) -> TranslatedDocument:
         """Translate a document and keep its structure.
 
@@ -157,7 +146,7 @@ class Client(BaseClient):
         return document
 
     def score_translations(
-        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[ScoreArguments]
+        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[named.ScoreArguments]
     ) -> Results[TranslationScore]:
         """Score given translations by their likelihood; the result has the order of the pairs.
 
@@ -177,7 +166,7 @@ class Client(BaseClient):
         """
         return self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments)
 
-    def fill_mask(self, text: str, **arguments: Unpack[FillMaskArguments]) -> FilledText:
+    def fill_mask(self, text: str, **arguments: Unpack[named.FillMaskArguments]) -> FilledText:
         """Rank candidates for each mask of a text.
 
             filled = client.fill_mask("The capital of France is [MASK].")
@@ -189,11 +178,11 @@ class Client(BaseClient):
         """
         return self.fill_mask_many([text], **arguments)[0]
 
-    def fill_mask_many(self, texts: Sequence[str], **arguments: Unpack[FillMaskArguments]) -> Results[FilledText]:
+    def fill_mask_many(self, texts: Sequence[str], **arguments: Unpack[named.FillMaskArguments]) -> Results[FilledText]:
         """Apply `fill_mask` to many texts."""
         return self._run(tasks.FILL_MASK, texts, arguments)
 
-    def embed(self, text: str, **arguments: Unpack[EmbedArguments]) -> Embedding:
+    def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> Embedding:
         """Convert a text to a vector.
 
         Args:
@@ -202,11 +191,11 @@ class Client(BaseClient):
         """
         return self.embed_many([text], **arguments)[0]
 
-    def embed_many(self, texts: Sequence[str], **arguments: Unpack[EmbedArguments]) -> Results[Embedding]:
+    def embed_many(self, texts: Sequence[str], **arguments: Unpack[named.EmbedArguments]) -> Results[Embedding]:
         """Apply `embed` to many texts."""
         return self._run(tasks.EMBED, texts, arguments)
 
-    def classify_text(self, text: TextOrPair, **arguments: Unpack[ClassifyTextArguments]) -> ClassifiedText:
+    def classify_text(self, text: TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]) -> ClassifiedText:
         """Rank the model's labels for a text, or for a pair of texts.
 
         Args:
@@ -216,12 +205,12 @@ class Client(BaseClient):
         return self.classify_text_many([text], **arguments)[0]
 
     def classify_text_many(
-        self, inputs: Sequence[TextOrPair], **arguments: Unpack[ClassifyTextArguments]
+        self, inputs: Sequence[TextOrPair], **arguments: Unpack[named.ClassifyTextArguments]
     ) -> Results[ClassifiedText]:
         """Apply `classify_text` to many texts or pairs."""
         return self._run(tasks.CLASSIFY_TEXT, inputs, arguments)
 
-    def classify_tokens(self, text: str, **arguments: Unpack[ClassifyTokensArguments]) -> LabelledText:
+    def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> LabelledText:
         """Find the entities of a text, such as names of people and places.
 
         Args:
@@ -230,11 +219,13 @@ class Client(BaseClient):
         """
         return self.classify_tokens_many([text], **arguments)[0]
 
-    def classify_tokens_many(self, texts: Sequence[str], **arguments: Unpack[ClassifyTokensArguments]) -> Results[LabelledText]:
+    def classify_tokens_many(
+        self, texts: Sequence[str], **arguments: Unpack[named.ClassifyTokensArguments]
+    ) -> Results[LabelledText]:
         """Apply `classify_tokens` to many texts."""
         return self._run(tasks.CLASSIFY_TOKENS, texts, arguments)
 
-    def answer(self, question: str, context: str, **arguments: Unpack[AnswerArguments]) -> AnsweredQuestion:
+    def answer(self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]) -> AnsweredQuestion:
         """Find the answer to a question in a text.
 
         Args:
@@ -244,11 +235,13 @@ class Client(BaseClient):
         """
         return self.answer_many([(question, context)], **arguments)[0]
 
-    def answer_many(self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[AnswerArguments]) -> Results[AnsweredQuestion]:
+    def answer_many(
+        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[named.AnswerArguments]
+    ) -> Results[AnsweredQuestion]:
         """Apply `answer` to many pairs of question and context."""
         return self._run(tasks.ANSWER, pairs, arguments)
 
-    def classify_image(self, image: ImageSource, **arguments: Unpack[ClassifyImageArguments]) -> ClassifiedImage:
+    def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
         """Rank the model's labels for an image.
 
             print(client.classify_image("cat.jpg").labels[0].label)
@@ -268,7 +261,7 @@ class Client(BaseClient):
         return self.classify_image_many([image], **arguments)[0]
 
     def classify_image_many(
-        self, images: Sequence[ImageSource], **arguments: Unpack[ClassifyImageArguments]
+        self, images: Sequence[ImageSource], **arguments: Unpack[named.ClassifyImageArguments]
     ) -> Results[ClassifiedImage]:
         """Rank the model's labels for many images; the result has their order.
 
@@ -282,7 +275,7 @@ class Client(BaseClient):
         return self._run(tasks.CLASSIFY_IMAGE, [read_image(image) for image in images], arguments)
 
     def classify_images(
-        self, images: Iterable[ImageSource], *, in_flight: int = 16, **arguments: Unpack[ClassifyImageArguments]
+        self, images: Iterable[ImageSource], *, in_flight: int = 16, **arguments: Unpack[named.ClassifyImageArguments]
     ) -> Generator[ImageOutcome]:
         """Rank the model's labels for a stream of images; yield each outcome as soon as it is known, in any order.
 
@@ -304,7 +297,7 @@ class Client(BaseClient):
         """
         return stream_images(self._channel, images, self._image_exchange(images, in_flight, arguments))
 
-    def models(self, **arguments: Unpack[CallArguments]) -> list[Model]:
+    def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:
         """List every version of every model of the server, loaded or not, by name, then version.
 
         Args:
@@ -315,7 +308,7 @@ class Client(BaseClient):
         """
         return self._send(tasks.LIST_MODELS, {}, arguments)
 
-    def model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> Model:
+    def model(self, name: str, version: str = "", **arguments: Unpack[named.CallArguments]) -> Model:
         """Describe one model; without `version`, the version that serves requests without one.
 
         Raises:
@@ -324,7 +317,7 @@ class Client(BaseClient):
         """
         return self._send(tasks.GET_MODEL, {"name": name, "version": version}, arguments)
 
-    def load_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> list[Model]:
+    def load_model(self, name: str, version: str = "", **arguments: Unpack[named.CallArguments]) -> list[Model]:
         """Load a version from the server's repository, or load it again if its files have changed; returns once it serves.
 
         Args:
@@ -340,7 +333,7 @@ class Client(BaseClient):
         """
         return self._send(tasks.LOAD_MODEL, {"name": name, "version": version}, arguments)
 
-    def unload_model(self, name: str, version: str = "", **arguments: Unpack[CallArguments]) -> None:
+    def unload_model(self, name: str, version: str = "", **arguments: Unpack[named.CallArguments]) -> None:
         """Unload one version, or all versions, of a model; returns once their requests have ended.
 
         Raises:

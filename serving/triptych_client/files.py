@@ -69,12 +69,16 @@ def write_document(target: DocumentTarget | None, content: bytes) -> None:
         OSError: The target cannot be written.
     """
     if isinstance(target, str | PathLike):
-        _replace(Path(target), content)
+        replace_file(Path(target), content)
     elif target is not None:
         target.write(content)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file as a whole or not at all; pipes and devices are written to. Raises OSError."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

@@ -158,21 +158,49 @@ def stream_images(channel: grpc.Channel, images: Iterable[ImageSource], exchange
         connection.cancel()
 
 
-class _ImageConnection:
-    """The running call, replaced by a new one after a failure."""
+class _Connection:
+    """The running call, replaced by a new one after a failure; without what waits."""
 
-    def __init__(self, channel: grpc.Channel, exchange: ImageExchange) -> None:
+    def __init__(
+        self, channel: Any, exchange: ImageExchange, new_outbox: Callable[[], Any], requests: Callable[[Any], Any]
+    ) -> None:
         self._method = channel.stream_stream(CLASSIFY_IMAGE_STREAM.path, **CLASSIFY_IMAGE_STREAM.codec)
         self._exchange = exchange
         self._call: Any = None
-        self._outbox: SimpleQueue[ClassifyImageStreamRequest | None] = SimpleQueue()
+        self._new_outbox, self._requests = new_outbox, requests
+        self._outbox = new_outbox()
 
     def send(self, request: ClassifyImageStreamRequest) -> None:
-        """Send a request that `exchange.add` has returned, without blocking."""
+        """Send a request that `exchange.add` has returned, without waiting."""
         if self._call is None:
             self._connect()
         else:
-            self._outbox.put(request)
+            self._outbox.put_nowait(request)
+
+    def cancel(self) -> None:
+        """Cancel the call, here and on the server; no effect after its end."""
+        self._outbox.put_nowait(None)  # ends the thread or task that reads the queue
+        if self._call is not None:
+            self._call.cancel()
+
+    def _connect(self) -> Any:
+        self._outbox = self._new_outbox()
+        for request in self._exchange.start():
+            self._outbox.put_nowait(request)
+        call = self._exchange.call
+        self._call = self._method(self._requests(self._outbox), timeout=call.timeout_seconds, metadata=call.metadata)
+        return self._call
+
+    def _fail(self, error: TriptychClientError) -> float:
+        """Give the call up and return the seconds to wait before the next one. Raises as `exchange.pause_after`."""
+        self.cancel()
+        self._call = None
+        return self._exchange.pause_after(error)
+
+
+class _ImageConnection(_Connection):
+    def __init__(self, channel: grpc.Channel, exchange: ImageExchange) -> None:
+        super().__init__(channel, exchange, SimpleQueue, lambda outbox: iter(outbox.get, None))
 
     def receive(self) -> ImageOutcome:
         """Wait for the next outcome. Raises TriptychClientError if the last attempt failed."""
@@ -185,24 +213,10 @@ class _ImageConnection:
 
     def finish(self) -> None:
         """Let the server end the call after the last outcome."""
-        self._outbox.put(None)
+        self._outbox.put_nowait(None)
         with contextlib.suppress(grpc.RpcError):  # all outcomes are known
             for _ in self._call or ():
                 raise self._exchange.broken("the server sent more responses than it got images")
-
-    def cancel(self) -> None:
-        """Cancel the call, here and on the server; no effect after its end."""
-        self._outbox.put(None)  # ends the thread that reads the queue
-        if self._call is not None:
-            self._call.cancel()
-
-    def _connect(self) -> Any:
-        self._outbox = SimpleQueue()
-        for request in self._exchange.start():
-            self._outbox.put(request)
-        call = self._exchange.call
-        self._call = self._method(iter(self._outbox.get, None), timeout=call.timeout_seconds, metadata=call.metadata)
-        return self._call
 
     def _next(self) -> ClassifyImageStreamResponse:
         while True:
@@ -213,9 +227,7 @@ class _ImageConnection:
             except StopIteration:
                 raise self._exchange.broken("the stream ended before its last response") from None
             except grpc.RpcError as failure:
-                self.cancel()
-                self._call = None
-                pause = self._exchange.pause_after(error_of(failure, self._exchange.call.request_id))
+                pause = self._fail(error_of(failure, self._exchange.call.request_id))
             time.sleep(pause)
 
 
@@ -252,21 +264,9 @@ async def _iterate(images: Images) -> AsyncIterator[ImageSource]:
             yield image
 
 
-class _AsyncImageConnection:
-    """`_ImageConnection` for asyncio."""
-
+class _AsyncImageConnection(_Connection):
     def __init__(self, channel: grpc.aio.Channel, exchange: ImageExchange) -> None:
-        self._method = channel.stream_stream(CLASSIFY_IMAGE_STREAM.path, **CLASSIFY_IMAGE_STREAM.codec)
-        self._exchange = exchange
-        self._call: Any = None
-        self._outbox: asyncio.Queue[ClassifyImageStreamRequest | None] = asyncio.Queue()
-
-    def send(self, request: ClassifyImageStreamRequest) -> None:
-        """Send a request that `exchange.add` has returned, without waiting."""
-        if self._call is None:
-            self._connect()
-        else:
-            self._outbox.put_nowait(request)
+        super().__init__(channel, exchange, asyncio.Queue, _until_none)
 
     async def receive(self) -> ImageOutcome:
         """Wait for the next outcome. Raises TriptychClientError if the last attempt failed."""
@@ -285,20 +285,6 @@ class _AsyncImageConnection:
                 async for _ in self._call:
                     raise self._exchange.broken("the server sent more responses than it got images")
 
-    def cancel(self) -> None:
-        """Cancel the call, here and on the server; no effect after its end."""
-        self._outbox.put_nowait(None)  # ends the task that reads the queue
-        if self._call is not None:
-            self._call.cancel()
-
-    def _connect(self) -> Any:
-        self._outbox = asyncio.Queue()
-        for request in self._exchange.start():
-            self._outbox.put_nowait(request)
-        call = self._exchange.call
-        self._call = self._method(_until_none(self._outbox), timeout=call.timeout_seconds, metadata=call.metadata)
-        return self._call
-
     async def _next(self) -> ClassifyImageStreamResponse:
         while True:
             call = self._connect() if self._call is None else self._call
@@ -308,9 +294,7 @@ class _AsyncImageConnection:
             except StopAsyncIteration:
                 raise self._exchange.broken("the stream ended before its last response") from None
             except grpc.RpcError as failure:
-                self.cancel()
-                self._call = None
-                pause = self._exchange.pause_after(error_of_async_stream(failure, self._exchange.call.request_id))
+                pause = self._fail(error_of_async_stream(failure, self._exchange.call.request_id))
             await asyncio.sleep(pause)
 
 

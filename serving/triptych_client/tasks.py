@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from triptych.v1 import (
@@ -47,6 +48,13 @@ TextOrPair: TypeAlias = str | tuple[str, str]
 BYTES_PER_REQUEST = 1024 * 1024
 
 
+def _method(module: Any, service: str, name: str) -> tuple[str, type[Any], type[Any]]:
+    """Return path, request and response of a method in a generated module."""
+    method = module.DESCRIPTOR.services_by_name[service].methods_by_name[name]
+    path = f"/{method.containing_service.full_name}/{name}"
+    return path, GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+
+
 @dataclass(frozen=True)
 class SimpleCall(RpcMethod[Request, Response], Generic[Request, Response, Result]):
     """A call with one request and one result."""
@@ -58,22 +66,10 @@ def _models(response: model_pb2.ListModelsResponse | model_pb2.LoadModelResponse
     return [model_from(model) for model in response.models]
 
 
-LIST_MODELS = SimpleCall(
-    "/triptych.v1.ModelService/ListModels", model_pb2.ListModelsRequest, model_pb2.ListModelsResponse, _models
-)
-GET_MODEL = SimpleCall(
-    "/triptych.v1.ModelService/GetModel",
-    model_pb2.GetModelRequest,
-    model_pb2.GetModelResponse,
-    lambda response: model_from(response.model),
-)
-LOAD_MODEL = SimpleCall("/triptych.v1.ModelService/LoadModel", model_pb2.LoadModelRequest, model_pb2.LoadModelResponse, _models)
-UNLOAD_MODEL = SimpleCall(
-    "/triptych.v1.ModelService/UnloadModel",
-    model_pb2.UnloadModelRequest,
-    model_pb2.UnloadModelResponse,
-    lambda _: None,
-)
+LIST_MODELS = SimpleCall(*_method(model_pb2, "ModelService", "ListModels"), _models)
+GET_MODEL = SimpleCall(*_method(model_pb2, "ModelService", "GetModel"), lambda response: model_from(response.model))
+LOAD_MODEL = SimpleCall(*_method(model_pb2, "ModelService", "LoadModel"), _models)
+UNLOAD_MODEL = SimpleCall(*_method(model_pb2, "ModelService", "UnloadModel"), lambda _: None)
 # Without the package of grpc.health.v1: its two messages have one field each, number 1, and so the same bytes as protobuf's
 # wrappers of a string and an int32. SERVING is 1.
 CHECK_HEALTH = SimpleCall("/grpc.health.v1.Health/Check", StringValue, Int32Value, lambda response: response.value == 1)
@@ -222,25 +218,21 @@ def _text_input(each: TextOrPair) -> text_classification_pb2.TextInput:
 
 
 TRANSLATE = UnaryTask(
-    "/triptych.v1.TranslationService/Translate",
-    translation_pb2.TranslateRequest,
-    translation_pb2.TranslateResponse,
+    *_method(translation_pb2, "TranslationService", "Translate"),
     name="translate_many",
     arguments=named.TranslateArguments,
     result=Translation,
     results="translations",
     to_result=translation_from,
 )
-TRANSLATE_STREAM = replace(
+TRANSLATE_STREAM: UnaryTask[Translation] = replace(
     TRANSLATE,
     path="/triptych.v1.TranslationService/TranslateStream",
     request=translation_pb2.TranslateStreamRequest,
     response=translation_pb2.TranslateStreamResponse,
 )
 SCORE_TRANSLATIONS = UnaryTask(
-    "/triptych.v1.TranslationService/ScoreTranslations",
-    translation_pb2.ScoreTranslationsRequest,
-    translation_pb2.ScoreTranslationsResponse,
+    *_method(translation_pb2, "TranslationService", "ScoreTranslations"),
     name="score_translations",
     arguments=named.ScoreArguments,
     result=TranslationScore,
@@ -250,27 +242,21 @@ SCORE_TRANSLATIONS = UnaryTask(
     to_message=lambda pair: translation_pb2.TranslationPair(source=pair[0], target=pair[1]),
 )
 FILL_MASK = UnaryTask(
-    "/triptych.v1.FillMaskService/FillMask",
-    fill_mask_pb2.FillMaskRequest,
-    fill_mask_pb2.FillMaskResponse,
+    *_method(fill_mask_pb2, "FillMaskService", "FillMask"),
     name="fill_mask_many",
     arguments=named.FillMaskArguments,
     result=FilledText,
     copies="top_k",
 )
 EMBED = UnaryTask(
-    "/triptych.v1.EmbeddingService/EmbedText",
-    embedding_pb2.EmbedTextRequest,
-    embedding_pb2.EmbedTextResponse,
+    *_method(embedding_pb2, "EmbeddingService", "EmbedText"),
     name="embed_many",
     arguments=named.EmbedArguments,
     result=Embedding,
     results="embeddings",
 )
 CLASSIFY_TEXT = UnaryTask(
-    "/triptych.v1.TextClassificationService/ClassifyText",
-    text_classification_pb2.ClassifyTextRequest,
-    text_classification_pb2.ClassifyTextResponse,
+    *_method(text_classification_pb2, "TextClassificationService", "ClassifyText"),
     name="classify_text_many",
     arguments=named.ClassifyTextArguments,
     result=ClassifiedText,
@@ -278,17 +264,13 @@ CLASSIFY_TEXT = UnaryTask(
     to_message=_text_input,
 )
 CLASSIFY_TOKENS = UnaryTask(
-    "/triptych.v1.TokenClassificationService/ClassifyTokens",
-    token_classification_pb2.ClassifyTokensRequest,
-    token_classification_pb2.ClassifyTokensResponse,
+    *_method(token_classification_pb2, "TokenClassificationService", "ClassifyTokens"),
     name="classify_tokens_many",
     arguments=named.ClassifyTokensArguments,
     result=LabelledText,
 )
 ANSWER = UnaryTask(
-    "/triptych.v1.QuestionAnsweringService/AnswerQuestion",
-    question_answering_pb2.AnswerQuestionRequest,
-    question_answering_pb2.AnswerQuestionResponse,
+    *_method(question_answering_pb2, "QuestionAnsweringService", "AnswerQuestion"),
     name="answer_many",
     arguments=named.AnswerArguments,
     result=AnsweredQuestion,
@@ -297,9 +279,7 @@ ANSWER = UnaryTask(
     to_message=lambda pair: question_answering_pb2.QuestionInput(question=pair[0], context=pair[1]),
 )
 CLASSIFY_IMAGE = UnaryTask(
-    "/triptych.v1.ImageClassificationService/ClassifyImage",
-    image_classification_pb2.ClassifyImageRequest,
-    image_classification_pb2.ClassifyImageResponse,
+    *_method(image_classification_pb2, "ImageClassificationService", "ClassifyImage"),
     name="classify_image_many",
     arguments=named.ClassifyImageArguments,
     result=ClassifiedImage,

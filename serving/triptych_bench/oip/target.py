@@ -27,6 +27,7 @@ from triptych_bench.target import (
     UnaryCaller,
     failed,
     reason,
+    send_unary,
 )
 from triptych_client.call import Call
 from triptych_client.connection import open_async_channel
@@ -96,18 +97,9 @@ class OipTarget:
         return request
 
     def send(self, request: Request) -> Coroutine[Any, Any, Outcome]:
-        return self._send_stream(request) if self._streams else self._send(request)
-
-    async def _send(self, request: Request) -> Outcome:
-        clock = time.perf_counter
-        sent = clock()
-        try:
-            call = self._infer(request, timeout=self._settings.timeout_seconds, metadata=self._metadata)
-            began = clock()
-            response = await call
-        except aio.AioRpcError as error:
-            return failed(error, sent)
-        return self._read_one(response, sent, began - sent)
+        if self._streams:
+            return self._send_stream(request)
+        return send_unary(self._infer, request, self._read_one, timeout=self._settings.timeout_seconds, metadata=self._metadata)
 
     def caller(self) -> BlockingCaller | None:
         if self._streams:

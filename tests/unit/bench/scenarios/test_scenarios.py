@@ -139,7 +139,7 @@ def test_ctrl_c_keeps_the_measurement(scenario: str) -> None:
     plan = replace(PLAN, warm_up=warm_up, window=60.0, offline_inputs=10**9)
 
     async def work(runner: LoadRunner) -> dict[str, float]:
-        asyncio.get_running_loop().call_later(0.2, os.kill, os.getpid(), signal.SIGINT)
+        asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGINT)
         if scenario == "open":
             return await at_rates(runner, batches(), (200.0, 300.0), runs.append)
         if scenario == "offline":
