@@ -1,6 +1,5 @@
 """Documents keep their parts whatever a translator does."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from html import escape
@@ -62,34 +61,12 @@ def xliff(body: Sequence[Paragraph]) -> str:
     return f'<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">{head}{units}</body></file></xliff>\n'
 
 
-def po(body: Sequence[Paragraph]) -> str:
-    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n'
-    entry = "\nmsgctxt {}\nmsgid {}\nmsgstr {}\n"
-    return head + "".join(
-        entry.format(json.dumps(str(number)), json.dumps(plain(one)), '""') for number, one in enumerate(body)
-    )
-
-
-def as_json(body: Sequence[Paragraph]) -> str:
-    return json.dumps({str(number): plain(one) for number, one in enumerate(body)}, indent=1)
-
-
-def csv(body: Sequence[Paragraph]) -> str:
-    return "".join(f'"{plain(one)}",{number}\n' for number, one in enumerate(body))
-
-
 def srt(body: Sequence[Paragraph]) -> str:
     cue = "{0}\n00:00:0{0},000 --> 00:00:0{0},900\n{1}\n"
     return "\n".join(cue.format(number + 1, plain(one)) for number, one in enumerate(body))
 
 
-def text(body: Sequence[Paragraph]) -> str:
-    return "\n\n".join(map(plain, body)) + "\n"
-
-
-WRITERS = {
-    **{"html": html, "markdown": markdown, "xliff": xliff, "po": po, "json": as_json, "csv": csv, "srt": srt, "text": text}
-}
+WRITERS = {"html": html, "markdown": markdown, "xliff": xliff, "srt": srt}
 OPTIONS = ReadOptions(source_language="en", target_language="de", retranslate=True)
 
 
@@ -102,11 +79,8 @@ def check(name: str, body: Sequence[Paragraph], translate: Translate) -> None:
     done = translated(document.units, translate)
     rendered = document.render({index: one.pieces for index, one in enumerate(done)})
     again = read(name, rendered).units
-    if name not in ("po", "json"):  # where a text may look like none, or a translation is a text of its own
-        assert len(again) == len(document.units)
-    elif len(again) != len(document.units):
-        return
-    for before, after in zip(document.units, again, strict=False):
+    assert len(again) == len(document.units)
+    for before, after in zip(document.units, again, strict=True):
         assert Counter(code.raw for code in after.codes) == Counter(code.raw for code in before.codes)
         assert placeholders(after) == placeholders(before)
     written = " ".join(rendered.decode().replace("\\", "").split())  # without Markdown's escapes and subtitles' lines

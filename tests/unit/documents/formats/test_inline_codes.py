@@ -33,16 +33,6 @@ def roles(*contents: str | ScannedTag) -> list[tuple[Role, int]]:
     return [(piece.role, piece.pair) for piece in coded(parts(*contents)) if isinstance(piece, Code)]
 
 
-def test_pairs_are_found_and_numbered_in_their_order() -> None:
-    assert roles(opens("a"), "x", SAMPLE, opens("b"), closes("b"), closes("a")) == [
-        (Role.OPEN, 0),
-        (Role.ALONE, 1),
-        (Role.OPEN, 2),
-        (Role.CLOSE, 2),
-        (Role.CLOSE, 0),
-    ]
-
-
 def test_unpaired_and_crossing_tags_stand_alone() -> None:
     assert roles(closes("a"), opens("a")) == [(Role.ALONE, 0), (Role.ALONE, 1)]
     assert roles(opens("a"), opens("b"), closes("a"), closes("b")) == [
