@@ -7,7 +7,7 @@ from enum import Enum
 class FindingKind(Enum):
     """Category of a finding."""
 
-    PLACEHOLDER = "placeholder"  # a placeholder, URL, number or e-mail address did not survive
+    PLACEHOLDER = "placeholder"  # a placeholder, URL, number or e-mail address is missing or was added
     TAG = "tag"  # inline markup was placed by proportion, not by alignment
     GLOSSARY = "glossary"  # a term is not translated as the glossary says
     TRUNCATED = "truncated"  # the translation reached its length limit

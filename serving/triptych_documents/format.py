@@ -125,9 +125,9 @@ def find_format(name: str = "", path: str = "", mime_type: str = "") -> FormatIn
     for kind in FORMATS:
         if kind.name == name if name else media in kind.mime_types if media else suffix in kind.suffixes:
             return kind
-    asked = f"format {name!r}" if name else f"media type {media!r}" if media else f"{path!r}"
+    given = f"format {name!r}" if name else f"media type {media!r}" if media else f"{path!r}"
     known = ", ".join(kind.name for kind in FORMATS)
-    raise UnknownFormatError(f"{asked} is not a supported document; supported formats: {known}")
+    raise UnknownFormatError(f"{given} is not a supported document; supported formats: {known}")
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ def tmx(translations: Iterable[MemoryEntry], source_language: str = "*all*") -> 
         "srclang": source_language or UNKNOWN,
         "datatype": "plaintext",
     }
-    said = "".join(f' {name}="{written_attribute(value)}"' for name, value in attributes.items())
-    head = f'{_XML}<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">\n  <header{said}/>\n  <body>\n'
+    header = "".join(f' {name}="{written_attribute(value)}"' for name, value in attributes.items())
+    head = f'{_XML}<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">\n  <header{header}/>\n  <body>\n'
     yield from (part.encode() for part in chain([head], map(_tmx_unit, translations), ["  </body>\n</tmx>\n"]))
 
 

@@ -40,17 +40,17 @@ def missing_numbers(source: str, target: str, languages: tuple[str, str]) -> tup
     """
     wanted, found = Counter(numbers_of(source)), Counter(numbers_of(target))
     wanted, found = wanted - found, found - wanted
-    lacking = list(wanted.elements())
+    missing = list(wanted.elements())
     by_value: dict[Value, list[str]] = {}
-    for number in reversed(lacking):
+    for number in reversed(missing):
         by_value.setdefault(_value(number, languages[0]), []).append(number)
-    beside: list[str] = []
+    additional: list[str] = []
     for number in found.elements():
         if same := by_value.get(_value(number, languages[1])):
-            lacking.remove(same.pop())
+            missing.remove(same.pop())
         else:
-            beside.append(number)
-    return lacking, beside
+            additional.append(number)
+    return missing, additional
 
 
 def _value(number: str, language: str) -> Value:
@@ -164,14 +164,14 @@ class TranslationChecker:
             sentence.text,
             [masked.span for masked in sentence.spans if masked.substitution in (Substitution.NAME, Substitution.NUMBER)],
         )
-        lacking, beside = missing_numbers(written, _without(text, list(checked.replaced)), self._languages)
-        doubled = {number for number in beside if number in written}
+        missing, additional = missing_numbers(written, _without(text, list(checked.replaced)), self._languages)
+        doubled = {number for number in additional if number in written}
         for index, masked in enumerate(sentence.spans):
             if masked.substitution is Substitution.ITSELF and masked.item.sort is ProtectedKind.NUMBER:
                 numbers = numbers_of(masked.word)
-                if _takes(lacking, numbers) or not doubled.isdisjoint(numbers):
+                if _takes(missing, numbers) or not doubled.isdisjoint(numbers):
                     checked.failed.add(index)
-        checked.invented += beside
+        checked.invented += additional
 
 
 def _without_small(words: Sequence[Span]) -> Sequence[Span]:
@@ -184,12 +184,12 @@ def _without_small(words: Sequence[Span]) -> Sequence[Span]:
     return words[first:last]
 
 
-def _takes(lacking: list[str], numbers: Sequence[str]) -> bool:
-    """Return whether any of these numbers is missing, and remove them from `lacking`."""
-    missed = [number for number in numbers if number in lacking]
+def _takes(missing: list[str], numbers: Sequence[str]) -> bool:
+    """Return whether any of these numbers is missing, and remove them from `missing`."""
+    missed = [number for number in numbers if number in missing]
     for number in missed:
-        if number in lacking:
-            lacking.remove(number)
+        if number in missing:
+            missing.remove(number)
     return bool(missed)
 
 

@@ -51,7 +51,7 @@ class MaskedSpan:
 class MaskedSentence:
     """Text that the model reads."""
 
-    text: str  # text of the request
+    text: str
     tag_offsets: Sequence[int]  # for each tag of the segment, its offset in the text
     spans: Sequence[MaskedSpan]  # protected items in order
 

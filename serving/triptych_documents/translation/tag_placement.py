@@ -84,7 +84,7 @@ def _without_empty(nodes: Iterable[TagNode], text: str) -> Iterable[TagNode]:
 
 Range = tuple[int, int]  # words [first, last)
 
-_DECAY = 0.6  # weight of each further word beside a gap
+_DECAY = 0.6  # weight of each further word neighbours a gap
 _LEAST = 0.15  # minimum attention on a pair for a word to count when no word has most of its attention there
 _STOPS = frozenset(".!?…。")
 _NEAR = 12  # words beside a gap that count
@@ -132,8 +132,8 @@ class TagPlacer:
         pairs = [node for node in nodes if not node.alone and node.opens and node.closes]
         placed += self._pairs(pairs, (low, high))
         placed.sort(key=lambda one: (one.first, one.last))
-        allowed, beside = _gaps((low, high), placed), _neighbours(nodes, placed)
-        alone = [self._alone(node, allowed, (low, high), beside) for node in nodes if node.alone]
+        allowed, neighbours = _gaps((low, high), placed), _neighbours(nodes, placed)
+        alone = [self._alone(node, allowed, (low, high), neighbours) for node in nodes if node.alone]
         return _ordered(nodes, [*placed, *alone])
 
     def _partial(self, node: TagNode, within: Range) -> PlacedTag:
@@ -227,9 +227,9 @@ class TagPlacer:
         place = (node.start + node.end) / 2 / max(1, len(self._source)) * len(self._links.target)
         return min(max(within[0], round(place)), within[1])
 
-    def _alone(self, node: TagNode, allowed: Sequence[int], within: Range, beside: Mapping[int, PlacedTag]) -> PlacedTag:
+    def _alone(self, node: TagNode, allowed: Sequence[int], within: Range, neighbours: Mapping[int, PlacedTag]) -> PlacedTag:
         """Place a standalone tag between two words, outside of other pairs of its level."""
-        if (pair := beside.get(id(node))) is not None:
+        if (pair := neighbours.get(id(node))) is not None:
             gap = pair.last if pair.node.end == node.start else pair.first
             return PlacedTag(node, gap, gap)
         before = bisect_right(self._ends, node.start)
@@ -293,15 +293,15 @@ def _gaps(within: Range, others: Sequence[PlacedTag]) -> list[int]:
 def _neighbours(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> dict[int, PlacedTag]:
     """Find the placed pair next to each standalone tag that touches one."""
     place_of = {id(one.node): one for one in placed}
-    beside: dict[int, PlacedTag] = {}
+    neighbours: dict[int, PlacedTag] = {}
     for left, right in pairwise(nodes):
-        pair = place_of.get(id(left)) or beside.get(id(left))
+        pair = place_of.get(id(left)) or neighbours.get(id(left))
         if pair is not None and pair.node.closes and right.alone and right.leans < 0 and left.end == right.start:
-            beside[id(right)] = pair
+            neighbours[id(right)] = pair
     for left, right in pairwise(nodes):
         if left.alone and left.leans > 0 and left.start == right.start and id(right) in place_of and right.opens:
-            beside[id(left)] = place_of[id(right)]
-    return beside
+            neighbours[id(left)] = place_of[id(right)]
+    return neighbours
 
 
 def _best_prefix(values: Sequence[float]) -> int:

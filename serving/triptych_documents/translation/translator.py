@@ -75,7 +75,7 @@ class TranslatedSegment:
     """Translation of a segment."""
 
     pieces: tuple[Piece, ...]  # with all codes of the source
-    notes: tuple[SegmentFinding, ...] = ()  # findings
+    notes: tuple[SegmentFinding, ...] = ()
     kept: bool = False  # nothing was translated
 
 

@@ -19,8 +19,8 @@ Row = Sequence[float]
 class WordLinks:
     """Weights between the words of a translation and those of its source."""
 
-    source: Sequence[Span]  # spans of the source words
-    target: Sequence[Span]  # spans of the target words
+    source: Sequence[Span]
+    target: Sequence[Span]
     weights: Sequence[Row]  # one row per target word with one weight per source word; a row sums to 1, or 0 if nothing is known
     known: bool  # the weights come from an alignment
 
@@ -102,12 +102,12 @@ def _certain(
     column_of = {span: column for column, span in enumerate(sources)}
     pairs = [(row, column_of[anchors[span]]) for row, span in enumerate(targets) if anchors.get(span) in column_of]
     written = [source[start:end] for start, end in sources]
-    said = [target[start:end] for start, end in targets]
-    in_source, in_target = Counter(written), Counter(said)
+    words = [target[start:end] for start, end in targets]
+    in_source, in_target = Counter(written), Counter(words)
     columns = {word: column for column, word in enumerate(written)}
     pairs += [
         (row, columns[word])
-        for row, word in enumerate(said)
+        for row, word in enumerate(words)
         if in_target[word] == 1 == in_source.get(word, 0) and (len(word) > 2 or word.isdigit())
     ]
     return pairs

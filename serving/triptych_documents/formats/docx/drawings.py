@@ -58,10 +58,10 @@ class Drawings:
             return Style("", f"<{start}r>", f"</{start}r>")
         attributes = self._tree.tokens[properties].attributes
         raw, tag = self._tree.raw(properties), self._tree.tag(properties)
-        said = with_attribute(tag, "lang", self._target.tag) if self._target else tag
+        localized = with_attribute(tag, "lang", self._target.tag) if self._target else tag
         key = f"{_seen(attributes)}{raw[len(tag) :]}"
         inked = attributes.get("u", "none") != "none" or attributes.get("strike", "noStrike") != "noStrike"
-        return Style(key, f"<{start}r>{said}{raw[len(tag) :]}", f"</{start}r>", inked)
+        return Style(key, f"<{start}r>{localized}{raw[len(tag) :]}", f"</{start}r>", inked)
 
 
 def _seen(attributes: Mapping[str, str]) -> str:

@@ -53,10 +53,10 @@ def _relations(archive: Archive, part: str) -> Iterator[tuple[str, str]]:
         return
     tree = opened(archive, member).tree
     for element in tree.children(tree.root()):
-        said = tree.tokens[element].attributes
-        if said.get("TargetMode") != "External":
-            target = posixpath.normpath(posixpath.join("/", folder, unquote(said.get("Target", ""))))
-            yield said.get("Type", "").rpartition("/")[2], target.lstrip("/")
+        attributes = tree.tokens[element].attributes
+        if attributes.get("TargetMode") != "External":
+            target = posixpath.normpath(posixpath.join("/", folder, unquote(attributes.get("Target", ""))))
+            yield attributes.get("Type", "").rpartition("/")[2], target.lstrip("/")
 
 
 def _check_type(archive: Archive, main: str) -> None:
@@ -64,7 +64,8 @@ def _check_type(archive: Archive, main: str) -> None:
         raise DamagedDocumentError("a zip archive, but not a Word document")
     tree = opened(archive, _TYPES).tree
     kinds = [tree.tokens[element].attributes for element in tree.children(tree.root())]
-    found = next((said.get("ContentType", "") for said in kinds if said.get("PartName", "").lower() == f"/{main}".lower()), "")
+    named = (kind for kind in kinds if kind.get("PartName", "").lower() == f"/{main}".lower())
+    found = next(named, {}).get("ContentType", "")
     if found and not found.endswith(_MAIN):
         raise UnknownFormatError(f"document type {found!r} is not supported, only Word documents without macros (.docx)")
 

@@ -76,13 +76,13 @@ class DocxStyles:
 
     def _key(self, child: int, name: str) -> str:
         attributes = self._tree.tokens[child].attributes
-        said = {short(key): value for key, value in attributes.items() if short(key) != "w:hint"}
-        if name in _UNSEEN or (name == "w:rFonts" and not said) or (name == "w:spacing" and _fine(attributes)):
+        values = {short(key): value for key, value in attributes.items() if short(key) != "w:hint"}
+        if name in _UNSEEN or (name == "w:rFonts" and not values) or (name == "w:spacing" and _fine(attributes)):
             return ""
-        if len(said) == 1 and _value(said).lower() in _TRUE:
-            said = {}
+        if len(values) == 1 and _value(values).lower() in _TRUE:
+            values = {}
         inner = "".join(self._key(one, short(self._tree.tokens[one].name)) for one in self._tree.children(child))
-        return f"<{name} {sorted(said.items())} {inner}>" if said or inner else f"<{name}>"
+        return f"<{name} {sorted(values.items())} {inner}>" if values or inner else f"<{name}>"
 
     def _with_language(self, start: str, children: list[int], names: list[str]) -> str:
         raws = [self._tree.raw(child) for child in children]

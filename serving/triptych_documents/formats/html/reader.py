@@ -40,7 +40,7 @@ Changes = Sequence[tuple[Span, str]]
 class HtmlSlot:
     """Place of a unit."""
 
-    text: str  # text of the document
+    text: str
     span: Span  # span to replace
     codes: Mapping[tuple[int, Role], Span]  # spans of the unit's codes
     texts: Mapping[str, str]  # spelling of unchanged texts, which is kept
@@ -82,7 +82,7 @@ class _Frame:
 class HtmlReader:
     """Reads a document: `units` and `places` are filled by `read`."""
 
-    text: str  # text of the document
+    text: str
     bound: UnitLimit  # limit on its units
     units: list[Unit] = field(default_factory=list)
     places: list[HtmlSlot] = field(default_factory=list)
@@ -94,7 +94,7 @@ class HtmlReader:
         self._texts = Texts(self.text, hidden)
         self._tokens = tokens(self._masked)
         self._lines = LineIndex(self.text)
-        self._loud = list(accumulate((_is_loud(token) for token in self._tokens), initial=0))
+        self._before = list(accumulate((_is_translatable(token) for token in self._tokens), initial=0))
         self._parts: list[ScannedPart] = []
         self._frames = [_Frame(None)]
         self._keeps_space = False  # setting of the last text
@@ -161,16 +161,16 @@ class HtmlReader:
     def _framed(self, token: HtmlToken) -> _Frame:
         around = self._frames[-1]
         translate = around.translate and token.name not in KEPT
-        said = _said(token)
+        setting = _setting(token)
         keeps_space = around.keeps_space or token.name in ("pre", "textarea")
-        return _Frame(token.closing, translate if said is None else said, keeps_space)
+        return _Frame(token.closing, translate if setting is None else setting, keeps_space)
 
     def _is_whole(self, at: int, token: HtmlToken, frame: _Frame) -> bool:
         """Return whether nothing inside is translated and no block is inside."""
         if token.name in OPAQUE:
             return True
-        quiet = token.closing is not None and self._loud[at + 1] == self._loud[token.closing]
-        return quiet and not frame.translate and token.name not in BLOCKS
+        is_inert = token.closing is not None and self._before[at + 1] == self._before[token.closing]
+        return is_inert and not frame.translate and token.name not in BLOCKS
 
     def _whole(self, at: int, token: HtmlToken) -> int:
         after = len(self._tokens) if token.closing is None else token.closing
@@ -252,16 +252,16 @@ def _codes(parts: Sequence[ScannedPart]) -> dict[tuple[int, Role], Span]:
     }
 
 
-def _said(token: HtmlToken) -> bool | None:
+def _setting(token: HtmlToken) -> bool | None:
     """Return an element's own translate setting, if any."""
-    said = token.attributes.get("translate", "no-such-value").strip().lower()
-    if said == "no" or "notranslate" in token.attributes.get("class", "").split():
+    setting = token.attributes.get("translate", "no-such-value").strip().lower()
+    if setting == "no" or "notranslate" in token.attributes.get("class", "").split():
         return False
-    return True if said in ("yes", "") else None
+    return True if setting in ("yes", "") else None
 
 
-def _is_loud(token: HtmlToken) -> bool:
-    return token.kind in (HtmlTokenKind.START, HtmlTokenKind.ALONE) and (token.name in BLOCKS or bool(_said(token)))
+def _is_translatable(token: HtmlToken) -> bool:
+    return token.kind in (HtmlTokenKind.START, HtmlTokenKind.ALONE) and (token.name in BLOCKS or bool(_setting(token)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class _Html:
                 inner.append(changes.pop())
             changes.append((place.span, place.written(translations[at], self.encoding, inner, braces)))
         if changes and self.language:
-            changes += [(span, self.language) for span, said in self.reading.languages if languages_differ(said, self.language)]
+            changes += [(span, self.language) for span, old in self.reading.languages if languages_differ(old, self.language)]
         return replaced(self.reading.text, changes)
 
 

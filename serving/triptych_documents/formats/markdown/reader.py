@@ -73,9 +73,9 @@ class HtmlSite:
 class MarkdownDocument:
     """A Markdown document after reading."""
 
-    text: str  # whole text
-    encoding: Encoding  # of the document
-    blocks: MarkdownBlocks  # its structure
+    text: str
+    encoding: Encoding
+    blocks: MarkdownBlocks
     sites: Sequence[TextSite | HtmlSite]  # stretches with units, in order
     unwritten: list[Finding] = field(default_factory=list)  # findings of the last `render`
 
@@ -94,18 +94,18 @@ class MarkdownDocument:
         """See Document."""
         changed = {index: tuple(pieces) for index, pieces in translations.items() if joined(pieces) != self.units[index].pieces}
         written: dict[int, Written] = {}
-        asked: dict[int, list[Unit]] = {}  # changed units by site
+        changed_units: dict[int, list[Unit]] = {}  # changed units by site
         first = 0
         for number, site in enumerate(self.sites):
             mine = {index: changed[first + index] for index in range(len(site.units)) if first + index in changed}
             if mine:
-                asked[number] = [site.units[index] for index in mine]
+                changed_units[number] = [site.units[index] for index in mine]
             text = site.written(mine, self.encoding) if mine else self.text[slice(*site.span)]
             if text != self.text[slice(*site.span)]:
                 written[number] = Written(text, [mine.get(index, unit.pieces) for index, unit in enumerate(site.units)])
             first += len(site.units)
         sound = self._sound(written)
-        left = [unit.where for number, units in asked.items() if number not in sound for unit in units]
+        left = [unit.where for number, units in changed_units.items() if number not in sound for unit in units]
         self.unwritten[:] = [Finding(FindingKind.FORMAT, Severity.ERROR, where, _UNWRITTEN) for where in left]
         return self.encoding.encode(self._with(sound))
 

@@ -27,11 +27,11 @@ _LABEL = re.compile(r"\]\[(.*)\]", re.DOTALL)
 class TextSlot:
     """Place of a unit in a text block."""
 
-    content: TextBlock  # the text block
+    content: TextBlock
     start: int  # start of the unit in it
     end: int  # end of the unit in it
     references: References  # link definitions
-    line_end: str  # of the document
+    line_end: str
     prefix: str  # prefix of each further line of the block
     column: int  # column of the unit in its first line
     width: int  # line width; 0: a single line
@@ -44,12 +44,12 @@ class TextSlot:
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         """Return the Markdown; the source if it cannot be written at all, such as emphasis around nothing."""
         wanted = soft(pieces)
-        for text in self._ways(wanted):
+        for text in self._candidates(wanted):
             if self._reads_as(text, wanted):
                 return encoding.escaped(self._placed(text), reference)
         return self.source
 
-    def _ways(self, pieces: Sequence[Piece]) -> Iterator[str]:
+    def _candidates(self, pieces: Sequence[Piece]) -> Iterator[str]:
         """Yield candidates from the most readable to the safest."""
         escaped = [_escaped(piece) if isinstance(piece, str) else piece for piece in pieces]
         for written in (_short(pieces), pieces, escaped, _apart(pieces), _apart(escaped), _alternating(_apart(escaped))):

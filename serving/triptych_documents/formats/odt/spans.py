@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from triptych_documents.formats.odt.styles import PLAIN, OdtStyles, short
+from triptych_documents.formats.odt.styles import PLAIN, OdtStyles, attributes_of, short
 from triptych_documents.formats.office.atoms import SOFT_HYPHEN, Atom, Style
 from triptych_documents.formats.office.inline import Escape
 from triptych_documents.formats.office.parts import Tree
@@ -101,16 +101,16 @@ class OdtParagraphs:
         return Atom(((style, *span),), Role.ALONE, shown, fixed=name in _BREAKS)
 
     def _spaces(self, element: int) -> str:
-        said = {short(key): value for key, value in self._tree.tokens[element].attributes.items()}
-        count = said.get("text:c", "1")
+        attributes = attributes_of(self._tree, element)
+        count = attributes.get("text:c", "1")
         return " " * int(count) if count.isdecimal() and len(count) < 5 and int(count) <= _MOST_SPACES else ""
 
     def _side(self, element: int, name: str) -> tuple[Role, str, str] | None:
         """Return role, name and identifier of a mark that starts or ends a range."""
         for ending, role in (("-start", Role.OPEN), ("-end", Role.CLOSE)):
             if name.startswith("text:") and name.endswith(ending):
-                said = {short(key): value for key, value in self._tree.tokens[element].attributes.items()}
-                ident = next((said[key] for key in _IDENTS if key in said), "")
+                attributes = attributes_of(self._tree, element)
+                ident = next((attributes[key] for key in _IDENTS if key in attributes), "")
                 return role, name.removesuffix(ending), ident
         return None
 

@@ -27,6 +27,11 @@ def short(name: str) -> str:
     return f"{prefix}:{local}" if prefix else name
 
 
+def attributes_of(tree: Tree, element: int) -> dict[str, str]:
+    """Return the attributes of an element by short name."""
+    return {short(name): value for name, value in tree.tokens[element].attributes.items()}
+
+
 PLAIN = Style("", "", "")
 
 _UNSEEN = {"officeooo:rsid", "officeooo:paragraph-rsid"}
@@ -49,20 +54,20 @@ class OdtStyles:
 
     def within(self, outer: Style, tree: Tree, span: int) -> Style:
         """Return the style of the text directly inside of a span that is inside of another style."""
-        said = {short(key): value for key, value in tree.tokens[span].attributes.items()}
-        name = said.pop("text:style-name", "")
+        attributes = attributes_of(tree, span)
+        name = attributes.pop("text:style-name", "")
         tag = tree.tag(span)
-        look = self._looks.get(name, name) + (tag if said else "")
+        look = self._looks.get(name, name) + (tag if attributes else "")
         if not look:
             return outer
         closing = f"</{tag[1:-1].split(None, 1)[0]}>"
         return Style(f"{outer.key}<{look}>", outer.opening + tag, closing + outer.closing, outer.inked or name in self._inked)
 
     def _learn(self, tree: Tree, style: int, named: bool) -> None:
-        said = {short(key): value for key, value in tree.tokens[style].attributes.items()}
-        if said.get("style:family") != "text":
+        attributes = attributes_of(tree, style)
+        if attributes.get("style:family") != "text":
             return
-        name, parent = said.get("style:name", ""), said.get("style:parent-style-name", "")
+        name, parent = attributes.get("style:name", ""), attributes.get("style:parent-style-name", "")
         properties = dict(_properties(tree, style))
         self._looks[name] = name if named else _look(parent, properties)
         if any(properties.get(key, "none") not in ("none", "transparent") for key in _INKED):
@@ -91,8 +96,8 @@ def _properties(tree: Tree, style: int) -> Iterator[tuple[str, str]]:
 def default_language(tree: Tree) -> str:
     """Return the language of the paragraphs according to the document's styles, "" if unknown."""
     for style in _styles(tree, "office:styles"):
-        said = {short(key): value for key, value in tree.tokens[style].attributes.items()}
-        if said.get("style:family") == "paragraph" and "style:name" not in said:
+        attributes = attributes_of(tree, style)
+        if attributes.get("style:family") == "paragraph" and "style:name" not in attributes:
             found = (tree.tokens[child].attributes.items() for child in tree.children(style))
             return next((value for items in found for key, value in items if short(key) == "fo:language"), "")
     return ""

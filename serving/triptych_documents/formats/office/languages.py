@@ -28,12 +28,12 @@ class OfficeLanguage:
 def office_language(tag: str) -> OfficeLanguage | None:
     """Parse a BCP 47 tag and add its most likely country; None if invalid or empty."""
     try:
-        said = langcodes.Language.get(tag)
-        likely = said.maximize()
+        declared = langcodes.Language.get(tag)
+        likely = declared.maximize()
     except ValueError:
         return None
     if not tag or not likely.language or likely.language == "und":
         return None
     eastern, complex_ = likely.language in _EASTERN, likely.script in _COMPLEX
-    language = f"{likely.language}-{said.script}" if said.script and not eastern else likely.language
+    language = f"{likely.language}-{declared.script}" if declared.script and not eastern else likely.language
     return OfficeLanguage(language, likely.territory or "", "asian" if eastern else "complex" if complex_ else "western")

@@ -70,7 +70,7 @@ class Edit:
     """A change of a span."""
 
     start: int  # start of the replaced span
-    end: int  # its end
+    end: int
     write: Callable[[Copy], str]  # returns the new content; receives a function that copies spans of the source
 
 
@@ -98,9 +98,9 @@ class ParagraphSlot:
 class XmlPart:
     """An XML member of the archive."""
 
-    name: str  # name of the member
-    xml: XmlText  # its text
-    tree: Tree  # its elements
+    name: str
+    xml: XmlText
+    tree: Tree
     places: list[ParagraphSlot] = field(default_factory=list)  # units in order
     closing: list[Edit] = field(default_factory=list)  # changes to make along with any other
 

@@ -27,8 +27,8 @@ class Entry:
     """A message."""
 
     line: int  # line of its msgid, from 1
-    context: str | None  # its msgctxt
-    message: str  # its msgid
+    context: str | None
+    message: str
     plural: str  # its msgid_plural, or ""
     strings: tuple[str, ...]  # its msgstr, or msgstr[0] and so on
     flags: frozenset[str]  # such as "fuzzy"
@@ -53,11 +53,11 @@ class _Catalog(polib.POFile):
 class Catalog:
     """A PO file."""
 
-    text: str  # whole text
-    encoding: Encoding  # of the file
+    text: str
+    encoding: Encoding
     header: Entry | None  # entry with the empty message, if any
     entries: Sequence[Entry]  # all others without obsolete ones
-    line_end: str  # of the file
+    line_end: str
     width: int  # columns at which its strings are broken; 0: they are not
 
     @property

@@ -22,7 +22,7 @@ Changes = dict[Span, str]
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    entry: Entry  # the entry
+    entry: Entry
     is_plural: bool  # the unit is its plural
     lead: str  # leading white space, also of the translation
     tail: str  # trailing white space
@@ -61,14 +61,14 @@ class _Po:
 
     def _is_foreign(self) -> bool:
         """Return whether the translations are in another language than requested, and keep them."""
-        said, wanted = self.catalog.fields.get("Language", ""), self.options.target_language
+        declared, wanted = self.catalog.fields.get("Language", ""), self.options.target_language
         if (
             self.options.retranslate
-            or not languages_differ(said, wanted)
+            or not languages_differ(declared, wanted)
             or not any(any(entry.strings) for entry in self.catalog.entries)
         ):
             return False
-        problem = f"translations are in {said}, not in {wanted}; nothing was translated"
+        problem = f"translations are in {declared}, not in {wanted}; nothing was translated"
         self.findings.append(Finding(FindingKind.FORMAT, Severity.WARNING, "header", problem))
         return True
 
@@ -112,8 +112,9 @@ class _Po:
     def _plural_forms(self) -> str:
         """Return the header's value if it is for the target language."""
         fields, wanted = self.catalog.fields, self.options.target_language
-        said = fields.get("Plural-Forms", "")
-        return said if count(said) and not languages_differ(fields.get("Language", ""), wanted) else plural_forms(wanted)
+        declared = fields.get("Plural-Forms", "")
+        is_valid = count(declared) and not languages_differ(fields.get("Language", ""), wanted)
+        return declared if is_valid else plural_forms(wanted)
 
     def _written(self, keyword: str, text: str) -> str:
         return potext.string(keyword, text, width=self.catalog.width, line_end=self.catalog.line_end)

@@ -27,11 +27,11 @@ class UnitSlot(Protocol):
 class TextDocument:
     """A text document after reading."""
 
-    text: str  # whole text
-    encoding: Encoding  # of the document
-    units: Sequence[Unit]  # in document order
+    text: str
+    encoding: Encoding
+    units: Sequence[Unit]
     places: Sequence[UnitSlot]  # one for each unit
-    findings: Sequence[Finding] = ()  # findings of reading
+    findings: Sequence[Finding] = ()
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """See Document."""

@@ -34,7 +34,7 @@ class Scalar:
     """A plain or quoted scalar."""
 
     span: Span  # without anchor and tag
-    text: str  # text of the unit
+    text: str
     style: str  # its quotation mark, or ""
     in_flow: bool  # inside of brackets or braces, where commas end it
     tagged: bool  # explicitly tagged, so a string whatever it looks like
@@ -60,11 +60,11 @@ class Block:
 
     span: Span  # from its indicator to the end of the last line with text
     text: str  # text of the unit, without leading and trailing line feeds
-    value: str  # complete value
+    value: str
     head: str  # from the indicator to the first line with text
-    indent: str  # indentation of its lines
+    indent: str
     width: int  # width of folded lines; 0 for literal ones
-    line_end: str  # of its lines
+    line_end: str
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         """Write in its own style if that can hold the text, or else in double quotes."""

@@ -30,7 +30,7 @@ class _Inline:
 
 @dataclass(frozen=True)
 class InlineContent:
-    text: str  # text of the document
+    text: str
     found: Sequence[XmlToken]  # all tokens of the document
     closings: Mapping[int, int]  # result of `xml.closings`
     namespace: str  # namespace of XLIFF in this document, in braces, or ""
@@ -115,8 +115,8 @@ class InlineContent:
 def _shown(attributes: Mapping[str, str]) -> str:
     if attributes.get("ctype") == "lb" or attributes.get("subType") == "xlf:lb":
         return "\n"
-    said = attributes.get("equiv-text") or attributes.get("equiv") or attributes.get("disp") or ""
-    return "" if said.startswith("<") else said
+    text = attributes.get("equiv-text") or attributes.get("equiv") or attributes.get("disp") or ""
+    return "" if text.startswith("<") else text
 
 
 def _closing(opened: _Inline, raw: str) -> _Inline:

@@ -36,7 +36,7 @@ _NAME = re.compile(r"<([^\s/>]+)")
 class _Entry:
     """A unit and its surroundings."""
 
-    unit: Unit  # the unit
+    unit: Unit
     lead: str  # white space before it
     tail: str  # white space after it
     cdata: bool  # the source is a CDATA section
@@ -77,12 +77,12 @@ class _Xliff:
     def _chosen(self) -> Iterator[SegmentSlot]:
         places = list(self._places)
         wrong = {place.languages.holder.start for place in places if self._foreign(place)}
-        told: set[int] = set()
+        reported: set[int] = set()
         for place in places:
             holder = place.languages.holder
-            if holder.start not in told:
-                told.add(holder.start)
-                self._findings.extend(self._told(place.languages, holder.start in wrong))
+            if holder.start not in reported:
+                reported.add(holder.start)
+                self._findings.extend(self._language_findings(place.languages, holder.start in wrong))
             if holder.start not in wrong and (self._options.retranslate or not place.approved):
                 yield place
 
@@ -91,14 +91,14 @@ class _Xliff:
         stays = not self._options.retranslate and any(segment.kept is not None for segment in place.segments)
         return stays and languages_differ(place.languages.target, self._options.target_language)
 
-    def _told(self, languages: LanguageAttributes, wrong: bool) -> Iterator[Finding]:
+    def _language_findings(self, languages: LanguageAttributes, wrong: bool) -> Iterator[Finding]:
         line = f"line {languages.holder.line}"
         if wrong:
-            said = f"targets are in {languages.target}, not in {self._options.target_language}; nothing was translated"
-            yield Finding(Finds.FORMAT, Severity.WARNING, line, said)
+            problem = f"targets are in {languages.target}, not in {self._options.target_language}; nothing was translated"
+            yield Finding(Finds.FORMAT, Severity.WARNING, line, problem)
         if languages_differ(languages.source, self._options.source_language):
-            said = f"declares its source to be in {languages.source}, not in {self._options.source_language}"
-            yield Finding(Finds.FORMAT, Severity.WARNING, line, said)
+            problem = f"declares its source to be in {languages.source}, not in {self._options.source_language}"
+            yield Finding(Finds.FORMAT, Severity.WARNING, line, problem)
 
     def _entered(self, place: SegmentSlot, segment: SourceSegment) -> int | None:
         if segment.kept is not None and not self._options.retranslate:

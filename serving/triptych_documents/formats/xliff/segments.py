@@ -32,8 +32,8 @@ class LanguageAttributes:
 class SourceSegment:
     """Tokens [start, end) that are translated as one unit."""
 
-    start: int  # first token
-    end: int  # token after the last
+    start: int
+    end: int
     kept: str | None = None  # existing translation as written; None if there is none
 
 
@@ -41,7 +41,7 @@ class SourceSegment:
 class SegmentSlot:
     """A source and the place of its target, as token indices."""
 
-    languages: LanguageAttributes  # declared languages
+    languages: LanguageAttributes
     holder: int  # <trans-unit> or <segment>
     source: int  # its <source>
     before: int  # element that a new <target> is inserted after
@@ -54,15 +54,15 @@ class SegmentSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
+class _Inherited:
     """Attributes inherited from enclosing elements."""
 
     translate: bool = True
     keeps_space: bool = False
 
-    def within(self, attributes: Mapping[str, str]) -> "_Around":
+    def within(self, attributes: Mapping[str, str]) -> "_Inherited":
         translate, space = attributes.get("translate"), attributes.get(XML + "space")
-        return _Around(
+        return _Inherited(
             self.translate if translate is None else translate != "no",
             self.keeps_space if space is None else space == "preserve",
         )
@@ -86,33 +86,33 @@ class SegmentSlots:
         self._root = root
 
     def __iter__(self) -> Iterator[SegmentSlot]:
-        arounds = [_Around()]
+        inherited = [_Inherited()]
         languages = LanguageAttributes(self._root, "srcLang", "trgLang")
         at = 0
         while at < len(self.content.found):
             token = self.content.found[at]
-            del arounds[token.depth + 1 :]
+            del inherited[token.depth + 1 :]
             if token.kind is XmlTokenKind.START:
-                arounds.append(arounds[-1].within(token.attributes))
+                inherited.append(inherited[-1].within(token.attributes))
                 name = self.content.name(at)
                 if name == "file" and not self.newer:
                     languages = LanguageAttributes(token, "source-language", "target-language")
                 if name == ("unit" if self.newer else "trans-unit"):
-                    yield from self._held(at, arounds[-1], languages)
+                    yield from self._held(at, inherited[-1], languages)
                 if name not in ("xliff", "file", "body", "group"):
                     at = self.content.closings[at]
             at += 1
 
-    def _held(self, at: int, around: _Around, languages: LanguageAttributes) -> Iterator[SegmentSlot]:
-        if not around.translate:
+    def _held(self, at: int, inherited: _Inherited, languages: LanguageAttributes) -> Iterator[SegmentSlot]:
+        if not inherited.translate:
             return
         where = f"unit {self.content.found[at].attributes.get('id', '')}"
         if not self.newer:
-            yield from self._place(at, around, languages, where)
+            yield from self._place(at, inherited, languages, where)
             return
         for name, index in self._children(at):
             if name == "segment":
-                yield from self._place(index, around, languages, where)
+                yield from self._place(index, inherited, languages, where)
 
     def _children(self, at: int) -> Iterator[tuple[str, int]]:
         end, at = self.content.closings[at], at + 1
@@ -122,7 +122,7 @@ class SegmentSlots:
                 at = self.content.closings[at]
             at += 1
 
-    def _place(self, at: int, around: _Around, languages: LanguageAttributes, where: str) -> Iterator[SegmentSlot]:
+    def _place(self, at: int, inherited: _Inherited, languages: LanguageAttributes, where: str) -> Iterator[SegmentSlot]:
         children = dict(self._children(at))
         source, target = children.get("source"), children.get("target")
         if source is None or self.content.found[source].kind is XmlTokenKind.EMPTY:
@@ -131,16 +131,15 @@ class SegmentSlots:
         segments = self._segments(pattern, at, target) if pattern != source else ()
         if not segments:
             pattern, segments = source, (self._source_segment(source, self._kept(at, target)),)
-        keeps_space = around.within(self.content.found[source].attributes).keeps_space
+        keeps_space = inherited.within(self.content.found[source].attributes).keeps_space
         approved = self._approved(at, target)
         yield SegmentSlot(languages, at, source, segmented, pattern, target, segments, where, keeps_space, approved)
 
     def _approved(self, at: int, target: int | None) -> bool:
-        said = self.content.found[at].attributes
-        state = (
-            said.get("state", "") if self.newer or target is None else self.content.found[target].attributes.get("state", "")
-        )
-        return said.get("approved") == "yes" or state in ("final", "signed-off")
+        attributes = self.content.found[at].attributes
+        stated = attributes if self.newer or target is None else self.content.found[target].attributes
+        state = stated.get("state", "")
+        return attributes.get("approved") == "yes" or state in ("final", "signed-off")
 
     def _source_segment(self, element: int, kept: str | None) -> SourceSegment:
         return SourceSegment(element + 1, self.content.closings[element], kept)
