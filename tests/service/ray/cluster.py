@@ -21,17 +21,17 @@ from ..processes import clean_environment
 CONFIGURATION = Path(__file__).parents[3] / "serving" / "deploy" / "ray" / "serve.yaml"
 PATIENCE_SECONDS = 240.0
 REPLICA = "ray::ServeReplica:triptych:Triptych"
-# No files in the user's home, and nothing that calls home.
+# No files in the home folder, and no usage statistics.
 SETTINGS = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_COLOR_PREFIX": "0"}
 
 
 class Cluster:
-    """A node of Ray, and `serve run` with the deployment's settings changed as a small machine needs.
+    """A node of Ray, and `serve run` with settings for a small machine.
 
     Args:
-        folder: for the changed configuration.
-        models: repository.
-        deployment: settings that replace those of the file.
+        folder: folder for the changed configuration.
+        models: model repository.
+        deployment: settings of the deployment that replace those of the file.
     """
 
     def __init__(self, folder: Path, models: Path, deployment: Mapping[str, Any]) -> None:
@@ -47,35 +47,35 @@ class Cluster:
 
     @property
     def log(self) -> str:
-        """Of both."""
+        """Output of the node and of `serve run`."""
         return self._log.read_text(encoding="utf-8")
 
-    def wait_until(self, what: Callable[[], bool]) -> None:
-        """Until it is true."""
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition while the node is running."""
         until = time.monotonic() + PATIENCE_SECONDS
-        while not what():
+        while not condition():
             assert self.node.poll() is None, self.log
             assert time.monotonic() < until, self.log
             time.sleep(0.2)
 
     def is_ready(self) -> bool:
-        """Whether a replica answers; a proxy that knows of no application yet says NOT_FOUND."""
+        """Return True if a replica responds; until the application is deployed, the proxy returns NOT_FOUND."""
         with Client(self.address) as client, contextlib.suppress(NotFoundError):
             return client.is_ready()
         return False
 
     def replicas(self) -> list[psutil.Process]:
-        """The processes that serve."""
+        """Return the processes of the replicas."""
         found = psutil.Process(self.node.pid).children(recursive=True)
         return [process for process in found if _title(process).startswith(REPLICA)]
 
     def delete(self) -> None:
-        """Take the application away; returns when it is gone."""
+        """Delete the application and wait until it is gone."""
         program = "import ray; from ray import serve; ray.init(log_to_driver=False); serve.delete('triptych')"
         subprocess.run([sys.executable, "-c", program], env=self._settings, cwd=self._folder, check=True, capture_output=True)
 
     def stop(self) -> None:
-        """As Ctrl-C does; what is left of the node is killed."""
+        """Stop as Ctrl-C does, then kill what is left of the node."""
         family = psutil.Process(self.node.pid).children(recursive=True)
         try:
             for process, number in ((self.run, signal.SIGINT), (self.node, signal.SIGTERM)):
@@ -98,7 +98,7 @@ class Cluster:
 
 
 def configuration(port: int, models: Path, deployment: Mapping[str, Any]) -> dict[str, Any]:
-    """The file's, on other ports, with other models and settings."""
+    """Return the configuration of the file with other ports, models and settings."""
     content: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))
     content["grpc_options"]["port"] = port
     content["http_options"]["port"] = _free_port()
@@ -110,7 +110,7 @@ def configuration(port: int, models: Path, deployment: Mapping[str, Any]) -> dic
 
 @contextmanager
 def running(folder: Path, models: Path, **deployment: Any) -> Iterator[Cluster]:
-    """A cluster; the block's end is its own."""
+    """Run a cluster for the duration of the block."""
     cluster = Cluster(folder, models, deployment)
     try:
         cluster.wait_until(cluster.is_ready)

@@ -1,4 +1,4 @@
-"""Several replicas: one of them dies, and there are more of them under load."""
+"""Several replicas: one of them is killed, and their number follows the load."""
 
 import threading
 from collections import Counter
@@ -27,11 +27,7 @@ CALLERS = 4
 
 
 class Load:
-    """Callers who ask all the time.
-
-    Args:
-        address: of the proxy.
-    """
+    """Callers that send requests all the time to the proxy at `address`."""
 
     def __init__(self, address: str) -> None:
         self.answers: Counter[str] = Counter()
@@ -42,7 +38,7 @@ class Load:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """While the block runs."""
+        """Send requests for the duration of the block."""
         for thread in self._threads:
             thread.start()
         try:
@@ -80,8 +76,8 @@ def start(folder: Path, **scale: float) -> AbstractContextManager[Cluster]:
     return running(folder, MODELS, autoscaling_config=scale, **settings)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray, when it is imported
-def test_the_configuration_is_what_ray_takes() -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importing Ray warns
+def test_ray_accepts_the_configuration() -> None:
     from ray.serve.schema import ServeDeploySchema
 
     content = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))
@@ -89,7 +85,7 @@ def test_the_configuration_is_what_ray_takes() -> None:
     assert application.deployments[0].name == "Triptych"
 
 
-def test_requests_go_on_when_a_replica_is_killed(tmp_path: Path) -> None:
+def test_requests_continue_when_a_replica_is_killed(tmp_path: Path) -> None:
     with start(tmp_path, min_replicas=2, max_replicas=2) as cluster:
         cluster.wait_until(lambda: len(cluster.replicas()) == 2)
         load = Load(cluster.address)
@@ -102,11 +98,11 @@ def test_requests_go_on_when_a_replica_is_killed(tmp_path: Path) -> None:
             cluster.wait_until(lambda: len({process.pid for process in cluster.replicas()} - {killed.pid}) == 2)
             asked = load.good
             cluster.wait_until(lambda: load.good > asked + 100)
-        # What the dead replica had begun is lost; nothing else is.
+        # Only the requests of the dead replica are lost.
         assert sum(load.failures.values()) <= CALLERS, load.failures
 
 
-def test_there_are_more_replicas_under_load_and_fewer_after(tmp_path: Path) -> None:
+def test_replicas_scale_with_the_load(tmp_path: Path) -> None:
     delays = {"upscale_delay_s": 1, "downscale_delay_s": 2, "look_back_period_s": 2, "metrics_interval_s": 1}
     with start(tmp_path, min_replicas=1, max_replicas=2, target_ongoing_requests=1, **delays) as cluster:
         assert len(cluster.replicas()) == 1
@@ -117,7 +113,7 @@ def test_there_are_more_replicas_under_load_and_fewer_after(tmp_path: Path) -> N
         assert load.failures == {}
 
 
-def test_what_runs_is_finished_when_the_application_goes(tmp_path: Path) -> None:
+def test_running_requests_finish_when_the_application_is_deleted(tmp_path: Path) -> None:
     texts = ["a b c d e f g h"] * 800  # longer than it takes to get here below
     options = {"beam_size": 8, "min_length": 60, "num_hypotheses": 8}
     request = translation_pb2.TranslateStreamRequest(contents=texts, options=options)

@@ -1,4 +1,4 @@
-"""The services, as callers find them behind Ray's proxy."""
+"""The services behind Ray's proxy."""
 
 import io
 import time
@@ -15,7 +15,7 @@ from tritonclient import grpc as triton
 from triptych.v1 import image_classification_pb2, translation_pb2
 from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
-from triptych_client import Client, InvalidArgumentError, NotFoundError
+from triptych_client import Client
 
 from ...fixtures.encoders import write_image_bundle
 from ...fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
@@ -73,14 +73,14 @@ def trailers(call: grpc.Call) -> dict[str, str | bytes]:
     return dict(call.trailing_metadata())
 
 
-def test_a_stub_translates_and_gets_its_request_id_back(translation: TranslationServiceStub) -> None:
+def test_translate_returns_the_request_id(translation: TranslationServiceStub) -> None:
     response, call = translation.Translate.with_call(Request(contents=[SOURCE]), metadata=(("x-request-id", "good-1"),))
     assert response.translations[0].translated_text == TARGET
     assert (response.model, response.model_version) == ("toy", "1")
     assert trailers(call)["x-request-id"] == "good-1"
 
 
-def test_a_stub_gets_a_stream(translation: TranslationServiceStub) -> None:
+def test_translate_stream(translation: TranslationServiceStub) -> None:
     call = translation.TranslateStream(StreamRequest(contents=[SOURCE]), metadata=(("x-request-id", "good-2"),))
     events = list(call)
     assert "".join(event.piece.text for event in events) == TARGET
@@ -96,13 +96,13 @@ def test_the_client_translates(client: Client) -> None:
     assert {model.name for model in client.models()} == {"toy", "image-classification"}
 
 
-def test_health_is_asked_as_of_a_server(cluster: Cluster, client: Client) -> None:
+def test_health(cluster: Cluster, client: Client) -> None:
     assert client.is_ready("triptych.v1.TranslationService")
     assert not client.is_ready("triptych.v1.FillMaskService")
     assert run("health", "--server", cluster.address).returncode == 0
 
 
-def test_tritonclient_is_served(cluster: Cluster) -> None:
+def test_tritonclient(cluster: Cluster) -> None:
     client = triton.InferenceServerClient(cluster.address)
     assert client.is_server_ready()
     text = triton.InferInput("text", [1], "BYTES")
@@ -111,7 +111,7 @@ def test_tritonclient_is_served(cluster: Cluster) -> None:
     client.close()
 
 
-def test_images_go_both_ways_on_one_stream(channel: grpc.Channel) -> None:
+def test_a_bidirectional_stream_of_images(channel: grpc.Channel) -> None:
     image = io.BytesIO()
     Image.new("RGB", (8, 8), (255, 0, 0)).save(image, "PNG")
     images = [image.getvalue(), b"no image", image.getvalue()]
@@ -143,29 +143,11 @@ def test_errors_keep_their_status_and_details(
     assert details_of(status, error_details_pb2.RequestInfo).request_id == trailers(error)["x-request-id"]
 
 
-def test_the_client_raises_what_it_raises_of_a_server(client: Client) -> None:
-    with pytest.raises(InvalidArgumentError) as error:
-        client.translate("1 " * 50)
-    assert error.value.violations
-    with pytest.raises(NotFoundError):
-        client.translate("a", model="foo")
-
-
-def test_bytes_that_are_no_message_are_the_callers_fault(channel: grpc.Channel) -> None:
-    error = failure(lambda: channel.unary_unary(TRANSLATE)(b"\xff\xff\xff"))
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_a_watch_of_health_is_not_offered(channel: grpc.Channel) -> None:
-    error = failure(lambda: list(channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")))
-    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-LONG = ["a b c d e f g h"] * 2_000  # minutes of work, as it is asked for below
+LONG = ["a b c d e f g h"] * 2_000  # minutes of work with the options below
 
 
 def busy(cluster: Cluster) -> bool:
-    """Whether the replica's engine works: it uses more than a tenth of a CPU then, even where others want it too."""
+    """Return True if the engine of the replica is working: it then uses more than a tenth of a CPU."""
     [replica] = cluster.replicas()
     before, began = sum(replica.cpu_times()[:2]), time.monotonic()
     time.sleep(1)
@@ -183,7 +165,7 @@ def eventually(holds: Callable[[], bool]) -> None:
         assert time.monotonic() < until
 
 
-def test_what_a_caller_gives_up_is_not_computed(cluster: Cluster, translation: TranslationServiceStub) -> None:
+def test_cancelled_requests_are_not_computed(cluster: Cluster, translation: TranslationServiceStub) -> None:
     call = translation.TranslateStream(long_request())
     eventually(lambda: busy(cluster))
     call.cancel()
@@ -191,7 +173,7 @@ def test_what_a_caller_gives_up_is_not_computed(cluster: Cluster, translation: T
     assert translation.Translate(Request(contents=[SOURCE])).translations[0].translated_text == TARGET
 
 
-def test_what_is_too_late_is_not_computed(cluster: Cluster, translation: TranslationServiceStub) -> None:
+def test_late_requests_are_not_computed(cluster: Cluster, translation: TranslationServiceStub) -> None:
     error = failure(lambda: list(translation.TranslateStream(long_request(), timeout=5)))
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     eventually(lambda: not busy(cluster))

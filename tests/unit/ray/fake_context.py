@@ -1,4 +1,4 @@
-"""What Ray hands to a replica beside the request."""
+"""A fake of the context that Ray passes to a replica."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import grpc
 
 
 class FakeContext:
-    """As `ray.serve.grpc_util.RayServegRPCContext`, as far as it is used."""
+    """The part of `ray.serve.grpc_util.RayServegRPCContext` that is used."""
 
     def __init__(self, **metadata: str) -> None:
         self.sent = [(key.replace("_", "-"), value) for key, value in metadata.items()]

@@ -9,16 +9,16 @@ from triptych_ray.replica import Replica
 from triptych_serving.rpc.descriptors import ALL_SERVICES
 
 
-def test_every_service_is_there_but_for_the_watch_of_health() -> None:
+def test_all_methods_but_the_health_watch_are_offered() -> None:
     assert {method.service for method in METHODS} == {*ALL_SERVICES, "grpc.health.v1.Health"}
     assert [method.name for method in METHODS if method.service.endswith("Health")] == ["Check"]
 
 
-def test_names_alone_tell_methods_apart_as_ray_does() -> None:
+def test_names_of_methods_are_unique() -> None:
     assert len({method.name for method in METHODS}) == len(METHODS)
 
 
-def test_a_replica_has_each_of_them_in_the_form_that_ray_looks_for() -> None:
+def test_a_replica_has_each_method_in_the_form_that_ray_expects() -> None:
     for method in METHODS:
         entrance = getattr(Replica, method.name)
         assert inspect.isasyncgenfunction(entrance) is method.gives_stream
@@ -26,7 +26,7 @@ def test_a_replica_has_each_of_them_in_the_form_that_ray_looks_for() -> None:
         assert "grpc_context" in inspect.signature(entrance).parameters
 
 
-def test_proxies_hand_on_bytes() -> None:
+def test_proxies_pass_bytes_on() -> None:
     found: dict[str, Any] = {}
 
     class Server:

@@ -24,15 +24,15 @@ GOOD = translation_pb2.TranslateRequest(contents=[SOURCE]).SerializeToString()
 
 
 class Kept(Replica):
-    """Whose destructor is ours to call, as it is Ray's, and not the garbage collector's too."""
+    """A replica whose destructor only the test calls, and not the garbage collector too."""
 
     def __del__(self) -> None:
-        """Nothing more."""
+        """Do nothing."""
 
 
 @pytest.fixture
 def scenario(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], Awaitable[None]]], None]:
-    """Runs a coroutine with a replica."""
+    """Run a coroutine with a replica."""
     monkeypatch.setattr(module, "_assigned", lambda: (1.0, 0.0))
 
     async def run(act: Callable[[Any], Awaitable[None]]) -> None:
@@ -50,7 +50,7 @@ async def all_of(stream: Any) -> list[Any]:
     return [message async for message in stream]
 
 
-def test_a_message_for_a_message(scenario: Any) -> None:
+def test_a_unary_call(scenario: Any) -> None:
     async def act(replica: Any) -> None:
         context = FakeContext(x_request_id="good-1")
         packed = await replica.Translate(GOOD, context)
@@ -61,7 +61,7 @@ def test_a_message_for_a_message(scenario: Any) -> None:
     scenario(act)
 
 
-def test_a_stream_for_a_message(scenario: Any) -> None:
+def test_a_streamed_response(scenario: Any) -> None:
     async def act(replica: Any) -> None:
         messages = await all_of(replica.TranslateStream(GOOD, FakeContext()))
         events = [translation_pb2.TranslateStreamResponse.FromString(message.SerializeToString()) for message in messages]
@@ -72,7 +72,7 @@ def test_a_stream_for_a_message(scenario: Any) -> None:
 
 
 @pytest.mark.parametrize("request_", [b"", b"\xff\xff\xff"], ids=["empty", "no message"])
-def test_what_is_wrong_stands_in_the_context(scenario: Any, request_: bytes) -> None:
+def test_errors_are_in_the_context(scenario: Any, request_: bytes) -> None:
     async def act(replica: Any) -> None:
         unary, stream = FakeContext(), FakeContext()
         assert await replica.Translate(request_, unary) == SerializedResponse(b"")
@@ -87,7 +87,7 @@ def test_what_is_wrong_stands_in_the_context(scenario: Any, request_: bytes) -> 
     scenario(act)
 
 
-def test_what_ray_cancels_leaves_the_engine(scenario: Any) -> None:
+def test_cancelled_calls_leave_the_engine(scenario: Any) -> None:
     async def act(replica: Any) -> None:
         request = translation_pb2.TranslateRequest(contents=SOURCES * 20, options={"beam_size": 4, "min_length": 40})
         task = asyncio.create_task(replica.Translate(request.SerializeToString(), FakeContext()))
@@ -103,15 +103,7 @@ def test_what_ray_cancels_leaves_the_engine(scenario: Any) -> None:
     scenario(act)
 
 
-def test_every_method_is_answered(scenario: Any) -> None:
-    async def act(replica: Any) -> None:
-        for method in METHODS:
-            assert replica._server.transport.handler(method.path) is not None, method.path
-
-    scenario(act)
-
-
-def test_health_is_that_of_the_models(scenario: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_depends_on_the_models(scenario: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(replica: Any) -> None:
         await replica.check_health()
         check = await replica.Check(b"", FakeContext())

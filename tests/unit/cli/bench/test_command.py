@@ -34,17 +34,6 @@ def test_every_task_has_help(run: Run, task: str) -> None:
         assert "TRIPTYCH_SCENARIO" in result.out
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_every_flag_is_an_environment_variable(task: str) -> None:
-    with click.Context(command) as context:
-        found = command.get_command(context, task)
-    assert found is not None
-    for parameter in found.params:
-        if isinstance(parameter, click.Option):
-            assert parameter.envvar, parameter.name
-    assert len({parameter.name for parameter in found.params}) == len(found.params)
-
-
 @pytest.mark.parametrize(("text", "seconds"), [("200ms", 0.2), ("1.5s", 1.5), ("250 us", 0.00025)])
 def test_times(text: str, seconds: float) -> None:
     assert duration(text) == pytest.approx(seconds)

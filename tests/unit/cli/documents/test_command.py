@@ -73,11 +73,6 @@ def test_a_folder_is_translated_once(
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.txt")} == before
 
 
-def test_single_files(translate: Translate, source: Path, tmp_path: Path) -> None:
-    assert translate(source / "a.txt", source / "sub" / "b.txt").success
-    assert content(tmp_path / "out") == {"a.txt": TRANSLATED["a.txt"], "b.txt": TRANSLATED["sub/b.txt"]}
-
-
 def test_only_changes_are_translated(translate: Translate, source: Path, tmp_path: Path) -> None:
     translate(source)
     write(source, {"a.txt": FEW["a.txt"] + f"{SOURCES[9]}\n"})
@@ -158,44 +153,6 @@ def test_a_damaged_document_does_not_stop_the_others(translate: Translate, sourc
     results = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["results"]
     assert [each["state"] for each in results] == ["failed", "failed", "translated"]
     assert results[0]["findings"][0]["severity"] == "error"
-
-
-def test_a_bug_in_a_format_costs_one_document(
-    translate: Translate, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise RecursionError("too deep")
-
-    write(source, {"c.json": "{}"})
-    monkeypatch.setattr("triptych_documents.formats.structured.json.read", fail)
-    result = translate(source)
-    assert result.code == 1
-    assert result.err == f"{source / 'c.json'}: its format failed: RecursionError: too deep\n"
-    assert content(tmp_path / "out") == TRANSLATED
-
-
-def test_files_that_no_job_wrote_are_kept(translate: Translate, source: Path, tmp_path: Path) -> None:
-    out = write(tmp_path / "out", {"a.txt": "precious"})
-    result = translate(source)
-    assert result.code == 1
-    assert result.err.startswith(f"{source / 'a.txt'}: exists already")
-    assert content(out) == {**TRANSLATED, "a.txt": "precious"}
-    assert translate(source, "--overwrite").success
-    assert content(out) == TRANSLATED
-    write(out, {"a.txt": "edited"})
-    assert translate(source).code == 1
-    assert content(out)["a.txt"] == "edited"
-
-
-def test_files_without_a_format_are_copied_on_request(translate: Translate, source: Path, tmp_path: Path) -> None:
-    write(source, {"photo.png": "PNG"})
-    first, copied, again = (
-        translate(source, *flags).success.splitlines()[0] for flags in ((), ("--copy-others",), ("--copy-others",))
-    )
-    assert first == "documents: 2 translated, 1 ignored"
-    assert copied == "documents: 2 unchanged, 1 copied"
-    assert again == "documents: 3 unchanged"
-    assert content(tmp_path / "out")["photo.png"] == "PNG"
 
 
 def test_a_dry_run_counts_and_writes_nothing(translate: Translate, source: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Finding documents, and the places of their translations."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -13,16 +14,16 @@ from .fakes import write
 FILES = {"a.txt": "", "sub/b.md": "", "sub/deep/c.HTML": "", "image.png": "", ".git/d.txt": "", ".hidden.txt": ""}
 
 
-def names(folder: Path, selection: Selection) -> list[str]:
-    return [found.name for found in discover([folder], folder.parent / "out", selection)]
+def names(out: Path, *paths: Path, **settings: Any) -> list[str]:
+    return [found.name for found in discover(paths, out, settings.pop("selection", Selection()), **settings)]
 
 
-def test_a_folder_is_mirrored_without_what_is_hidden(tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", FILES)
-    found = discover([folder], tmp_path / "out", Selection())
-    assert [(each.name, each.format and each.format.name) for each in found] == [
+def test_a_folder_is_mirrored_without_hidden_files_and_the_output(tmp_path: Path) -> None:
+    folder = write(tmp_path, {**FILES, "out/a.txt": ""})
+    found = discover([folder, folder / "a.txt"], folder / "out", Selection())
+    assert [(each.name, each.format_name) for each in found] == [
         ("a.txt", "text"),
-        ("image.png", None),
+        ("image.png", ""),
         ("sub/b.md", "markdown"),
         ("sub/deep/c.HTML", "html"),
     ]
@@ -38,63 +39,34 @@ def test_a_folder_is_mirrored_without_what_is_hidden(tmp_path: Path) -> None:
     ],
 )
 def test_patterns(tmp_path: Path, selection: Selection, expected: list[str]) -> None:
-    assert names(write(tmp_path / "in", FILES), selection) == expected
+    assert names(tmp_path / "out", write(tmp_path / "in", FILES), selection=selection) == expected
 
 
-def test_the_output_folder_is_no_input(tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", {"a.txt": "", "out/a.txt": ""})
-    assert [found.name for found in discover([folder], folder / "out", Selection())] == ["a.txt"]
+def test_formats_of_named_files(tmp_path: Path) -> None:
+    file, out = write(tmp_path, {"a.msg": ""}) / "a.msg", tmp_path / "out"
+    assert [found.format_name for found in discover([file], out, Selection(format="text"))] == ["text"]
+    with pytest.raises(UnknownFormatError, match=r"a\.msg' is not a supported document"):
+        discover([file], out, Selection())
+    assert [found.format for found in discover([file], out, Selection(), takes_others=True)] == [None]
 
 
-def test_a_format_for_all(tmp_path: Path) -> None:
-    write(tmp_path, {"a.msg": ""})
-    [found] = discover([tmp_path / "a.msg"], tmp_path / "out", Selection(format="text"))
-    assert found.format is not None
-    assert found.format.name == "text"
-
-
-def test_a_named_file_of_no_format(tmp_path: Path) -> None:
-    write(tmp_path, {"a.png": ""})
-    with pytest.raises(UnknownFormatError, match=r"a\.png' is not a supported document"):
-        discover([tmp_path / "a.png"], tmp_path / "out", Selection())
-    [found] = discover([tmp_path / "a.png"], tmp_path / "out", Selection(), takes_others=True)
-    assert found.format is None
-
-
-def test_two_sources_of_one_translation(tmp_path: Path) -> None:
-    write(tmp_path, {"one/a.txt": "", "two/a.txt": ""})
-    with pytest.raises(click.UsageError, match="would both become"):
-        discover([tmp_path / "one", tmp_path / "two"], tmp_path / "out", Selection())
-
-
-def test_the_same_file_twice_is_one_document(tmp_path: Path) -> None:
-    write(tmp_path, {"in/a.txt": ""})
-    found = discover([tmp_path / "in", tmp_path / "in" / "a.txt"], tmp_path / "out", Selection())
-    assert [each.name for each in found] == ["a.txt"]
-
-
-def test_a_translation_never_replaces_its_source(tmp_path: Path) -> None:
-    write(tmp_path, {"in/a.txt": ""})
+def test_colliding_outputs_are_errors(tmp_path: Path) -> None:
+    one, two, pairs = (write(tmp_path / name, {"a.txt": "", "b.png": ""}) for name in ("one", "two", "pairs"))
+    write(pairs, {"a.txt.tsv": ""})
+    out = tmp_path / "out"
+    for arguments in ((one, two), (one / "b.png", two / "b.png")):
+        with pytest.raises(click.UsageError, match="would both become"):
+            names(out, *arguments, takes_others=True)
+    with pytest.raises(click.UsageError, match=r"would both become .*a\.txt\.tsv"):
+        names(out, pairs, beside=".tsv")
     with pytest.raises(click.UsageError, match="its own translation"):
-        discover([tmp_path / "in" / "a.txt"], tmp_path / "in", Selection())
+        names(one, one / "a.txt")
+    assert names(out, pairs, beside=".xlf") == ["a.txt", "a.txt.tsv", "b.png"]
+    only_images = Selection(include=["*.png"])
+    assert names(out, one, two, selection=only_images) == ["b.png", "b.png"]  # both are ignored
 
 
-def test_bilingual_files_do_not_collide_with_translations(tmp_path: Path) -> None:
-    write(tmp_path, {"in/a.md": "", "in/a.md.tsv": ""})
-    with pytest.raises(click.UsageError, match=r"would both become .*a\.md\.tsv"):
-        discover([tmp_path / "in"], tmp_path / "out", Selection(), beside=".tsv")
-    assert len(discover([tmp_path / "in"], tmp_path / "out", Selection(), beside=".xlf")) == 2
-
-
-def test_ignored_files_do_not_collide(tmp_path: Path) -> None:
-    write(tmp_path, {"one/a.png": "", "two/a.png": ""})
-    folders = [tmp_path / "one", tmp_path / "two"]
-    assert [found.name for found in discover(folders, tmp_path / "out", Selection())] == ["a.png", "a.png"]
-    with pytest.raises(click.UsageError, match="would both become"):
-        discover(folders, tmp_path / "out", Selection(), takes_others=True)
-
-
-def test_a_link_to_nothing_has_no_size(tmp_path: Path) -> None:
+def test_a_broken_link_has_no_size(tmp_path: Path) -> None:
     write(tmp_path, {"in/a.txt": "abc"})
     (tmp_path / "in" / "b.txt").symlink_to(tmp_path / "nowhere")
     assert [found.size for found in discover([tmp_path / "in"], tmp_path / "out", Selection())] == [3, 0]

@@ -138,6 +138,26 @@ def test_files_are_copied_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert content(tmp_path / "out") == {"film.mp4": "0123456789"}
 
 
+def test_files_that_no_job_wrote_are_kept(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in", {"a.txt": "one\n"}), write(tmp_path / "out", {"a.txt": "precious"})
+    assert problems(run(source, out)) == [NOT_OURS]
+    assert content(out) == {"a.txt": "precious"}
+    assert states(run(source, out, overwrites=True)) == ["translated"]
+    write(out, {"a.txt": "edited"})
+    assert problems(run(source, out)) == [NOT_OURS]
+    assert content(out) == {"a.txt": "edited"}
+
+
+def test_a_bug_in_a_format_costs_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def recurse(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    source = write(tmp_path / "in", {"a.txt": "one\n", "b.json": "{}"})
+    monkeypatch.setattr("triptych_documents.formats.structured.json.read", recurse)
+    result = run(source, tmp_path / "out")
+    assert (states(result), problems(result)) == (["translated", "failed"], ["its format failed: RecursionError: too deep"])
+
+
 def test_bilingual_files_that_no_job_wrote_are_kept(tmp_path: Path) -> None:
     source, out = write(tmp_path / "in", {"a.txt": "one\n"}), tmp_path / "out"
     write(out, {"a.txt.tsv": "precious"})

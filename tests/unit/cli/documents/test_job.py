@@ -95,18 +95,6 @@ def test_stored_translations_are_not_requested_again(tmp_path: Path) -> None:
     assert (again.counts.translated, again.counts.remembered) == (1, 2)
 
 
-def test_a_stopped_job_stores_its_translations(tmp_path: Path) -> None:
-    texts = [f"text {number}" for number in range(100)]
-    stopped = LoopRun(UpperCaseTranslator(window=20), path=tmp_path / "journal")
-    assert not stopped.run(lines(*texts), continues=lambda: stopped.counts.translated < 30)
-    assert stopped.finished == []
-    again = LoopRun(path=tmp_path / "journal")
-    assert again.run(lines(*texts))
-    assert again.counts.remembered == stopped.counts.translated >= 30
-    assert again.counts.translated == 100 - stopped.counts.translated
-    assert again.texts["0"].splitlines() == [text.upper() for text in texts]
-
-
 def test_a_refusal_keeps_the_source_and_is_not_stored(tmp_path: Path) -> None:
     run = LoopRun(path=tmp_path / "journal")
     assert run.run(lines("one", "refuse"))

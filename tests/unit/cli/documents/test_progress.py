@@ -45,9 +45,3 @@ def test_the_line_is_updated_a_few_times_per_second() -> None:
     assert 4 <= len(shown) <= 7
     assert "\n" not in stream.getvalue()
     assert shown[-1] == "\x1b[K"
-
-
-def test_without_a_terminal_nothing_is_shown() -> None:
-    progress = ProgressLine(None, 1, 1_000)
-    progress.show(1, 10)
-    progress.clear()

@@ -12,8 +12,6 @@ from triptych_cli.documents.stored import DocumentRecords, StoredTranslations, p
 from triptych_documents.sentences import Alignment, SentenceRequest, SentenceTranslation
 from triptych_embedded.sentences import TranslatorIdentity, digest
 
-from .fakes import write
-
 IDENTITY = TranslatorIdentity("en-de", "1", "int8", "ab", "en", "de")
 ALIGNED = Alignment([(0, 3), (4, 7), (7, 7)], [(0, 4), (4, 6)], [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
 ANSWERS = {
@@ -104,15 +102,6 @@ def test_a_journal_is_one_job_s_alone(tmp_path: Path) -> None:
     Database(tmp_path / "journal", alone=True).connection.close()
 
 
-def test_a_memory_is_for_several(tmp_path: Path) -> None:
-    with Database(tmp_path / "memory") as one, Database(tmp_path / "memory") as other:
-        first, second = StoredTranslations(one, IDENTITY), StoredTranslations(other, IDENTITY)
-        for answers in (first, second):
-            answers.add(SentenceRequest("one"), SentenceTranslation("eins"))
-            answers.flush()
-    assert found(tmp_path / "memory") == {SentenceRequest("one"): SentenceTranslation("eins")}
-
-
 def test_other_files_are_refused_and_stay_as_they_are(tmp_path: Path) -> None:
     text, strange = tmp_path / "text", tmp_path / "strange"
     text.write_text("no database at all, and long enough to be sure of that" * 100)
@@ -135,11 +124,6 @@ def test_a_newer_file_is_refused(tmp_path: Path) -> None:
         Database(tmp_path / "memory")
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseError, match="unable to open"):
-        Database(tmp_path / "nowhere" / "journal")
-
-
 def test_a_record_counts_while_source_settings_format_and_target_are_the_same(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     with Database(tmp_path / "journal") as database:
@@ -156,36 +140,3 @@ def test_a_record_counts_while_source_settings_format_and_target_are_the_same(tm
         target.write_text("edited")
         assert records.find(target, "source", "text") is None
         assert not records.owns(target)
-
-
-def test_the_previous_file_is_owned_until_it_is_replaced(tmp_path: Path) -> None:
-    target = tmp_path / "a.txt"
-    target.write_text("old")
-    with Database(tmp_path / "journal") as database:
-        records = DocumentRecords(database, "settings")
-        assert not records.owns(target)
-        records.add(target, "first", "text", digest("old"), {})
-        for wanted in ("new", "newer"):  # neither gets there
-            records.add(target, "second", "text", digest(wanted), {})
-            assert records.owns(target)
-            assert records.find(target, "second", "text") is None
-
-
-def test_a_journal_moves_with_its_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    write(folder, {"sub/a.txt": "abc"})
-    with Database(folder / "journal") as database:
-        DocumentRecords(database, "").add(folder / "sub" / "a.txt", "source", "text", digest("abc"), {})
-    moved = folder.rename(tmp_path / "moved")
-    with Database(moved / "journal") as database:
-        assert DocumentRecords(database, "").find(moved / "sub" / "a.txt", "source", "text") == {}
-
-
-def test_a_journal_elsewhere_is_for_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {"one/a.txt": "abc", "two/a.txt": "foreign", "logs/x": ""})
-    with Database(tmp_path / "logs" / "journal") as database:
-        monkeypatch.chdir(tmp_path)
-        DocumentRecords(database, "").add(Path("one", "a.txt"), "source", "text", digest("abc"), {})
-        monkeypatch.chdir(tmp_path / "one")
-        assert DocumentRecords(database, "").find(Path("a.txt"), "source", "text") == {}
-        assert not DocumentRecords(database, "").owns(tmp_path / "two" / "a.txt")

@@ -1,4 +1,4 @@
-"""A job over tables without Ray and without a model: what fails, and what is kept, replaced and done again."""
+"""Table jobs without Ray and without a model."""
 
 import dataclasses
 import json
@@ -87,7 +87,7 @@ def test_a_done_file_is_left_alone(lines: Path) -> None:
     assert output(lines).stat().st_mtime_ns == written
 
 
-def test_the_last_job_is_what_counts(tmp_path: Path) -> None:
+def test_the_last_job_counts(tmp_path: Path) -> None:
     """Options A, B and A again: the output is A's in the end."""
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\n', encoding="utf-8")
@@ -98,7 +98,7 @@ def test_the_last_job_is_what_counts(tmp_path: Path) -> None:
     assert contents == ['{"text": "one", "a": "ONE"}\n', '{"text": "one", "b": "ONE"}\n', '{"text": "one", "a": "ONE"}\n']
 
 
-def test_a_foreign_file_stays(lines: Path) -> None:
+def test_a_file_that_no_job_wrote_is_kept(lines: Path) -> None:
     output(lines).parent.mkdir()
     output(lines).write_text("mine\n", encoding="utf-8")
     report = run(options(lines))
@@ -110,7 +110,7 @@ def test_a_foreign_file_stays(lines: Path) -> None:
     assert "exists already" in run(options(lines)).failed[str(lines)][0]
 
 
-def test_a_file_that_comes_meanwhile_stays(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_appears_during_the_job_is_kept(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = UpperCaseTranslator.take
 
     def take(self: UpperCaseTranslator, patience_seconds: float) -> list[SentenceOutcome]:
@@ -124,8 +124,8 @@ def test_a_file_that_comes_meanwhile_stays(lines: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_driver_that_dies_while_it_puts_a_file_in_place(tmp_path: Path, moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Just before or after it is there: the next one knows what is its own."""
+def test_a_driver_that_dies_while_renaming(tmp_path: Path, moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next job recognises the output, whether or not it was renamed."""
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\n', encoding="utf-8")
     run(options(path, output_column="earlier"))
@@ -146,7 +146,7 @@ def test_a_driver_that_dies_while_it_puts_a_file_in_place(tmp_path: Path, moved:
     assert output(path).read_text(encoding="utf-8") == '{"text": "one", "translation": "ONE"}\n'
 
 
-def test_half_a_surrogate_pair_is_written_and_told(tmp_path: Path) -> None:
+def test_half_a_surrogate_pair_is_kept_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "half \\ud800"}\n{"text": "whole", "other": "\\udfff"}\n', encoding="utf-8")
     report = run(options(path))
@@ -160,8 +160,8 @@ def test_half_a_surrogate_pair_is_written_and_told(tmp_path: Path) -> None:
     assert (finding["row"], finding["severity"]) == (0, "error")
 
 
-def test_an_error_nobody_foresaw_fails_its_file_alone(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And leaves the engine empty for the next chunk."""
+def test_an_unexpected_error_fails_its_file_alone(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is empty for the next chunk."""
     other = lines.with_name("b.txt")
     other.write_text("four\nfive\nsix\nseven\n", encoding="utf-8")
     answer = UnitTranslator.answer
@@ -208,12 +208,12 @@ def test_a_node_with_another_model_ends_the_job(lines: Path, tmp_path: Path, mon
         run(options(lines))
 
 
-def test_models_that_are_not_here_are_an_error(lines: Path, tmp_path: Path) -> None:
+def test_missing_models_are_an_error(lines: Path, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"the models must be readable where the job is started.*no such model repository"):
         run(options(lines, request=TranslationRequest(models=tmp_path / "none")))
 
 
-def test_the_model_is_found_as_engines_find_it(tmp_path: Path) -> None:
+def test_the_model_is_found_without_loading_it(tmp_path: Path) -> None:
     models = tmp_path / "models"
     copy_bundle(models, "one")
     copy_bundle(models, "two")
@@ -227,7 +227,7 @@ def test_the_model_is_found_as_engines_find_it(tmp_path: Path) -> None:
 
 
 def with_half(tmp_path: Path) -> Path:
-    """A repository whose model has graphs for CUDA as well."""
+    """Return a repository whose model also has graphs for CUDA."""
     folder = copy_bundle(tmp_path / "models")
     edit_manifest(folder, lambda manifest: manifest["precisions"].update(fp16=manifest["precisions"]["fp32"]))
     return tmp_path / "models"
@@ -247,7 +247,7 @@ def test_a_model_without_graphs_for_gpus_ends_a_job_for_them(lines: Path) -> Non
 
 
 @pytest.mark.parametrize(("device", "told"), [("auto", "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:1", "cuda")])
-def test_an_engine_uses_the_device_that_ray_gives_it(lines: Path, tmp_path: Path, device: str, told: str) -> None:
+def test_an_engine_uses_the_device_that_ray_assigns(lines: Path, tmp_path: Path, device: str, told: str) -> None:
     request = job._with_model(options(lines, request=TranslationRequest(models=with_half(tmp_path), device=device))).request
     assert request.device == told
 
@@ -263,7 +263,7 @@ NODES = [
     ("device", "workers", "cpus", "shares"),
     [("auto", 0, 0, (3, 4, 0)), ("cpu", 5, 2, (5, 2, 0)), ("cuda", 0, 0, (2, 1, 1)), ("cuda", 1, 3, (1, 3, 1))],
 )
-def test_engines_are_as_many_as_there_are_devices(
+def test_there_is_one_engine_per_device(
     lines: Path, device: str, workers: int, cpus: int, shares: tuple[int, int, int]
 ) -> None:
     asked = options(lines, request=TranslationRequest(models=MODELS, device=device), workers=workers, cpus=cpus)
