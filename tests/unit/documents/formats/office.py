@@ -4,9 +4,15 @@ import io
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 
-from triptych_documents.format import Document, ReadOptions
-from triptych_documents.unit import Code, Piece, Role
+from hypothesis import strategies as st
 
+from triptych_documents.format import Document, ReadOptions
+from triptych_documents.unit import Code, Piece, Role, joined
+
+Reader = Callable[[bytes, ReadOptions], Document]
+TEXT = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\u00ad\ufffe\uffff"), min_size=1
+).filter(str.strip)
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 _RELATIONS = 'xmlns="http://schemas.openxmlformats.org/package/2006/relationships"'
 _TYPES = 'xmlns="http://schemas.openxmlformats.org/package/2006/content-types"'
@@ -105,7 +111,7 @@ def changed(document: Document, change: Callable[[str], str] = str.upper) -> byt
     )
 
 
-def round_trip(read: Callable[[bytes, ReadOptions], Document], data: bytes) -> bytes:
+def round_trip(read: Reader, data: bytes) -> bytes:
     """Check that a changed document reads as intended, and that an unchanged one keeps its bytes."""
     document = read(data, ReadOptions(target_language="de"))
     assert document.render({index: unit.pieces for index, unit in enumerate(document.units)}) == data
@@ -114,3 +120,12 @@ def round_trip(read: Callable[[bytes, ReadOptions], Document], data: bytes) -> b
     assert [signs(unit.pieces).upper() for unit in document.units] == [signs(unit.pieces).upper() for unit in again.units]
     assert [unit.text.upper() for unit in document.units] == [unit.text for unit in again.units]
     return new
+
+
+def assert_writable(read: Reader, data: bytes, first: str, bold: str, last: str) -> None:
+    """Check that these texts round-trip through a paragraph with a pair and a break."""
+    document = read(data, ReadOptions())
+    opening, closing, alone = document.units[0].codes
+    most = "most of the text" * len(bold)  # its style becomes that of the paragraph
+    pieces = joined([f"x{first}", opening, bold, closing, most, alone, f"{last}z"])
+    assert signs(read(document.render({0: pieces}), ReadOptions()).units[0].pieces) == signs(pieces)
