@@ -43,7 +43,7 @@ def save_tiny_bert(folder: Path) -> None:
 def save_tiny_vit(folder: Path) -> None:
     """Classifies images."""
     torch.manual_seed(1)
-    model = Vit(VitConfig(CLASSES, SIDE, 8, 3, 32, 2, 64, 2)).eval()
+    model = Vit(VitConfig(CLASSES, SIDE, 8, model_dim=32, heads=2, feedforward_dim=64, layers=2)).eval()
     _spread(model)
     with torch.no_grad():
         model.classifier.weight.mul_(CLEAR)

@@ -66,6 +66,53 @@ class BlockConfig:
         return AttentionShape(self.model_dim, self.heads, head_dim, self.bias, self.scaled, self.input_bias)
 
 
+@dataclass(frozen=True)
+class ImageModelConfig:
+    """Fields that ViT and Swin share; a subclass checks them by calling `check`."""
+
+    classes: int
+    image_size: int = 224  # height in pixels; also the width unless image_width is set
+    patch_size: int = 16  # height in pixels; also the width unless patch_width is set
+    channels: int = 3
+    dropout: float = 0.0
+    drop_path: float = 0.0  # probability at the last layer; rises linearly from 0 at the first
+    norm_epsilon: float = 1e-6
+    image_width: int = 0
+    patch_width: int = 0
+    activation: str = "gelu"
+    input_bias: bool = True  # bias of attention's projection to queries, keys and values
+
+    def check(self) -> None:
+        """Raise ValueError if a field is out of range."""
+        at_least(1, self, "classes", "image_size", "patch_size", "channels")
+        at_least(0, self, "image_width", "patch_width")
+        fraction(self, "drop_path")
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Height and width of an image, in pixels."""
+        return self.image_size, self.image_width or self.image_size
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        """Height and width of a patch, in pixels."""
+        return self.patch_size, self.patch_width or self.patch_size
+
+    def layer_block(self, model_dim: int, heads: int, feedforward_dim: int, depth: float) -> BlockConfig:
+        """Configure a layer at the relative depth `depth`, 0 to 1."""
+        return BlockConfig(
+            model_dim,
+            heads,
+            feedforward_dim,
+            norm="pre",
+            activation=self.activation,
+            dropout=self.dropout,
+            norm_epsilon=self.norm_epsilon,
+            drop_path=self.drop_path * depth,
+            input_bias=self.input_bias,
+        )
+
+
 def make_norm(config: BlockConfig) -> nn.Module:
     """Build the norm over the last dimension."""
     if config.norm_kind == "rms":

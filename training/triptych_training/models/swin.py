@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_training.checks import at_least, fraction
+from triptych_training.checks import at_least
 from triptych_training.models.attention import SelfAttention
-from triptych_training.models.blocks import BlockConfig, FeedForward, Residual
+from triptych_training.models.blocks import BlockConfig, FeedForward, ImageModelConfig, Residual
 
 MASKED = -100.0  # added to the scores of positions that only the shift brought into one window; the authors' own number
 PATCH_NORM_EPSILON = 1e-5  # of the norms after the patch projection and before a merge
@@ -67,35 +67,25 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class SwinConfig:
+class SwinConfig(ImageModelConfig):
     """Shapes of the weights and options of the arithmetic; the defaults are Swin-T.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
     """
 
-    classes: int
-    image_size: int = 224  # height in pixels; also the width unless image_width is set
-    patch_size: int = 4  # height in pixels; also the width unless patch_width is set
-    channels: int = 3
+    patch_size: int = 4
     model_dim: int = 96  # of the first stage; doubles from stage to stage
     depths: tuple[int, ...] = (2, 2, 6, 2)  # layers of each stage
     heads: tuple[int, ...] = (3, 6, 12, 24)  # attention heads of each stage
     window_size: int = 7  # height and width in positions
     feedforward_ratio: float = 4.0  # feed-forward width / stage width
-    dropout: float = 0.0
-    drop_path: float = 0.0  # probability at the last layer; rises linearly from 0 at the first
     norm_epsilon: float = 1e-5
-    image_width: int = 0
-    patch_width: int = 0
-    activation: str = "gelu"
-    input_bias: bool = True  # bias of attention's projection to queries, keys and values
     absolute_positions: bool = False  # add a trained vector to each patch
 
     def __post_init__(self) -> None:
-        at_least(1, self, "classes", "image_size", "patch_size", "channels", "window_size")
-        at_least(0, self, "image_width", "patch_width")
-        fraction(self, "drop_path")
+        self.check()
+        at_least(1, self, "window_size")
         if not self.depths or min(self.depths) < 1:
             raise ValueError(f"depths: {list(self.depths)}, every stage needs a layer")
         if len(self.heads) != len(self.depths):
@@ -107,16 +97,6 @@ class SwinConfig:
                 rows, columns = self.grid(stage)
                 raise ValueError(f"window_size: {self.window_size} exceeds the {rows} x {columns} positions of stage {stage}")
             _ = self.block(stage, 0)
-
-    @property
-    def image(self) -> tuple[int, int]:
-        """Height and width of an image, in pixels."""
-        return self.image_size, self.image_width or self.image_size
-
-    @property
-    def patch(self) -> tuple[int, int]:
-        """Height and width of a patch, in pixels."""
-        return self.patch_size, self.patch_width or self.patch_size
 
     def width(self, stage: int) -> int:
         """Model dimensions (E) of a stage."""
@@ -135,18 +115,9 @@ class SwinConfig:
 
     def block(self, stage: int, layer: int) -> BlockConfig:
         """Configuration of a layer."""
-        share = (sum(self.depths[:stage]) + layer) / max(1, sum(self.depths) - 1)
-        return BlockConfig(
-            self.width(stage),
-            self.heads[stage],
-            int(self.feedforward_ratio * self.width(stage)),
-            norm="pre",
-            activation=self.activation,
-            dropout=self.dropout,
-            norm_epsilon=self.norm_epsilon,
-            drop_path=self.drop_path * share,
-            input_bias=self.input_bias,
-        )
+        depth = (sum(self.depths[:stage]) + layer) / max(1, sum(self.depths) - 1)
+        width = self.width(stage)
+        return self.layer_block(width, self.heads[stage], int(self.feedforward_ratio * width), depth)
 
 
 class SwinLayer(nn.Module):

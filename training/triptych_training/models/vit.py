@@ -9,42 +9,31 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from triptych_training.checks import at_least, fraction, one_of
-from triptych_training.models.blocks import BlockConfig, EncoderLayer
+from triptych_training.checks import at_least, one_of
+from triptych_training.models.blocks import BlockConfig, EncoderLayer, ImageModelConfig
 
 STEMS = ("patch", "convolution")
 
 
 @dataclass(frozen=True)
-class VitConfig:
+class VitConfig(ImageModelConfig):
     """Shapes of the weights and options of the arithmetic; the defaults are ViT-B/16.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
     """
 
-    classes: int
-    image_size: int = 224  # height in pixels; also the width unless image_width is set
-    patch_size: int = 16  # height in pixels; also the width unless patch_width is set
-    channels: int = 3
     model_dim: int = 768
     heads: int = 12
     feedforward_dim: int = 3072
     layers: int = 12
-    dropout: float = 0.0
-    drop_path: float = 0.0  # probability at the last layer; rises linearly from 0 at the first
-    norm_epsilon: float = 1e-6
     stem: str = "patch"  # "convolution" helps on small data (Xiao et al. 2021)
-    image_width: int = 0
-    patch_width: int = 0
-    activation: str = "gelu"
-    input_bias: bool = True  # bias of attention's projection to queries, keys and values
     distillation_token: bool = False  # DeiT's second token, after the class token
     distillation_head: bool = False  # average the logits of two classifiers, one for each of the two tokens
 
     def __post_init__(self) -> None:
-        at_least(1, self, "classes", "image_size", "patch_size", "channels", "layers")
-        at_least(0, self, "image_width", "patch_width")
+        self.check()
+        at_least(1, self, "layers")
         for side, image, patch in zip(("size", "width"), self.image, self.patch, strict=True):
             if image % patch:
                 raise ValueError(f"patch_{side}: {patch} does not divide image_{side} {image}")
@@ -55,18 +44,7 @@ class VitConfig:
             raise ValueError(f"patch_width: {self.patch_width} is not patch_size, which the convolution stem needs")
         if self.distillation_head and not self.distillation_token:
             raise ValueError("distillation_head: there is no distillation_token for it")
-        fraction(self, "drop_path")
         _ = self.block(0)
-
-    @property
-    def image(self) -> tuple[int, int]:
-        """Height and width of an image, in pixels."""
-        return self.image_size, self.image_width or self.image_size
-
-    @property
-    def patch(self) -> tuple[int, int]:
-        """Height and width of a patch, in pixels."""
-        return self.patch_size, self.patch_width or self.patch_size
 
     @property
     def patches(self) -> int:
@@ -80,18 +58,7 @@ class VitConfig:
 
     def block(self, layer: int) -> BlockConfig:
         """Configuration of layer number `layer`."""
-        share = layer / max(1, self.layers - 1)
-        return BlockConfig(
-            self.model_dim,
-            self.heads,
-            self.feedforward_dim,
-            norm="pre",
-            activation=self.activation,
-            dropout=self.dropout,
-            norm_epsilon=self.norm_epsilon,
-            drop_path=self.drop_path * share,
-            input_bias=self.input_bias,
-        )
+        return self.layer_block(self.model_dim, self.heads, self.feedforward_dim, layer / max(1, self.layers - 1))
 
 
 class ConvolutionStem(nn.Sequential):
