@@ -68,7 +68,7 @@ def split_around_protected(segment: Segment) -> list[Segment]:
     """Split into protected items and the text between them."""
     cuts: list[Cut] = [(0, 0)]
     for item in segment.protected:
-        if item.sort is not ProtectedKind.TERM:
+        if item.kind is not ProtectedKind.TERM:
             for place in (item.start, with_tail(segment, item).end):
                 cut = _between(segment.tags, place, place)
                 if cut > cuts[-1]:
@@ -98,7 +98,7 @@ def _columns(segment: Segment) -> list[Cut]:
 
 def _labels(segment: Segment) -> Iterator[Cut]:
     """Yield cuts after a leading and before a trailing protected item that punctuation separates from the text."""
-    protected = [item for item in segment.protected if item.sort not in (ProtectedKind.TERM, ProtectedKind.KEEP)]
+    protected = [item for item in segment.protected if item.kind not in (ProtectedKind.TERM, ProtectedKind.KEEP)]
     if not protected:
         return
     first, last, text, end = protected[0], protected[-1], segment.text, 0
@@ -126,7 +126,7 @@ def _masked(segment: Segment, text: str) -> str:
     parts, at = [], 0
     for item in segment.protected:
         kept = text[item.start : item.end]
-        if item.sort is ProtectedKind.NAME and (" " in kept or "\n" in kept):
+        if item.kind is ProtectedKind.NAME and (" " in kept or "\n" in kept):
             parts += [text[at : item.start], "x" * len(kept)]
             at = item.end
     return "".join((*parts, text[at:]))

@@ -133,7 +133,7 @@ def _absorbed(
         inner, shown = tags[first:last], codes[head:tail]
         whole = (not shown or shown[-1].end <= one.end) and (not head or codes[head - 1].end <= one.start)
         if (
-            one.sort not in (ProtectedKind.NAME, ProtectedKind.COUNT)
+            one.kind not in (ProtectedKind.NAME, ProtectedKind.COUNT)
             or not (inner or shown)
             or not whole
             or not _is_closed(inner)
@@ -143,7 +143,7 @@ def _absorbed(
         gone_marks.update(range(first, last))
         gone_codes.update(range(head, tail))
         part = Segment(text, tuple(inner), tuple(shown)).cut([(one.start, 0), (one.end, len(inner))])[1]
-        absorbing.append(ProtectedSpan(one.start, one.end, one.sort, part.pieces))
+        absorbing.append(ProtectedSpan(one.start, one.end, one.kind, part.pieces))
     kept = [code for index, code in enumerate(codes) if index not in gone_codes]
     protected = sorted((*kept, *absorbing), key=_start)
     return [tag for index, tag in enumerate(tags) if index not in gone_marks], protected, rest
@@ -190,12 +190,12 @@ def _fitted(
             if not (covered and covered[start]):
                 protected.append(
                     ProtectedSpan(
-                        start, end, one.sort, (text[start:end],), one.term if end - start == one.end - one.start else None
+                        start, end, one.kind, (text[start:end],), one.term if end - start == one.end - one.start else None
                     )
                 )
             start = end
     protected.sort(key=lambda item: item.start)
-    return [item for item in protected if item.sort is not ProtectedKind.TERM or item.term is not None]
+    return [item for item in protected if item.kind is not ProtectedKind.TERM or item.term is not None]
 
 
 def _merged(protected: Sequence[ProtectedSpan], tags: Sequence[InlineTag], text: str) -> list[ProtectedSpan]:
@@ -219,10 +219,10 @@ def _one(group: Sequence[ProtectedSpan], text: str) -> ProtectedSpan:
 
 def _mergeable(left: ProtectedSpan, right: ProtectedSpan, places: set[int], text: str) -> bool:
     apart = (ProtectedKind.KEEP, ProtectedKind.TERM)
-    if left.sort in apart or right.sort in apart or (left.sort is ProtectedKind.NUMBER and right.sort is ProtectedKind.NUMBER):
+    if left.kind in apart or right.kind in apart or (left.kind is ProtectedKind.NUMBER and right.kind is ProtectedKind.NUMBER):
         return False
     between = text[left.end : right.start]
-    if ProtectedKind.NUMBER in (left.sort, right.sort) and between:
+    if ProtectedKind.NUMBER in (left.kind, right.kind) and between:
         return False
     if len(between) > 3 or any(sign.isalnum() or sign in "\n.!?" for sign in between):
         return False
@@ -237,7 +237,7 @@ def _widened(protected: Sequence[ProtectedSpan], tags: Sequence[InlineTag], text
     for index, item in enumerate(protected):
         limit = starts[index + 1] if index + 1 < len(starts) else len(text)
         start, end = item.start, item.end
-        if item.sort in (ProtectedKind.NAME, ProtectedKind.COUNT):
+        if item.kind in (ProtectedKind.NAME, ProtectedKind.COUNT):
             while start > taken and start not in places and _is_word(text[start - 1]):
                 start -= 1
             while end < limit and end not in places and _is_word(text[end]):
@@ -246,7 +246,7 @@ def _widened(protected: Sequence[ProtectedSpan], tags: Sequence[InlineTag], text
             if around and _QUOTES.get(text[start - 1]) == text[end]:
                 start, end = start - 1, end + 1
         taken = end
-        yield ProtectedSpan(start, end, item.sort, (text[start : item.start], *item.pieces, text[item.end : end]), item.term)
+        yield ProtectedSpan(start, end, item.kind, (text[start : item.start], *item.pieces, text[item.end : end]), item.term)
 
 
 def _is_word(sign: str) -> bool:

@@ -26,7 +26,7 @@ class ProtectedMatch:
 
     start: int
     end: int
-    sort: ProtectedKind
+    kind: ProtectedKind
     term: Term | None = None
 
 

@@ -30,7 +30,7 @@ class ProtectedSpan:
 
     start: int
     end: int
-    sort: ProtectedKind
+    kind: ProtectedKind
     pieces: tuple[Piece, ...]  # as written in the document
     term: Term | None = None
 
@@ -77,7 +77,7 @@ class Segment:
     def between(self) -> Iterator[str]:
         at = 0
         for item in self.protected:
-            if item.sort is not ProtectedKind.TERM:
+            if item.kind is not ProtectedKind.TERM:
                 yield self.text[at : item.start]
                 at = with_tail(self, item).end
         yield self.text[at:]
@@ -111,7 +111,7 @@ def _shifted_tags(tags: Sequence[InlineTag], start: int) -> tuple[InlineTag, ...
 def _shifted_items(protected: Sequence[ProtectedSpan], start: int) -> tuple[ProtectedSpan, ...]:
     if not start:
         return tuple(protected)
-    return tuple(ProtectedSpan(item.start - start, item.end - start, item.sort, item.pieces, item.term) for item in protected)
+    return tuple(ProtectedSpan(item.start - start, item.end - start, item.kind, item.pieces, item.term) for item in protected)
 
 
 def with_tail(segment: Segment, item: ProtectedSpan) -> ProtectedSpan:

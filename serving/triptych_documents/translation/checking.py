@@ -108,10 +108,10 @@ class TranslationChecker:
         for index, masked in enumerate(sentence.spans):
             if masked.substitution in (Substitution.NAME, Substitution.NUMBER):
                 self._check_stand_in(checked, index, masked, text)
-            elif masked.substitution is Substitution.ITSELF and masked.item.sort is ProtectedKind.KEEP:
+            elif masked.substitution is Substitution.UNCHANGED and masked.item.kind is ProtectedKind.KEEP:
                 self._check_kept(checked, index, masked, sentence, text)
         for index, masked in enumerate(sentence.spans):
-            if masked.substitution is Substitution.ITSELF and masked.item.sort is ProtectedKind.TERM and masked.item.term:
+            if masked.substitution is Substitution.UNCHANGED and masked.item.kind is ProtectedKind.TERM and masked.item.term:
                 self._check_term(checked, index, masked.item.term, sentence, text, alignment)
         self._check_numbers(checked, sentence, text)
         checked.invented += self._finder.invented(text)
@@ -167,7 +167,7 @@ class TranslationChecker:
         missing, additional = missing_numbers(written, _without(text, list(checked.replaced)), self._languages)
         doubled = {number for number in additional if number in written}
         for index, masked in enumerate(sentence.spans):
-            if masked.substitution is Substitution.ITSELF and masked.item.sort is ProtectedKind.NUMBER:
+            if masked.substitution is Substitution.UNCHANGED and masked.item.kind is ProtectedKind.NUMBER:
                 numbers = numbers_of(masked.word)
                 if _takes(missing, numbers) or not doubled.isdisjoint(numbers):
                     checked.failed.add(index)

@@ -22,7 +22,7 @@ NUMBERS = ("2013", "2014", "25", "5", "3", "12", "7", "30", "40", "15")
 class Substitution(Enum):
     """How a protected item appears in the masked text."""
 
-    ITSELF = "itself"  # unchanged
+    UNCHANGED = "unchanged"
     NAME = "name"  # replaced by a name
     NUMBER = "number"  # replaced by a number
     OUT = "out"  # left out; the alignment tells where it belongs
@@ -31,9 +31,9 @@ class Substitution(Enum):
 SUBSTITUTIONS = {
     ProtectedKind.NAME: (Substitution.NAME, Substitution.NUMBER, Substitution.OUT),
     ProtectedKind.COUNT: (Substitution.NUMBER, Substitution.NAME, Substitution.OUT),
-    ProtectedKind.NUMBER: (Substitution.ITSELF, Substitution.NUMBER, Substitution.OUT),
-    ProtectedKind.KEEP: (Substitution.ITSELF, Substitution.NAME, Substitution.OUT),
-    ProtectedKind.TERM: (Substitution.ITSELF, Substitution.NAME, Substitution.ITSELF),
+    ProtectedKind.NUMBER: (Substitution.UNCHANGED, Substitution.NUMBER, Substitution.OUT),
+    ProtectedKind.KEEP: (Substitution.UNCHANGED, Substitution.NAME, Substitution.OUT),
+    ProtectedKind.TERM: (Substitution.UNCHANGED, Substitution.NAME, Substitution.UNCHANGED),
 }
 
 
@@ -70,7 +70,7 @@ def mask(segment: Segment, substitutions: Sequence[Substitution]) -> MaskedSente
             tag = next(tags)
         writer.go_to(start)
         if item is not None:
-            writer.say(item, substitution)
+            writer.write_item(item, substitution)
     return writer.sentence()
 
 
@@ -95,16 +95,18 @@ class _Writer:
         self.go_to(place)
         self._tag_offsets.append(self._length)
 
-    def say(self, item: ProtectedSpan, substitution: Substitution) -> None:
-        itself = self._segment.text[item.start : item.end]
+    def write_item(self, item: ProtectedSpan, substitution: Substitution) -> None:
+        original = self._segment.text[item.start : item.end]
         free = self._words.get(substitution)
-        stand_in = itself if substitution is Substitution.ITSELF or (not free and item.term) else free.pop(0) if free else ""
+        stand_in = (
+            original if substitution is Substitution.UNCHANGED or (not free and item.term) else free.pop(0) if free else ""
+        )
         if not stand_in:
             self._leave_out(item)
             return
         begin = self._length
         self._write(stand_in)
-        used = substitution if stand_in != itself else Substitution.ITSELF
+        used = substitution if stand_in != original else Substitution.UNCHANGED
         self._spans.append(MaskedSpan(item, used, stand_in, (begin, self._length)))
         self._at = item.end
 

@@ -100,29 +100,31 @@ class SegmentTranslator:
 
     def _translate_core(self, core: Segment) -> Steps[TranslatedSegment]:
         if len(core.text) > self._longest and len(parts := split_by_length(core, self._longest)) > 1:
-            return (yield from self._apart(parts, core))
+            return (yield from self._separately(parts, core))
         if len(core.text) > self._longest + sum(item.end - item.start for item in core.protected):
             return _refused(core, f"a word of {len(core.text):,} characters, the maximum is {self._longest:,}")
-        return (yield from self._climb(core))
+        return (yield from self._with_retries(core))
 
-    def _climb(self, core: Segment) -> Steps[TranslatedSegment]:
+    def _with_retries(self, core: Segment) -> Steps[TranslatedSegment]:
         """Try stronger substitutions until everything came through."""
         steps = [0] * len(core.protected)
         attempt = 0
         while True:
-            sentence = mask(core, [_way(core, index, step, last=attempt == _TRIES) for index, step in enumerate(steps)])
+            sentence = mask(
+                core, [_substitution(core, index, step, last=attempt == _TRIES) for index, step in enumerate(steps)]
+            )
             reply = (yield [_request(core, sentence)])[0]
             if isinstance(reply, Refusal) or not any(map(str.isalnum, reply.text)):
-                return (yield from self._halved(core, reply))
+                return (yield from self._in_halves(core, reply))
             text = clean(reply.text)
             if reply.truncated and (len(core.text) > _SMALLEST or len(text) > _LOOP * len(core.text)):
-                return (yield from self._halved(core, reply))
+                return (yield from self._in_halves(core, reply))
             if text == sentence.text.strip() and not any(item.term for item in core.protected):
                 return TranslatedSegment(core.pieces)
             if not core.tags and not core.protected and self._checker.is_plain(text) and not reply.truncated:
                 return TranslatedSegment((text,))
             if reply.alignment is None and any(masked.substitution is Substitution.OUT for masked in sentence.spans):
-                return (yield from self._apart(split_around_protected(core), core))
+                return (yield from self._separately(split_around_protected(core), core))
             checked = self._checker.check(sentence, text, reply.alignment)
             failed = {index for index in checked.failed if attempt < _TRIES and steps[index] < _top(core, index)}
             if not failed:
@@ -137,44 +139,44 @@ class SegmentTranslator:
         translation = CheckedTranslation(clean(reply.text), reply.alignment, checked.anchors, checked.replaced)
         composed = compose(core, sentence, translation)
         if not composed.protected_sure:
-            return (yield from self._apart(split_around_protected(core), core))
+            return (yield from self._separately(split_around_protected(core), core))
         return TranslatedSegment(composed.pieces, tuple(_notes(core, sentence, reply, checked, composed)))
 
-    def _halved(self, core: Segment, reply: SentenceResult) -> Steps[TranslatedSegment]:
+    def _in_halves(self, core: Segment, reply: SentenceResult) -> Steps[TranslatedSegment]:
         """Split a sentence that the translator rejects or repeats endlessly."""
         if len(core.text) > 1 and len(parts := split_in_half(core)) > 1:
-            return (yield from self._apart(parts, core))
+            return (yield from self._separately(parts, core))
         if isinstance(reply, Refusal):
             return _refused(core, reply.problem)
         if reply.truncated:
             return _refused(core, "the translation reached its length limit", FindingKind.TRUNCATED)
         return _refused(core, "the translation is empty")
 
-    def _apart(self, parts: Sequence[Segment], core: Segment) -> Steps[TranslatedSegment]:
+    def _separately(self, parts: Sequence[Segment], core: Segment) -> Steps[TranslatedSegment]:
         if len(parts) == 1:
             return _refused(core, "it cannot be split")
         translated = yield from together([self.translate(part) for part in parts])
-        pieces = [piece for part, one in zip(parts, translated, strict=True) for piece in _unended(part, one)]
+        pieces = [piece for part, one in zip(parts, translated, strict=True) for piece in _without_full_stop(part, one)]
         notes = dict.fromkeys(note for one in translated for note in one.notes)
         return TranslatedSegment(joined(pieces), tuple(notes), all(one.kept for one in translated))
 
 
-def _way(core: Segment, index: int, step: int, *, last: bool) -> Substitution:
+def _substitution(core: Segment, index: int, step: int, *, last: bool) -> Substitution:
     item = core.protected[index]
-    if last and item.sort is not ProtectedKind.TERM:
+    if last and item.kind is not ProtectedKind.TERM:
         return Substitution.OUT
-    return SUBSTITUTIONS[item.sort][step]
+    return SUBSTITUTIONS[item.kind][step]
 
 
 def _top(core: Segment, index: int) -> int:
-    return len(SUBSTITUTIONS[core.protected[index].sort]) - 1
+    return len(SUBSTITUTIONS[core.protected[index].kind]) - 1
 
 
 def _request(core: Segment, sentence: MaskedSentence) -> SentenceRequest:
     if not core.tags and not core.protected:
         return SentenceRequest(sentence.text)
     aligned = is_placing(core) or any(
-        masked.substitution is Substitution.OUT or masked.item.sort is ProtectedKind.TERM for masked in sentence.spans
+        masked.substitution is Substitution.OUT or masked.item.kind is ProtectedKind.TERM for masked in sentence.spans
     )
     return SentenceRequest(sentence.text, aligned)
 
@@ -190,7 +192,7 @@ def _refused(core: Segment, problem: str, kind: FindingKind = FindingKind.REFUSE
     )
 
 
-def _unended(part: Segment, translated: TranslatedSegment) -> tuple[Piece, ...]:
+def _without_full_stop(part: Segment, translated: TranslatedSegment) -> tuple[Piece, ...]:
     """Remove the full stop that a model adds to a part of a sentence."""
     pieces = translated.pieces
     if translated.kept or not pieces or not isinstance(last := pieces[-1], str) or _SENTENCE_END.search(part.text.rstrip()):

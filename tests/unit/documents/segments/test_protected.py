@@ -27,7 +27,7 @@ def test_protected_text_is_found(text: str, found: list[str]) -> None:
     assert [
         text[one.start : one.end]
         for one in ProtectedFinder(TranslationRules()).find(text)
-        if one.sort is not ProtectedKind.NUMBER
+        if one.kind is not ProtectedKind.NUMBER
     ] == found
 
 
