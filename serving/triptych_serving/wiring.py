@@ -9,21 +9,13 @@ from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc  # type: ignore[import-untyped]
 
 from triptych.inference import open_inference_pb2_grpc
-from triptych.v1 import (
-    embedding_pb2_grpc,
-    fill_mask_pb2_grpc,
-    image_classification_pb2_grpc,
-    model_pb2_grpc,
-    question_answering_pb2_grpc,
-    text_classification_pb2_grpc,
-    token_classification_pb2_grpc,
-    translation_pb2_grpc,
-)
+from triptych.v1 import image_classification_pb2_grpc, model_pb2_grpc, translation_pb2_grpc
+from triptych_serving.models.text.tasks import TEXT_TASKS
 from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import CachedCalls, GetResults, compute_results
 from triptych_serving.response_cache.response_cache import ResponseCache
-from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
+from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTOR_BY_CAPABILITY, DESCRIPTORS, stub_module
 from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents.calls import DocumentCalls, DocumentThreads
@@ -39,14 +31,6 @@ from triptych_serving.services.v1.image_classification import ImageClassificatio
 from triptych_serving.services.v1.models import ModelServicer
 from triptych_serving.services.v1.text import TextServicer
 from triptych_serving.services.v1.translation import TranslationServicer
-
-ADD_TEXT_SERVICES: tuple[Callable[[TextServicer, Any], None], ...] = (
-    fill_mask_pb2_grpc.add_FillMaskServiceServicer_to_server,
-    embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server,
-    text_classification_pb2_grpc.add_TextClassificationServiceServicer_to_server,
-    token_classification_pb2_grpc.add_TokenClassificationServiceServicer_to_server,
-    question_answering_pb2_grpc.add_QuestionAnsweringServiceServicer_to_server,
-)
 
 
 @dataclass(frozen=True)
@@ -74,8 +58,9 @@ def add_services(router: Router, parts: ServerParts) -> None:
     inference = Inference(parts.registry, TaskCalls(translations, texts, images), parts.pool)
     open_inference = OpenInferenceServicer(parts.registry, parts.manager, inference, parts.statistics, parts.health)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(translations, documents), server)
-    for add in ADD_TEXT_SERVICES:
-        add(TextServicer(texts), server)
+    for name in TEXT_TASKS:
+        add = f"add_{DESCRIPTOR_BY_CAPABILITY[name].name}Servicer_to_server"
+        getattr(stub_module(name, "_pb2_grpc"), add)(TextServicer(texts), server)
     image_classification_pb2_grpc.add_ImageClassificationServiceServicer_to_server(ImageClassificationServicer(images), server)
     model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(parts.registry, parts.manager), server)
     open_inference_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(open_inference, server)

@@ -1,6 +1,7 @@
 """Names, methods and descriptors of all services. Descriptors are spread over two pools."""
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor, ServiceDescriptor
@@ -8,45 +9,27 @@ from google.protobuf.descriptor_pool import Default, DescriptorPool
 
 from triptych.inference import open_inference_pb2
 from triptych.inference.pool import POOL
-from triptych.v1 import (
-    embedding_pb2,
-    fill_mask_pb2,
-    image_classification_pb2,
-    model_pb2,
-    question_answering_pb2,
-    text_classification_pb2,
-    token_classification_pb2,
-    translation_pb2,
-)
-from triptych_serving.bundle.manifest import (
-    FILL_MASK,
-    IMAGE_CLASSIFICATION,
-    QUESTION_ANSWERING,
-    TEXT_CLASSIFICATION,
-    TOKEN_CLASSIFICATION,
-    TRANSLATION,
-)
-from triptych_serving.models.text.embedding import EMBEDDING
+from triptych.v1 import model_pb2
+from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, TRANSLATION
+from triptych_serving.models.text.tasks import TEXT_TASKS
 
 Found = TypeVar("Found")
 
 
-def _only_service(module: Any) -> str:
+def stub_module(capability: str, suffix: str = "_pb2") -> Any:
+    """Import the generated module of a capability: "fill-mask" is in `triptych.v1.fill_mask_pb2`."""
+    return import_module(f"triptych.v1.{capability.replace('-', '_')}{suffix}")
+
+
+def _only_service(module: Any) -> ServiceDescriptor:
     [service] = module.DESCRIPTOR.services_by_name.values()
-    return str(service.full_name)
+    return service  # type: ignore[no-any-return]
 
 
-MODEL_SERVICE = _only_service(model_pb2)
-INFERENCE_SERVICE = _only_service(open_inference_pb2)
-SERVICE_BY_CAPABILITY = {
-    TRANSLATION: _only_service(translation_pb2),
-    FILL_MASK: _only_service(fill_mask_pb2),
-    EMBEDDING: _only_service(embedding_pb2),
-    TEXT_CLASSIFICATION: _only_service(text_classification_pb2),
-    TOKEN_CLASSIFICATION: _only_service(token_classification_pb2),
-    QUESTION_ANSWERING: _only_service(question_answering_pb2),
-    IMAGE_CLASSIFICATION: _only_service(image_classification_pb2),
-}
+MODEL_SERVICE = _only_service(model_pb2).full_name
+INFERENCE_SERVICE = _only_service(open_inference_pb2).full_name
+DESCRIPTOR_BY_CAPABILITY = {name: _only_service(stub_module(name)) for name in (TRANSLATION, *TEXT_TASKS, IMAGE_CLASSIFICATION)}
+SERVICE_BY_CAPABILITY = {name: service.full_name for name, service in DESCRIPTOR_BY_CAPABILITY.items()}
 ALL_SERVICES = (*SERVICE_BY_CAPABILITY.values(), MODEL_SERVICE, INFERENCE_SERVICE)
 
 
