@@ -57,11 +57,7 @@ class SentenceTranslator(Protocol):
         ...
 
     def submit(self, requests: Sequence[SentenceRequest]) -> None:
-        """Queue requests.
-
-        Raises:
-            BackendError: no more requests can be translated.
-        """
+        """Queue requests. Raises BackendError: no more requests can be translated."""
         ...
 
     def take(self, patience_seconds: float) -> Sequence[SentenceOutcome]:

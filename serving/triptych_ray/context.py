@@ -47,11 +47,7 @@ class RayContext:
     async def abort(
         self, code: grpc.StatusCode, details: str = "", metadata: Iterable[tuple[str, str | bytes]] = ()
     ) -> NoReturn:
-        """End the call with a status.
-
-        Raises:
-            AbortError: always.
-        """
+        """End the call with a status. Raises AbortError: always."""
         self._context.set_code(code)
         self._context.set_details(details)
         self.set_trailing_metadata(metadata)

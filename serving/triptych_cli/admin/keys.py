@@ -8,6 +8,7 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.errors import one_line
+from triptych_cli.common.lines import print_table
 
 HEADER = ("name", "role", "expires", "state")
 
@@ -61,9 +62,7 @@ def list_keys(api_keys: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([dict(zip(HEADER, row, strict=True)) for row in rows]))
         return
-    widths = [max(map(len, column)) for column in zip(HEADER, *rows, strict=True)]
-    for row in (HEADER, *rows):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table([HEADER, *rows])
 
 
 @command.command()

@@ -11,6 +11,7 @@ import click
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.lines import print_table
 from triptych_embedded.request import embedded_repository
 
 if TYPE_CHECKING:
@@ -46,11 +47,8 @@ def command(models: Path | None, server: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
         return
-    cells = [tuple(_cell(value) for value in asdict(row).values()) for row in rows]
-    header = tuple(ModelRow.__dataclass_fields__)
-    widths = [max(len(line[column]) for line in [header, *cells]) for column in range(len(header))]
-    for line in [header, *cells]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    cells = [[_cell(value) for value in asdict(row).values()] for row in rows]
+    print_table([list(ModelRow.__dataclass_fields__), *cells])
 
 
 def _cell(value: object) -> str:

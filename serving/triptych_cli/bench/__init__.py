@@ -1,4 +1,4 @@
-"""The command `bench`: its flags, the run, the files of the report and the comparison of reports.
+"""The command `bench`: its flags, the run with its report, and the comparison of reports.
 
 Imported by main alone.
 """

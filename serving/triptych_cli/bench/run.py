@@ -1,25 +1,27 @@
 """Run a benchmark with the flags of `triptych bench`."""
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import click
 
 from triptych_bench.inputs.bundled import bundled, masked
 from triptych_bench.inputs.reading import read_inputs
 from triptych_bench.native import NativeTarget
+from triptych_bench.reports import csvfile, jsonfile, table
+from triptych_bench.results import Report
 from triptych_bench.scenarios.runner import LoadPlan
 from triptych_bench.server.process import TriptychServer
 from triptych_bench.server.resources import ProcessMeter
 from triptych_bench.session import BenchmarkSpec, measure
 from triptych_bench.target import RequestSpec, Sample, Target, TargetError
 from triptych_bench.tasks import TASKS, InputKind
-from triptych_cli.bench.report import ReportFiles, show
 from triptych_cli.common.connection import connection_settings
 from triptych_cli.common.decoding import take_decoding
 from triptych_cli.common.errors import INTERRUPTED, needs, one_line
@@ -28,6 +30,7 @@ from triptych_client.settings import Settings
 from triptych_embedded.request import AUTO, embedded_repository
 from triptych_embedded.sentences import chosen_options
 
+STDOUT = Path("-")
 BATCHES = {"multi-stream": 8, "offline": 64}
 IMAGE_BATCH = 16  # in the scenario offline
 TIMEOUT, OFFLINE_TIMEOUT = 60.0, 3_600.0  # seconds
@@ -67,7 +70,7 @@ def bench(task: str, values: dict[str, Any]) -> None:
     files = ReportFiles.take(values)
     files.check()
     quiet = values.pop("quiet")
-    progress: Callable[[str], None] = _silence if quiet else _say
+    progress: Callable[[str], None] = (lambda _: None) if quiet else (lambda text: click.echo(text, err=True))
     with one_line(TargetError):
         given = _given(task, values)  # before a server is started for nothing
     with one_line(TargetError), _server(task, values, progress) as server:
@@ -75,7 +78,7 @@ def bench(task: str, values: dict[str, Any]) -> None:
         result = measure(spec, lambda: _target(values["protocol"], server.settings, spec.requests), progress)
     for note in result.report.notes:
         click.echo(note, err=True)
-    show(result.report, files, quiet)
+    _show(result.report, files, quiet)
     context = click.get_current_context()
     if result.interrupted:
         context.exit(INTERRUPTED)
@@ -230,16 +233,73 @@ def _source_text(task: str, source: Path | None) -> str:
 def _shown(values: Mapping[str, Any]) -> dict[str, str]:
     """Return every flag that has a value, for the report."""
     shown = {name: value for name, value in values.items() if name not in NOT_SHOWN}
-    return {name.replace("_", "-"): _text(value) for name, value in shown.items() if value not in (None, "", (), False)}
+    return {
+        name.replace("_", "-"): ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for name, value in shown.items()
+        if value not in (None, "", (), False)
+    }
 
 
-def _text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+@dataclass(frozen=True)
+class ReportFiles:
+    """The files to write."""
+
+    json: Path | None
+    csv: Path | None
+    html: Path | None
+
+    @classmethod
+    def take(cls, values: dict[str, Any]) -> Self:
+        """Remove the files from the values of a command and return them."""
+        return cls(values.pop("json_file"), values.pop("csv_file"), values.pop("html_file"))
+
+    def check(self) -> None:
+        """Check before an hour of measuring that the files can be written. Raises click.UsageError: one cannot."""
+        for path in (self.json, self.csv, self.html):
+            if path and path != STDOUT and (why := _obstacle(path)):
+                raise click.UsageError(f"{path}: {why}")
 
 
-def _say(text: str) -> None:
-    click.echo(text, err=True)
+def _obstacle(path: Path) -> str:
+    """Return why the file cannot be written; empty if it can."""
+    try:
+        if path.is_dir():
+            return "is a folder"
+        if path.exists() and not path.is_file():  # a pipe, a device
+            return "" if os.access(path, os.W_OK) else "cannot be written"
+        if not path.parent.is_dir():
+            return f"there is no folder {path.parent}"
+        return "" if os.access(path.parent, os.W_OK | os.X_OK) else f"nothing can be written into {path.parent}"
+    except OSError as error:
+        return error.strerror or str(error)
 
 
-def _silence(_: str) -> None:
-    """Print nothing, for --quiet."""
+def _show(report: Report, files: ReportFiles, quiet: bool) -> None:
+    """Print the table and write the files; with JSON on standard output the table goes to standard error.
+
+    Raises:
+        click.ClickException: some of the files could not be written; the others are.
+    """
+    writers: list[tuple[Callable[[Report, Path], None], Path]] = []
+    if not quiet:
+        click.echo(table.render(report), err=files.json == STDOUT)
+    if files.json == STDOUT:
+        click.echo(jsonfile.dumps(report), nl=False)
+    elif files.json:
+        writers.append((jsonfile.write, files.json))
+    if files.csv:
+        writers.append((csvfile.write, files.csv))
+    if files.html:
+        from triptych_bench.reports import page
+
+        writers.append((page.write, files.html))
+    if problems := [problem for write, path in writers if (problem := _problem(write, report, path))]:
+        raise click.ClickException("; ".join(problems))
+
+
+def _problem(write: Callable[[Report, Path], None], report: Report, path: Path) -> str:
+    try:
+        write(report, path)
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return ""

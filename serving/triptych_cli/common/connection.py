@@ -37,11 +37,7 @@ def connect(address: str, **settings: Any) -> "Client":
 
 
 def connection_settings(address: str, timeout_seconds: float) -> "Settings":
-    """Return the settings of `connect` for code that makes its own calls.
-
-    Raises:
-        click.ClickException: as for `connect`.
-    """
+    """Return the settings of `connect` for code that makes its own calls. Raises click.ClickException: as for `connect`."""
     from triptych_client.credentials import default_api_key
     from triptych_client.settings import Settings
 

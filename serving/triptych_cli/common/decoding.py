@@ -73,11 +73,7 @@ def take_decoding(values: dict[str, Any]) -> DecodingOptions:
 
 
 def check_json(decoding: DecodingOptions, as_json: bool) -> None:
-    """Reject options whose results only JSON can show.
-
-    Raises:
-        click.UsageError: names the option.
-    """
+    """Reject options whose results only JSON can show. Raises click.UsageError: names the option."""
     for name in NEEDS_JSON:
         if int(getattr(decoding, name) or 0) > (name == "num_hypotheses") and not as_json:
             raise click.UsageError(f"--{name.replace('_', '-')} needs --json")

@@ -100,11 +100,7 @@ def run_each(run: Callable[[Sequence[Input]], Sequence[Result]], inputs: Sequenc
 
 @contextmanager
 def open_writer(target: Path | None = None) -> Iterator[TextIO]:
-    """Open the file, else standard output, in UTF-8 whatever the locale.
-
-    Raises:
-        click.ClickException: it cannot be written.
-    """
+    """Open the file, else standard output, in UTF-8 whatever the locale. Raises click.ClickException: it cannot be written."""
     try:
         with open(target or sys.stdout.fileno(), "w", encoding="utf-8", closefd=target is not None) as output:
             yield output
@@ -117,6 +113,13 @@ def open_writer(target: Path | None = None) -> Iterator[TextIO]:
 def json_row(**values: object) -> str:
     """Return one line of JSON."""
     return json.dumps(values, ensure_ascii=False)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def score_text(score: float) -> str:

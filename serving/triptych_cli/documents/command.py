@@ -17,7 +17,7 @@ from triptych_cli.documents import flags
 from triptych_cli.documents.database import Database, DatabaseError
 from triptych_cli.documents.discovery import discover
 from triptych_cli.documents.flags import JobFlags
-from triptych_cli.documents.tables import RAY, ClusterFlags, TableTexts, check_engine, run_tables, tables_of
+from triptych_cli.documents.tables import RAY, check_engine, run_tables, tables_of, take_cluster
 from triptych_documents.errors import DocumentError
 from triptych_embedded.request import BackendError, TranslationRequest
 
@@ -56,7 +56,7 @@ def command(paths: tuple[Path, ...], out: Path, **values: Any) -> None:
     """
     needs("triptych_documents.driver", "documents")
     check_engine(values["engine"])
-    cluster = ClusterFlags.take(values)
+    cluster = take_cluster(values)
     with one_line(DocumentError, DatabaseError, BackendError):
         on_ray = values.pop("engine") == RAY
         code = _translate_tables(paths, out, cluster, values) if on_ray else _translate(paths, out, values)
@@ -89,14 +89,16 @@ class StopSignals:
         self.signal = number
 
 
-def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: ClusterFlags, values: dict[str, Any]) -> int:
+def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: dict[str, Any], values: dict[str, Any]) -> int:
     """Translate tables on a cluster; return the exit code."""
     job_flags, selection, reading = flags.take_job_flags(values), flags.take_selection(values), flags.take_reading(values)
     rules = flags.take_rules(values)
     found = tables_of(discover(paths, out, replace(selection, format=""), takes_others=True), paths)
     request = TranslationRequest(decoding=take_decoding(values), **values)
-    texts = TableTexts(reading.columns or ("text",), selection.format or "text", rules)
-    return run_tables(found, out, request, texts, cluster, job_flags)
+    text_format = selection.format or "text"
+    return run_tables(
+        found, request, reading.columns, job_flags, out=str(out.absolute()), format=text_format, rules=rules, **cluster
+    )
 
 
 def _translate(paths: tuple[Path, ...], out: Path, values: dict[str, Any]) -> int:

@@ -155,11 +155,7 @@ class DocumentFiles:
                 yield document
 
     def finish(self, document: OpenDocument) -> None:
-        """Write a document whose units are all translated.
-
-        Raises:
-            DatabaseError: the journal cannot be written.
-        """
+        """Write a document whose units are all translated. Raises DatabaseError: the journal cannot be written."""
         self._open.discard(document)
         self._bytes_done += document.size
         file = document.file

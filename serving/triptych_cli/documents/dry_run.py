@@ -1,9 +1,9 @@
 """A dry run: count what a job would translate."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from triptych_cli.documents.document_files import DocumentFiles, DocumentState, DocumentSummary, OpenDocument
+from triptych_cli.documents.document_files import DocumentFiles, DocumentState, DocumentSummary
 from triptych_cli.documents.human import HumanTranslations
 from triptych_cli.documents.job import DocumentJob
 from triptych_cli.documents.stored import DocumentRecords, StoredTranslations
@@ -54,47 +54,39 @@ def count_job(
     source, target = (identity.source_language, identity.target_language) if identity else languages
     job = job.in_languages(source, target)
     human = HumanTranslations([job.store], job.tmx, source, target)
-    counter = _Counter(UnitTranslator(job.rules), StoredTranslations(job.store, identity) if identity else None)
+    stored = StoredTranslations(job.store, identity) if identity else None
     records = DocumentRecords(job.journal, job.settings(identity, human) if identity else "")
-    files = DocumentFiles(job.policy, records, lambda summary, _: counter.note(summary), reads_only=True)
-    counter.count(files.open(job.documents), continues)
-    return counter.planned
+    planned, translator = PlannedWork(), UnitTranslator(job.rules)
+    requests: list[SentenceRequest] = []
 
-
-class _Counter:
-    def __init__(self, translator: UnitTranslator, stored: StoredTranslations | None) -> None:
-        self.planned = PlannedWork()
-        self._translator, self._stored = translator, stored
-        self._requests: list[SentenceRequest] = []
-
-    def count(self, documents: Iterable[OpenDocument], continues: Callable[[], bool]) -> None:
-        for document in documents:
-            self.planned.documents += 1
-            for unit in document.document.units:
-                self._add(unit)
-            self._translator.done()
-            if len(self._requests) >= LOOKUP:
-                self._look_up()
-            if not continues():
-                break
-        self._look_up()
-
-    def note(self, summary: DocumentSummary) -> None:
-        """Count a document that is not translated."""
+    def note(summary: DocumentSummary, _: int) -> None:
         name = COUNTED_AS[summary.state]
-        setattr(self.planned, name, getattr(self.planned, name) + 1)
+        setattr(planned, name, getattr(planned, name) + 1)
 
-    def _add(self, unit: Unit) -> None:
-        requests = self._translator.add(None, unit)
-        self.planned.units += 1
-        self.planned.characters += len(unit.text)
-        self.planned.repeated += not requests and any(map(str.isalpha, unit.text))
-        self._requests += requests
-        while requests:  # each text serves as its own translation, so that no unit remains pending
-            requests = [more for each in requests for more in self._translator.answer(each, SentenceTranslation(each.text))]
+    def look_up() -> None:
+        planned.segments += len(requests)
+        planned.remembered += len(stored.find(requests)) if stored else 0
+        requests.clear()
 
-    def _look_up(self) -> None:
-        self.planned.segments += len(self._requests)
-        if self._stored is not None:
-            self.planned.remembered += len(self._stored.find(self._requests))
-        self._requests.clear()
+    for document in DocumentFiles(job.policy, records, note, reads_only=True).open(job.documents):
+        planned.documents += 1
+        for unit in document.document.units:
+            requests += _count_unit(unit, translator, planned)
+        translator.done()
+        if len(requests) >= LOOKUP:
+            look_up()
+        if not continues():
+            break
+    look_up()
+    return planned
+
+
+def _count_unit(unit: Unit, translator: UnitTranslator, planned: PlannedWork) -> list[SentenceRequest]:
+    """Count a unit and return its new requests."""
+    new = requests = translator.add(None, unit)
+    planned.units += 1
+    planned.characters += len(unit.text)
+    planned.repeated += not new and any(map(str.isalpha, unit.text))
+    while requests:  # each text serves as its own translation, so that no unit remains pending
+        requests = [more for each in requests for more in translator.answer(each, SentenceTranslation(each.text))]
+    return new

@@ -41,20 +41,12 @@ def write_whole(path: Path, content: bytes | Iterable[bytes], ready: Callable[[s
 
 
 def write_json(path: Path, values: object) -> None:
-    """Write indented JSON; half a surrogate pair becomes an escape.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write indented JSON; half a surrogate pair becomes an escape. Raises OSError: it cannot be written."""
     write_whole(path, json.dumps(values, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n")
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """Read a file in blocks, as it may be larger than the memory.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read a file in blocks, as it may be larger than the memory. Raises OSError: it cannot be read."""
     with open(path, "rb") as file:
         while block := file.read(BLOCK):
             yield block

@@ -17,11 +17,7 @@ SHOWN = 20  # errors on the terminal
 
 
 def write_report(path: Path, result: JobResult) -> None:
-    """Write the report; serving/docs/documents.md explains its members.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the report; serving/docs/documents.md explains its members. Raises OSError: it cannot be written."""
     report: dict[str, Any] = {
         "version": VERSION,
         "tool": f"triptych {__version__}",
@@ -37,11 +33,7 @@ def write_report(path: Path, result: JobResult) -> None:
 
 
 def write_plan(path: Path, planned: PlannedWork) -> None:
-    """Write the counts of a dry run.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Write the counts of a dry run. Raises OSError: they cannot be written."""
     write_json(path, {"version": VERSION, "tool": f"triptych {__version__}", "dry_run": vars(planned)})
 
 

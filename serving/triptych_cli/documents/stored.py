@@ -64,11 +64,7 @@ class StoredTranslations:
         self._new.append((request, translation))
 
     def flush(self) -> None:
-        """Write new translations.
-
-        Raises:
-            DatabaseError: they cannot be written.
-        """
+        """Write new translations. Raises DatabaseError: they cannot be written."""
         if not self._new:
             return
         rows = [
@@ -164,11 +160,7 @@ class DocumentRecords:
         return row is not None and _current_digest(file) in row[2:4]
 
     def add(self, target: Path, source_digest: str, format_name: str, target_digest: str, summary: Mapping[str, Any]) -> None:
-        """Record a file that is about to be renamed.
-
-        Raises:
-            DatabaseError: the record cannot be written.
-        """
+        """Record a file that is about to be renamed. Raises DatabaseError: the record cannot be written."""
         row = source_digest, self._made_by(format_name), target_digest, _current_digest(target) or "", json.dumps(summary)
         with self._database.transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?)", (self._key(target), *row))
@@ -189,11 +181,7 @@ class DocumentRecords:
 
 
 def file_digest(file: Path) -> str:
-    """Return the SHA-256 of a file, which may be larger than the memory.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the SHA-256 of a file, which may be larger than the memory. Raises OSError: it cannot be read."""
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

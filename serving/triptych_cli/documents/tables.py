@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,52 +14,38 @@ from triptych_cli.common.options import is_given
 from triptych_cli.documents.discovery import SourceFile
 from triptych_cli.documents.files import write_json
 from triptych_cli.documents.progress import ProgressLine
-from triptych_documents.rules import TranslationRules
 from triptych_embedded.request import TranslationRequest
 
 if TYPE_CHECKING:
     from triptych_cli.documents.flags import JobFlags
     from triptych_ray.tables.job import TableProgress, TableReport
-    from triptych_ray.tables.options import TableOptions
 
 LOCAL, RAY = "local", "ray"
+# Flags of jobs on a cluster, and the options of TableOptions that they set.
+CLUSTER = {
+    "output_column": "output_column",
+    "rows": "rows",
+    "workers": "workers",
+    "worker_cpus": "cpus",
+    "ray_address": "address",
+}
 # Flags of jobs in this process.
 ONLY_LOCAL = {"server", "memories", "journal", "bilingual", "copy_others", "fail_fast", "dry_run", "concurrency"}
 ONLY_LOCAL |= {"server_wait_secs", "encoding", "header", "keys", "skip_keys", "wrapped", "retranslate", "mark_fuzzy"}
 
 
-@dataclass(frozen=True)
-class ClusterFlags:
-    """How a job runs on a cluster; the flags of these names."""
-
-    output_column: str
-    rows: int
-    workers: int
-    worker_cpus: int
-    ray_address: str
-
-    @classmethod
-    def take(cls, values: dict[str, Any]) -> "ClusterFlags":
-        """Remove the flags from the values of a command and return them."""
-        return cls(**{field.name: values.pop(field.name) for field in fields(cls)})
+def take_cluster(values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the flags of jobs on a cluster from the values of a command; return them as options of TableOptions."""
+    return {option: values.pop(flag) for flag, option in CLUSTER.items()}
 
 
 def check_engine(engine: str) -> None:
     """Raise click.UsageError if a flag of the command line has no effect with this engine."""
-    unused = {field.name for field in fields(ClusterFlags)} if engine == LOCAL else ONLY_LOCAL
+    unused = set(CLUSTER) if engine == LOCAL else ONLY_LOCAL
     for parameter in click.get_current_context().command.params:
         if parameter.name in unused and is_given(parameter.name):
             other = RAY if engine == LOCAL else LOCAL
             raise click.UsageError(f"{parameter.opts[0]} has no effect with --engine {engine}; it is for --engine {other}")
-
-
-@dataclass(frozen=True)
-class TableTexts:
-    """Which texts of a table to translate, and how."""
-
-    columns: Sequence[str]
-    format: str  # each text is a document of this format
-    rules: TranslationRules
 
 
 def tables_of(found: Sequence[SourceFile], named: Sequence[Path]) -> list[SourceFile]:
@@ -75,22 +61,16 @@ def tables_of(found: Sequence[SourceFile], named: Sequence[Path]) -> list[Source
 
 
 def run_tables(
-    found: Sequence[SourceFile],
-    out: Path,
-    request: TranslationRequest,
-    texts: TableTexts,
-    cluster: ClusterFlags,
-    flags: "JobFlags",
+    found: Sequence[SourceFile], request: TranslationRequest, columns: Sequence[str], flags: "JobFlags", **options: Any
 ) -> int:
     """Run the job and return the exit code.
 
     Args:
         found: input files.
-        out: folder of the output files.
         request: which model, and how it decodes.
-        texts: which texts to translate.
-        cluster: how the job runs there.
+        columns: the column to translate.
         flags: `overwrite`, `report` and `progress` are used.
+        options: of TableOptions.
 
     Raises:
         click.UsageError: there is more than one column.
@@ -98,45 +78,26 @@ def run_tables(
         ClusterError: the cluster failed.
     """
     from triptych_ray.tables.job import run
+    from triptych_ray.tables.options import TableOptions
 
-    options = _table_options(found, out, request, texts, cluster, flags.overwrite)
+    if len(columns) > 1:
+        raise click.UsageError(f"--column is given {len(columns)} times; --engine ray translates one column")
+    with one_line(ValueError):
+        table_options = TableOptions(
+            files=tuple((str(each.source.absolute()), each.name) for each in found),
+            column=columns[0] if columns else "text",
+            overwrite=flags.overwrite,
+            request=replace(request, models=request.models.absolute() if request.models else None),
+            **options,
+        )
     shows = sys.stderr.isatty() if flags.progress is None else flags.progress
     size = sum(each.size for each in found)
     progress = ProgressLine(sys.stderr if shows else None, len(found), size)
     try:
-        report = run(options, _show_progress(progress, size))
+        report = run(table_options, _show_progress(progress, size))
     finally:
         progress.clear()
     return _show_report(report, flags.report)
-
-
-def _table_options(
-    found: Sequence[SourceFile],
-    out: Path,
-    request: TranslationRequest,
-    texts: TableTexts,
-    cluster: ClusterFlags,
-    overwrite: bool,
-) -> "TableOptions":
-    from triptych_ray.tables.options import TableOptions
-
-    if len(texts.columns) > 1:
-        raise click.UsageError(f"--column is given {len(texts.columns)} times; --engine ray translates one column")
-    with one_line(ValueError):
-        return TableOptions(
-            files=tuple((str(each.source.absolute()), each.name) for each in found),
-            out=str(out.absolute()),
-            column=texts.columns[0],
-            output_column=cluster.output_column,
-            format=texts.format,
-            rows=cluster.rows,
-            workers=cluster.workers,
-            cpus=cluster.worker_cpus,
-            address=cluster.ray_address,
-            overwrite=overwrite,
-            rules=texts.rules,
-            request=replace(request, models=request.models.absolute() if request.models else None),
-        )
 
 
 def _show_progress(progress: ProgressLine, size: int) -> "Callable[[TableProgress], None]":

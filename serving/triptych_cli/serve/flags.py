@@ -145,11 +145,7 @@ observability = several(
 
 
 def take_models(values: dict[str, Any]) -> RepositoryOptions:
-    """Return the options of the repository.
-
-    Raises:
-        click.UsageError: a flag has no effect beside another.
-    """
+    """Return the options of the repository. Raises click.UsageError: a flag has no effect beside another."""
     from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
     from triptych_serving.repository.warmup import WarmUp
 
@@ -184,11 +180,7 @@ def take_limits(values: dict[str, Any]) -> LimitOptions:
 
 
 def take_lifecycle(values: dict[str, Any]) -> LifecycleOptions:
-    """Return the options of shutdown and connections.
-
-    Raises:
-        click.UsageError: they contradict each other.
-    """
+    """Return the options of shutdown and connections. Raises click.UsageError: they contradict each other."""
     from triptych_serving.lifecycle import LifecycleOptions
 
     delay, timeout = values.pop("drain_delay_secs"), values.pop("exit_timeout_secs")

@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from triptych_cli.common import options
 from triptych_cli.common.errors import needs, one_line
+
+if TYPE_CHECKING:
+    from triptych_training.evaluation.bleu import Score
 
 
 @click.group(name="checkpoint", help="Pack checkpoints into small files, join them again, score them.")
@@ -76,12 +79,18 @@ def score(
         found = score_checkpoint(checkpoint, pairs, search, target_language)
     if out is not None:
         out.write("".join(f"{' '.join(text.split())}\n" for text in found.texts))
-    result = {"bleu": round(found.cased.bleu, 2), "signature": found.cased.signature, "sentences": len(found.texts)}
-    if found.literature is not None:
-        result |= {"literature": round(found.literature.bleu, 2), "literature_signature": found.literature.signature}
+    show_bleu(found.cased, len(found.texts), found.literature, as_json)
+
+
+def show_bleu(score: "Score", sentences: int, literature: "Score | None", as_json: bool, seconds: float | None = None) -> None:
+    """Print BLEU, and optionally that of the literature."""
     if as_json:
-        click.echo(json.dumps(result))
+        result: dict[str, object] = {"bleu": round(score.bleu, 2), "signature": score.signature, "sentences": sentences}
+        if literature is not None:
+            result |= {"literature": round(literature.bleu, 2), "literature_signature": literature.signature}
+        click.echo(json.dumps(result if seconds is None else {**result, "seconds": round(seconds, 2)}))
         return
-    click.echo(f"BLEU {found.cased.bleu:.2f}  ({len(found.texts):,} sentences; {found.cased.signature})")
-    if found.literature is not None:
-        click.echo(f"BLEU {found.literature.bleu:.2f}  ({found.literature.signature})")
+    time = "" if seconds is None else f" in {seconds:.1f} s"
+    click.echo(f"BLEU {score.bleu:.2f}  ({sentences:,} sentences{time}; {score.signature})")
+    if literature is not None:
+        click.echo(f"BLEU {literature.bleu:.2f}  ({literature.signature})")

@@ -12,6 +12,7 @@ from triptych.decoding import SplitSentences
 from triptych_cli.common import decoding, options
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.lines import batches
+from triptych_cli.training.checkpoint import show_bleu
 from triptych_cli.translation.backend import Backend, open_backend
 from triptych_embedded.request import BackendError, InputError, ModelChoice, TranslationRequest
 
@@ -45,7 +46,7 @@ def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None,
 
     from triptych_training.data.corpus import read_pairs
     from triptych_training.errors import TrainingError
-    from triptych_training.evaluation.bleu import literature_score
+    from triptych_training.evaluation.bleu import Score, literature_score
 
     with one_line(TrainingError, BackendError):
         examples = read_pairs(pairs)
@@ -56,16 +57,9 @@ def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None,
             seconds = time.monotonic() - started
     scorer = BLEU(lowercase=lowercase)
     score = scorer.corpus_score(outputs, [[target for _, target in examples]]).score
-    result = {"bleu": round(score, 2), "signature": str(scorer.get_signature()), "sentences": len(examples)}
+    own = Score(score, str(scorer.get_signature()))
     other = literature_score(outputs, [target for _, target in examples], literature) if literature else None
-    if other is not None:
-        result |= {"literature": round(other.bleu, 2), "literature_signature": other.signature}
-    if as_json:
-        click.echo(json.dumps({**result, "seconds": round(seconds, 2)}))
-    else:
-        click.echo(f"BLEU {score:.2f}  ({len(examples):,} sentences in {seconds:.1f} s; {result['signature']})")
-        if other is not None:
-            click.echo(f"BLEU {other.bleu:.2f}  ({other.signature})")
+    show_bleu(own, len(examples), other, as_json, seconds)
 
 
 @command.command(name="fill-mask")

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 import click
 
 from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.options import Function, several
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Recipe = TypeVar("Recipe")
+PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
 
 
 @click.group(name="train", help="Train a model; the run folder holds config, checkpoints, metrics and a plot.")
@@ -21,72 +23,55 @@ def _option(*names: str, **settings: Any) -> Callable[[Function], Function]:
     return click.option(*names, show_default=True, **settings)
 
 
-def _files(train: str, valid: str) -> Callable[[Function], Function]:
-    def decorate(function: Function) -> Function:
-        for decorator in (
-            click.option("--resume", is_flag=True, help="Continue from the last saved state in the run folder."),
-            click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Run folder to write."),
-            click.option("--valid", "valid", multiple=True, required=True, help=valid),
-            click.option("--train", "train", multiple=True, required=True, help=train),
-        ):
-            function = decorator(function)
-        return function
-
-    return decorate
+def _files(train: str, valid: str, valid_required: bool = True) -> Callable[[Function], Function]:
+    return several(
+        click.option("--train", "train", multiple=True, required=True, help=train),
+        click.option("--valid", "valid", multiple=True, required=valid_required, help=valid),
+        click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Run folder to write."),
+        click.option("--resume", is_flag=True, help="Continue from the last saved state in the run folder."),
+    )
 
 
-def _loop(**defaults: Any) -> Callable[[Function], Function]:
-    """Make the options of the training loop; `defaults` are the task's own."""
-    known: dict[str, Any] = {
-        "epochs": 20,
-        "optimizer": "adam",
-        "learning_rate": 1e-3,
-        "schedule": "inverse-sqrt",
-        "warmup_steps": 400,
-        "weight_decay": 0.0,
-        "label_smoothing": 0.1,
-        "average": 5,
-        "ema_decay": 0.0,
-        **defaults,
-    }
-
-    def decorate(function: Function) -> Function:
-        for decorator in (
-            _option("--seed", default=1),
-            _option("--devices", default="auto", help="Number of devices; several run under `torchrun`."),
-            _option("--compile/--no-compile", default=False, help="Use torch.compile, layer by layer; faster on a GPU."),
-            _option(
-                "--precision", type=click.Choice(["auto", "fp32", "bf16", "fp16"]), default="auto", help="auto: bf16 on a GPU."
-            ),
-            _option("--initial", default="", help="Checkpoint folder whose weights and vocabulary to start from."),
-            _option("--save-steps", default=500, help="Steps between two saved states."),
-            _option("--keep", default=0, help="Number of checkpoints to keep, the newest; 0: all."),
-            _option("--validate-every", default=1, help="Epochs between two validations, each with a checkpoint."),
-            _option(
-                "--ema-decay", default=known["ema_decay"], help="Decay of the moving average that becomes the model; 0 is off."
-            ),
-            _option("--average", default=known["average"], help="Number of final checkpoints whose weights are averaged."),
-            _option("--label-smoothing", default=known["label_smoothing"]),
-            _option("--clip-norm", default=1.0, help="Largest gradient norm; 0 is off."),
-            _option("--weight-decay", default=known["weight_decay"]),
-            _option("--warmup-steps", default=known["warmup_steps"]),
-            _option("--schedule", type=click.Choice(["inverse-sqrt", "linear", "cosine"]), default=known["schedule"]),
-            _option("--learning-rate", default=known["learning_rate"], help="Peak rate."),
-            _option("--optimizer", type=click.Choice(["adam", "muon"]), default=known["optimizer"]),
-            _option("--accumulate", default=1, help="Batches per optimizer step."),
-            _option("--pause-minutes", default=0.0, help="Save the state and stop after this time, to be resumed; 0: never."),
-            _option(
-                "--max-minutes",
-                default=0.0,
-                help="Train for this time, including all runs and validations; the schedule ends then too. 0: no limit.",
-            ),
-            _option("--max-steps", default=0, help="Train for this many optimizer steps; 0: for the epochs."),
-            _option("--epochs", default=known["epochs"]),
-        ):
-            function = decorator(function)
-        return function
-
-    return decorate
+def _loop(
+    *,
+    epochs: int = 20,
+    learning_rate: float = 1e-3,
+    schedule: str = "inverse-sqrt",
+    warmup_steps: int = 400,
+    weight_decay: float = 0.0,
+    label_smoothing: float = 0.1,
+    average: int = 5,
+    ema_decay: float = 0.0,
+) -> Callable[[Function], Function]:
+    """Make the options of the training loop with the defaults of a task."""
+    return several(
+        _option("--epochs", default=epochs),
+        _option("--max-steps", default=0, help="Train for this many optimizer steps; 0: for the epochs."),
+        _option(
+            "--max-minutes",
+            default=0.0,
+            help="Train for this time, including all runs and validations; the schedule ends then too. 0: no limit.",
+        ),
+        _option("--pause-minutes", default=0.0, help="Save the state and stop after this time, to be resumed; 0: never."),
+        _option("--accumulate", default=1, help="Batches per optimizer step."),
+        _option("--optimizer", type=click.Choice(["adam", "muon"]), default="adam"),
+        _option("--learning-rate", default=learning_rate, help="Peak rate."),
+        _option("--schedule", type=click.Choice(["inverse-sqrt", "linear", "cosine"]), default=schedule),
+        _option("--warmup-steps", default=warmup_steps),
+        _option("--weight-decay", default=weight_decay),
+        _option("--clip-norm", default=1.0, help="Largest gradient norm; 0 is off."),
+        _option("--label-smoothing", default=label_smoothing),
+        _option("--average", default=average, help="Number of final checkpoints whose weights are averaged."),
+        _option("--ema-decay", default=ema_decay, help="Decay of the moving average that becomes the model; 0 is off."),
+        _option("--validate-every", default=1, help="Epochs between two validations, each with a checkpoint."),
+        _option("--keep", default=0, help="Number of checkpoints to keep, the newest; 0: all."),
+        _option("--save-steps", default=500, help="Steps between two saved states."),
+        _option("--initial", default="", help="Checkpoint folder whose weights and vocabulary to start from."),
+        _option("--precision", type=click.Choice(PRECISIONS), default="auto", help="auto: bf16 on a GPU."),
+        _option("--compile/--no-compile", default=False, help="Use torch.compile, layer by layer; faster on a GPU."),
+        _option("--devices", default="auto", help="Number of devices; several run under `torchrun`."),
+        _option("--seed", default=1),
+    )
 
 
 @command.command(name="translation")
@@ -118,12 +103,11 @@ def translation(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.models.transformer import TransformerConfig
     from triptych_training.tasks.translation import train_translation
 
-    def train() -> Path:
-        recipe, shape = _split(TranslationRecipe, options)
+    def train(recipe: TranslationRecipe, shape: dict[str, Any]) -> Path:
         config = TransformerConfig(vocabulary_size=recipe.vocabulary_size, **shape)
         return train_translation(recipe, config, out, resume)
 
-    _run(train)
+    _run(TranslationRecipe, options, train)
 
 
 @command.command(name="bert")
@@ -153,11 +137,10 @@ def bert(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.models.bert import BertConfig
     from triptych_training.tasks.pretraining import pretrain
 
-    def train() -> Path:
-        recipe, shape = _split(PretrainingRecipe, options)
+    def train(recipe: PretrainingRecipe, shape: dict[str, Any]) -> Path:
         return pretrain(recipe, BertConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
-    _run(train)
+    _run(PretrainingRecipe, options, train)
 
 
 def _finetuning(name: str, train_help: str, summary: str) -> None:
@@ -176,7 +159,7 @@ def _finetuning(name: str, train_help: str, summary: str) -> None:
         from triptych_training.loop.recipe import FinetuningRecipe
         from triptych_training.tasks.finetuning import finetune
 
-        _run(lambda: finetune(FinetuningRecipe(head=name, **options), out, resume))
+        _run(FinetuningRecipe, {"head": name, **options}, lambda recipe, _: finetune(recipe, out, resume))
 
 
 _finetuning(
@@ -197,10 +180,11 @@ _finetuning(
 
 
 @command.command(name="vit")
-@click.option("--train", "train", multiple=True, required=True, help="Folder of <class>/<image> files. Repeatable.")
-@click.option("--valid", "valid", multiple=True, help="The same for validation.  [default: images held out of --train]")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Run folder to write.")
-@click.option("--resume", is_flag=True, help="Continue from the last saved state in the run folder.")
+@_files(
+    "Folder of <class>/<image> files. Repeatable.",
+    "The same for validation.  [default: images held out of --train]",
+    valid_required=False,
+)
 @_option("--hold-out", default=5000, help="Images kept for validation where no --valid is given.")
 @_option("--image-size", default=224, help="Height and width, in pixels.")
 @_option("--patch-size", default=16)
@@ -228,24 +212,16 @@ def vit(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.models.vit import VitConfig
     from triptych_training.tasks.image_classification import train_vit
 
-    def train() -> Path:
-        recipe, shape = _split(ImageRecipe, options)
-        return train_vit(recipe, VitConfig(classes=2, **shape), out, resume)
-
-    _run(train)
+    _run(ImageRecipe, options, lambda recipe, shape: train_vit(recipe, VitConfig(classes=2, **shape), out, resume))
 
 
-def _split(recipe: Callable[..., Any], options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the recipe, and the other options: the shape of the model."""
-    names = recipe.__dataclass_fields__.keys()  # type: ignore[attr-defined]
-    shape = {name: value for name, value in options.items() if name not in names}
-    return recipe(**{name: value for name, value in options.items() if name in names}), shape
-
-
-def _run(train: Callable[[], Path]) -> None:
+def _run(recipe: Callable[..., Recipe], options: Mapping[str, Any], train: Callable[[Recipe, dict[str, Any]], Path]) -> None:
+    """Train with a recipe of the options of that name, and the other options: the shape of the model."""
     from triptych_training.errors import TrainingError
 
+    names = recipe.__dataclass_fields__.keys()  # type: ignore[attr-defined]
+    shape = {name: value for name, value in options.items() if name not in names}
     with one_line(TrainingError, ValueError):
-        result = train()
+        result = train(recipe(**{name: value for name, value in options.items() if name in names}), shape)
     if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":  # only the first process prints
         click.echo(result)

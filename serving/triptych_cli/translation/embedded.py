@@ -16,11 +16,7 @@ from triptych_serving.repository.registry import ModelSelector
 
 @contextmanager
 def open_embedded(request: TranslationRequest) -> "Iterator[EmbeddedBackend]":
-    """Load the model of a request; unload it afterwards.
-
-    Raises:
-        BackendError: it cannot be loaded.
-    """
+    """Load the model of a request; unload it afterwards. Raises BackendError: it cannot be loaded."""
     with open_registry(request, TRANSLATION) as registry:
         with backend_errors():
             translator = registry.find(ModelSelector(request.model, "", request.source_language, request.target_language))
