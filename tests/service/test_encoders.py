@@ -285,8 +285,8 @@ def test_a_full_queue_refuses_with_a_delay(server: Server, channel: grpc.Channel
 
     with monkeypatch.context() as patch:
         patch.setattr(server.registry.find_text(ModelSelector(), "fill-mask").engine, "submit", full)
-        patch.setattr(server.registry.find_image(ModelSelector()).gate, "limit", 64)
-        patch.setattr(server.registry.find_image(ModelSelector()).gate, "held", 63)
+        patch.setattr(server.registry.find_image(ModelSelector()).limiter, "limit", 64)
+        patch.setattr(server.registry.find_image(ModelSelector()).limiter, "held", 63)
         for call in (lambda: fill(channel, "one [MASK]"), lambda: classify(channel, RED, RED)):
             error = failure(call)
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

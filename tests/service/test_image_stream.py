@@ -139,9 +139,9 @@ def test_an_error_that_nobody_foresaw_is_internal_and_the_stream_goes_on(
 def test_a_full_model_refuses_an_image_with_a_delay(
     server: Server, stub: ImageClassificationServiceStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = server.registry.find_image(ModelSelector()).gate
+    limiter = server.registry.find_image(ModelSelector()).limiter
     with monkeypatch.context() as patch:
-        patch.setattr(gate, "held", gate.limit)
+        patch.setattr(limiter, "held", limiter.limit)
         [response] = stub.ClassifyImageStream(iter([Request(image=GREEN)]))
         assert details_of(response.error, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() > 0
     [response] = stub.ClassifyImageStream(iter([Request(image=GREEN)]))
@@ -149,14 +149,14 @@ def test_a_full_model_refuses_an_image_with_a_delay(
 
 
 def test_so_many_are_in_flight_and_no_more(server: Server, stub: ImageClassificationServiceStub, held: threading.Event) -> None:
-    gate = server.registry.find_image(ModelSelector()).gate
+    limiter = server.registry.find_image(ModelSelector()).limiter
     feed = Feed(*(Request(image_id=index, image=RED) for index in range(2 * IN_FLIGHT)))
     responses = stub.ClassifyImageStream(iter(feed))
-    eventually(lambda: gate.held == IN_FLIGHT)
+    eventually(lambda: limiter.held == IN_FLIGHT)
     held.set()
     feed.end()
     assert len(list(responses)) == 2 * IN_FLIGHT
-    eventually(lambda: gate.held == 0)
+    eventually(lambda: limiter.held == 0)
 
 
 def test_a_stream_that_is_cancelled_leaves_nothing_behind(
@@ -164,9 +164,9 @@ def test_a_stream_that_is_cancelled_leaves_nothing_behind(
 ) -> None:
     model = server.registry.find_image(ModelSelector())
     responses = stub.ClassifyImageStream(iter(Feed(*(Request(image=RED) for _ in range(10)))))
-    eventually(lambda: model.gate.held == 10)
+    eventually(lambda: model.limiter.held == 10)
     responses.cancel()
-    eventually(lambda: model.gate.held == 0)
+    eventually(lambda: model.limiter.held == 0)
     held.set()
     eventually(lambda: model.engine.load() == (0, 0))
 
@@ -177,7 +177,7 @@ def test_a_deadline_ends_the_stream(server: Server, stub: ImageClassificationSer
         list(responses)
     assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     held.set()
-    eventually(lambda: server.registry.find_image(ModelSelector()).gate.held == 0)
+    eventually(lambda: server.registry.find_image(ModelSelector()).limiter.held == 0)
 
 
 def test_bytes_that_are_no_message_end_the_stream_after_what_came_before(server: Server) -> None:
@@ -203,7 +203,7 @@ def test_a_server_that_stops_answers_what_it_has_and_ends_its_streams(tmp_path: 
         idle = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter(Feed()))
         images = ImageClassificationServiceStub(channel).ClassifyImageStream(iter(Feed(Request(image_id=5, image=RED))))
         model = server.registry.find_image(ModelSelector())
-        eventually(lambda: model.gate.held == 1)
+        eventually(lambda: model.limiter.held == 1)
         threading.Timer(0.2, held.set).start()
     with channel:
         assert next(images).image_id == 5

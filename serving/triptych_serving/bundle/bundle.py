@@ -13,18 +13,18 @@ from triptych_serving.runtime.external_data import GRAPH_SUFFIX, external_files
 
 CHUNK_BYTES = 1 << 20
 
-Kind = TypeVar("Kind", bound=Manifest)
+ManifestT = TypeVar("ManifestT", bound=Manifest)
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A checked bundle."""
+    """A bundle whose files were checked."""
 
     folder: Path
     manifest: Manifest
 
-    def manifest_of(self, kind: type[Kind]) -> Kind:
-        """The manifest as one of a task's family.
+    def manifest_of(self, kind: type[ManifestT]) -> ManifestT:
+        """Return the manifest, which must be of this family.
 
         Raises:
             BundleError: the bundle is for another task.
@@ -34,7 +34,7 @@ class Bundle:
         return self.manifest
 
     def precision(self, wanted: str | None) -> str:
-        """The precision to serve (`None`: the bundle's default).
+        """Return the precision to serve; None selects the bundle's default.
 
         Raises:
             BundleError: the bundle has no such precision.
@@ -46,7 +46,7 @@ class Bundle:
         return name
 
     def weight_bytes(self, precision: str) -> int:
-        """Of the graphs of one precision, and of the files that their weights are in."""
+        """Return the bytes of the graphs of one precision, including external weights."""
         names = set(self.manifest.precisions[precision].files)
         for graph in [name for name in names if Path(name).suffix == GRAPH_SUFFIX]:
             names |= external_files(self.path(graph))
@@ -57,10 +57,10 @@ class Bundle:
 
 
 def open_bundle(folder: Path) -> Bundle:
-    """Read the manifest and check every file.
+    """Read a bundle's manifest and check every file.
 
     Raises:
-        BundleError: anything is missing, damaged or unexpected in kind; lists all faults.
+        BundleError: a file is missing, damaged or malformed; lists all faults.
     """
     manifest = read_manifest(folder)
     faults = [fault for name, stored in manifest.files.items() if (fault := _fault(folder / name, stored)) is not None]
@@ -75,17 +75,17 @@ def open_bundle(folder: Path) -> Bundle:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """The lines of labels.txt.
+    """Read the lines of labels.txt.
 
     Raises:
-        UnicodeDecodeError: it is not UTF-8.
+        UnicodeDecodeError: the file is not UTF-8.
     """
     lines = path.read_text(encoding="utf-8").split("\n")
     return tuple(line.strip() for line in (lines[:-1] if lines[-1] == "" else lines))
 
 
 def _graph_faults(path: Path, manifest: Manifest) -> list[str]:
-    """A graph reads weights of this bundle alone: files that the manifest lists, each checked already."""
+    """Check that a graph reads only files that the manifest lists, which are checked already."""
     try:
         foreign = sorted(external_files(path) - manifest.files.keys())
     except BundleError as error:
@@ -117,7 +117,7 @@ def _fault(path: Path, stored: StoredFile) -> str | None:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's content."""
+    """Return the hex digest of a file's content."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK_BYTES):

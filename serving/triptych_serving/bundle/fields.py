@@ -1,4 +1,4 @@
-"""Reading JSON into typed values, collecting every fault on the way instead of stopping at the first."""
+"""Typed access to JSON objects that collects all faults instead of stopping at the first."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -7,7 +7,7 @@ Value = TypeVar("Value", int, float, str, bool)
 
 
 class JsonFields:
-    """One JSON object. A missing or mistyped member is noted in `faults` and read as an empty value of its type."""
+    """One JSON object. A missing or mistyped member is added to `faults` and read as an empty value of its type."""
 
     def __init__(self, values: object, path: str, faults: list[str]) -> None:
         self.path = path
@@ -17,7 +17,7 @@ class JsonFields:
             faults.append(f"{path or 'the file'} is not an object")
 
     def get(self, name: str, kind: type[Value], default: Value | None = None) -> Value:
-        """The member `name`; `default` where it is absent."""
+        """Read a member; `default` if it is absent."""
         if name not in self.values and default is not None:
             return default
         value = self.values.get(name)
@@ -29,21 +29,21 @@ class JsonFields:
         return value
 
     def positive(self, name: str) -> int:
-        """An integer of at least 1."""
+        """Read an integer of at least 1."""
         value = self.get(name, int)
         if name in self.values and type(self.values[name]) is int and value < 1:
             self.faults.append(f"{self._at(name)} is {value}, expected at least 1")
         return value
 
     def natural(self, name: str) -> int:
-        """An integer of at least 0."""
+        """Read an integer of at least 0."""
         value = self.get(name, int)
         if value < 0:
             self.faults.append(f"{self._at(name)} is {value}, expected at least 0")
         return value
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
-        """One of some strings; `default` where it is absent."""
+        """Read one of several strings; `default` if it is absent."""
         value = self.values.get(name, default)
         if value in choices:
             return str(value)
@@ -51,7 +51,7 @@ class JsonFields:
         return default
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """A list of integers of at least 0; empty where it is absent."""
+        """Read a list of integers of at least 0; empty if it is absent."""
         value = self.values.get(name, [])
         if not _are_ids(value):
             self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of ids")
@@ -59,7 +59,7 @@ class JsonFields:
         return tuple(value)
 
     def id_lists(self, name: str) -> tuple[tuple[int, ...], ...]:
-        """A list of lists of ids, none of them empty; empty where it is absent."""
+        """Read a list of non-empty lists of ids; empty if it is absent."""
         value = self.values.get(name, [])
         if not isinstance(value, list):
             self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of lists of ids")
@@ -69,7 +69,7 @@ class JsonFields:
         return () if bad else tuple(map(tuple, value))
 
     def numbers(self, name: str, count: int) -> tuple[float, ...]:
-        """A list of so many numbers."""
+        """Read a list of `count` numbers."""
         value = self.values.get(name)
         if not isinstance(value, list) or len(value) != count or any(type(item) not in (int, float) for item in value):
             self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of {count} numbers")
@@ -77,7 +77,7 @@ class JsonFields:
         return tuple(map(float, value))
 
     def strings(self, name: str) -> tuple[str, ...]:
-        """A list of strings."""
+        """Read a list of strings."""
         value = self.values.get(name)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of strings")
@@ -85,12 +85,12 @@ class JsonFields:
         return tuple(value)
 
     def object(self, name: str, optional: bool = False) -> "JsonFields":
-        """A member that is itself an object; an empty one where it is absent and may be."""
+        """Read a member that is an object; an empty one if it is optional and absent."""
         absent: object = {} if optional else None
         return JsonFields(self.values.get(name, absent), self._at(name), self.faults)
 
     def objects(self, name: str, optional: bool = False) -> dict[str, "JsonFields"]:
-        """A member that maps names to objects."""
+        """Read a member that maps names to objects."""
         members = self.object(name, optional).values
         return {key: JsonFields(value, f"{self._at(name)}.{key}", self.faults) for key, value in members.items()}
 

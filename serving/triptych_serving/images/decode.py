@@ -1,11 +1,11 @@
-"""The bytes of an image file to the pixels that a graph takes.
+"""Decoding of image files to the pixels that a graph takes.
 
     decode (a large JPEG at 1/2, 1/4 or 1/8) -> turn upright -> RGB -> resize -> centre crop
 
-The result equals Pillow's own `resize` of the whole image bit by bit, which is what Hugging Face's image processors call. One
-exception: a JPEG at least four times as large as the resize asks for is decoded by libjpeg at a fraction of its size, for a
-fraction of the time and memory, which changes a value by 0.6 of 255 on average. Pillow does not hold the interpreter's lock
-while it decodes and resizes: call this from a pool of threads."""
+The result is bit-identical to Pillow's `resize` of the whole image, as in Hugging Face's image processors. One exception: a
+JPEG at least four times as large as needed is decoded by libjpeg at a fraction of its size, with a fraction of the time and
+memory, which changes a value by 0.6 of 255 on average. Pillow releases the GIL while it decodes and resizes: call this from a
+pool of threads."""
 
 from dataclasses import dataclass
 
@@ -45,7 +45,7 @@ _REDUCIBLE = {"bilinear", "hamming", "bicubic", "lanczos"}
 
 @dataclass(frozen=True)
 class Decoded:
-    """`pixels` are RGB, uint8 [height, width, 3], C-contiguous. `width` and `height` are those of the file, turned upright."""
+    """A decoded image: RGB pixels, uint8 [height, width, 3], C-contiguous, and the size of the upright file."""
 
     pixels: NDArray[np.uint8]
     width: int
@@ -56,12 +56,12 @@ def decode_image(data: bytes, spec: ImageSpec, field: str = "images[0]", limits:
     """Decode, turn upright as EXIF says, convert to RGB (see `to_rgb`) and resize. Of an animation, the first frame.
 
     Raises:
-        InvalidInputError: the file is no JPEG, PNG or WebP image, damaged, cut short or too large; names `field`.
+        InvalidInputError: the file is not a JPEG, PNG or WebP image, damaged, truncated or too large; names `field`.
     """
     image = open_image(data, field, limits)
     with damage_refused(image.format, field, limits):
         if image.format != "JPEG":
-            image.load()  # their orientation may stand behind the pixels
+            image.load()  # the orientation may follow the pixels
         turn = _turn(image)
         upright = _swapped(image.size) if turn in _SIDEWAYS else image.size
         size = _resized(upright, spec)
@@ -83,7 +83,7 @@ def _swapped(size: Size) -> Size:
 
 
 def _turn(image: ImageFile) -> Transpose | None:
-    """What turns the image upright. EXIF that cannot be read is no reason to refuse the image."""
+    """Return the transposition that turns the image upright; unreadable EXIF is ignored."""
     try:
         return _TURNS.get(image.getexif().get(Exif.Orientation, 1))
     except Exception:
@@ -91,7 +91,7 @@ def _turn(image: ImageFile) -> Transpose | None:
 
 
 def _resized(size: Size, spec: ImageSpec) -> Size:
-    """Of the upright image, before the crop; the longer side is rounded down, as Hugging Face and torchvision do."""
+    """Return the size before the crop; the longer side is rounded down, as in Hugging Face and torchvision."""
     if spec.resize == STRETCH:
         height, width = spec.stretched
         return width, height
@@ -102,9 +102,9 @@ def _resized(size: Size, spec: ImageSpec) -> Size:
 
 
 def _reduce(image: ImageFile, size: Size, spec: ImageSpec) -> Box | None:
-    """Have a JPEG that is large for `size`, of the image as it lies in the file, decoded smaller.
+    """Let libjpeg decode a large JPEG at a reduced size, at least `size` (before turning).
 
-    Returns the part of the smaller image that is the picture, its sides being rounded up; None where the image stays as it is.
+    Returns the part of the reduced image that is the picture, as its sides are rounded up; None if it is not reduced.
     """
     if spec.interpolation not in _REDUCIBLE:
         return None
@@ -114,7 +114,7 @@ def _reduce(image: ImageFile, size: Size, spec: ImageSpec) -> Box | None:
 
 
 def _fit(image: Image.Image, turn: Transpose | None, size: Size, box: Box | None, resampling: Resampling) -> Image.Image:
-    """Upright and of `size`. The turn comes first where the result must be exact: Pillow rounds between rows and columns."""
+    """Turn and resize. The turn comes first if the result must be exact: Pillow rounds between rows and columns."""
     if turn is None:
         return image.resize(size, resampling, box)
     if box is None:
@@ -123,21 +123,21 @@ def _fit(image: Image.Image, turn: Transpose | None, size: Size, box: Box | None
 
 
 def _centre(image: Image.Image, spec: ImageSpec) -> Image.Image:
-    """The middle height x width; an odd pixel is left over at the right and bottom, as with Hugging Face."""
+    """Crop the middle height x width; an odd pixel is left over at the right and bottom, as in Hugging Face."""
     left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
     return image.crop((left, top, left + spec.width, top + spec.height))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """The loaded `image` in mode RGB, as `Image.convert("RGB")` gives it, but for 16-bit greyscale.
+    """Convert a loaded image to RGB like `Image.convert("RGB")`, except 16-bit greyscale.
 
-    - Alpha and transparent colours are dropped, not laid over a background: Hugging Face's image processors, torchvision's
-      ImageFolder and timm all call `convert("RGB")`, so that is what models have seen in training.
+    - Alpha and transparent colours are dropped, not blended with a background: Hugging Face's image processors, torchvision's
+      ImageFolder and timm all call `convert("RGB")`, so models were trained on that.
     - CMYK, which Pillow reads as Adobe writes it (inverted), is converted without the colour profile.
-    - 16-bit greyscale keeps its high byte, which is what Pillow keeps of 16-bit colour; `convert` would make white of all
-      that is above 255.
+    - 16-bit greyscale keeps its high byte, as Pillow does for 16-bit colour; `convert` would make all values above 255
+      white.
     """
-    # Converting would warn of a transparent colour that it drops.
+    # Converting would warn about dropping a transparent colour.
     image.info.pop("transparency", None)
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))

@@ -1,6 +1,6 @@
-"""Opens an image file: what it is, whether it is too large, and one error for all that Pillow raises over a bad one.
+"""Opening of image files: format, size limits, and one error for all that Pillow raises over a bad file.
 
-Pillow's file classes are called directly: `Image.open` compares sizes with a limit of the whole process, and warns of them.
+Pillow's file classes are called directly: `Image.open` warns about sizes above a process-wide limit.
 """
 
 import re
@@ -23,7 +23,7 @@ _READERS: tuple[tuple[str, re.Pattern[bytes], Callable[[BytesIO], ImageFile]], .
     ("PNG", re.compile(rb"\x89PNG\r\n\x1a\n"), PngImageFile),
     ("WEBP", re.compile(rb"RIFF.{4}WEBP", re.DOTALL), WebPImageFile),
 )
-# What people send by mistake, by how it begins.
+# Common mistakes, by the first bytes of the file.
 _OTHERS = tuple(
     (name, re.compile(pattern, re.DOTALL | re.IGNORECASE))
     for name, pattern in (
@@ -51,14 +51,14 @@ _OTHERS = tuple(
 )
 _SNIFFED = 1024  # bytes; a comment may come before <svg>
 _JPEG_MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
-_END, _SCAN, _BARE = 0xD9, 0xDA, (0x01, 0xD8)  # _BARE have no length
+_END, _SCAN, _BARE = 0xD9, 0xDA, (0x01, 0xD8)  # markers in _BARE have no length
 
 
 def open_image(data: bytes, field: str, limits: ImageLimits) -> ImageFile:
-    """Read the header of a JPEG, PNG or WebP file; no pixel is decoded.
+    """Read the header of a JPEG, PNG or WebP file without decoding pixels.
 
     Raises:
-        InvalidInputError: it is empty, none of the three, damaged or over a limit.
+        InvalidInputError: the file is empty, of another format, damaged or over a limit.
     """
     if not data:
         raise InvalidInputError(field, f"the file is empty; {_ACCEPTED}")
@@ -75,9 +75,9 @@ def open_image(data: bytes, field: str, limits: ImageLimits) -> ImageFile:
 
 @contextmanager
 def damage_refused(name: str | None, field: str, limits: ImageLimits) -> Iterator[None]:
-    """Turn what Pillow raises over a bad file, which may be anything, into InvalidInputError.
+    """Convert the errors that Pillow raises over a bad file, which may be of any class, to InvalidInputError.
 
-    MemoryError passes: sizes were checked before, so it speaks of the machine and not of the file.
+    MemoryError passes: sizes were checked before, so the machine is the cause, not the file.
     """
     try:
         yield
@@ -111,13 +111,13 @@ def _check_size(image: ImageFile, field: str, limits: ImageLimits) -> None:
 
 
 def _check_scans(data: bytes, field: str, limits: ImageLimits) -> None:
-    """Refuse a JPEG of a few kilobytes whose thousands of empty scans would keep a thread busy for minutes."""
+    """Reject a small JPEG with thousands of empty scans, which would keep a thread busy for minutes."""
     if data.count(b"\xff\xda") > limits.max_scans and (scans := _count_scans(data, limits.max_scans)) > limits.max_scans:
         raise InvalidInputError(field, f"the JPEG file has {scans} scans or more, the limit is {limits.max_scans}")
 
 
 def _count_scans(data: bytes, limit: int) -> int:
-    """Of the image itself, not of a thumbnail in a segment nor of what follows the end; stops above `limit`."""
+    """Count the scans of the image itself, not of thumbnails or of data after its end; stop above `limit`."""
     scans, at = 0, 2
     while scans <= limit and (marker := _JPEG_MARKER.search(data, at)):
         at, code = marker.end(), marker[1][0]

@@ -1,4 +1,4 @@
-"""Several arrays in one block of memory, so that all of them are copied at once."""
+"""Arrays of numpy: several in one block of memory that is copied at once, and padding of ragged rows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,19 +11,19 @@ from numpy.typing import DTypeLike, NDArray
 from triptych_serving.runtime.memory import DeviceArray
 
 Array = NDArray[Any]
-ALIGNMENT = 256  # bytes; what a device's own allocations have
+ALIGNMENT = 256  # bytes, as in a device's own allocations
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One of the arrays."""
+    """Shape and type of one array in a block."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @classmethod
     def of(cls, shape: Sequence[int], dtype: DTypeLike) -> "ArraySpec":
-        """Of any type that numpy knows."""
+        """Make a spec from anything that numpy accepts as a type."""
         return cls(tuple(shape), np.dtype(dtype))
 
     @property
@@ -33,7 +33,7 @@ class ArraySpec:
 
 
 class ArrayLayout:
-    """Where each array lies.
+    """Positions of several arrays in one block of memory.
 
     Args:
         parts: by name, in their order.
@@ -48,14 +48,14 @@ class ArrayLayout:
             self.nbytes += -(-part.nbytes // ALIGNMENT) * ALIGNMENT
 
     def views(self, block: NDArray[np.uint8]) -> dict[str, Array]:
-        """The arrays in a block of the host, by name."""
+        """Return the arrays in a block of host memory, by name."""
         return {
             name: block[offset : offset + part.nbytes].view(part.dtype).reshape(part.shape)
             for (name, part), offset in zip(self.parts.items(), self._offsets.values(), strict=True)
         }
 
     def arrays(self, block: DeviceArray) -> dict[str, DeviceArray]:
-        """The arrays in a block of bytes of a device, by name."""
+        """Return the arrays in a block of device memory, by name."""
         return {
             name: replace(block.part(offset, offset + part.nbytes), shape=part.shape, dtype=part.dtype)
             for (name, part), offset in zip(self.parts.items(), self._offsets.values(), strict=True)
@@ -66,7 +66,7 @@ Number = TypeVar("Number", bound=np.integer)
 
 
 def stack_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]], fill: int, kind: type[Number]) -> NDArray[Number]:
-    """`[rows, longest]`, shorter rows filled up with `fill`."""
+    """Stack rows into `[rows, longest]`, padding shorter ones with `fill`."""
     stacked = np.full((len(rows), max(map(len, rows))), fill, kind)
     for index, row in enumerate(rows):
         stacked[index, : len(row)] = row

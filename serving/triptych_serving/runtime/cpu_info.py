@@ -1,4 +1,4 @@
-"""What the processor offers: how many CPUs this process may use, and how it multiplies integers."""
+"""Processor facts: the number of usable CPUs, and how integers are multiplied."""
 
 import math
 import os
@@ -11,9 +11,9 @@ VNNI_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8", "avx_vnni_int8"}
 
 
 def usable_cpus(cgroup: Path = CGROUP) -> int:
-    """CPUs that affinity mask and container quota leave to this process, at least 1.
+    """Return the number of CPUs that affinity mask and container quota leave to this process, at least 1.
 
-    The host's core count says nothing inside a container: https://github.com/microsoft/onnxruntime/issues/29510
+    The host's core count is meaningless inside a container: https://github.com/microsoft/onnxruntime/issues/29510
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota_v2(cgroup) or _quota_v1(cgroup) or affinity
@@ -39,12 +39,12 @@ def _quota_v1(cgroup: Path) -> float | None:
 
 @cache
 def int8_saturates() -> bool:
-    """True on x86 without VNNI: products of unsigned and signed bytes overflow their 16-bit sums there."""
+    """Return True on x86 without VNNI, where products of unsigned and signed bytes overflow their 16-bit sums."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return True  # unknown: the exact way is the safe one
+        return True  # unknown: assume that it does
     flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
     return not flags & VNNI_FLAGS

@@ -1,4 +1,4 @@
-"""While one thread captures a CUDA graph, no other may call CUDA."""
+"""The CUDA graph lock: while one thread captures a CUDA graph, no other thread may call CUDA."""
 
 import threading
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from types import TracebackType
 
 
 class CudaGraphLock:
-    """Any number of threads run, or one captures. Thread-safe.
+    """A reader-writer lock: any number of threads run, or one captures. Thread-safe.
 
-    Who waits to capture goes before those who come to run after it. Inside either block a thread may enter `running` again.
+    A waiting capture precedes threads that come later to run. Inside either block a thread may enter `running` again.
     """
 
     def __init__(self) -> None:
@@ -17,22 +17,22 @@ class CudaGraphLock:
         self._running = 0  # threads
         self._waiting = 0  # to capture
         self._capturing = False
-        self._left: list[list[object]] = []  # until nobody captures
+        self._left: list[list[object]] = []  # deferred during a capture
         self._inside = _Inside(self)
 
     def running(self) -> "_Inside":
-        """Around everything that calls CUDA: runs, copies, waits."""
+        """Return the context for everything that calls CUDA: runs, copies, waits."""
         return self._inside
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """Around runs that capture, alone in the process.
+        """Context for runs that capture, alone in the process.
 
         Raises:
-            RuntimeError: this thread is inside a block already, so it would wait for itself.
+            RuntimeError: this thread is already inside a block, and would wait for itself.
         """
         if self._inside.depth:
-            raise RuntimeError("a thread that is inside the gate cannot enter it to capture")
+            raise RuntimeError("a thread that holds the CUDA graph lock cannot acquire it to capture")
         with self._changed:
             self._waiting += 1
             try:
@@ -51,9 +51,9 @@ class CudaGraphLock:
             self._inside.depth = 0
 
     def part_with(self, things: list[object]) -> None:
-        """Empty a list of objects whose end calls CUDA: at once, or, while somebody captures, before anybody else enters.
+        """Clear a list of objects whose destruction calls CUDA: at once, or during a capture at its end.
 
-        Never waits. A stream that is closed inside of the gate is still there when what was parted with before it ends.
+        Never waits. Objects are destroyed before a stream that is closed later under the lock.
         """
         with self._changed:
             if self._capturing:
@@ -66,7 +66,7 @@ class CudaGraphLock:
             self.leave()
 
     def _take_left(self) -> list[list[object]]:
-        """What was parted with during the capture. Nothing: then the gate is open, and nothing more will be left."""
+        """Return what was deferred during the capture; if nothing, end the capture in the same step."""
         with self._changed:
             left, self._left = self._left, []
             if not left:
@@ -75,14 +75,14 @@ class CudaGraphLock:
             return left
 
     def enter(self) -> None:
-        """One more thread runs, as soon as nobody captures or waits to."""
+        """Enter as soon as no thread captures or waits to capture."""
         with self._changed:
             while self._capturing or self._waiting:
                 self._changed.wait()
             self._running += 1
 
     def leave(self) -> None:
-        """One thread less."""
+        """Leave."""
         with self._changed:
             self._running -= 1
             if not self._running:
@@ -90,7 +90,7 @@ class CudaGraphLock:
 
 
 class _Inside(threading.local):
-    """The block of the threads that run; it is made once, and counts for each thread how deep it is inside."""
+    """The context of running threads; counts the nesting depth of each thread."""
 
     def __init__(self, gate: CudaGraphLock) -> None:
         self._gate = gate
@@ -107,4 +107,4 @@ class _Inside(threading.local):
             self._gate.leave()
 
 
-CUDA_GRAPH_LOCK = CudaGraphLock()  # the process's
+CUDA_GRAPH_LOCK = CudaGraphLock()  # one for the process

@@ -1,4 +1,4 @@
-"""Where a model computes."""
+"""Compute devices: the CPU and GPUs."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,10 +8,10 @@ DeviceKind = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True, order=True)
 class Device:
-    """`str()` is the name that the command line takes: `cpu`, `cuda:1`.
+    """A device; `str()` is its name on the command line: `cpu`, `cuda:1`.
 
     Raises:
-        ValueError: there is no such device on any machine.
+        ValueError: the index is impossible.
     """
 
     kind: DeviceKind

@@ -1,4 +1,4 @@
-"""Which devices there are for a model: GPUs take a runtime and bindings for them beside the hardware."""
+"""Device selection: the devices that a `--device` flag names, if hardware, runtime and CUDA bindings are available."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,16 +14,16 @@ FORMS = "cpu, cuda, cuda:N, several of these GPUs as cuda:0,cuda:1, or auto"
 def parse_devices(
     text: str, find: Callable[[], Sequence[Gpu]] = find_gpus, runtime_has_cuda: Callable[[], bool] = has_cuda
 ) -> tuple[Device, ...]:
-    """The devices that a `--device` names.
+    """Parse a `--device` flag.
 
     Args:
-        text: `cpu`; `cuda` for `cuda:0`; `cuda:1`; `cuda:0,cuda:1`; `auto` for every GPU that can be used, else the CPU.
-        find: the GPUs that there are.
-        runtime_has_cuda: whether the runtime that is installed can use them.
+        text: `cpu`; `cuda` for `cuda:0`; `cuda:1`; `cuda:0,cuda:1`; `auto` for every usable GPU, else the CPU.
+        find: lists the GPUs.
+        runtime_has_cuda: returns True if the installed runtime can use them.
 
     Raises:
-        ValueError: the text is none of these.
-        DeviceError: a GPU cannot be used; says what is missing.
+        ValueError: the text is malformed.
+        DeviceError: a GPU cannot be used; names what is missing.
     """
     wanted = _read(text)
     if wanted == (CPU,):
@@ -38,13 +38,13 @@ def parse_devices(
         return gpus
     for device in wanted:
         if device not in gpus:
-            there_are = ", ".join(str(gpu.index) for gpu in gpus)
-            raise DeviceError(f"there is no GPU {device.index}; there are: {there_are}")
+            available = ", ".join(str(gpu.index) for gpu in gpus)
+            raise DeviceError(f"there is no GPU {device.index}; available: {available}")
     return wanted
 
 
 def why_no_gpu(find: Callable[[], Sequence[Gpu]] = find_gpus, runtime_has_cuda: Callable[[], bool] = has_cuda) -> str:
-    """What is missing before `auto` takes a GPU; empty if nothing is."""
+    """Return what is missing before `auto` selects a GPU; empty if nothing is."""
     try:
         _usable(find, runtime_has_cuda)
     except ServingError as error:
@@ -62,7 +62,7 @@ def _usable(find: Callable[[], Sequence[Gpu]], runtime_has_cuda: Callable[[], bo
 
 
 def _read(text: str) -> tuple[Device, ...]:
-    """Empty for `auto`."""
+    """Parse the text; empty for `auto`."""
     if text == AUTO:
         return ()
     devices = tuple(_read_one(part.strip(), text) for part in text.split(","))

@@ -1,7 +1,7 @@
-"""Which files an ONNX graph names for its weights: reads the few messages that can hold a tensor, without the onnx package.
+"""External data of ONNX graphs: finds the files that hold a graph's weights, without the onnx package.
 
-Protocol Buffers' wire format: each field is a key (its number and wire type) and a value; what is not asked for is skipped by
-its length, so that a file of gigabytes costs as little as its structure.
+Parses only the protobuf messages that can hold a tensor. Each field is a key (its number and wire type) and a value; all other
+fields are skipped by their length, so that the cost depends on the structure, not on the gigabytes of weights.
 """
 
 import mmap
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from triptych_serving.errors import BundleError
 
-# Of each message the fields (onnx.proto3) that lead to tensors, and what they hold.
+# For each message, the fields (onnx.proto3) that lead to tensors, and the messages they hold.
 FIELDS: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
@@ -25,7 +25,7 @@ FIELDS: Mapping[str, Mapping[int, str]] = {
 GRAPH_SUFFIX = ".onnx"
 KEY, VALUE = 1, 2  # of an entry
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-DEEPEST = 100  # messages within messages, as protobuf's own readers have it
+DEEPEST = 100  # maximum nesting of messages, as in protobuf's own parsers
 LOCATION, LENGTH = b"location", b"length"
 
 Span = tuple[int, int]
@@ -34,25 +34,25 @@ Value = TypeVar("Value")
 
 
 def external_files(path: Path) -> set[str]:
-    """The names that a graph's tensors have as their location, as they are written there.
+    """Return the file names that a graph's tensors have as their location, as written.
 
     Raises:
-        BundleError: the file is no graph.
+        BundleError: the file is not a graph.
     """
     return set(_read(path, LOCATION, bytes.decode))
 
 
 def external_bytes(path: Path) -> int:
-    """Of the tensors that are not in the graph's own file.
+    """Return the bytes of the tensors outside the graph's own file.
 
     Raises:
-        BundleError: the file is no graph.
+        BundleError: the file is not a graph.
     """
     return sum(_read(path, LENGTH, int))
 
 
 def _read(path: Path, key: bytes, convert: Callable[[bytes], Value]) -> list[Value]:
-    """The values of all entries of this key."""
+    """Return the values of all entries with this key."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return [convert(value) for value in _values(content, (0, len(content)), key)]
@@ -72,14 +72,14 @@ def _values(content: Buffer, span: Span, key: bytes, kind: str = "model", depth:
 
 
 def _value(content: Buffer, span: Span, key: bytes) -> Iterator[bytes]:
-    """The value of an entry, if its key is this one; of fields that occur twice the last counts."""
+    """Yield the value of an entry if its key matches; of repeated fields the last one counts."""
     entry = {number: content[start:end] for number, (start, end) in _fields(content, span)}
     if entry.get(KEY) == key:
         yield entry.get(VALUE, b"")
 
 
 def _fields(content: Buffer, span: Span) -> Iterator[tuple[int, Span]]:
-    """Number and extent of the fields that have a length."""
+    """Yield number and extent of the fields with a length."""
     place, end = span
     while place < end:
         key, place = _varint(content, place, end)
@@ -100,7 +100,7 @@ def _fields(content: Buffer, span: Span) -> Iterator[tuple[int, Span]]:
 
 
 def _varint(content: Buffer, place: int, end: int) -> tuple[int, int]:
-    """A number, and where the next field begins."""
+    """Decode a number; return it and the position of the next field."""
     value = shift = 0
     while place < end and shift < 70:
         byte = content[place]

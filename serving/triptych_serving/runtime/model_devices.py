@@ -1,4 +1,4 @@
-"""The devices of one model, and what it may take of their memory."""
+"""The devices of one model, and its reservations of their memory."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -11,13 +11,13 @@ from triptych_serving.runtime.session import SessionPlace
 
 
 class ModelDevices:
-    """One for each device, and streams and reservations that end with it. Of the CPU nothing is reserved. Thread-safe.
+    """Session places on each device, with their streams and reservations. Nothing is reserved on the CPU. Thread-safe.
 
     Args:
-        devices: each has the whole model.
+        devices: each holds the whole model.
         budgets: None: nothing is counted.
-        what: whose the memory is, for errors: `model NAME version 1`.
-        parts: bytes on each device, by what they are for.
+        what: the owner of the memory, for errors: `model NAME version 1`.
+        parts: bytes on each device, by purpose.
 
     Raises:
         DeviceMemoryError: a device's budget has no room.
@@ -44,18 +44,18 @@ class ModelDevices:
 
     @property
     def reserved(self) -> Mapping[Device, int]:
-        """Bytes, of each device that counts them."""
+        """Reserved bytes on each GPU."""
         return {device: reservation.bytes for device, reservation in self._reservations.items()}
 
     def open(self, device: Device) -> SessionPlace:
-        """One more of a device, with a stream of its own: for another thread."""
+        """Open another place on a device with its own stream, for another thread."""
         limit = next((place.limit_bytes for place in self.all if place.memory.device == device), None)
         with self._lock:
             self._memories.append(memory := open_memory(device))
         return SessionPlace(memory, limit)
 
     def close(self) -> None:
-        """Free everything, and return when it is; the sessions must be gone. Idempotent."""
+        """Free everything, and return when it is done; the sessions must be gone. Idempotent."""
         with self._lock, ExitStack() as last:
             for reservation in self._reservations.values():
                 last.callback(reservation.release)

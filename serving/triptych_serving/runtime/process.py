@@ -1,4 +1,4 @@
-"""How much of a CPU threads get where others of the process want it too."""
+"""The process: CPU share of its threads, free heap memory, and what caught errors keep alive."""
 
 import ctypes
 import os
@@ -12,12 +12,12 @@ MOST = 19
 
 
 def give_way() -> None:
-    """The calling thread computes with what the main thread leaves it. For good: there is no way back.
+    """Lower the priority of the calling thread below that of the main thread, permanently.
 
-    Whoever reads requests and writes answers hardly needs a CPU, but needs it at once: while it waits for one, an engine on the
-    same CPUs runs small batches, which cost more CPU a request and make it wait even longer. Threads that the calling one makes
-    from here on, the runtime's too, give way as well. On Linux alone threads have a niceness of their own; elsewhere nothing
-    happens.
+    The thread that reads requests and writes responses needs little CPU, but needs it at once: while it waits, an engine on the
+    same CPUs runs small batches, which cost more CPU per request and delay it even longer. Threads that the calling one creates
+    from here on, including the runtime's, inherit the priority. Threads have a niceness of their own on Linux only; elsewhere
+    nothing happens.
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()
@@ -28,14 +28,14 @@ def give_way() -> None:
 
 
 def trim_heap() -> None:
-    """Give it back to the system, where the C library can (glibc's `malloc_trim`)."""
+    """Return free heap memory to the system, if the C library can (glibc's `malloc_trim`)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def forget_frames(error: BaseException) -> None:
-    """Whoever keeps the error, or what it came of, shall not keep what the functions in its traceback had: sessions, lanes."""
+    """Clear the frames of an error and its causes, so that whoever keeps it does not keep sessions and lanes alive."""
     found = [error]
     for each in found:
         traceback.clear_frames(each.__traceback__)

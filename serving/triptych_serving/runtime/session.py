@@ -1,4 +1,4 @@
-"""ONNX Runtime: the only module that knows it."""
+"""Sessions of ONNX Runtime; the only module that imports it."""
 
 import os
 import sys
@@ -46,9 +46,9 @@ CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
 ERRORS = 3  # severity of what is written to the runtime's log
 NO_LIBRARIES = (
     "the runtime's CUDA provider cannot be used: the libraries that it needs (CUDA, cuDNN) are missing or of another version "
-    "than it was built with; what was written to stderr says which"
+    "than it was built with; see stderr for details"
 )
-NO_ROOM = ("out of memory", "Failed to allocate memory", "Available memory of")  # the runtime's words
+NO_ROOM = ("out of memory", "Failed to allocate memory", "Available memory of")  # parts of the runtime's messages
 DTYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -62,18 +62,18 @@ DTYPES = {
 
 
 def has_cuda() -> bool:
-    """The runtime that is installed was built for GPUs."""
+    """Return True if the installed runtime was built for GPUs."""
     return CUDA_PROVIDER in ort.get_available_providers()
 
 
 @dataclass(frozen=True)
 class SessionPlace:
-    """Where a session computes.
+    """Device, stream and memory limit of a session.
 
     Args:
-        memory: whose stream it uses and whose arrays it is bound to. On the CPU: its kind of device is all that counts.
-        limit_bytes: the most that the session may allocate for weights and what is between operators; None: no limit.
-        captures: runs may be captured as CUDA graphs; then every operator must have a kernel of the GPU.
+        memory: its stream is used, and its arrays are bound. On the CPU only its device matters.
+        limit_bytes: maximum allocation for weights and intermediate results; None: no limit.
+        captures: runs may be captured as CUDA graphs; then every operator needs a GPU kernel.
     """
 
     memory: Memory
@@ -82,27 +82,27 @@ class SessionPlace:
 
 
 class RunOptions:
-    """The options of a GPU session's runs, made once for each graph's number."""
+    """Run options of a GPU session, created once for each graph number."""
 
     def __init__(self) -> None:
         self._made: dict[int | None, ort.RunOptions] = {}
 
     def of(self, graph: int | None) -> ort.RunOptions:
-        """Of a run; `graph` as Binding.run takes it."""
+        """Return the options of a run; `graph` as for Binding.run."""
         options = self._made.get(graph)
         if options is None:
             options = self._made[graph] = ort.RunOptions()
-            # A session that captures would capture the run under a number of its own if it were told none.
+            # Without a number, a capturing session would capture the run under a number of its own.
             options.add_run_config_entry("gpu_graph_id", str(UNCAPTURED if graph is None else graph))
             options.add_run_config_entry("disable_synchronize_execution_providers", "0" if graph is None else "1")
         return options
 
 
 class Binding:
-    """Inputs and outputs of a session, tied to memory once and run many times (2 us a run instead of 170).
+    """Inputs and outputs of a session, bound to memory once and run many times (2 us per run instead of 170).
 
     On a GPU, an array of the host is copied to the device when it is bound, not when it is run, unless the graph itself reads
-    it on the host: inputs that change between runs are DeviceArrays.
+    it on the host: inputs that change between runs must be DeviceArrays.
     """
 
     def __init__(
@@ -130,9 +130,9 @@ class Binding:
         """Run the graph over the bound memory. On the CPU the run is done when this returns, whatever `graph` is.
 
         Args:
-            graph: None: return when the run is done. A number: it is only enqueued on the stream of the session's place; above
-                0 it is that of a CUDA graph, which this binding's first run with it captures, and which no other binding of the
-                session may use; UNCAPTURED is a run without one.
+            graph: None: return when the run is done. A number: only enqueue the run on the place's stream; a positive
+                number names a CUDA graph, which this binding's first run with it captures, and which no other binding of
+                the session may use; UNCAPTURED runs without one.
 
         Raises:
             EngineError: the runtime failed.
@@ -157,11 +157,11 @@ class Session:
     Args:
         path: the .onnx file; weights beside it are mapped.
         threads: threads inside one operator; 1 runs in the caller's thread alone.
-        saturation_free: its integer weights are small enough for the fast kernels of every processor.
-        place: where it computes; None: on the CPU, over arrays of the host. On a GPU only one thread at a time may run it.
+        saturation_free: integer weights are small enough for the fast kernels of every processor.
+        place: device and stream; None: the CPU, over host arrays. On a GPU only one thread at a time may run it.
 
     Raises:
-        BundleError: the file is not a graph that the runtime can load there.
+        BundleError: the runtime cannot load the file as a graph.
         DeviceError: the runtime cannot use the GPU.
         DeviceMemoryError: the GPU has no room for it.
     """
@@ -178,27 +178,27 @@ class Session:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names."""
+        """Names of the inputs."""
         return tuple(node.name for node in self._session.get_inputs())
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names."""
+        """Names of the outputs."""
         return tuple(node.name for node in self._session.get_outputs())
 
     def shape(self, name: str) -> tuple[int | str | None, ...]:
-        """Of an input or output: lengths that the graph fixes, names or None for the others.
+        """Return the shape of an input or output: fixed lengths as numbers, others as names or None.
 
         Raises:
-            KeyError: there is neither.
+            KeyError: there is no such input or output.
         """
         return tuple(self._node(name).shape)
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """Of an input or output.
+        """Return the type of an input or output.
 
         Raises:
-            KeyError: there is neither, or it is no tensor of a type that numpy has.
+            KeyError: there is no such input or output, or its type does not exist in numpy.
         """
         return np.dtype(DTYPES[self._node(name).type])
 
@@ -207,7 +207,7 @@ class Session:
         return nodes[name]
 
     def output_width(self, name: str) -> int:
-        """The last dimension of an output, where the graph fixes it.
+        """Return the last dimension of an output, which the graph must fix.
 
         Raises:
             KeyError: there is no such output.
@@ -216,7 +216,7 @@ class Session:
         return int(shapes[name][-1])
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
-        """Run once; outputs are new arrays, those that are named in their order, or all.
+        """Run once and return new arrays: the named outputs in this order, or all.
 
         Raises:
             EngineError: the runtime failed.
@@ -231,19 +231,19 @@ class Session:
         return [np.asarray(result) for result in results]
 
     def bind(self, inputs: Mapping[str, Bindable], outputs: Mapping[str, Bindable]) -> Binding:
-        """Tie the graph to memory of the host and of the place's device.
+        """Bind the graph to memory of the host and of the place's device.
 
-        An output may share its memory with an input where the graph updates in place.
+        An output may share memory with an input that the graph updates in place.
         """
         with self._guard():
             return Binding(self._session, self._run_options, inputs, outputs)
 
     def __del__(self) -> None:
-        if self.__dict__.get("_run_options") is not None:  # to free memory of a GPU would spoil what others capture
+        if self.__dict__.get("_run_options") is not None:  # freeing GPU memory would disturb a capture
             CUDA_GRAPH_LOCK.part_with([self.__dict__.pop("_session", None)])
 
     def _guard(self) -> AbstractContextManager[None]:
-        """Keeps a GPU clear of graphs that other threads capture."""
+        """Return the context that keeps GPU calls apart from captures in other threads."""
         return nullcontext() if self._run_options is None else CUDA_GRAPH_LOCK.running()
 
 
@@ -266,28 +266,28 @@ def _open_on_gpu(path: Path, place: SessionPlace) -> ort.InferenceSession:
     if not has_cuda():
         raise DeviceError(f"the installed onnxruntime has no CUDA provider: {INSTALL}")
     options = _session_options(1, gpu_entries(place.captures))
-    options.enable_mem_pattern = False  # it keeps a plan of memory for each shape that was ever run
+    options.enable_mem_pattern = False  # it would keep a memory plan for each shape ever run
     provider = cuda_options(device.index, place.memory.stream, place.limit_bytes, place.captures)
     with CUDA_GRAPH_LOCK.running():
         try:
             _prepare_for_gpus()
             session = ort.InferenceSession(str(path), options, providers=[(CUDA_PROVIDER, provider)], enable_fallback=0)
         except (*RUN_ERRORS, ValueError) as error:
-            clear_frames(error.__traceback__)  # what there is of the session ends here: inside the gate, before its stream
+            clear_frames(error.__traceback__)  # destroys what exists of the session under the lock, before its stream
             raise _refusal(path, place, error) from error
-    if CUDA_PROVIDER not in session.get_providers():  # the runtime went on without, and wrote a line to its log
+    if CUDA_PROVIDER not in session.get_providers():  # the runtime fell back to the CPU, and logged a line
         raise DeviceError(NO_LIBRARIES)
     return session
 
 
 def _refusal(path: Path, place: SessionPlace, error: Exception) -> ServingError:
-    """Why a graph was not loaded on a GPU; inside the gate."""
+    """Explain why a graph was not loaded on a GPU; called under the CUDA graph lock."""
     device = place.memory.device
     if any(words in str(error) for words in NO_ROOM):
         return DeviceMemoryError(f"{path}: {device} has no room for it: {error}")
     if not isinstance(error, RUNTIME_ERRORS):
         return DeviceError(f"the runtime cannot use {device}: {error}")
-    if place.captures:  # then a provider that cannot be used looks like operators that it does not have
+    if place.captures:  # then an unusable provider looks like missing operators
         with suppress(BundleError):
             _open_on_gpu(path, replace(place, captures=False))
     return BundleError(path, [f"the runtime cannot load it on {device}: {error}"])
@@ -295,8 +295,8 @@ def _refusal(path: Path, place: SessionPlace, error: Exception) -> ServingError:
 
 @cache
 def _prepare_for_gpus() -> None:
-    """Load the libraries that pip installed, which the system's loader does not find; what is missing is printed."""
-    ort.set_default_logger_severity(ERRORS)  # it warns of plug-ins that nobody asked for, at every session
+    """Load the CUDA libraries that pip installed, which the system's loader does not find; missing ones are printed."""
+    ort.set_default_logger_severity(ERRORS)  # it warns of unused plug-ins at every session
     with redirect_stdout(sys.stderr):
         ort.preload_dlls()
 

@@ -1,12 +1,12 @@
-"""What the runtime is told when a session is made."""
+"""Options of ONNX Runtime sessions."""
 
 
 def cpu_entries(threads: int, exact_products: bool) -> dict[str, str]:
-    """Configuration of a session on the CPU.
+    """Return the configuration of a session on the CPU.
 
     Args:
         threads: inside one operator.
-        exact_products: of integers, where the processor's fast instructions would overflow.
+        exact_products: avoid the processor's fast integer instructions, which would overflow.
     """
     return {
         # Threads that share operators must not sleep between them (15 % of a lone BERT-base request), nor spin after a run.
@@ -20,34 +20,34 @@ def cpu_entries(threads: int, exact_products: bool) -> dict[str, str]:
 
 
 def gpu_entries(captures: bool) -> dict[str, str]:
-    """Configuration of a session on a GPU.
+    """Return the configuration of a session on a GPU.
 
     Args:
-        captures: runs may be captured as CUDA graphs, so no operator may be left to the CPU; loading then fails and names it.
+        captures: runs may be captured as CUDA graphs; loading fails if an operator would run on the CPU, and names it.
     """
     return {
-        # Weights stay for good: out of the allocator's reach, which would round their blocks up.
+        # Weights are permanent: keep them out of the allocator, which would round their blocks up.
         "session.use_device_allocator_for_initializers": "1",
         "session.disable_cpu_ep_fallback": "1" if captures else "0",
-        "session.intra_op.allow_spinning": "0",  # its threads have next to nothing to do
+        "session.intra_op.allow_spinning": "0",  # its threads are almost idle
     }
 
 
 def cuda_options(index: int, stream: int, limit_bytes: int | None, captures: bool) -> dict[str, str]:
-    """Options of the CUDA provider, of which each session has one.
+    """Return the options of a session's CUDA provider.
 
     Args:
         index: of the GPU.
-        stream: address of the one that everything runs on.
+        stream: address of the stream that everything runs on.
         limit_bytes: of the session's allocator; None: no limit.
         captures: runs may be captured as CUDA graphs.
     """
     options = {
         "device_id": str(index),
         "user_compute_stream": str(stream),
-        # The other strategy doubles what it takes each time, far beyond what was planned.
+        # The other strategy doubles each allocation, far beyond the memory plan.
         "arena_extend_strategy": "kSameAsRequested",
-        # A search by trial would be made anew for each new shape.
+        # An exhaustive search would be repeated for each new shape.
         "cudnn_conv_algo_search": "HEURISTIC",
         # As many bits as float16 has: where a graph multiplies in float32 what was float16, nothing is lost.
         "use_tf32": "1",

@@ -1,4 +1,4 @@
-"""Sessions of one graph, each of which only one thread at a time may run."""
+"""A pool of sessions of one graph, each run by one thread at a time."""
 
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
@@ -7,7 +7,7 @@ from triptych_serving.runtime.session import Array, Session
 
 
 class SessionPool:
-    """Thread-safe.
+    """A pool of sessions. Thread-safe.
 
     Args:
         sessions: at least one.
@@ -20,7 +20,7 @@ class SessionPool:
             self._idle.put(session)
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
-        """As a session's, by the one that has been idle longest; waits while all of them run.
+        """Run the session that has been idle longest; waits while all of them are busy.
 
         Raises:
             EngineError: the runtime failed.

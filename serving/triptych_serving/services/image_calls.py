@@ -55,7 +55,7 @@ class ImageCalls:
 
 
 async def _classify(model: ImageModel, query: ImageQuery, deadline: float | None, use: ModelUse) -> list[ClassifiedImage]:
-    with model.gate.admit(len(query.files), deadline):
+    with model.limiter.admit(len(query.files), deadline):
         use.rows = len(query.files)
         jobs = (
             model.begin(data, query.top_k, query.field.format(index=index), deadline) for index, data in enumerate(query.files)

@@ -1,4 +1,4 @@
-"""Texts, or pairs of texts, to ids with segments: the tokenizer of a BERT-family bundle."""
+"""The tokenizer of a BERT-family bundle: texts or pairs of texts to ids with segments."""
 
 import json
 from collections.abc import Sequence
@@ -11,23 +11,22 @@ from triptych_serving.errors import BundleError
 from triptych_serving.text.tokenizers import Encoding, Tokenizer, make_tokenizer, read_tokenizer
 from triptych_serving.text.validation import CONTENTS, InputNames, TextLimits, encode_inputs
 
-CHARACTERS_PER_TOKEN = 100  # WordPiece makes one token of up to so many
+CHARACTERS_PER_TOKEN = 100  # maximum length of a WordPiece token
 ANY_TEXT = "a"
 
 
 class BertTokenizer:
-    """One bundle's tokenizer. Safe to use from several threads.
+    """One bundle's tokenizer. Thread-safe.
 
-    A user's "[CLS]" is text like any other. So is "[MASK]", whatever this tokenizer calls it, except where masks are to be
-    filled (`encode_masked`).
+    "[CLS]" in a caller's text is ordinary text. So is the mask token, "[MASK]" or another, except in `encode_masked`.
 
     Args:
         path: `tokenizer.json`; its post-processor builds [CLS] A [SEP] B [SEP].
         tokens: ids of the special tokens.
-        max_tokens: the most that the model takes, [CLS] and [SEP] included.
+        max_tokens: maximum input length, including [CLS] and [SEP].
 
     Raises:
-        BundleError: the file is not a tokenizer, or not one that fits the manifest.
+        BundleError: the file is not a tokenizer, or does not fit the manifest.
     """
 
     def __init__(self, path: Path, tokens: TextTokens, max_tokens: int) -> None:
@@ -43,18 +42,18 @@ class BertTokenizer:
 
     @property
     def prefix(self) -> str:
-        """What the tokens that go on with a word begin with, such as "##"; empty if this tokenizer marks them otherwise."""
+        """Prefix of tokens that continue a word, such as "##"; empty if this tokenizer marks them otherwise."""
         return self._marks[0]
 
     @cached_property
     def spaced(self) -> bool:
-        """Whether a mask takes the white space before it along, as where tokens carry the space before their word."""
+        """True if a mask includes the white space before it, as where tokens include the space before their word."""
         token = self._tokenizer.get_added_tokens_decoder().get(self._mask_id)
         return token is not None and bool(token.lstrip)
 
     @property
     def unknown(self) -> int | None:
-        """The id that stands for what no other token covers."""
+        """Id of the unknown token."""
         return self._marks[1]
 
     def encode(self, inputs: Sequence[tuple[str, ...]], names: InputNames = CONTENTS, offsets: bool = False) -> list[Encoding]:
@@ -63,7 +62,7 @@ class BertTokenizer:
         Args:
             inputs: as many parts each as `names` has, or fewer.
             names: for errors.
-            offsets: whether the encodings' offsets are needed.
+            offsets: True if the encodings' offsets are needed.
 
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names it.
@@ -73,7 +72,7 @@ class BertTokenizer:
         return encode_inputs(encode, inputs, names, self._limits)
 
     def encode_masked(self, texts: Sequence[str]) -> list[Encoding]:
-        """Tokenize texts in which `mask` is the mask token; with offsets.
+        """Tokenize texts in which `mask` is the mask token, with offsets.
 
         Raises:
             InvalidInputError: as for `encode`.
@@ -81,25 +80,25 @@ class BertTokenizer:
         return encode_inputs(self._masking.encode_batch, [(text,) for text in texts], CONTENTS, self._limits)
 
     def pieces(self, word: str) -> list[int]:
-        """The ids of one word, which must be Unicode; special tokens not added."""
+        """Return the ids of one word, which must be Unicode, without special tokens."""
         if (whole := self._tokenizer.token_to_id(word)) is not None:
             return [whole]
         ids: list[int] = self._tokenizer.encode_batch([word], add_special_tokens=False)[0].ids
         return ids
 
     def piece(self, token: int) -> str:
-        """A token as text; one that goes on with a word keeps its prefix."""
+        """Return a token as text; one that continues a word keeps its prefix."""
         if token not in self._pieces:
             self._pieces[token] = str(self._tokenizer.decode([token], skip_special_tokens=False))
         return self._pieces[token]
 
     def behind(self, token: int) -> str:
-        """A token as text behind another one: with the space that it begins with, if any."""
+        """Return a token as text after another one, including its leading space, if any."""
         before = self._tokenizer.decode([self._anchor], skip_special_tokens=False)
         return str(self._tokenizer.decode([self._anchor, token], skip_special_tokens=False)).removeprefix(before)
 
     def token(self, token: int) -> str:
-        """A token as the vocabulary has it."""
+        """Return a token as it is in the vocabulary."""
         return str(self._tokenizer.id_to_token(token))
 
     @cached_property
@@ -111,13 +110,13 @@ class BertTokenizer:
 
     @cached_property
     def _anchor(self) -> int:
-        """A token that others can stand behind."""
+        """A token that others can follow."""
         ids = self.pieces(ANY_TEXT)
         return ids[-1] if ids else self._mask_id
 
     @cached_property
     def _masking(self) -> Tokenizer:
-        """Made when it is needed: a second copy of the vocabulary."""
+        """The tokenizer that recognises masks, made when needed: it is a second copy of the vocabulary."""
         content: dict[str, Any] = json.loads(self._tokenizer.to_str())
         for token in content["added_tokens"]:
             if token["content"] == self.mask:

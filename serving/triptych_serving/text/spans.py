@@ -1,4 +1,4 @@
-"""Where tokens stand in texts, so that an alignment of tokens is one of words."""
+"""Spans of tokens in texts, which relate an alignment of tokens to words."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
@@ -11,15 +11,15 @@ Decode = Callable[[Sequence[Sequence[int]]], list[str]]  # rows of ids to texts
 
 
 def source_spans(text: str, offsets: Iterable[Span], lead: int) -> tuple[Span, ...]:
-    """Of a source's tokens, without the white space around words.
+    """Return the spans of a source's tokens, without the white space around words.
 
     Args:
         text: the source, without its frame.
-        offsets: as a tokenizer gives them.
-        lead: characters that the frame has before the text.
+        offsets: from the tokenizer.
+        lead: characters of the frame before the text.
 
     Returns:
-        What is no part of the text, such as the end of the sentence, is empty, and stands behind the token before.
+        One span per token. Tokens outside the text, such as the end of the sentence, have an empty span after the token before.
     """
     spans: list[Span] = []
     behind = 0
@@ -34,29 +34,29 @@ def source_spans(text: str, offsets: Iterable[Span], lead: int) -> tuple[Span, .
 
 
 def target_spans(text: str, tokens: Sequence[int], decode: Decode) -> tuple[Span, ...]:
-    """Of a translation's tokens: a token stands where the text goes on once it is decoded too.
+    """Return the spans of a translation's tokens: each covers the text that appears when it is decoded too.
 
     Args:
-        text: what all tokens say.
-        tokens: of the translation.
-        decode: the tokenizer's.
+        text: the decoded translation.
+        tokens: the translation's.
+        decode: of the tokenizer.
 
     Returns:
-        In order, without overlap. Tokens that are a part of a character are empty but for the last of them.
+        Spans in order, without overlap. Of the tokens that share a character, only the last one has a non-empty span.
     """
     beginnings = decode([tokens[:count] for count in range(1, len(tokens))])
-    # What is decoded of a beginning may end in ways that more tokens change: half a character, a space.
+    # The end of a decoded beginning may change with more tokens: half a character, a space.
     ends = [*accumulate((_common(beginning, text) for beginning in beginnings), max), len(text)]
     return tuple(_bare(text, start, end) for start, end in zip((0, *ends), ends if tokens else (), strict=False))
 
 
 def joined_spans(sentences: Sentences, texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> tuple[Span, ...]:
-    """Those of sentences as those of the whole text.
+    """Convert spans of sentences to spans of the whole text.
 
     Args:
-        sentences: have what stands between them.
-        texts: what stands in their places.
-        spans: of each of these.
+        sentences: hold the white space between them.
+        texts: the sentences, or their translations.
+        spans: of each text.
     """
     start, shifted = 0, []
     for gap, text, own in zip(sentences.gaps, texts, spans, strict=False):
@@ -67,14 +67,14 @@ def joined_spans(sentences: Sentences, texts: Sequence[str], spans: Sequence[Seq
 
 
 def _common(beginning: str, text: str) -> int:
-    """Characters that both begin with."""
+    """Return the length of the common beginning."""
     if text.startswith(beginning):
         return len(beginning)
     return next((place for place, (one, other) in enumerate(zip(beginning, text, strict=False)) if one != other), len(text))
 
 
 def _bare(text: str, start: int, end: int) -> Span:
-    """Without white space at its ends."""
+    """Strip white space from a span."""
     while start < end and text[end - 1].isspace():
         end -= 1
     while start < end and text[start].isspace():

@@ -1,4 +1,4 @@
-"""Hugging Face tokenizers as serving uses them: as many threads as there are CPUs, no truncation, a user's "</s>" is text."""
+"""Hugging Face tokenizers, configured for serving: a thread per CPU, no truncation, special tokens in texts are text."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from triptych_serving.errors import BundleError
 from triptych_serving.runtime.cpu_info import usable_cpus
 
-# Rust's thread pool takes the host's core count unless told otherwise; read when it first runs.
+# Rust's thread pool uses the host's core count by default; the variable is read when it first runs.
 os.environ.setdefault("RAYON_NUM_THREADS", str(usable_cpus()))
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
@@ -16,7 +16,7 @@ __all__ = ["Encoding", "Tokenizer", "is_unicode", "make_tokenizer", "read_tokeni
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a `tokenizer.json`.
+    """Read a `tokenizer.json`.
 
     Raises:
         BundleError: the file is not a tokenizer.
@@ -28,16 +28,16 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def make_tokenizer(content: str) -> Tokenizer:
-    """The tokenizer of a `tokenizer.json`'s content."""
+    """Create a tokenizer from the content of a `tokenizer.json`."""
     tokenizer: Tokenizer = Tokenizer.from_str(content)
-    tokenizer.encode_special_tokens = True  # where a user writes one, it is text
+    tokenizer.encode_special_tokens = True  # a special token in a caller's text is text
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
 def is_unicode(text: str) -> bool:
-    """False where it has a lone surrogate, which tokenizers do not take."""
+    """Return False if the text has a lone surrogate, which tokenizers reject."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Text to ids and back, with the bundle's own tokenizer."""
+"""The tokenizer of a translation bundle: text to ids and back."""
 
 import re
 from collections.abc import Sequence
@@ -11,32 +11,32 @@ from triptych_serving.text.spans import Span, source_spans
 from triptych_serving.text.tokenizers import Encoding, Tokenizer, read_tokenizer
 from triptych_serving.text.validation import CONTENTS, InputNames, PartNames, PrefixNames, TextLimits, encode_inputs
 
-REPLACEMENT = "\ufffd"  # what an unfinished UTF-8 sequence decodes to
-BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token that is one byte of a character that the vocabulary lacks
+REPLACEMENT = "\ufffd"  # result of decoding an unfinished UTF-8 sequence
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token for one byte of a character that the vocabulary lacks
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedSource:
-    """A source text as the model reads it."""
+    """The ids of a source text, as the model reads them."""
 
-    ids: list[int]  # end of sentence and frame included
-    before: int = 0  # of these ids, how many stand before the text's own
-    after: int = 0  # and behind them
-    spans: tuple[Span, ...] = ()  # of the text's own tokens in it; empty where they were not asked for
+    ids: list[int]  # including end of sentence and frame
+    before: int = 0  # number of ids before the text's own
+    after: int = 0  # number of ids after them
+    spans: tuple[Span, ...] = ()  # of the text's own tokens; empty if they were not requested
 
     def __len__(self) -> int:
-        """The text's own tokens, its end included."""
+        """Number of the text's own tokens, including its end."""
         return len(self.ids) - self.before - self.after
 
 
 class TranslationTokenizer:
-    """One bundle's tokenizers. Safe to use from several threads.
+    """One bundle's tokenizers. Thread-safe.
 
     Args:
         path: `tokenizer.json`.
-        max_source: the longest source that the model takes, end of sentence and frame included.
-        max_target: the longest target, counted alike.
-        target_path: the tokenizer of targets, where it is another.
+        max_source: maximum length of a source, including end of sentence and frame.
+        max_target: maximum length of a target, counted likewise.
+        target_path: the tokenizer of targets, if it is another one.
 
     Raises:
         BundleError: a file is not a tokenizer.
@@ -50,7 +50,7 @@ class TranslationTokenizer:
         self._target = _limits(self._target_tokenizer, max_target or max_source)
         self._expands = _expands(self._tokenizer)
         self._bytes = frozenset(token for piece, token in vocabulary.items() if BYTE.fullmatch(piece))
-        self._leads = {"": 0}  # tokens of what frames put before a text
+        self._leads = {"": 0}  # tokens of the texts that frames put before a source
 
     @property
     def vocabulary(self) -> int:
@@ -58,7 +58,7 @@ class TranslationTokenizer:
         return int(self._target_tokenizer.get_vocab_size())
 
     def encode(self, texts: Sequence[str], names: InputNames = CONTENTS) -> list[list[int]]:
-        """Ids of each text without a frame, end of sentence last. Releases the GIL.
+        """Return the ids of each text without a frame, end of sentence last. Releases the GIL.
 
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names its index.
@@ -68,17 +68,17 @@ class TranslationTokenizer:
     def encode_sources(
         self, texts: Sequence[str], framing: Framing, names: InputNames = CONTENTS, spans: bool = False
     ) -> list[EncodedSource]:
-        """Texts in their frames, with the places of their tokens where these are wanted. Releases the GIL.
+        """Encode texts with their frames; `spans` requests the spans of their tokens. Releases the GIL.
 
         Raises:
-            InvalidInputError: a text is empty, too long or not Unicode; names its index, and the tokens that the frame leaves.
+            InvalidInputError: a text is empty, too long or not Unicode; names it, and the tokens that the frame leaves.
         """
         lead = self._lead(framing.text)
         limits = TextLimits(self._source.tokens - framing.size - lead, self._source.characters)
 
         def frame(batch: list[str]) -> list[EncodedSource]:
             framed = [framing.text + text for text in batch] if framing.text else batch
-            # Twice as fast, but it says nothing of where tokens stand.
+            # The fast variant is twice as fast, but has no offsets.
             encodings = self._tokenizer.encode_batch(framed) if spans else self._tokenizer.encode_batch_fast(framed)
             sources = [_frame(encoding.ids, framing, lead) for encoding in encodings]
             return list(map(_with_spans, sources, encodings, batch, repeat(framing))) if spans else sources
@@ -86,12 +86,12 @@ class TranslationTokenizer:
         return encode_inputs(frame, [(text,) for text in texts], names, limits)
 
     def encode_targets(self, texts: Sequence[str], names: PartNames, forced: int = 0) -> list[list[int]]:
-        """Ids of texts on the target side, end of sentence last.
+        """Return the ids of target texts, end of sentence last.
 
         Args:
             texts: translations.
             names: for errors.
-            forced: tokens that the model's frame puts before each.
+            forced: number of tokens that the model's frame puts before each.
 
         Raises:
             InvalidInputError: as for `encode`.
@@ -101,14 +101,14 @@ class TranslationTokenizer:
         return [encoding.ids for encoding in encodings]
 
     def encode_prefixes(self, prefixes: Sequence[str], max_tokens: int) -> list[tuple[int, ...]]:
-        """Ids of beginnings, without an end of sentence; a blank one has none.
+        """Return the ids of target prefixes, without an end of sentence; none for a blank prefix.
 
         Args:
-            prefixes: of the translations.
-            max_tokens: of the whole translations.
+            prefixes: beginnings of the translations.
+            max_tokens: maximum length of the translations.
 
         Raises:
-            InvalidInputError: one is not shorter than the translation may be, or not Unicode; names its index.
+            InvalidInputError: a prefix is not shorter than the translation may be, or not Unicode; names it.
         """
         owners = [index for index, prefix in enumerate(prefixes) if prefix.strip()]
         if not owners:
@@ -123,9 +123,9 @@ class TranslationTokenizer:
         return [found.get(index, ()) for index in range(len(prefixes))]
 
     def fits(self, sentence: str, framing: Framing = BARE) -> bool:
-        """Whether the model takes it as one source."""
+        """Return True if the sentence fits into the model as one source."""
         room = self._source.tokens - framing.size - self._lead(framing.text)
-        # A token has a byte at least; a space comes before, an end behind.
+        # Each token has at least one byte; a space is added before and an end after.
         if len(sentence.encode()) + 2 <= room and (sentence.isascii() or not self._expands):
             return True
         if len(sentence) > self._source.characters:
@@ -133,15 +133,15 @@ class TranslationTokenizer:
         return len(self._tokenizer.encode(framing.text + sentence)) <= self._source.tokens - framing.size
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each row of ids."""
+        """Decode rows of ids."""
         texts: list[str] = self._target_tokenizer.decode_batch([list(row) for row in rows])
         return texts
 
     def decode_stable(self, row: Sequence[int]) -> str:
-        """The part of an unfinished row's text that later tokens cannot change.
+        """Decode the part of an unfinished row's text that later tokens cannot change.
 
-        That is whole characters only, and no white space at the end, which some decoders join to what follows. A run of single
-        bytes is one text to a decoder, valid as a whole or not at all: it waits for the token behind it.
+        It contains only whole characters, and no white space at the end, which some decoders join to what follows. A decoder
+        treats a run of single bytes as a whole, valid or not: it is withheld until the token after it.
         """
         ids = list(row)
         while ids and ids[-1] in self._bytes:
@@ -150,7 +150,7 @@ class TranslationTokenizer:
         return text.rstrip(REPLACEMENT).rstrip()
 
     def _lead(self, text: str) -> int:
-        """Tokens of what a frame puts before a text; its last space becomes part of the text's first word."""
+        """Count the tokens that a frame puts before a text; its last space becomes part of the text's first word."""
         if text not in self._leads:
             self._leads[text] = len(self._tokenizer.encode(text.rstrip(), add_special_tokens=False))
         return self._leads[text]
@@ -168,26 +168,26 @@ def _frame(ids: list[int], framing: Framing, lead: int) -> EncodedSource:
 
 
 def _with_spans(source: EncodedSource, encoding: Encoding, text: str, framing: Framing) -> EncodedSource:
-    offsets = encoding.offsets[-len(source) :]  # the text's own are the last that the tokenizer gives
+    offsets = encoding.offsets[-len(source) :]  # the text's own offsets are the last ones
     return replace(source, spans=source_spans(text, offsets, len(framing.text)))
 
 
 def _expands(tokenizer: Tokenizer) -> bool:
-    """Whether it may make more bytes of a text: Unicode's compatibility forms write some characters out."""
+    """Return True if normalisation may lengthen a text: Unicode's compatibility forms expand some characters."""
     normalizer = b"" if tokenizer.normalizer is None else tokenizer.normalizer.__getstate__()
     return any(kind in normalizer for kind in (b"Precompiled", b"NFKC", b"NFKD"))
 
 
 class TextPieces:
-    """Cuts a growing text into pieces to be appended: joined, they are the text."""
+    """Cuts a growing text into pieces; joined, they are the text."""
 
     def __init__(self) -> None:
         self._sent = ""
 
     def advance(self, text: str) -> str:
-        """What `text` adds to the pieces before; empty where it adds nothing yet."""
+        """Return what `text` adds to the earlier pieces; may be empty."""
         if not text.startswith(self._sent):
-            return ""  # a row that is tried once more begins anew: wait until it has caught up
+            return ""  # a retried row starts again: wait until it has caught up
         piece = text[len(self._sent) :]
         self._sent = text
         return piece

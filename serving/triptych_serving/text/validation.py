@@ -1,4 +1,4 @@
-"""A request's texts: checked, tokenized, and named in errors as the wire names them."""
+"""Validation of a request's texts, whose errors name them as the wire does."""
 
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Encoded = TypeVar("Encoded", bound=Sized)
 
 @dataclass(frozen=True)
 class InputNames:
-    """How the wire calls the inputs: `contents[3]`, or `inputs[3].text_pair`."""
+    """Field names of inputs: `contents[3]`, or `inputs[3].text_pair`."""
 
     list: str = "contents"
     parts: tuple[str, ...] = ("",)
@@ -25,7 +25,7 @@ class InputNames:
         return f"{self.whole(index)}.{name}" if name else self.whole(index)
 
     def too_long(self, index: int, size: str, limits: "TextLimits", text: str) -> InvalidInputError:
-        """The error of an input of `size`, which begins with `text`."""
+        """Return the error for an input of `size` that begins with `text`."""
         return InvalidInputError(
             self.whole(index), f"{size} are too long, the model takes at most {limits.tokens:,} tokens; split the text"
         )
@@ -33,7 +33,7 @@ class InputNames:
 
 @dataclass(frozen=True)
 class PartNames(InputNames):
-    """Of inputs that are one part of something: `pairs[3].source`."""
+    """Field names of inputs that are one part of an element: `pairs[3].source`."""
 
     def whole(self, index: int) -> str:
         return self.part(index, 0)
@@ -44,7 +44,7 @@ class PartNames(InputNames):
 
 @dataclass(frozen=True)
 class OwnedNames(InputNames):
-    """Of inputs that belong to some elements of the list."""
+    """Field names of inputs that belong to certain elements of the list."""
 
     owners: Sequence[int] = ()  # index of each input's element
 
@@ -54,7 +54,7 @@ class OwnedNames(InputNames):
 
 @dataclass(frozen=True)
 class SentenceNames(OwnedNames):
-    """Of sentences of texts."""
+    """Field names of the sentences of texts."""
 
     def too_long(self, index: int, size: str, limits: "TextLimits", text: str) -> InvalidInputError:
         beginning = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
@@ -66,7 +66,7 @@ class SentenceNames(OwnedNames):
 
 @dataclass(frozen=True)
 class PrefixNames(OwnedNames):
-    """Of beginnings of translations."""
+    """Field names of target prefixes."""
 
     list: str = "options.target_prefix"
 
@@ -85,10 +85,10 @@ SHOWN_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class TextLimits:
-    """How long an input may be, its parts together."""
+    """Maximum length of an input, all parts together."""
 
-    tokens: int  # special ones included
-    characters: int  # with more it is refused without a look: tokenizing megabytes to refuse them would be dear
+    tokens: int  # including special ones
+    characters: int  # longer inputs are rejected before tokenization, which would be expensive
 
 
 def encode_inputs(
@@ -97,10 +97,10 @@ def encode_inputs(
     """Tokenize texts (1-tuples) or pairs.
 
     Args:
-        encode: a batch call of a tokenizer; what it returns has tokens as its length.
+        encode: a batch call of a tokenizer; the length of a result is its number of tokens.
         inputs: as many parts each as `names` has, or fewer.
         names: for errors.
-        limits: of each input.
+        limits: for each input.
 
     Raises:
         InvalidInputError: a text is empty, too long or not Unicode; names it.
@@ -109,7 +109,7 @@ def encode_inputs(
         _check(index, parts, names, limits)
     try:
         encodings = encode([parts[0] if len(parts) == 1 else parts for parts in inputs])
-    except TypeError as error:  # it takes no lone surrogates
+    except TypeError as error:  # tokenizers reject lone surrogates
         raise _not_unicode(inputs, names) from error
     for index, encoding in enumerate(encodings):
         if len(encoding) > limits.tokens:

@@ -1,4 +1,4 @@
-"""What each token looks like in a translation, and which tokens would complete a given text."""
+"""The vocabulary as bytes: how tokens appear in a translation, and which of them would complete a given text."""
 
 import json
 import re
@@ -13,28 +13,28 @@ from numpy.typing import NDArray
 
 from triptych_serving.text.tokenizers import Tokenizer
 
-PATTERNS = 1024  # texts whose tokens are kept: some kilobytes each, a few bytes for each token of the vocabulary at most
+PATTERNS = 1024  # texts whose tokens are cached: some kilobytes each, at most a few bytes per token of the vocabulary
 
-BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # of SentencePiece's byte fallback
-CLOSERS = frozenset(".?!,")  # before which WordPiece's clean-up takes the space away
+BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # SentencePiece's byte fallback
+CLOSERS = frozenset(".?!,")  # WordPiece's clean-up removes the space before these
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The tokens that make one text occur. Ids are sorted."""
+    """Sorted ids of the tokens that make one text occur."""
 
-    within: Ids  # its bytes are in the token's own
-    within_first: Ids  # likewise where the token is the first, whose leading space does not count
-    after: tuple[tuple[bytes, Ids], ...]  # beginnings of the text, and the tokens that would complete it after each
+    within: Ids  # tokens that contain it
+    within_first: Ids  # likewise at the start of a translation, where a leading space does not count
+    after: tuple[tuple[bytes, Ids], ...]  # (beginning of the text, tokens that would complete it)
 
 
 class Vocabulary:
-    """Tokens as bytes. Safe to use from several threads.
+    """Tokens as bytes. Thread-safe.
 
     Args:
-        surfaces: the bytes of each id, a space before a word included; empty for tokens that leave no trace in a text.
+        surfaces: the bytes of each id, including a space before a word; empty for tokens that are not part of a text.
     """
 
     def __init__(self, surfaces: Sequence[bytes]) -> None:
@@ -49,9 +49,9 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Vocabulary":
-        """The vocabulary of a tokenizer, by the way in which it decodes.
+        """Build the vocabulary of a tokenizer from its decoder.
 
-        Byte-level pieces, U+2581 for a space, byte fallback, WordPiece's `##`, BPE's end-of-word mark or whole words.
+        Supports byte-level pieces, U+2581 for a space, byte fallback, WordPiece's `##`, BPE's end-of-word mark and whole words.
         """
         steps = _decoder_steps(tokenizer)
         added = tokenizer.get_added_tokens_decoder()
@@ -65,7 +65,7 @@ class Vocabulary:
         return cls(surfaces)
 
     def tail(self, history: Sequence[int], size: int) -> bytes | None:
-        """At least the last `size` bytes of a translation without its leading space, or all of it; None before any byte."""
+        """Return at least the last `size` bytes of a translation without its leading space, or all; None if it is empty."""
         parts: list[bytes] = []
         for token in reversed(history):
             if size <= 0:
@@ -77,7 +77,7 @@ class Vocabulary:
         return whole.removeprefix(b" ") if whole else None
 
     def _compile(self, text: str) -> Pattern:
-        """`pattern(text)`: the tokens that would make `text`, which is not empty, occur; cached."""
+        """Find the tokens that would make `text`, which is not empty, occur; `pattern` caches the result."""
         wanted = text.encode()
         within = self._containing(wanted)
         first = [index for index in within.tolist() if wanted in self._surfaces[index].removeprefix(b" ")]
@@ -100,7 +100,7 @@ class Vocabulary:
 
 
 def _occurrences(part: bytes, whole: bytes) -> Iterator[int]:
-    """Where `part` starts, overlaps included."""
+    """Yield the positions of `part`, including overlapping ones."""
     start = whole.find(part)
     while start >= 0:
         yield start
@@ -108,7 +108,7 @@ def _occurrences(part: bytes, whole: bytes) -> Iterator[int]:
 
 
 def _decoder_steps(tokenizer: Tokenizer) -> dict[str, Mapping[str, Any]]:
-    """Settings of each kind of decoder that the tokenizer chains, the first of its kind; none where it has no decoder."""
+    """Return the settings of the tokenizer's decoders by type, the first of each type."""
     if tokenizer.decoder is None:
         return {}
     settings = json.loads(tokenizer.decoder.__getstate__())
@@ -138,7 +138,7 @@ def _word_piece(piece: str, settings: Mapping[str, Any]) -> str:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's letters for bytes: printable ones stand for themselves, the others for 256, 257, ..."""
+    """Return GPT-2's letters for bytes: printable bytes map to themselves, the others to 256, 257, ..."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}

@@ -12,7 +12,7 @@ precisions            name -> the graphs' file names, {graph} (translation: {enc
                       "fp16" has graphs for CUDA, see triptych_export: other inputs, other shapes of memory
 default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
-provenance, metrics, parity    for people and tools; not needed to serve
+provenance, metrics, parity    for users and tools; not needed to serve
 
 The other members belong to a task's family: see TranslationManifest, TextManifest and ImageManifest.
 """

@@ -1,4 +1,4 @@
-"""What stands around the texts of a translation model, by language: tokens that name a language, or instructions."""
+"""Frames around the texts of a translation model, by language: tokens that name a language, or instructions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from triptych_serving.bundle.fields import JsonFields
 
 Ids = tuple[int, ...]
 
-SHORTEST = 2  # tokens of a text, its end included
+SHORTEST = 2  # tokens of a text, including its end
 
 
 @dataclass(frozen=True)
 class SourceFrame:
-    """Ids around the text's own, whose end of sentence is `after`'s neighbour."""
+    """Ids around a text's own; `after` follows its end of sentence."""
 
     before: Ids = ()
     after: Ids = ()
@@ -20,7 +20,7 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class TargetFrame:
-    """What tells the model its target language."""
+    """Text and ids that tell the model its target language."""
 
     text: str = ""  # put before the source text, before tokenizing ("translate English to German: ")
     before: Ids = ()  # ids before the source, in front of the source's own
@@ -29,7 +29,7 @@ class TargetFrame:
 
 @dataclass(frozen=True)
 class Framing:
-    """All of one language pair."""
+    """The complete frame of one language pair."""
 
     text: str = ""
     before: Ids = ()
@@ -38,7 +38,7 @@ class Framing:
 
     @property
     def size(self) -> int:
-        """Ids around a source; the text is not counted."""
+        """Number of ids around a source, without those of the text."""
         return len(self.before) + len(self.after)
 
 
@@ -47,7 +47,7 @@ BARE = Framing()
 
 @dataclass(frozen=True)
 class Frames:
-    """By language code; a code that is not here has no frame.
+    """Frames by language code; other codes have no frame.
 
     sources               code -> before, after: ids around the text's own
     targets               code -> text (before the source text), before (ids in front of the source's own `before`), forced
@@ -58,7 +58,7 @@ class Frames:
     targets: Mapping[str, TargetFrame] = field(default_factory=dict)
 
     def of(self, source: str, target: str) -> Framing:
-        """The framing of a pair of the model's codes."""
+        """Return the framing of a pair of the model's codes."""
         if not self.sources and not self.targets:
             return BARE
         near, far = self.sources.get(source, SourceFrame()), self.targets.get(target, TargetFrame())
@@ -66,7 +66,7 @@ class Frames:
 
 
 def parse_frames(fields: JsonFields) -> Frames:
-    """Read the optional member `frames`; what is wrong goes to the fields' faults."""
+    """Read the optional member `frames`; errors are added to the fields' faults."""
     frames = fields.object("frames", optional=True)
     return Frames(
         {
@@ -81,14 +81,14 @@ def parse_frames(fields: JsonFields) -> Frames:
 
 
 def check_frames(frames: Frames, sources: Sequence[str], targets: Sequence[str], faults: list[str]) -> None:
-    """Note frames of languages that the model does not have."""
+    """Report frames of languages that the model does not have."""
     for kind, given, codes in (("sources", frames.sources, sources), ("targets", frames.targets, targets)):
         known = set(codes)
         faults.extend(f"frames.{kind}.{code}: {code!r} is none of {kind[:-1]}_languages" for code in given if code not in known)
 
 
 def check_room(frames: Frames, end: int, max_source: int, max_length: int, faults: list[str]) -> None:
-    """Note frames that leave no room for a text or for its translation, and translations that end before they begin."""
+    """Report frames that leave no room for a text or its translation, and forced tokens that end the sentence."""
     around = max((len(frame.before) + len(frame.after) for frame in frames.sources.values()), default=0)
     in_front = max((len(frame.before) for frame in frames.targets.values()), default=0)
     if around + in_front and around + in_front + SHORTEST > max_source:

@@ -1,4 +1,4 @@
-"""What a model wants of an image, and how large an image may be. Needs no Pillow, so that manifests can be read without it."""
+"""The manifest of a model that labels images (the ViT family). Imports no Pillow, which readers need not have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MAX_TARGET = 4096  # pixels of a side
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """How pixels reach the graph; the member `image` of an image bundle's manifest.
+    """Preprocessing of images; the member `image` of an image bundle's manifest.
 
     "stretch" resizes to resize_width x resize_height and ignores the aspect ratio, as ViT's processor of Hugging Face does, and
     DeiT's; "shortest-edge" resizes the shorter side to `resize_size`, as CLIP's does. Height x width are then cut out of the
@@ -73,7 +73,7 @@ class ImageSpec:
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What is refused from a file's header, before anything is decoded."""
+    """Limits of image files, checked from the header before anything is decoded."""
 
     max_pixels: int = 64_000_000  # as sent, and after a resize of the shorter side; Pillow holds 4 bytes for each: 256 MB
     max_side: int = 65_535  # pixels, the most that JPEG knows; the resize needs some 50 bytes for each
@@ -86,7 +86,7 @@ LABELS_FILE = "labels.txt"
 
 @dataclass(frozen=True)
 class ImageManifest(Manifest):
-    """Beside the common members:
+    """Manifest of an image classification model. Members besides the common ones:
 
     label_count           classes; their names are the lines of labels.txt (UTF-8), in the graph's order
     image                 how a file becomes the graph's input: height, width (pixels), resize ("stretch" or "shortest-edge",
@@ -103,7 +103,7 @@ class ImageManifest(Manifest):
 
 
 def parse_image(fields: JsonFields, faults: list[str]) -> ImageManifest:
-    """Read and check it; what is wrong goes to `faults`."""
+    """Read and check the manifest; errors are added to `faults`."""
     image = fields.object("image")
     manifest = ImageManifest(
         **parse_common(fields),

@@ -1,4 +1,4 @@
-"""Reading `bundle.json`: the task decides which members there must be."""
+"""Reader of `bundle.json`; the task determines the required members."""
 
 import json
 from pathlib import Path
@@ -40,13 +40,13 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _text(path: Path) -> str:
-    if path.is_symlink() or (path.exists() and not path.is_file()):  # a link may lead out of the folder, a pipe never ends
+    if path.is_symlink() or (path.exists() and not path.is_file()):  # a link may lead out of the folder, a pipe may block
         raise ValueError("not a plain file")
     return path.read_text(encoding="utf-8")
 
 
 def _format_fault(fields: JsonFields) -> str:
-    """Empty where this release reads the format."""
+    """Describe an unsupported format; empty if this release reads it."""
     version = fields.get("format", int)
     reads = f"format {FORMAT}" if OLDEST_FORMAT == FORMAT else f"formats {OLDEST_FORMAT} to {FORMAT}"
     if version > FORMAT:
@@ -58,7 +58,7 @@ def _format_fault(fields: JsonFields) -> str:
 
 
 def _writer(fields: JsonFields) -> str:
-    """The release that wrote a bundle, as far as its manifest can be understood."""
+    """Return the release that wrote a bundle, as far as its manifest can be read."""
     provenance = fields.values.get("provenance")
     exporter = provenance.get("exporter") if isinstance(provenance, dict) else None
     return f"{exporter:.40}, which wrote it, or a later one" if isinstance(exporter, str) else "a later one"

@@ -1,4 +1,4 @@
-"""The manifest of a model that reads text once: the BERT family."""
+"""The manifest of a text encoder: the BERT family."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ POOLINGS = (MEAN, CLS)
 
 @dataclass(frozen=True)
 class TextTokens:
-    """Ids."""
+    """Ids of the special tokens."""
 
     pad: int
     cls: int
@@ -29,14 +29,14 @@ class TextTokens:
 
 @dataclass(frozen=True)
 class TextLimits:
-    """Lengths in tokens, [CLS] and [SEP] included."""
+    """Lengths in tokens, including [CLS] and [SEP]."""
 
     max_tokens: int
 
 
 @dataclass(frozen=True)
 class TextManifest(Manifest):
-    """Beside the common members:
+    """Manifest of a text encoder. Members besides the common ones:
 
     tokens                pad, cls, sep, mask: ids
     limits                max_tokens: [CLS] and [SEP] included
@@ -61,7 +61,7 @@ class TextManifest(Manifest):
 
 
 def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
-    """Read and check it; what is wrong goes to `faults`."""
+    """Read and check the manifest; errors are added to `faults`."""
     tokens, task = fields.object("tokens"), fields.values.get("task")
     manifest = TextManifest(
         **parse_common(fields),

@@ -1,4 +1,4 @@
-"""A translation model's defaults of decoding, and the rules of its searches."""
+"""The manifest of a translation model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -12,13 +12,12 @@ from triptych_text.languages import is_language
 
 @dataclass(frozen=True)
 class Generation:
-    """What counts where a request does not say; the names and meanings are the wire's, but that the lengths count the tokens
-    that the model's frames force too. All but max_length may be left out.
+    """Defaults of decoding, with the wire's names and meanings, except that the lengths also count tokens forced by frames.
 
-    No request changes the last four.
+    All but max_length are optional. Requests cannot change the last four.
     """
 
-    max_length: int  # tokens, the end of the sentence not included
+    max_length: int  # tokens, without the end of the sentence
     beam_size: int = 1
     patience: float = 1.0
     num_hypotheses: int = 1
@@ -28,13 +27,13 @@ class Generation:
     no_repeat_ngram_size: int = 0
     min_length: int = 0
     rules: SearchRules = SearchRules.CTRANSLATE2
-    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC  # by the rules of transformers alone
-    forced_end: bool = False  # what reaches max_length is ended there: the end counts in its length
-    suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur; the step graph knows the single ones
+    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC  # only for the rules of transformers
+    forced_end: bool = False  # a hypothesis at max_length gets an end of sentence, which counts in its length
+    suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur; the step graph bans single ones
 
 
 def parse_generation(values: JsonFields) -> Generation:
-    """Read and check it; what is wrong goes to the fields' faults."""
+    """Read and check the defaults; errors are added to the fields' faults."""
     numbers = [field for field in fields(Generation) if field.name in BOUNDS and field.name != "max_length"]
     generation = Generation(
         max_length=values.positive("max_length"),
@@ -70,7 +69,7 @@ SHORT = ("shortlist", "short_step", "short_search", "projection")
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids; `start` may be one of the others."""
+    """Ids of the special tokens; `start` may equal another one."""
 
     pad: int
     start: int
@@ -79,7 +78,7 @@ class SpecialTokens:
 
 @dataclass(frozen=True)
 class Limits:
-    """Lengths in tokens, the end of the sentence included."""
+    """Lengths in tokens, including the end of the sentence."""
 
     max_source_tokens: int
     max_target_tokens: int
@@ -87,7 +86,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """What the caches are allocated from."""
+    """Dimensions of the caches."""
 
     layers: int
     heads: int
@@ -103,10 +102,10 @@ class TranslationGraphs:
     search: str = ""  # empty in old bundles, which decode greedily only
     score: str = ""  # empty in old bundles
     saturation_free: bool = False  # integer weights of 7 bits: no product overflows, whatever the processor
-    shortlist: str = ""  # which tokens a source may need; with it go the three that follow, or none of them
+    shortlist: str = ""  # the tokens that a source may need; requires the three that follow
     short_step: str = ""
     short_search: str = ""
-    projection: str = ""  # what the short graphs' columns are taken from
+    projection: str = ""  # source of the short graphs' columns
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -116,7 +115,7 @@ class TranslationGraphs:
 
 @dataclass(frozen=True)
 class TranslationManifest(Manifest):
-    """Beside the common members:
+    """Manifest of a translation model. Members besides the common ones:
 
     source_languages      BCP 47 or FLORES-200 codes; "und": any, or none
     target_languages      the same
@@ -142,12 +141,12 @@ class TranslationManifest(Manifest):
 
     @property
     def tokenizers(self) -> tuple[str, str]:
-        """File names, for sources and targets."""
+        """File names of the tokenizers of sources and targets."""
         return TOKENIZER_FILE, self.target_tokenizer or TOKENIZER_FILE
 
 
 def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManifest:
-    """Read and check it; what is wrong goes to `faults`."""
+    """Read and check the manifest; errors are added to `faults`."""
     tokens, limits, decoder, generation = (fields.object(n) for n in ("tokens", "limits", "decoder", "generation"))
     manifest = TranslationManifest(
         **parse_common(fields),

@@ -1,4 +1,4 @@
-"""Images that wait to be decoded, and how long it would take until the engine has a new one's labels."""
+"""Image jobs: each image is decoded in a pool of threads, then becomes a row of the engine."""
 
 import threading
 import time
@@ -17,11 +17,11 @@ from triptych_serving.scheduling.wait_estimator import Forecast, WaitEstimator
 
 
 class DecodeQueue:
-    """What stands before a pool of threads, which decode images for one engine. Thread-safe.
+    """The queue of images before the pool of decoding threads, with a forecast of their waiting time. Thread-safe.
 
     Args:
-        engine: where decoded images go.
-        row_size: tokens that an image counts as there.
+        engine: receives the decoded images.
+        row_size: tokens that an image counts as in the engine.
         clock: monotonic seconds.
     """
 
@@ -34,32 +34,32 @@ class DecodeQueue:
         self._lock = threading.Lock()
 
     def join(self) -> None:
-        """One more waits."""
+        """Add an image."""
         with self._lock:
             self.waiting += 1
 
     def take(self) -> None:
-        """A thread decodes one now."""
+        """Remove an image that a thread starts to decode."""
         with self._lock:
             self.waiting -= 1
             self._pace.take(1, self._clock(), left=self.waiting > 0)
 
     def leave(self) -> None:
-        """One will not be decoded: nobody waits for it any more."""
+        """Remove an image that will not be decoded."""
         with self._lock:
             self.waiting -= 1
             if not self.waiting:
                 self._pace.pause()
 
     def decoded(self, seconds: float) -> None:
-        """It took so long to decode one."""
+        """Record the time that decoding an image took."""
         with self._lock:
             self._pace.serve(seconds)
 
     def forecast(self, images: int) -> Forecast | None:
-        """For a request of so many. None: nobody waits here or in the engine, or too little is known of both.
+        """Forecast the waiting time of a request; None if no image waits here or in the engine, or too little is known of both.
 
-        Images are decoded while others are computed, so whichever takes longer decides.
+        Images are decoded while others are computed, so the slower of the two decides.
         """
         with self._lock:
             ahead = self.waiting + images - 1
@@ -72,7 +72,7 @@ class DecodeQueue:
         return Forecast(max(forecast.wait for forecast in known), sum(forecast.service for forecast in known))
 
     def count_rejected(self) -> None:
-        """A request was turned away."""
+        """Count a rejected request."""
         self._engine.count_rejected()
 
 
@@ -87,17 +87,17 @@ class ClassifiedImage:
 
 @dataclass(frozen=True)
 class ImageRequest:
-    """What is asked of one image."""
+    """One image, and the options of its classification."""
 
     data: bytes  # the file
     k: int  # labels
-    field: str  # of the request, for errors
+    field: str  # request field, for errors
     deadline: float | None = None  # monotonic seconds
 
 
 @dataclass(frozen=True)
 class ImageParts:
-    """What jobs of one model share."""
+    """Resources that the jobs of one model share."""
 
     engine: OneShotEngine
     spec: ImageSpec
@@ -107,12 +107,12 @@ class ImageParts:
 
 
 class ImageJob(Listener):
-    """Begins at once. `done` ends with None, or with the error that the image met.
+    """The classification of one image. Starts at once; `done` finishes with None, or with the image's error.
 
     Args:
         request: the image.
-        parts: its model's.
-        pool: where it is decoded.
+        parts: the model's.
+        pool: threads that decode.
     """
 
     def __init__(self, request: ImageRequest, parts: ImageParts, pool: Executor) -> None:
@@ -131,7 +131,7 @@ class ImageJob(Listener):
         self._decoding.add_done_callback(self._on_decoded)
 
     def result(self) -> ClassifiedImage:
-        """Once it is done; waits until then.
+        """Wait, and return the result.
 
         Raises:
             ServingError: the image could not be classified.
@@ -143,34 +143,34 @@ class ImageJob(Listener):
         return ClassifiedImage(tuple(ScoredLabel(labels[index], score, index) for score, index in ranked), *self._size)
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        self._end(CancelledError("the caller went away"))
+        """Cancel the job."""
+        self._end(CancelledError("the caller cancelled the request"))
         self._decoding.cancel()
         if self._call is not None:
             self._parts.engine.cancel(self._call)
 
     @property
     def started(self) -> float:
-        """Clock seconds when its batch ran, once it has a result."""
+        """Clock seconds when its batch started; valid once there is a result."""
         return self._item.started
 
     @property
     def ended(self) -> float:
-        """Clock seconds."""
+        """Clock seconds when its batch ended."""
         return self._item.ended
 
     @property
     def waited(self) -> float:
-        """Seconds before its batch ran, decoding aside."""
+        """Seconds before its batch started, without decoding."""
         return self._item.started - self.arrived - self.decode_seconds
 
     def on_end(self) -> None:
-        """The engine is done with it."""
+        """Finish the job."""
         self._end(None if self._call is None else self._call.error)
 
     @property
     def _item(self) -> Item:
-        assert self._call is not None, "only a job that has ended well has an item to look at"
+        assert self._call is not None, "only a finished job has an item"
         return self._call.rows[0]
 
     def _decode(self, request: ImageRequest) -> None:
@@ -198,7 +198,7 @@ class ImageJob(Listener):
             self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        """The first end counts."""
+        """Finish the job unless it already is."""
         try:
             if error is None:
                 self.done.set_result(None)

@@ -1,4 +1,4 @@
-"""How many images a model holds at once: counted before anything is decoded."""
+"""Admission of images: limits how many a model holds at once, before anything is decoded."""
 
 import threading
 import time
@@ -12,22 +12,22 @@ from triptych_serving.scheduling.wait_estimator import Forecast
 
 
 class WaitForecaster(Protocol):
-    """Where images wait that have passed the gate."""
+    """Forecasts the waiting time of admitted images."""
 
     def forecast(self, images: int) -> Forecast | None:
-        """For a request of so many; None: nobody waits, or too little is known."""
+        """Forecast the waiting time of a request; None if there is no queue, or too little is known."""
 
     def count_rejected(self) -> None:
-        """A request was turned away."""
+        """Count a rejected request."""
 
 
 class ImageLimiter:
-    """Thread-safe.
+    """Admits requests up to a number of images. Thread-safe.
 
     Args:
-        limit: images.
-        line: what is behind the gate, if it is known how long one waits there.
-        limits: of requests, and of the time that they wait.
+        limit: maximum number of images.
+        line: forecasts waiting times; None: nothing is known.
+        limits: maximum number of requests and waiting time.
         clock: monotonic seconds.
     """
 
@@ -49,16 +49,16 @@ class ImageLimiter:
 
     @contextmanager
     def admit(self, images: int, deadline: float | None = None) -> Iterator[None]:
-        """Hold so many, all or none.
+        """Context that holds the images of one request, all or none.
 
         Args:
-            images: of one request.
+            images: their number.
             deadline: clock seconds.
 
         Raises:
-            UnavailableError: the gate is closed.
-            InvalidInputError: they alone are more than the limit.
-            OverloadedError: too many are held already, or the deadline would pass before the last one's turn.
+            UnavailableError: the limiter is closed.
+            InvalidInputError: the request alone exceeds the limit.
+            OverloadedError: too many images are held, or the deadline would pass before the last one is classified.
         """
         with self._changed:
             self._check(images, deadline)
@@ -73,12 +73,12 @@ class ImageLimiter:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Refuse what comes from now on."""
+        """Reject all further requests."""
         with self._changed:
             self._closed = True
 
     def wait(self) -> None:
-        """Until none is held."""
+        """Wait until no image is held."""
         with self._changed:
             self._changed.wait_for(lambda: self.held == 0)
 

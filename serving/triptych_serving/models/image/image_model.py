@@ -1,4 +1,4 @@
-"""A model of the ViT family ready to serve: decoding in threads, the graph behind one engine."""
+"""A loaded model of the ViT family: decoding in threads, the graph behind one engine."""
 
 import math
 import time
@@ -22,10 +22,10 @@ from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.process import give_way
 
 DEFAULT_TOP_K = 5
-IN_FLIGHT = 64  # images of one request that are decoded or run; the others wait as files and leave room for other requests
-DECODED_BYTES = 512 << 20  # of all images that wait
-PIXELS_PER_TOKEN = 256  # patches of 16 x 16 pixels: what batches are measured in
-# A hidden state of n numbers takes weights of 12 * n * n in each layer, 2 bytes each, and nobody makes fewer than 4 layers.
+IN_FLIGHT = 64  # images of one request being decoded or run; the others wait as files, and leave room for other requests
+DECODED_BYTES = 512 << 20  # of all waiting images
+PIXELS_PER_TOKEN = 256  # patches of 16 x 16 pixels, the unit of batch sizes
+# A hidden size of n implies 12 * n * n weights per layer, 2 bytes each; no model has fewer than 4 layers.
 LEAST_BYTES_PER_SQUARE = 4 * 12 * 2
 
 
@@ -54,7 +54,7 @@ class ImageModel:
         self.engines = (self.engine,)
         line = DecodeQueue(self.engine, row_size, time.monotonic)
         most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
-        self.gate = ImageLimiter(most, line, options.limits)
+        self.limiter = ImageLimiter(most, line, options.limits)
         self._parts = ImageParts(self.engine, spec, self.labels, row_size, line)
         self._pool = ThreadPoolExecutor(
             usable_cpus(), f"triptych-decode-{name}", initializer=give_way if options.gives_way else None
@@ -65,14 +65,14 @@ class ImageModel:
 
         Args:
             images: JPEG, PNG or WebP files.
-            top_k: labels of each image; more than the model has: all.
+            top_k: labels of each image; all if the model has fewer.
 
         Raises:
-            ServingError: whatever kept the images from being classified; the first bad image is named.
+            ServingError: an image is not acceptable (the first one is named), or the runtime failed.
         """
         jobs: deque[ImageJob] = deque()
         results: list[ClassifiedImage] = []
-        with self.gate.admit(len(images)):
+        with self.limiter.admit(len(images)):
             try:
                 for index, data in enumerate(images):
                     if len(jobs) == IN_FLIGHT:
@@ -86,12 +86,12 @@ class ImageModel:
         return results
 
     def begin(self, data: bytes, top_k: int | None, field: str, deadline: float | None = None) -> ImageJob:
-        """Start one image, for which the caller has passed the gate.
+        """Start one image, which `limiter` has admitted.
 
         Args:
             data: JPEG, PNG or WebP file.
             top_k: labels; None: 5.
-            field: the request's field, for errors.
+            field: request field, for errors.
             deadline: monotonic seconds.
 
         Raises:
@@ -103,24 +103,24 @@ class ImageModel:
 
     @property
     def reserved(self) -> Mapping[Device, int]:
-        """Bytes that are set aside on each GPU."""
+        """Bytes reserved on each GPU."""
         return self._work.reserved
 
     def load(self) -> tuple[int, int]:
-        """Images that run; those that wait, to be decoded or to run."""
+        """Return the numbers of running images and of those that wait, to be decoded or to run."""
         running, waiting = self.engine.load()
         return running, waiting + self._parts.queue.waiting
 
     def describe(self) -> str:
-        """For the log."""
+        """Describe the model for the log."""
         size = f"{self.manifest.image.width} x {self.manifest.image.height} pixels"
         return f"{describe(self.capabilities)} into {len(self.labels):,} labels, {self._work.takes}, {size}"
 
     def close(self, drain: bool = True) -> None:
-        """Stop: with `drain`, after everything accepted is answered; else at once, failing what is left. Idempotent."""
-        self.gate.close()
+        """Stop: with `drain`, after all accepted requests; else at once, failing the others. Idempotent."""
+        self.limiter.close()
         if drain:
-            self.gate.wait()
+            self.limiter.wait()
         self._pool.shutdown(wait=drain, cancel_futures=not drain)
         self._work.close(drain)
 

@@ -1,4 +1,4 @@
-"""What a translation model will take of a GPU's memory, before it takes any."""
+"""Memory plan of a translation model on a GPU, computed before anything is allocated."""
 
 from collections.abc import Mapping
 
@@ -11,23 +11,23 @@ from triptych_serving.decoding.lane_factory import SEARCH_SLOTS
 from triptych_serving.models.translation.scoring import LOGIT_BYTES
 from triptych_serving.runtime.external_data import external_bytes
 
-# Between operators, at most; the widest arrays there are of the vocabulary, and of four times the model's width.
-STEP_BYTES_PER_TOKEN = 16  # of the vocabulary, for each row: logits, their softmax in 32 bits, what the best are found with
-ENCODER_ARRAYS = 24  # of the model's width, 16 bits, for each source token
-SCORE_ARRAYS = 4  # of the size of the logits
+# Upper bounds for intermediate results; the widest arrays have the vocabulary's size, or four times the model's width.
+STEP_BYTES_PER_TOKEN = 16  # per vocabulary entry and row: logits, their softmax in 32 bits, workspace of the top-k
+ENCODER_ARRAYS = 24  # of the model's width, 16 bits, per source token
+SCORE_ARRAYS = 4  # of the logits' size
 
 
 def memory_plan(bundle: Bundle, precision: str, slots: int, vocabulary: int) -> Mapping[str, int]:
-    """Bytes on each device, by what they are for: lanes of all kinds, and scores.
+    """Return the bytes on each device by purpose, for lanes of all kinds and scores.
 
     Args:
         bundle: the model.
-        precision: of its graphs; one of 16 bits.
-        slots: of a greedy lane.
-        vocabulary: tokens.
+        precision: of its graphs, with 16 bits.
+        slots: rows of a greedy lane.
+        vocabulary: number of tokens.
 
     Raises:
-        BundleError: a file is no graph.
+        BundleError: a file is not a graph.
     """
     manifest = bundle.manifest_of(TranslationManifest)
     graphs, shape, limits = manifest.precisions[precision], manifest.decoder, manifest.limits

@@ -1,4 +1,4 @@
-"""Texts as rows of the decode engine, and rows as texts again: one row for each sentence."""
+"""Postprocessing of translations: finished rows, one for each sentence, become texts again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from triptych_text.sentences import Sentences
 
 @dataclass(frozen=True)
 class PreparedText:
-    """One text of a request and the rows of its sentences, in order; at least one."""
+    """One text of a request, and the rows of its sentences in order; at least one."""
 
     sentences: Sentences
     rows: tuple[Row, ...]
-    spans: tuple[Span, ...] = ()  # of all source tokens in it; empty where no alignment was asked for
+    spans: tuple[Span, ...] = ()  # of all source tokens; empty if no alignment was requested
 
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """A request, checked and tokenized: its rows go to the engine."""
+    """A checked and tokenized request, whose rows go to the engine."""
 
     texts: tuple[PreparedText, ...]
 
     @cached_property
     def rows(self) -> list[Row]:
-        """Of all texts: the first sentence of each, then the second, so that a short text does not wait for a long one."""
+        """Rows of all texts: the first sentence of each, then the second, so that a short text does not wait for a long one."""
         turns = zip_longest(*(text.rows for text in self.texts))
         return [row for turn in turns for row in turn if row is not None]
 
@@ -41,10 +41,10 @@ class TranslationHypothesis:
     """One translation of a text."""
 
     text: str
-    finish: Finish  # LENGTH if one of its sentences was cut
-    token_count: int  # ends of sentences not included, nor what the model's frame forces
-    score: float | None = None  # sum over the sentences; None where it was not asked for
-    # [tokens, source tokens of the whole text], 0 outside of the own sentence; None where it was not asked for
+    finish: Finish  # LENGTH if a sentence reached the length limit
+    token_count: int  # without ends of sentences and forced tokens
+    score: float | None = None  # sum over the sentences; None if it was not requested
+    # [tokens, source tokens of the whole text], 0 outside of the own sentence; None if it was not requested
     alignment: NDArray[np.float32] | None = None
     spans: tuple[Span, ...] = ()  # of its tokens in `text`; only with an alignment
 
@@ -54,8 +54,8 @@ class Translation:
     """One translated text."""
 
     hypotheses: tuple[TranslationHypothesis, ...]  # best first, at least one
-    source_token_count: int  # ends of sentences included, the model's frame not
-    source_spans: tuple[Span, ...] = ()  # of the source tokens in the source, ends of sentences empty; only with an alignment
+    source_token_count: int  # including ends of sentences, without the model's frame
+    source_spans: tuple[Span, ...] = ()  # of the source tokens, ends of sentences empty; only with an alignment
 
     @property
     def text(self) -> str:
@@ -64,17 +64,17 @@ class Translation:
 
     @property
     def finish(self) -> Finish:
-        """Why it ended."""
+        """Why the best translation ended."""
         return self.hypotheses[0].finish
 
     @property
     def token_count(self) -> int:
-        """Its tokens, ends of sentences not included."""
+        """Number of tokens of the best translation, without ends of sentences."""
         return self.hypotheses[0].token_count
 
 
 def assemble(texts: Sequence[PreparedText], codec: TranslationTokenizer) -> list[Translation]:
-    """What finished rows say, text by text."""
+    """Convert finished rows to translations, one for each text."""
     every = [(row, hypothesis) for text in texts for row in text.rows for hypothesis in row.hypotheses]
     spoken = codec.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
     decoded = {id(hypothesis): text for (_, hypothesis), text in zip(every, spoken, strict=True)}
@@ -82,25 +82,25 @@ def assemble(texts: Sequence[PreparedText], codec: TranslationTokenizer) -> list
 
 
 class GrowingText:
-    """One text of a stream. Its pieces, joined, are at any time a prefix of its best translation.
+    """One text of a stream, whose joined pieces are at any time a prefix of its best translation.
 
-    A sentence's pieces follow when all sentences before it are done, so what is sent never changes.
+    A sentence's pieces are sent when all sentences before it are done, so they never change.
     """
 
     def __init__(self, text: PreparedText, codec: TranslationTokenizer) -> None:
         self.text = text
         self._codec = codec
         self._done = 0  # sentences
-        self._gap = text.sentences.gaps[0]  # white space that is still to be sent
-        self._pieces = TextPieces()  # of the sentence that runs
+        self._gap = text.sentences.gaps[0]  # white space to send before the next piece
+        self._pieces = TextPieces()  # of the current sentence
 
     @property
     def is_done(self) -> bool:
-        """All of it has been said."""
+        """True if the whole text has been sent."""
         return self._done == len(self.text.rows)
 
     def advance(self, changed: Row) -> str:
-        """What can be said now that `changed`, one of its rows, has more tokens or is finished; often nothing."""
+        """Return the next piece after one of its rows, `changed`, got more tokens or finished; often empty."""
         if self.is_done or (changed is not self._current and self._current.finish is None):
             return ""
         said = []
@@ -123,7 +123,7 @@ class GrowingText:
 
 
 def _output(text: PreparedText, decoded: dict[int, str], codec: TranslationTokenizer) -> Translation:
-    """The first translation has every sentence's best, the second their second best, or the last where there are fewer."""
+    """Combine hypotheses by rank; a sentence with fewer contributes its last one."""
     rows = [row.hypotheses for row in text.rows]
     count = max(map(len, rows))
     ranked = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows] for rank in range(count)]
@@ -170,7 +170,7 @@ def _alignment(text: PreparedText, sentences: Sequence[Hypothesis]) -> NDArray[n
 
 
 def _own_attention(row: Row, sentence: Hypothesis) -> NDArray[np.float32]:
-    """Of the text's own tokens to each other; what went to a frame around the source is shared out among the source."""
+    """Return the attention between the text's own tokens; weights of the source's frame are redistributed among the source."""
     assert sentence.attention is not None
     frame = row.frame
     own = sentence.attention[frame.forced :, frame.before : row.size - frame.after]

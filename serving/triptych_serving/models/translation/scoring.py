@@ -1,4 +1,4 @@
-"""The probability of given translations: teacher-forced, one run of a graph for a batch of pairs."""
+"""Scoring: the probability of given translations, teacher-forced, one graph run per batch of pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,20 +17,20 @@ from triptych_serving.scheduling.request import Item
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.validation import PartNames
 
-LOGIT_BYTES = 64 << 20  # of one batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
+LOGIT_BYTES = 64 << 20  # per batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
 DEFAULT_LIMITS = BatchLimits()
 SOURCES, TARGETS = (PartNames("pairs", (part,)) for part in ("source", "target"))
 
 
 @dataclass(frozen=True)
 class TranslationScore:
-    """How likely a model finds a translation."""
+    """Log-probabilities of one translation."""
 
-    token_log_probabilities: NDArray[np.float32]  # [target tokens], natural logarithms, the end of the sentence included
+    token_log_probabilities: NDArray[np.float32]  # [target tokens], natural logarithms, including the end of the sentence
 
     @property
     def log_probability(self) -> float:
-        """Of the whole translation."""
+        """Log-probability of the whole translation."""
         return float(self.token_log_probabilities.sum(dtype=np.float64))
 
 
@@ -38,16 +38,16 @@ class TranslationScore:
 class ScoreRow:
     """A source and its translation: the payload of an Item, whose result is the log-probability of each target token."""
 
-    source: Sequence[int]  # ids, end of sentence and frame included
-    target: Sequence[int]  # the same
-    forced: int = 0  # of the target's first ids, how many are the frame's, whose probability does not count
+    source: Sequence[int]  # ids, including end of sentence and frame
+    target: Sequence[int]  # likewise
+    forced: int = 0  # number of first target ids that belong to the frame, whose probability does not count
 
 
 class ScoreRunner:
-    """Runs pairs of whatever lengths together.
+    """Runs pairs of different lengths together.
 
     Args:
-        session: graph `source [B, S], lengths [B], targets [B, 1 + T] -> log_probabilities [B, T]`, or several of it.
+        session: graph `source [B, S], lengths [B], targets [B, 1 + T] -> log_probabilities [B, T]`, or several sessions of it.
         tokens: ids of the special tokens.
     """
 
@@ -61,7 +61,7 @@ class ScoreRunner:
         self.run(self.prepare([Item(ScoreRow(end, end), 1)]))
 
     def prepare(self, items: Sequence[Item]) -> dict[str, Array]:
-        """Pad and stack."""
+        """Pad and stack the pairs."""
         rows: list[ScoreRow] = [item.payload for item in items]
         start, pad = self._tokens.start, self._tokens.pad
         return {
@@ -71,27 +71,27 @@ class ScoreRunner:
         }
 
     def run(self, batch: dict[str, Array]) -> Array:
-        """Log-probabilities `[B, T]`."""
+        """Run the graph; return log-probabilities `[B, T]`."""
         [log_probabilities] = self._session.run(batch, ["log_probabilities"])
         return log_probabilities
 
     def finish(self, items: Sequence[Item], outputs: Array) -> None:
-        """Give each pair its own copy."""
+        """Store each pair's own copy."""
         for item, log_probabilities in zip(items, outputs, strict=True):
             row: ScoreRow = item.payload
             item.result = log_probabilities[row.forced : len(row.target)].copy()
 
 
 class Scorer:
-    """Scores pairs; its engine runs from the moment that it is made. Thread-safe.
+    """Scores pairs; its engine starts at once. Thread-safe.
 
     Args:
         session: the score graph, as for ScoreRunner.
         codec: the model's tokenizer.
         tokens: ids of the special tokens.
-        runs: batches that run at once.
-        limits: of the queue and of a batch.
-        gives_way: as OneShotOptions has it.
+        runs: concurrent batches.
+        limits: for the queue and for a batch.
+        gives_way: see OneShotOptions.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Scorer:
         self.engine.start()
 
     def prepare(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Work[TranslationScore]:
-        """Tokenize sources and targets, and frame them.
+        """Check, tokenize and frame sources and targets.
 
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names it.

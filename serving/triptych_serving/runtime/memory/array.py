@@ -1,4 +1,4 @@
-"""Memory of a device, by its address."""
+"""Arrays in device memory, by address, and regions of caches that are copied."""
 
 import math
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from triptych_serving.runtime.device import Device
 
 @dataclass(frozen=True)
 class DeviceArray:
-    """C-contiguous; never read or written through Python.
+    """A C-contiguous array in device memory; never read or written through Python.
 
-    It is a view: what it shows lives until its Memory is closed, or until `owner` is gone where there is one.
+    It is a view: its content lives until its Memory is closed, or as long as `owner` if there is one.
     """
 
     address: int
@@ -29,18 +29,18 @@ class DeviceArray:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def first(self, count: int) -> "DeviceArray":
-        """The first of the leading dimension: the same address, fewer rows.
+        """Return the first `count` entries of the leading dimension.
 
         Raises:
-            ValueError: there are not so many.
+            ValueError: there are fewer.
         """
         return self.part(0, count)
 
     def part(self, start: int, stop: int) -> "DeviceArray":
-        """Of the leading dimension, `start` to `stop`.
+        """Return `start` to `stop` of the leading dimension.
 
         Raises:
-            ValueError: it reaches over an end.
+            ValueError: the range is out of bounds.
         """
         if not 0 <= start <= stop <= self.shape[0]:
             raise ValueError(f"{start}:{stop} is not within the {self.shape[0]} of the leading dimension")
@@ -49,7 +49,7 @@ class DeviceArray:
         return replace(self, address=address, shape=(stop - start, *inner))
 
     def at(self, *indices: int) -> "DeviceArray":
-        """The array at fixed leading indices.
+        """Return the sub-array at leading indices.
 
         Raises:
             ValueError: an index is out of range, or there are more than dimensions.
@@ -63,7 +63,7 @@ class DeviceArray:
         return found
 
     def shaped(self, shape: Sequence[int]) -> "DeviceArray":
-        """The same memory from its start in another shape, which may be smaller.
+        """Return the same memory from its start in another shape, which may be smaller.
 
         Raises:
             ValueError: it is larger.
@@ -79,7 +79,7 @@ RANK = 5
 
 @dataclass(frozen=True)
 class CacheRegion:
-    """`array[:, rows, :, positions, :]` of an array `[N, B, H, T, D]`.
+    """The region `array[:, rows, :, positions, :]` of a cache `[N, B, H, T, D]`.
 
     Args:
         array: of rank 5.
@@ -87,7 +87,7 @@ class CacheRegion:
         positions: of T; without a step.
 
     Raises:
-        ValueError: the array has another rank, or a range reaches over its end.
+        ValueError: the array has another rank, or a range is out of bounds.
     """
 
     array: DeviceArray
@@ -102,16 +102,16 @@ class CacheRegion:
 
     @property
     def extent(self) -> tuple[int, int, int, int, int]:
-        """Shape of what is copied."""
+        """Shape of the region."""
         n, _, h, _, d = self.array.shape
         return n, self.rows.stop - self.rows.start, h, self.positions.stop - self.positions.start, d
 
 
 def check_copy(source: CacheRegion, target: CacheRegion) -> None:
-    """Refuse what cannot be copied.
+    """Check that one region can be copied to another.
 
     Raises:
-        ValueError: the two are of different extent or type, on two devices, or overlap.
+        ValueError: extents, types or devices differ, or the regions overlap.
     """
     if source.extent != target.extent:
         raise ValueError(f"extents differ: {source.extent} is copied to {target.extent}")

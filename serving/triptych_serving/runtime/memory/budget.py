@@ -1,4 +1,4 @@
-"""How much of a device's memory is whose: planned before anything is allocated."""
+"""Memory budgets of devices: reservations that are made before anything is allocated."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +10,13 @@ from triptych_serving.runtime.memory.cudart import GpuMemory, gpu_memory
 from triptych_serving.runtime.memory.sizes import parse_bytes, show_bytes
 
 FLAG = "--gpu-memory-limit"
-LEAST = 1 << 20  # bytes; less is a part of all that was written wrongly
-OF_FREE = 0.9  # what is left: libraries load their code, allocators round up
+LEAST = 1 << 20  # bytes; a smaller number is probably a mistyped fraction
+OF_FREE = 0.9  # the rest is for library code and rounding of allocators
 
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Of each GPU: bytes, or a part of all that it has. `str()` is what `parse_limit` takes."""
+    """A limit for each GPU: bytes, or a fraction of its memory. `parse_limit(str(limit))` returns it again."""
 
     bytes: int | None = None
     fraction: float | None = None  # above 0, at most 1
@@ -25,15 +25,15 @@ class MemoryLimit:
         return str(self.bytes) if self.bytes is not None else f"{self.fraction:g}"
 
     def of(self, memory: GpuMemory) -> int:
-        """In bytes, of this GPU."""
+        """Return the limit of this GPU in bytes."""
         return self.bytes if self.bytes is not None else int(memory.total_bytes * (self.fraction or 0))
 
 
 def parse_limit(text: str) -> MemoryLimit:
-    """`8GiB`, `500MiB`, a number of bytes, or a part of all memory such as `0.9`.
+    """Parse `8GiB`, `500MiB`, a number of bytes, or a fraction of all memory such as `0.9`.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is malformed.
     """
     try:
         fraction = float(text)
@@ -47,13 +47,13 @@ def parse_limit(text: str) -> MemoryLimit:
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"{text!r} is neither a number of bytes such as 8GiB, at least 1MiB, nor a part of all such as 0.9"
+            f"{text!r} is neither a number of bytes such as 8GiB, at least 1MiB, nor a fraction such as 0.9"
         ) from None
     return MemoryLimit(bytes=size)
 
 
 class Reservation:
-    """What somebody may allocate."""
+    """Memory set aside for one owner."""
 
     def __init__(self, budget: "Budget", what: str, parts: Mapping[str, int]) -> None:
         self.what = what
@@ -62,16 +62,16 @@ class Reservation:
         self._budget = budget
 
     def release(self) -> None:
-        """Give it back; again does nothing."""
+        """Release it. Idempotent."""
         self._budget.give_back(self)
 
 
 class Budget:
-    """Of one device. Thread-safe.
+    """The memory budget of one device. Thread-safe.
 
     Args:
-        device: whose.
-        limit_bytes: of all reservations together; None: no limit.
+        device: the device.
+        limit_bytes: maximum of all reservations together; None: no limit.
     """
 
     def __init__(self, device: Device, limit_bytes: int | None = None) -> None:
@@ -82,7 +82,7 @@ class Budget:
 
     @property
     def reserved_bytes(self) -> int:
-        """Of all reservations."""
+        """Bytes of all reservations."""
         with self._lock:
             return sum(held.bytes for held in self._held)
 
@@ -92,10 +92,10 @@ class Budget:
         """Set memory aside.
 
         Args:
-            what: whose it is: `model NAME version 1`.
-            parts: bytes, by what they are for.
-            lower: what makes it less, for whom it does not fit; empty: nothing does.
-            instead: what it takes the place of, which is kept if it does not fit.
+            what: the owner: `model NAME version 1`.
+            parts: bytes, by purpose.
+            lower: the flag that reduces it, for the error message; empty: none.
+            instead: a reservation to replace, which is kept if the new one does not fit.
 
         Raises:
             DeviceMemoryError: it does not fit.
@@ -110,7 +110,7 @@ class Budget:
         return wanted
 
     def give_back(self, reservation: Reservation) -> None:
-        """The reservation's way back."""
+        """Remove a reservation."""
         with self._lock:
             if reservation in self._held:
                 self._held.remove(reservation)
@@ -128,26 +128,26 @@ class Budget:
 
 
 class Budgets:
-    """Of all devices, made when one is first asked for. Thread-safe.
+    """The budgets of all devices, each created at its first use. Thread-safe.
 
     Args:
         limit: of each GPU; None: 0.9 of what is free when its budget is made.
-        look: says how much memory a GPU has.
+        look: returns the memory of a GPU.
     """
 
     def __init__(self, limit: MemoryLimit | None = None, look: Callable[[Device], GpuMemory] = gpu_memory) -> None:
         self._limit = limit
         self._look = look
         self._lock = threading.Lock()
-        self._made: Mapping[Device, Budget] = {}  # replaced, never changed
+        self._made: Mapping[Device, Budget] = {}  # replaced as a whole, never changed
 
     @property
     def made(self) -> Mapping[Device, Budget]:
-        """So far; to look at them asks no GPU, and waits for nobody who does."""
+        """Budgets created so far; reading them neither queries a GPU nor waits."""
         return self._made
 
     def of(self, device: Device) -> Budget:
-        """The device's; the CPU's has no limit.
+        """Return a device's budget; the CPU's has no limit.
 
         Raises:
             DeviceMemoryError: less is free than the limit.

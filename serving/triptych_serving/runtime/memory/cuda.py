@@ -1,4 +1,4 @@
-"""Small uploads on their way: page-locked memory that is written round and round."""
+"""The memory of a GPU, and one stream of work on it."""
 
 import ctypes
 import math
@@ -22,25 +22,25 @@ ALIGNMENT = 64  # bytes, of the processor's cache
 
 
 class UploadRing:
-    """Of the thread that uses its memory.
+    """A ring of page-locked memory for small uploads. Used by one thread, that of its memory.
 
-    Two halves take turns: before one is written anew, the copies out of it are waited for, asked for half a round ago.
+    Two halves take turns: before one is overwritten, its copies, which were enqueued half a round ago, are waited for.
 
     Args:
-        memory: whose staging it is.
-        size: bytes; half of it is the most that fits.
+        memory: allocates the ring and copies from it.
+        size: bytes; the largest upload is half of it.
     """
 
     def __init__(self, memory: Memory, size: int) -> None:
         self._memory = memory
         self._bytes: NDArray[Any] = memory.staging((size,), np.uint8)
         self.largest = size // 2
-        self._half = 0  # that is written now
-        self._used = 0  # bytes of it
-        self._marks: list[StreamMark | None] = [None, None]  # of the last copy out of each half
+        self._half = 0  # being written
+        self._used = 0  # bytes used of this half
+        self._marks: list[StreamMark | None] = [None, None]  # after the last copy out of each half
 
     def take(self, host: NDArray[Any]) -> NDArray[Any]:
-        """A copy of the array that stays as it is until the device has read it, if it is asked to at once.
+        """Return a copy of the array that stays unchanged until the device has read it, if the upload is enqueued at once.
 
         Raises:
             ValueError: the array is larger than a half.
@@ -68,7 +68,7 @@ RING_BYTES = 1 << 20
 
 
 class CudaMark:
-    """An event; it goes back to its memory when the mark is gone."""
+    """A CUDA event; reused after the mark is destroyed."""
 
     def __init__(self, memory: "CudaMemory", event: Any) -> None:
         self._memory = memory
@@ -76,14 +76,14 @@ class CudaMark:
         self._passed = False
 
     def wait(self) -> None:
-        """Return when all work before it is done; other threads go on meanwhile."""
+        """Wait until all work before it is done; other threads continue meanwhile."""
         if not self._passed and not self._memory.closed:
             with CUDA_GRAPH_LOCK.running():
                 self._memory.cuda.call("cudaEventSynchronize", self._event)
         self._passed = True
 
     def done(self) -> bool:
-        """All work before it is done."""
+        """Return True if all work before it is done."""
         if not self._passed:
             with CUDA_GRAPH_LOCK.running():
                 self._passed = self._memory.closed or self._memory.cuda.ready(self._event)
@@ -94,14 +94,14 @@ class CudaMark:
 
 
 class CudaMemory:
-    """A Memory of a GPU. What it is asked for keeps clear of graphs that other threads capture.
+    """The memory of a GPU. Its calls keep apart from CUDA graphs that other threads capture.
 
-    Copies between the device and ordinary arrays of the host, which are not page-locked, wait for the stream; up to half a MiB
-    is uploaded without waiting all the same.
+    Copies between the device and ordinary host arrays, which are not page-locked, wait for the stream, except uploads of up to
+    half a MiB.
 
     Args:
         device: which GPU.
-        runtime: `cuda.bindings.runtime`, or what stands for it.
+        runtime: `cuda.bindings.runtime`, or a replacement.
 
     Raises:
         DeviceError: there is no such GPU, or no bindings.
@@ -115,7 +115,7 @@ class CudaMemory:
         self._locked: list[int] = []  # of the host
         self._events: list[Any] = []
         self.spare: deque[Any] = deque()  # events that no mark holds
-        self._box = self._runtime.cudaMemcpy3DParms()  # filled anew for each copy
+        self._box = self._runtime.cudaMemcpy3DParms()  # reused for each copy
         self._box.kind = self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         self.closed = False
         with CUDA_GRAPH_LOCK.running():
@@ -165,10 +165,10 @@ class CudaMemory:
         self._copy(host.ctypes.data, source.address, host.nbytes, "cudaMemcpyDeviceToHost")
 
     def copy(self, source: CacheRegion, target: CacheRegion) -> None:
-        """Copy on the device, by one call whatever the boxes.
+        """Copy on the device with one call, whatever the regions.
 
-        Heads and rows follow each other at one distance, the length of a row's positions of one head, so that they are one
-        dimension of the runtime's three: the others are the bytes of the positions, and N.
+        Heads and rows have the same stride, the length of one head's positions in a row, so they form one dimension of
+        the runtime's three-dimensional copy; the others are the bytes of the positions, and N.
         """
         check_copy(source, target)
         n, rows, heads, positions, width = source.extent
@@ -202,7 +202,7 @@ class CudaMemory:
         return mark
 
     def wait(self) -> None:
-        """Return when the stream is empty; other threads go on meanwhile."""
+        """Wait until the stream is empty; other threads continue meanwhile."""
         with CUDA_GRAPH_LOCK.running():
             self.cuda.call("cudaStreamSynchronize", self._stream)
 
@@ -213,7 +213,7 @@ class CudaMemory:
         self.closed = True
         with CUDA_GRAPH_LOCK.running():
             for name, freed in (
-                ("cudaSetDevice", [self.device.index]),  # see _select; it may say what failed before it
+                ("cudaSetDevice", [self.device.index]),  # see _select; it may report an earlier failure
                 ("cudaStreamSynchronize", [self._stream]),
                 ("cudaEventDestroy", self._events),
                 ("cudaFree", self._arrays),
@@ -224,11 +224,11 @@ class CudaMemory:
                     self._release(name, each)
 
     def _release(self, name: str, what: object) -> None:
-        with suppress(ServingError):  # a device that failed frees what it has when the process ends; who used it was told
+        with suppress(ServingError):  # a failed device frees its memory when the process ends; its users got the error
             self.cuda.call(name, what)
 
     def _select(self) -> None:
-        """The thread's device: the runtime keeps one for each thread, and sessions on other devices change it."""
+        """Select this device for the thread: the runtime keeps one for each thread, and sessions on other devices change it."""
         self.cuda.call("cudaSetDevice", self.device.index)
 
     def _allocate(self, name: str, size: int, what: str, *flags: object) -> Any:
@@ -255,7 +255,7 @@ class CudaMemory:
 
     @staticmethod
     def _point(pointer: Any, box: CacheRegion) -> None:
-        """Where a box begins, and the distances in its array."""
+        """Fill in the start of a region and the strides of its array."""
         array = box.array
         _, rows, heads, positions, width = array.shape
         cell = width * array.dtype.itemsize

@@ -1,4 +1,4 @@
-"""The CUDA runtime: the only module that knows its bindings."""
+"""The CUDA runtime and the GPUs it finds; the only module that imports its bindings."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +10,7 @@ from triptych_serving.runtime.device import Device
 
 INSTALL = 'pip uninstall onnxruntime; pip install "triptych[cuda]"'  # the two runtimes are one module
 NO_MEMORY = "cudaErrorMemoryAllocation"
-NO_DRIVER = "cudaErrorInsufficientDriver"  # its words speak of an old one even where there is none, as in many containers
+NO_DRIVER = "cudaErrorInsufficientDriver"  # its message mentions an old driver even if there is none, as in many containers
 DRIVER = "no NVIDIA driver is visible here, or it is older than CUDA 13 needs"
 NO_DEVICE = (
     "cudaErrorNoDevice",
@@ -23,14 +23,14 @@ NOT_READY = "cudaErrorNotReady"
 
 @cache
 def load_runtime() -> Any:
-    """The bindings' module.
+    """Import the bindings.
 
     Raises:
-        DeviceError: it is not installed.
+        DeviceError: they are not installed.
     """
     try:
         from cuda.bindings import runtime  # noqa: PLC0415
-    except (ImportError, RuntimeError) as error:  # the second: a library that it loads is missing
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a library that it loads is missing
         raise DeviceError(f"the CUDA bindings cannot be imported ({error}): {INSTALL}") from error
     return runtime
 
@@ -46,12 +46,12 @@ class CudaRuntime:
         self.runtime = runtime
 
     def call(self, name: str, *arguments: object) -> Any:
-        """What the function gives: nothing, a value, or a tuple of them.
+        """Call a function; return nothing, a value, or a tuple of values.
 
         Raises:
-            DeviceError: there is no GPU, or no driver that this runtime can use; says which.
+            DeviceError: there is no GPU, or no driver that this runtime can use.
             DeviceMemoryError: no memory is left.
-            EngineError: any other error, by CUDA's own name and words.
+            EngineError: any other error, with CUDA's own name and message.
         """
         error, *values = getattr(self.runtime, name)(*arguments)
         if error:
@@ -59,7 +59,7 @@ class CudaRuntime:
         return values[0] if len(values) == 1 else tuple(values)
 
     def ready(self, event: object) -> bool:
-        """All work before the event is done.
+        """Return True if all work before the event is done.
 
         Raises:
             EngineError: the work failed.
@@ -70,7 +70,7 @@ class CudaRuntime:
         return not error
 
     def _failure(self, name: str, error: Any) -> Exception:
-        self.runtime.cudaGetLastError()  # else the next call to look for one finds it
+        self.runtime.cudaGetLastError()  # otherwise the next call that checks for an error finds it
         _, words = self.runtime.cudaGetErrorString(error)
         message = f"{name}: {words.decode()} ({error.name})"
         if error.name == NO_DRIVER:
@@ -82,7 +82,7 @@ class CudaRuntime:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU."""
+    """One GPU that this process can use."""
 
     device: Device
     name: str
@@ -91,14 +91,14 @@ class Gpu:
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Of one GPU, all processes together."""
+    """Memory of one GPU, shared by all processes."""
 
     free_bytes: int
     total_bytes: int
 
 
 def find_gpus(runtime: Any = None) -> tuple[Gpu, ...]:
-    """All of them, in the driver's order; nothing is allocated on them.
+    """List all GPUs in the driver's order; nothing is allocated on them.
 
     Raises:
         DeviceError: no bindings, no driver, or no GPU.
@@ -111,7 +111,7 @@ def find_gpus(runtime: Any = None) -> tuple[Gpu, ...]:
 
 
 def gpu_memory(device: Device, runtime: Any = None) -> GpuMemory:
-    """How much is free now; the first look takes some hundred MiB for what CUDA keeps for this process.
+    """Return the free memory; the first call allocates some hundred MiB for CUDA's own context.
 
     Raises:
         DeviceError: there is no such GPU.

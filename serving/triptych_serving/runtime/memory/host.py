@@ -1,4 +1,4 @@
-"""The CPU's memory, behind the same interface: everything is done at once."""
+"""The CPU's memory, behind the same interface: all operations complete at once."""
 
 import math
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from triptych_serving.runtime.memory.protocol import check_transfer
 
 
 class CompletedMark:
-    """A mark that everything has passed."""
+    """A mark whose work is already done."""
 
     def wait(self) -> None:
         """Return at once."""
 
     def done(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
 
@@ -27,17 +27,17 @@ PASSED = CompletedMark()
 
 
 class HostMemory:
-    """A Memory of the CPU. Pages are touched only as they are written."""
+    """The memory of the CPU. Pages are touched only when they are written."""
 
     device: Device = CPU
     stream = 0
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> DeviceArray:
-        """Allocate; the array that it returns keeps it alive."""
+        """Allocate an array, which keeps its memory alive."""
         return device_array(np.zeros(shape, dtype))
 
     def staging(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """An ordinary array."""
+        """Return an ordinary array."""
         return np.zeros(shape, dtype)
 
     def upload(self, host: NDArray[Any], target: DeviceArray) -> None:
@@ -60,21 +60,21 @@ class HostMemory:
         host_view(target).reshape(-1).view(np.uint8)[...] = value
 
     def mark(self) -> CompletedMark:
-        """Everything is done already."""
+        """Return a mark that is already passed."""
         return PASSED
 
     def wait(self) -> None:
-        """Everything is done already."""
+        """Return at once."""
 
     def close(self) -> None:
-        """Arrays free themselves when they are gone."""
+        """Do nothing: arrays free themselves."""
 
 
 def device_array(host: NDArray[Any]) -> DeviceArray:
-    """A host's array as one of the device `cpu`; it keeps the memory alive.
+    """Return a host array as an array of the device `cpu`, which keeps its memory alive.
 
     Raises:
-        ValueError: it is not C-contiguous.
+        ValueError: the array is not C-contiguous.
     """
     if not host.flags.c_contiguous:
         raise ValueError(f"the host's array of shape {host.shape} is not C-contiguous")
@@ -82,10 +82,10 @@ def device_array(host: NDArray[Any]) -> DeviceArray:
 
 
 def host_view(array: DeviceArray) -> NDArray[Any]:
-    """What an array of the device `cpu` shows; to write to it is to write there.
+    """Return a numpy view of an array of the device `cpu`; writes go to the same memory.
 
     Raises:
-        ValueError: it is of another device.
+        ValueError: the array is on another device.
     """
     owner = array.owner
     if not isinstance(owner, np.ndarray):

@@ -1,9 +1,8 @@
-"""What every device's memory offers."""
+"""The interface of every device's memory."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.runtime.device import Device
@@ -11,17 +10,17 @@ from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray
 
 
 class StreamMark(Protocol):
-    """A place in a stream's order of work."""
+    """A point in a stream's order of work."""
 
     def wait(self) -> None:
-        """Return when all work before it is done.
+        """Wait until all work before it is done.
 
         Raises:
             EngineError: the device failed.
         """
 
     def done(self) -> bool:
-        """All work before it is done; never waits.
+        """Return True if all work before it is done; never waits.
 
         Raises:
             EngineError: the device failed.
@@ -29,33 +28,33 @@ class StreamMark(Protocol):
 
 
 class Memory(Protocol):
-    """One stream of one device, and what is allocated on it.
+    """One stream of one device, and its allocations.
 
-    What is asked for is done in order, together with the runs of sessions over this memory, and not yet done when a method
-    returns. Of one thread at a time; only marks may be waited for in others. On the CPU everything is done at once.
+    Operations are executed in order, together with the runs of sessions over this memory, and are not complete when a method
+    returns. Used by one thread at a time; only marks may be waited for in others. On the CPU operations complete at once.
 
-    All methods raise EngineError when the device fails, which may be because of something that was asked for earlier.
+    All methods raise EngineError if the device fails, which may be due to an earlier operation.
     """
 
     @property
     def device(self) -> Device:
-        """Whose memory it is."""
+        """The device."""
 
     @property
     def stream(self) -> int:
-        """Its address; 0 on the CPU."""
+        """Address of the stream; 0 on the CPU."""
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> DeviceArray:
-        """Allocate; zeroed when what is asked for next begins.
+        """Allocate an array; it is zeroed before the next operation.
 
         Raises:
             DeviceMemoryError: there is no room.
         """
 
     def staging(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """Zeros of the host that the device reads and writes at its full speed, without waiting: page-locked.
+        """Allocate a page-locked, zeroed host array that the device accesses at full speed, without waiting.
 
-        They live as long as the array does, and until the memory is closed.
+        It lives as long as the array, and until the memory is closed.
 
         Raises:
             DeviceMemoryError: there is no room.
@@ -65,23 +64,23 @@ class Memory(Protocol):
         """Copy to the device.
 
         Args:
-            host: C-contiguous. What came from `staging` must stay as it is until the copy is done; any other array may be
-                changed at once.
+            host: C-contiguous. An array from `staging` must not change until the copy is done; any other array may
+                change at once.
             target: of the same shape and type.
 
         Raises:
-            ValueError: the two do not fit.
+            ValueError: shape, type or device differ.
         """
 
     def download(self, source: DeviceArray, host: NDArray[Any]) -> None:
         """Copy from the device.
 
         Args:
-            source: any.
-            host: C-contiguous, of the same shape and type. Filled when a later mark is passed.
+            source: the array.
+            host: C-contiguous, of the same shape and type. Filled once a later mark is passed.
 
         Raises:
-            ValueError: the two do not fit.
+            ValueError: shape, type or device differ.
         """
 
     def copy(self, source: CacheRegion, target: CacheRegion) -> None:
@@ -95,25 +94,25 @@ class Memory(Protocol):
         """Set all bytes.
 
         Args:
-            target: any.
+            target: the array.
             value: 0 to 255.
         """
 
     def mark(self) -> StreamMark:
-        """The place after all that was asked for so far."""
+        """Return a mark after all operations so far."""
 
     def wait(self) -> None:
-        """Return when all that was asked for is done."""
+        """Wait until all operations are done."""
 
     def close(self) -> None:
-        """Wait, and free everything; again does nothing. No array of this memory may be used after it."""
+        """Wait, and free everything. Idempotent. No array of this memory may be used afterwards."""
 
 
 def check_transfer(host: NDArray[Any], array: DeviceArray, device: Device) -> None:
-    """Refuse what cannot be copied between host and device.
+    """Check that an array can be copied between host and device.
 
     Raises:
-        ValueError: says why.
+        ValueError: shape, type or device differ, or the host array is not contiguous.
     """
     if host.shape != array.shape or host.dtype != array.dtype:
         raise ValueError(f"the host's {host.dtype} {host.shape} does not fit the device's {array.dtype} {array.shape}")
@@ -121,8 +120,3 @@ def check_transfer(host: NDArray[Any], array: DeviceArray, device: Device) -> No
         raise ValueError(f"the host's array of shape {host.shape} is not C-contiguous")
     if array.device != device:
         raise ValueError(f"an array on {array.device} is copied with the memory of {device}")
-
-
-def dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
-    """As numpy's own, native byte order."""
-    return np.dtype(dtype)

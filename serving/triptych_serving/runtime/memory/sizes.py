@@ -1,19 +1,19 @@
-"""Numbers of bytes, as people write them."""
+"""Formatting and parsing of byte counts."""
 
 UNITS = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 
 
 def show_bytes(count: int) -> str:
-    """`1.5 GiB`."""
+    """Format a number of bytes, such as `1.5 GiB`."""
     unit = next((name for name, size in UNITS.items() if count >= size), "B")
     return f"{count / UNITS[unit]:.1f}".removesuffix(".0") + f" {unit}"
 
 
 def parse_bytes(text: str) -> int:
-    """`8GiB`, `1.5 GiB` or `1073741824`.
+    """Parse `8GiB`, `1.5 GiB` or `1073741824`.
 
     Raises:
-        ValueError: it is none, or 0.
+        ValueError: the text is malformed, or 0.
     """
     stripped = text.strip()
     unit = next((name for name in UNITS if stripped.endswith(name)), "")

@@ -35,7 +35,7 @@ def config_of(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
         platform=PLATFORM,
         backend=PLATFORM,
         version_policy=pb.ModelVersionPolicy(specific=pb.ModelVersionPolicy.Specific(versions=map(int, versions))),
-        max_batch_size=min(MAX_ELEMENTS, model.gate.limit) if isinstance(model, ImageModel) else MAX_ELEMENTS,
+        max_batch_size=min(MAX_ELEMENTS, model.limiter.limit) if isinstance(model, ImageModel) else MAX_ELEMENTS,
         input=[pb.ModelInput(name=one.name, data_type=pb.TYPE_STRING, dims=[1], optional=one.optional) for one in task.inputs],
         output=[pb.ModelOutput(name=one.name, data_type=TYPES[one.datatype], dims=_dims(one)) for one in task.outputs],
         parameters={name: pb.ModelParameter(string_value=value) for name, value in _parameters(model).items()},

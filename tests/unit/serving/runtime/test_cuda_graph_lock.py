@@ -114,7 +114,7 @@ def test_a_thread_may_run_inside_its_own_blocks() -> None:
 
 def test_who_runs_cannot_capture() -> None:
     gate = CudaGraphLock()
-    with gate.running(), pytest.raises(RuntimeError, match="inside the gate"), gate.capturing():
+    with gate.running(), pytest.raises(RuntimeError, match="holds the CUDA graph lock"), gate.capturing():
         pass
     with gate.capturing():
         pass

@@ -59,7 +59,7 @@ def test_the_cpu_asks_nobody() -> None:
 
 
 def test_a_gpu_that_is_not_there() -> None:
-    with pytest.raises(DeviceError, match="there is no GPU 3; there are: 0, 1"):
+    with pytest.raises(DeviceError, match="there is no GPU 3; available: 0, 1"):
         parse("cuda:1,cuda:3")
 
 

@@ -75,7 +75,7 @@ def test_a_bad_image_is_named_and_the_others_are_dropped(model: ImageModel) -> N
     with pytest.raises(InvalidInputError, match="top_k: 0 is out of range"):
         model.classify([RED], 0)
     eventually(lambda: model.engine.load() == (0, 0))
-    assert model.gate.held == 0
+    assert model.limiter.held == 0
     assert model.classify([RED])[0].labels[0].label == "red"
 
 
@@ -116,7 +116,7 @@ def test_closing_with_drain_answers_what_was_admitted(model: ImageModel, held: t
 
     asking = threading.Thread(target=classify)
     asking.start()
-    eventually(lambda: model.gate.held == 2)
+    eventually(lambda: model.limiter.held == 2)
     closing = threading.Thread(target=model.close)
     closing.start()
     held.set()
@@ -141,28 +141,31 @@ def test_closing_at_once_fails_what_waits(model: ImageModel, held: threading.Eve
 
 
 def test_the_gate_counts_what_it_holds() -> None:
-    gate = ImageLimiter(10)
-    with pytest.raises(InvalidInputError, match="images: 11 in one request, at most 10 can wait; send fewer"), gate.admit(11):
+    limiter = ImageLimiter(10)
+    with (
+        pytest.raises(InvalidInputError, match="images: 11 in one request, at most 10 can wait; send fewer"),
+        limiter.admit(11),
+    ):
         pass
-    with gate.admit(8):
-        with gate.admit(2):
-            assert gate.held == 10
+    with limiter.admit(8):
+        with limiter.admit(2):
+            assert limiter.held == 10
         with (
             pytest.raises(
                 OverloadedError, match="the queue is full: 8 images are waiting, 3 more exceed the limit of 10"
             ) as error,
-            gate.admit(3),
+            limiter.admit(3),
         ):
             pass
         assert error.value.retry_after_seconds > 0
-    assert gate.held == 0
-    gate.close()
-    with pytest.raises(UnavailableError), gate.admit(1):
+    assert limiter.held == 0
+    limiter.close()
+    with pytest.raises(UnavailableError), limiter.admit(1):
         pass
 
 
 def test_the_gate_holds_nothing_back_when_the_caller_fails() -> None:
-    gate = ImageLimiter(10)
-    with pytest.raises(ZeroDivisionError), gate.admit(10):
+    limiter = ImageLimiter(10)
+    with pytest.raises(ZeroDivisionError), limiter.admit(10):
         raise ZeroDivisionError
-    assert gate.held == 0
+    assert limiter.held == 0

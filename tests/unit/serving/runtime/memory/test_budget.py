@@ -44,7 +44,7 @@ def test_limits_are_read(text: str, limit: MemoryLimit) -> None:
 
 @pytest.mark.parametrize("text", ["", "8GB", "-1", "0", "1.5", "64", "0MiB", "many", "GiB", "nan", "inf", "1e40"])
 def test_other_texts_are_no_limits(text: str) -> None:
-    with pytest.raises(ValueError, match="is neither a number of bytes such as 8GiB, at least 1MiB, nor a part of all such as"):
+    with pytest.raises(ValueError, match="is neither a number of bytes such as 8GiB, at least 1MiB, nor a fraction such as"):
         parse_limit(text)
 
 
