@@ -1,4 +1,4 @@
-"""What callers in other languages need, installed once, each in a folder of its own."""
+"""Node packages and buf, installed once per session."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ INSTALL_SECONDS = 300.0
 
 
 def npm(folder: Path, *arguments: str) -> None:
-    """Run npm, or skip the test with the reason why that cannot be."""
+    """Run npm, or skip the test with the reason of the failure."""
     program = shutil.which("npm")
     if program is None or shutil.which("node") is None:
         pytest.skip("node and npm are not installed")
@@ -21,14 +21,14 @@ def npm(folder: Path, *arguments: str) -> None:
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         pytest.skip(f"{' '.join(arguments)} took more than {INSTALL_SECONDS:g} s: the registry cannot be reached")
-    assert "EUSAGE" not in result.stderr, result.stderr  # the lock file is not that of the package
+    assert "EUSAGE" not in result.stderr, result.stderr  # the lock file does not fit the package
     if result.returncode:
         pytest.skip(f"npm {' '.join(arguments)} failed: {' '.join(result.stderr.split())[:300]}")
 
 
 @pytest.fixture(scope="session")
 def node_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the Node client with its packages, as the lock file has them."""
+    """A copy of the Node client with the packages of its lock file."""
     folder = tmp_path_factory.mktemp("node")
     for path in NODE.iterdir():
         if path.is_file():
@@ -39,7 +39,7 @@ def node_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def buf(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The program's path: the one that is installed, or npm's."""
+    """Path of the installed program, or of npm's."""
     if found := shutil.which("buf"):
         return found
     folder = tmp_path_factory.mktemp("buf")

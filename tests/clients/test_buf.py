@@ -1,4 +1,4 @@
-"""buf itself: the protos keep its rules, and protos/breaking.py finds what it finds."""
+"""Comparison with buf: the protos follow its rules, and protos/breaking.py finds the same changes."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def run(buf: str, tmp_path: Path) -> Run:
     return lambda *arguments: subprocess.run([buf, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
 
 
-def test_the_protos_keep_the_standard(run: Run, tmp_path: Path) -> None:
+def test_the_protos_follow_the_standard_rules(run: Run, tmp_path: Path) -> None:
     rules = "version: v2\nmodules: [{path: protos}, {path: imports}]\nlint: {use: [STANDARD]}\n"
     (tmp_path / "buf.yaml").write_text(rules, encoding="utf-8")
     shutil.copytree(PROTOS / "triptych/v1", tmp_path / "protos/triptych/v1")
@@ -34,7 +34,7 @@ def test_the_protos_keep_the_standard(run: Run, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_checks_agree(run: Run, tmp_path: Path) -> None:
+def test_both_checks_find_the_same_breaking_changes(run: Run, tmp_path: Path) -> None:
     rules = "version: v2\nmodules: [{path: protos}]\nbreaking: {use: [FILE]}\n"
     (tmp_path / "buf.yaml").write_text(rules, encoding="utf-8")
     write(CONTRACT, tmp_path / "protos")

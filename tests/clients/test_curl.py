@@ -1,4 +1,4 @@
-"""From the shell, without a proto: what protos/README.md shows for grpcurl, by grpcurl where it is there, and by `buf curl`."""
+"""Calls from the shell without protos, as in protos/README.md: with grpcurl, if it is installed, and with `buf curl`."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(params=["grpcurl", "buf curl"])
 def curl(request: pytest.FixtureRequest, address: str) -> Curl:
-    """Calls a method with JSON; reflection tells it the rest."""
+    """Calls a method with JSON, using reflection."""
     if request.param == "buf curl":
         buf = request.getfixturevalue("buf")
         return lambda method, body: _run(
@@ -45,7 +45,7 @@ def _run(*command: str) -> "subprocess.CompletedProcess[str]":
 
 
 def answers(result: "subprocess.CompletedProcess[str]") -> list[Any]:
-    """The JSON documents, one behind the other."""
+    """Parse consecutive JSON documents."""
     assert result.returncode == 0, result.stderr
     text, found = result.stdout.strip(), []
     while text:
@@ -55,34 +55,34 @@ def answers(result: "subprocess.CompletedProcess[str]") -> list[Any]:
     return found
 
 
-def test_it_translates(curl: Curl) -> None:
+def test_translate(curl: Curl) -> None:
     body = {"contents": [SOURCE], "target_language_code": "de"}
     [response] = answers(curl("triptych.v1.TranslationService/Translate", body))
     assert response["translations"][0]["translatedText"] == TARGET
 
 
-def test_it_streams(curl: Curl) -> None:
+def test_stream(curl: Curl) -> None:
     events = answers(curl("triptych.v1.TranslationService/TranslateStream", {"contents": [SOURCE]}))
     assert "".join(event["piece"]["text"] for event in events if "piece" in event) == TARGET
     assert events[-1]["summary"]["model"] == "toy"
 
 
-def test_it_fills_masks_with_options_in_snake_case(curl: Curl) -> None:
+def test_fill_masks_with_options_in_snake_case(curl: Curl) -> None:
     [response] = answers(curl("triptych.v1.FillMaskService/FillMask", {"contents": ["one two [MASK]"], "top_k": 1}))
     assert response["results"][0]["masks"][0]["candidates"][0]["sequence"] == "one two three"
 
 
-def test_it_asks_for_health(curl: Curl) -> None:
+def test_health(curl: Curl) -> None:
     assert answers(curl("grpc.health.v1.Health/Check", {})) == [{"status": "SERVING"}]
 
 
-def test_it_sees_what_is_wrong(curl: Curl) -> None:
+def test_errors(curl: Curl) -> None:
     result = curl("triptych.v1.TranslationService/Translate", {"contents": [" "]})
     assert result.returncode != 0
     assert "contents[0]: the text is empty" in result.stderr
 
 
-def test_it_lists_the_services(address: str) -> None:
+def test_list_services(address: str) -> None:
     grpcurl = shutil.which("grpcurl")
     if grpcurl is None:
         pytest.skip("grpcurl is not installed")
@@ -90,7 +90,7 @@ def test_it_lists_the_services(address: str) -> None:
     assert {"triptych.v1.TranslationService", "grpc.health.v1.Health"} <= set(services)
 
 
-def test_buf_lists_the_methods(address: str, buf: str) -> None:
+def test_buf_lists_methods(address: str, buf: str) -> None:
     result = _run(buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", "--list-methods", f"http://{address}")
     assert result.returncode == 0, result.stderr
     assert "triptych.v1.TranslationService/Translate" in result.stdout.split()

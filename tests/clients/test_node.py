@@ -23,7 +23,7 @@ GOOGLE = next(Path(path).parents[1] for path in google.rpc.__path__ if (Path(pat
 
 @pytest.fixture(scope="module")
 def answers(node_client: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of one session with every kind of call."""
+    """Results of one session with every kind of call."""
     repository = tmp_path_factory.mktemp("models")
     write_every_bundle(repository)
     copy_bundle(repository)
@@ -51,11 +51,11 @@ def answers(node_client: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return found
 
 
-def test_it_lists_models(answers: dict[str, Any]) -> None:
+def test_list_models(answers: dict[str, Any]) -> None:
     assert {"toy 1 MODEL_STATE_READY", "fill-mask 1 MODEL_STATE_READY"} <= set(answers["models"])
 
 
-def test_it_translates(answers: dict[str, Any]) -> None:
+def test_translate(answers: dict[str, Any]) -> None:
     assert answers["translate"] == {
         "text": TARGET,
         "finish": "FINISH_REASON_STOP",
@@ -66,22 +66,22 @@ def test_it_translates(answers: dict[str, Any]) -> None:
     }
 
 
-def test_it_streams(answers: dict[str, Any]) -> None:
+def test_stream(answers: dict[str, Any]) -> None:
     assert answers["stream"] == {"pieces": TARGET, "result": TARGET, "model": "toy"}
 
 
-def test_it_fills_masks(answers: dict[str, Any]) -> None:
+def test_fill_masks(answers: dict[str, Any]) -> None:
     assert answers["fillMask"] == "one two three"
 
 
-def test_it_classifies_images(answers: dict[str, Any]) -> None:
+def test_classify_images(answers: dict[str, Any]) -> None:
     assert answers["classifyImage"] == "green"
     good, bad = (answers["classifyImages"][image_id] for image_id in ("1", "2"))
     assert good == "green"
     assert "no image, it begins with the bytes" in bad
 
 
-def test_it_sees_what_is_wrong(answers: dict[str, Any]) -> None:
+def test_errors(answers: dict[str, Any]) -> None:
     assert answers["badText"] == {
         "code": "INVALID_ARGUMENT",
         "message": "contents[1]: the text is empty",
@@ -91,5 +91,5 @@ def test_it_sees_what_is_wrong(answers: dict[str, Any]) -> None:
     assert answers["noModel"] == {"code": "NOT_FOUND", "reason": "NOT_FOUND"}
 
 
-def test_its_deadlines_count_and_it_can_cancel(answers: dict[str, Any]) -> None:
+def test_deadlines_and_cancellation(answers: dict[str, Any]) -> None:
     assert (answers["deadline"], answers["cancel"]) == ("DEADLINE_EXCEEDED", "CANCELLED")

@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2
 
 from triptych.v1.image_classification_pb2 import ClassifyImageStreamResponse
 from triptych_client import (
@@ -24,12 +23,11 @@ from triptych_client import (
     UnavailableError,
 )
 from triptych_client.call import Call
-from triptych_client.files import read_image
 from triptych_client.images import ImageExchange
 from triptych_client.status import error_of_status
 
 from .conftest import Ask
-from .fake_server import FakeServer, fail, succeed
+from .fake_server import FakeServer, bad_field, fail, succeed
 
 Outcomes = Callable[..., list[ImageOutcome]]
 UNAVAILABLE = fail(grpc.StatusCode.UNAVAILABLE)
@@ -51,47 +49,26 @@ def stream_async(address: str, images: Any, settings: dict[str, Any] | None = No
 both = pytest.mark.parametrize("stream", [stream_sync, stream_async], ids=["sync", "async"])
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, io.BytesIO])
-def test_read_image_from_bytes_or_a_file(kind: Callable[[bytes], Any]) -> None:
-    assert read_image(kind(b"abc")) == b"abc"
+def widths(outcomes: list[ImageOutcome]) -> list[int]:
+    """Return the widths, which are the lengths of the files."""
+    return sorted(outcome.get().width for outcome in outcomes)
 
 
-@pytest.mark.parametrize("kind", [str, Path])
-def test_read_image_from_a_path(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
-    (tmp_path / "a.png").write_bytes(b"abc")
-    assert read_image(kind(tmp_path / "a.png")) == b"abc"
-
-
-@pytest.mark.parametrize(("source", "message"), [(7, "not int"), (io.StringIO("a"), "must be opened in binary mode")])
-def test_read_image_rejects_other_types(source: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        read_image(source)
-
-
-def test_images_from_bytes_path_and_file_in_one_call(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
+def test_images_in_one_call(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"abc")
     results = ask(server.address, lambda client: client.classify_image_many([b"a", tmp_path / "a.png", io.BytesIO(b"ab")]))
     assert [result.width for result in results] == [1, 3, 2]
-
-
-def test_large_images_make_small_requests(server: FakeServer, ask: Ask) -> None:
     ask(server.address, lambda client: client.classify_image_many([bytes(400_000)] * 5), concurrency=1)
-    assert [len(request.images) for request in server.requests] == [2, 2, 1]
+    assert [len(request.images) for request in server.requests] == [3, 2, 2, 1]  # large images make small requests
+    with pytest.raises(FileNotFoundError):
+        ask(server.address, lambda client: client.classify_image(tmp_path / "missing.png"))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda client: client.classify_image_many(b"abc"),
-        lambda client: client.classify_image_many("a.png"),
-        lambda client: client.classify_image_many(Path("a.png")),
-        lambda client: client.classify_image_many(io.BytesIO(b"abc")),
-        lambda client: client.classify_images("a.png"),
-    ],
-)
-def test_a_single_image_is_rejected_where_several_belong(server: FakeServer, ask: Ask, wrong: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match="takes several images; classify_image takes one image"):
-        ask(server.address, wrong)
+@pytest.mark.parametrize("image", [b"abc", "a.png", Path("a.png"), io.BytesIO(b"abc")])
+@pytest.mark.parametrize("method", ["classify_image_many", "classify_images"])
+def test_a_single_image_is_rejected_where_several_belong(method: str, image: Any) -> None:
+    with Client("localhost:1") as client, pytest.raises(TypeError, match=f"{method} takes several images"):
+        getattr(client, method)(image)
 
 
 @pytest.mark.parametrize(("argument", "value"), [("top_k", -1), ("in_flight", 0)])
@@ -100,13 +77,10 @@ def test_wrong_arguments_of_a_stream_raise_at_once(argument: str, value: int) ->
         Client().classify_images([], **{argument: value})
 
 
-def test_a_missing_file_is_an_os_error(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        ask(server.address, lambda client: client.classify_image(tmp_path / "missing.png"))
-
-
 @both
 def test_every_image_has_an_outcome(server: FakeServer, stream: Outcomes) -> None:
+    assert stream(server.address, []) == []
+    assert server.requests == []
     images = [bytes(length) for length in range(1, 41)]
     outcomes = stream(server.address, images, in_flight=3, top_k=2, model="m", request_id="mine")
     assert sorted((outcome.index, outcome.get().width) for outcome in outcomes) == [(i, i + 1) for i in range(40)]
@@ -114,18 +88,12 @@ def test_every_image_has_an_outcome(server: FakeServer, stream: Outcomes) -> Non
     assert {(request.model, request.top_k) for request in server.requests} == {("m", 2)}
 
 
-@both
-def test_no_images_send_no_request(server: FakeServer, stream: Outcomes) -> None:
-    assert stream(server.address, []) == []
-    assert server.requests == []
-
-
 def test_images_from_an_asynchronous_iterator(server: FakeServer) -> None:
     async def images() -> AsyncIterator[bytes]:
         for length in range(1, 6):
             yield bytes(length)
 
-    assert sorted(outcome.get().width for outcome in stream_async(server.address, images(), in_flight=2)) == [1, 2, 3, 4, 5]
+    assert widths(stream_async(server.address, images(), in_flight=2)) == [1, 2, 3, 4, 5]
 
 
 @both
@@ -143,23 +111,22 @@ def test_bad_images_do_not_stop_the_others(server: FakeServer, stream: Outcomes,
 
 @both
 def test_in_flight_limits_the_images_read_ahead(server: FakeServer, stream: Outcomes) -> None:
-    answered_before: list[int] = []
+    received: list[int] = []
 
     def images() -> Iterator[bytes]:
         for index in range(12):
             # With one image in flight, the server has received all previous ones.
-            answered_before.append(len(server.requests))
+            received.append(len(server.requests))
             yield bytes(index + 1)
 
     assert len(stream(server.address, images(), in_flight=1)) == 12
-    assert answered_before == list(range(12))
+    assert received == list(range(12))
 
 
 @both
 def test_images_in_flight_are_sent_again(server: FakeServer, stream: Outcomes) -> None:
     server.script = [succeed, UNAVAILABLE, UNAVAILABLE, succeed, succeed, UNAVAILABLE]
-    outcomes = stream(server.address, [bytes(length) for length in range(1, 11)], in_flight=4)
-    assert sorted(outcome.get().width for outcome in outcomes) == list(range(1, 11))
+    assert widths(stream(server.address, [bytes(length) for length in range(1, 11)], in_flight=4)) == list(range(1, 11))
     assert len(set(server.request_ids)) == 1
 
 
@@ -191,7 +158,7 @@ def test_a_stream_without_progress_times_out(server: FakeServer, stream: Outcome
 def test_a_stream_may_outlast_its_connection(server: FakeServer, stream: Outcomes) -> None:
     server.script = [succeed, fail(grpc.StatusCode.DEADLINE_EXCEEDED)] * 4
     outcomes = stream(server.address, [bytes(length) for length in range(1, 6)], {"retries": 0}, in_flight=2)
-    assert sorted(outcome.get().width for outcome in outcomes) == [1, 2, 3, 4, 5]
+    assert widths(outcomes) == [1, 2, 3, 4, 5]
 
 
 @both
@@ -225,21 +192,22 @@ def test_closing_cancels_the_call_on_the_server_async(server: FakeServer) -> Non
     asyncio.run(main())
 
 
-def exchange_with_one_image() -> ImageExchange:
+@pytest.fixture
+def exchange() -> ImageExchange:
+    """An exchange with one image in flight."""
     exchange = ImageExchange({}, Call("mine", 60.0, 1), in_flight=2, max_message_bytes=1000)
     exchange.add(lambda: b"a")
     return exchange
 
 
 @pytest.mark.parametrize("message", [ClassifyImageStreamResponse(), ClassifyImageStreamResponse(image_id=7)])
-def test_an_unexpected_response_is_an_error(message: ClassifyImageStreamResponse) -> None:
+def test_an_unexpected_response_is_an_error(exchange: ImageExchange, message: ClassifyImageStreamResponse) -> None:
     with pytest.raises(ServerError) as caught:
-        exchange_with_one_image().take(message)
+        exchange.take(message)
     assert caught.value.request_id == "mine"
 
 
-def test_an_image_is_retried_as_often_as_a_call() -> None:
-    exchange = exchange_with_one_image()
+def test_an_image_is_retried_as_often_as_a_call(exchange: ImageExchange) -> None:
     busy = ClassifyImageStreamResponse()
     busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
     again = exchange.take(busy)
@@ -251,11 +219,10 @@ def test_an_image_is_retried_as_often_as_a_call() -> None:
     assert exchange.pending == {}
 
 
-def test_an_error_of_one_image_has_its_details() -> None:
+def test_an_error_of_one_image_has_details() -> None:
     message = ClassifyImageStreamResponse()
     message.error.code = 999
-    violation = error_details_pb2.BadRequest.FieldViolation(field="image", description="is empty")
-    message.error.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+    message.error.details.add().Pack(bad_field("image"))
     error = error_of_status(message.error, "mine")
     assert isinstance(error, ServerError)
     assert (error.code, error.violations[0].description) == ("UNKNOWN", "is empty")

@@ -17,29 +17,24 @@ from triptych_client import (
 from triptych_client.call import Attempts
 
 from .conftest import Ask
-from .fake_server import FakeServer, fail, retry_after
+from .fake_server import FakeServer, Step, fail, retry_after
 
 UNAVAILABLE = fail(grpc.StatusCode.UNAVAILABLE)
 
 
-def test_unavailable_is_retried(server: FakeServer, ask: Ask) -> None:
-    server.script = [UNAVAILABLE, UNAVAILABLE]
+BUSY = fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full", retry_after(seconds=0.001))
+
+
+@pytest.mark.parametrize("script", [[UNAVAILABLE, UNAVAILABLE], [BUSY]], ids=["unavailable", "full queue with delay"])
+def test_transient_failures_are_retried(server: FakeServer, ask: Ask, script: list[Step]) -> None:
+    server.script = list(script)
     result = ask(server.address, lambda client: client.translate("a"))
     assert result.text == "A"
-    assert server.request_ids == [result.request_id] * 3
-
-
-def test_retries_end(server: FakeServer, ask: Ask) -> None:
+    assert server.request_ids == [result.request_id] * (len(script) + 1)
     server.script = [UNAVAILABLE] * 3
     with pytest.raises(UnavailableError):
-        ask(server.address, lambda client: client.translate("a"), retries=2)
-    assert len(server.requests) == 3
-
-
-def test_a_full_queue_is_retried_after_the_servers_delay(server: FakeServer, ask: Ask) -> None:
-    server.script = [fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full", retry_after(seconds=0.001))]
-    assert ask(server.address, lambda client: client.translate("a")).text == "A"
-    assert len(server.requests) == 2
+        ask(server.address, lambda client: client.embed("a"), retries=2)
+    assert len(server.requests) == len(script) + 4
 
 
 def test_a_delay_beyond_the_deadline_is_an_error(server: FakeServer, ask: Ask) -> None:
@@ -105,10 +100,6 @@ def test_pauses_grow_up_to_a_limit_and_end_before_the_deadline() -> None:
     assert pauses[0] <= 0.001
     assert 2.5 <= max(pauses) <= 5.0
     assert 55.0 < clock.now < 60.0
-
-
-def test_pauses_end_with_the_retries() -> None:
-    clock = Clock()
     assert len(list(pauses_until_error(Attempts(retries=3, timeout_seconds=60.0, clock=clock), clock))) == 3
 
 

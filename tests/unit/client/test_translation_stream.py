@@ -83,19 +83,13 @@ def test_dropping_cancels_the_call_on_the_server(server: FakeServer) -> None:
         assert server.stream_ended.wait(10)
 
 
-def test_closing_cancels_the_call_on_the_server_async(server: FakeServer) -> None:
+def test_closing_and_cancelling_cancel_the_call_on_the_server_async(server: FakeServer) -> None:
     async def main() -> None:
         async with AsyncClient(server.address) as client:
             async with client.translate_stream("hang") as stream:
                 assert await anext(stream) == "H"
             assert await asyncio.to_thread(server.stream_ended.wait, 10)
-
-    asyncio.run(main())
-
-
-def test_cancelling_the_task_cancels_the_call_on_the_server(server: FakeServer) -> None:
-    async def main() -> None:
-        async with AsyncClient(server.address) as client:
+            server.stream_ended.clear()
             started = asyncio.Event()
 
             async def read() -> None:
