@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from operator import methodcaller
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +28,9 @@ from triptych.v1 import (
     token_classification_pb2,
     translation_pb2,
 )
+from triptych_client import tasks
+from triptych_client.documents import TRANSLATE_DOCUMENT
+from triptych_client.images import CLASSIFY_IMAGE_STREAM
 
 Step = Callable[[grpc.ServicerContext], object]
 
@@ -103,58 +107,41 @@ def classified_image(image: bytes) -> image_classification_pb2.ClassifiedImage:
     return image_classification_pb2.ClassifiedImage(labels=[YES], width=len(image), height=2)
 
 
-def tasks() -> dict[str, tuple[type[Message], Callable[[Any], Message]]]:
-    """Map the unary methods to their request type and the function that makes the response."""
-    classified = text_classification_pb2.ClassifiedText
-    vector = embedding_pb2.Embedding
-    return {
-        "TranslationService/Translate": (
-            translation_pb2.TranslateRequest,
-            lambda r: translation_pb2.TranslateResponse(translations=map(translation, r.contents), **SERVED),
-        ),
-        "TranslationService/ScoreTranslations": (
-            translation_pb2.ScoreTranslationsRequest,
-            lambda r: translation_pb2.ScoreTranslationsResponse(scores=map(score, r.pairs), **SERVED),
-        ),
-        "FillMaskService/FillMask": (
-            fill_mask_pb2.FillMaskRequest,
-            lambda r: fill_mask_pb2.FillMaskResponse(results=map(filled, r.contents), **SERVED),
-        ),
-        "EmbeddingService/EmbedText": (
-            embedding_pb2.EmbedTextRequest,
-            lambda r: embedding_pb2.EmbedTextResponse(
-                embeddings=[vector(values=[0.5, len(text)], token_count=len(text)) for text in r.contents], **SERVED
-            ),
-        ),
-        "TextClassificationService/ClassifyText": (
-            text_classification_pb2.ClassifyTextRequest,
-            lambda r: text_classification_pb2.ClassifyTextResponse(
-                results=[classified(labels=[YES], token_count=len(each.text)) for each in r.inputs], **SERVED
-            ),
-        ),
-        "TokenClassificationService/ClassifyTokens": (
-            token_classification_pb2.ClassifyTokensRequest,
-            lambda r: token_classification_pb2.ClassifyTokensResponse(results=map(labelled, r.contents), **SERVED),
-        ),
-        "QuestionAnsweringService/AnswerQuestion": (
-            question_answering_pb2.AnswerQuestionRequest,
-            lambda r: question_answering_pb2.AnswerQuestionResponse(results=map(answered, r.inputs), **SERVED),
-        ),
-        "ImageClassificationService/ClassifyImage": (
-            image_classification_pb2.ClassifyImageRequest,
-            lambda r: image_classification_pb2.ClassifyImageResponse(results=map(classified_image, r.images), **SERVED),
-        ),
-        "ModelService/ListModels": (
-            model_pb2.ListModelsRequest,
-            lambda r: model_pb2.ListModelsResponse(models=[model_pb2.Model(name="fake", version="2")]),
-        ),
-        "ModelService/GetModel": (
-            model_pb2.GetModelRequest,
-            lambda r: model_pb2.GetModelResponse(model=model_pb2.Model(name=r.name, version=r.version or "2")),
-        ),
-        "ModelService/LoadModel": (model_pb2.LoadModelRequest, loaded),
-        "ModelService/UnloadModel": (model_pb2.UnloadModelRequest, lambda r: model_pb2.UnloadModelResponse()),
-    }
+def embedded(text: str) -> embedding_pb2.Embedding:
+    return embedding_pb2.Embedding(values=[0.5, len(text)], token_count=len(text))
+
+
+def classified(each: text_classification_pb2.TextInput) -> text_classification_pb2.ClassifiedText:
+    return text_classification_pb2.ClassifiedText(labels=[YES], token_count=len(each.text))
+
+
+RESULTS: list[tuple[tasks.UnaryTask[Any], Callable[[Any], Message]]] = [
+    (tasks.TRANSLATE, translation),
+    (tasks.SCORE_TRANSLATIONS, score),
+    (tasks.FILL_MASK, filled),
+    (tasks.EMBED, embedded),
+    (tasks.CLASSIFY_TEXT, classified),
+    (tasks.CLASSIFY_TOKENS, labelled),
+    (tasks.ANSWER, answered),
+    (tasks.CLASSIFY_IMAGE, classified_image),
+]
+
+
+def list_models(request: model_pb2.ListModelsRequest) -> model_pb2.ListModelsResponse:
+    return model_pb2.ListModelsResponse(models=[model_pb2.Model(name="fake", version="2")])
+
+
+def get_model(request: model_pb2.GetModelRequest) -> model_pb2.GetModelResponse:
+    return model_pb2.GetModelResponse(model=model_pb2.Model(name=request.name, version=request.version or "2"))
+
+
+def unload(request: model_pb2.UnloadModelRequest) -> model_pb2.UnloadModelResponse:
+    return model_pb2.UnloadModelResponse()
+
+
+def respond(task: tasks.UnaryTask[Any], result: Callable[[Any], Message], request: Any) -> Any:
+    """Make the response with one result per input."""
+    return task.response(**{task.results: map(result, getattr(request, task.inputs))}, **SERVED)
 
 
 def loaded(request: model_pb2.LoadModelRequest) -> model_pb2.LoadModelResponse:
@@ -177,24 +164,19 @@ class FakeServer:
     def __enter__(self) -> Self:
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", self.receive_bytes)])
-        handlers = {path: self._unary(request, respond) for path, (request, respond) in tasks().items()} | {
-            "TranslationService/TranslateStream": grpc.unary_stream_rpc_method_handler(
-                self._translate_stream, translation_pb2.TranslateStreamRequest.FromString, serialize
-            ),
-            "TranslationService/TranslateDocument": grpc.stream_stream_rpc_method_handler(
-                self._translate_document, translation_pb2.TranslateDocumentRequest.FromString, serialize
-            ),
-            "ImageClassificationService/ClassifyImageStream": grpc.stream_stream_rpc_method_handler(
-                self._classify_images,
-                image_classification_pb2.ClassifyImageStreamRequest.FromString,
-                serialize,
-            ),
-        }
+        unary = [(task, partial(respond, task, result)) for task, result in RESULTS]
+        unary += [(tasks.LIST_MODELS, list_models), (tasks.GET_MODEL, get_model)]
+        unary += [(tasks.LOAD_MODEL, loaded), (tasks.UNLOAD_MODEL, unload)]
+        handlers = {method.path: self._unary(method.request, respond) for method, respond in unary}
+        streams = [
+            (tasks.TRANSLATE_STREAM, self._translate_stream, grpc.unary_stream_rpc_method_handler),
+            (TRANSLATE_DOCUMENT, self._translate_document, grpc.stream_stream_rpc_method_handler),
+            (CLASSIFY_IMAGE_STREAM, self._classify_images, grpc.stream_stream_rpc_method_handler),
+        ]
+        handlers |= {method.path: make(handle, method.request.FromString, serialize) for method, handle, make in streams}
         for path, handler in handlers.items():
-            service, method = path.split("/")
-            self._server.add_generic_rpc_handlers(
-                [grpc.method_handlers_generic_handler(f"triptych.v1.{service}", {method: handler})]
-            )
+            _, service, method = path.split("/")
+            self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {method: handler})])
         self.health = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"

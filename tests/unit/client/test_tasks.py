@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
+import triptych_client as tc
 from triptych.v1 import (
     embedding_pb2,
     fill_mask_pb2,
@@ -15,20 +16,6 @@ from triptych.v1 import (
     text_classification_pb2,
     token_classification_pb2,
     translation_pb2,
-)
-from triptych_client import (
-    Aggregation,
-    Answer,
-    DecodingOptions,
-    Entity,
-    FieldViolation,
-    FilledMask,
-    FinishReason,
-    InvalidArgumentError,
-    MaskCandidate,
-    ScoredLabel,
-    ServerError,
-    SplitSentences,
 )
 from triptych_client.call import Call
 from triptych_client.tasks import EMBED, TRANSLATE, UnaryTask, byte_size, split
@@ -39,7 +26,7 @@ from .fake_server import FakeServer, bad_field, fail, succeed
 WHERE = {"model": "m", "model_version": "7"}
 LANGUAGES = {"target_language": "en", "source_language": "de"}
 LANGUAGE_CODES = {"target_language_code": "en", "source_language_code": "de"}
-OPTIONS = DecodingOptions(beam_size=4, target_prefix=("Good",), split_sentences=SplitSentences.OFF, seed=0)
+OPTIONS = tc.DecodingOptions(beam_size=4, target_prefix=("Good",), split_sentences=tc.SplitSentences.OFF, seed=0)
 OPTIONS_MESSAGE = translation_pb2.DecodingOptions(
     beam_size=4, target_prefix=["Good"], split_sentences=translation_pb2.SPLIT_SENTENCES_OFF, seed=0
 )
@@ -49,7 +36,7 @@ CALLS = [
         lambda client, **more: client.translate("tag", options=OPTIONS, **LANGUAGES, **more),
         translation_pb2.TranslateRequest(contents=["tag"], options=OPTIONS_MESSAGE, **LANGUAGE_CODES, **WHERE),
         lambda result: (
-            (result.text, result.finish_reason, result.truncated) == ("TAG", FinishReason.STOP, False)
+            (result.text, result.finish_reason, result.truncated) == ("TAG", tc.FinishReason.STOP, False)
             and (result.source_token_count, result.hypotheses[0].token_count, result.hypotheses[0].score) == (4, 3, None)
         ),
         id="translate",
@@ -65,7 +52,7 @@ CALLS = [
     pytest.param(
         lambda client, **more: client.fill_mask("a [MASK] c [MASK]", top_k=2, targets=["x", "y"], **more),
         fill_mask_pb2.FillMaskRequest(contents=["a [MASK] c [MASK]"], top_k=2, targets=["x", "y"], **WHERE),
-        lambda result: result.masks == (FilledMask((MaskCandidate(0.5, 7, "x", "a x c [MASK]"),)),) * 2,
+        lambda result: result.masks == (tc.FilledMask((tc.MaskCandidate(0.5, 7, "x", "a x c [MASK]"),)),) * 2,
         id="fill_mask",
     ),
     pytest.param(
@@ -77,7 +64,7 @@ CALLS = [
     pytest.param(
         lambda client, **more: client.classify_text("abc", top_k=1, **more),
         text_classification_pb2.ClassifyTextRequest(inputs=[text_classification_pb2.TextInput(text="abc")], top_k=1, **WHERE),
-        lambda result: result.labels == (ScoredLabel("yes", 0.75, 1),),
+        lambda result: result.labels == (tc.ScoredLabel("yes", 0.75, 1),),
         id="classify_text",
     ),
     pytest.param(
@@ -89,11 +76,11 @@ CALLS = [
         id="classify_text, pair",
     ),
     pytest.param(
-        lambda client, **more: client.classify_tokens("Ada", aggregation=Aggregation.NONE, **more),
+        lambda client, **more: client.classify_tokens("Ada", aggregation=tc.Aggregation.NONE, **more),
         token_classification_pb2.ClassifyTokensRequest(
             contents=["Ada"], aggregation=token_classification_pb2.AGGREGATION_NONE, **WHERE
         ),
-        lambda result: result.entities == (Entity("PER", 0.75, "Ada", 0, 3),),
+        lambda result: result.entities == (tc.Entity("PER", 0.75, "Ada", 0, 3),),
         id="classify_tokens",
     ),
     pytest.param(
@@ -104,13 +91,13 @@ CALLS = [
             max_answer_length=9,
             **WHERE,
         ),
-        lambda result: result.answers == (Answer(" Ada", 0.75, 2, 6),),
+        lambda result: result.answers == (tc.Answer(" Ada", 0.75, 2, 6),),
         id="answer",
     ),
     pytest.param(
         lambda client, **more: client.classify_image(b"image", top_k=2, **more),
         image_classification_pb2.ClassifyImageRequest(images=[b"image"], top_k=2, **WHERE),
-        lambda result: (result.labels, result.width, result.height) == ((ScoredLabel("yes", 0.75, 1),), 5, 2),
+        lambda result: (result.labels, result.width, result.height) == ((tc.ScoredLabel("yes", 0.75, 1),), 5, 2),
         id="classify_image",
     ),
 ]
@@ -153,7 +140,7 @@ def test_long_lists_are_split(server: FakeServer, ask: Ask, question: Callable[[
 
 def test_results_and_prefixes_keep_the_order_of_the_inputs(server: FakeServer, ask: Ask) -> None:
     texts = [f"text {number}" for number in range(23)]
-    options = DecodingOptions(target_prefix=tuple(texts))
+    options = tc.DecodingOptions(target_prefix=tuple(texts))
     result = ask(server.address, lambda client: client.translate_many(texts, options=options), texts_per_call=4, concurrency=3)
     assert result.texts == [text.upper() for text in texts]
     assert [translation.text for translation in result[:2]] == ["TEXT 0", "TEXT 1"]
@@ -191,11 +178,11 @@ def test_indices_in_errors_are_those_of_the_users_list(
     server: FakeServer, ask: Ask, question: Callable[[Any], Any], field: str
 ) -> None:
     server.script = [succeed, fail(grpc.StatusCode.INVALID_ARGUMENT, f"{field} is empty", bad_field(field))]
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(tc.InvalidArgumentError) as caught:
         ask(server.address, question, texts_per_call=2, concurrency=1)
     there = field.replace("1", "3")
     assert caught.value.message == f"{there} is empty"
-    assert caught.value.violations == (FieldViolation(there, "is empty"),)
+    assert caught.value.violations == (tc.FieldViolation(there, "is empty"),)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +192,7 @@ def test_indices_in_errors_are_those_of_the_users_list(
         (lambda client: client.translate("text", beam_size=4), TypeError, "unexpected keyword argument 'beam_size'"),
         (lambda client: client.translate("text", timeout_seconds=0), ValueError, "timeout_seconds is 0"),
         (
-            lambda client: client.translate_many(["a", "b"], options=DecodingOptions(target_prefix=("a",))),
+            lambda client: client.translate_many(["a", "b"], options=tc.DecodingOptions(target_prefix=("a",))),
             ValueError,
             "target_prefix has 1 prefixes for 2 texts",
         ),
@@ -242,7 +229,7 @@ def test_wrong_arguments_raise_before_a_request_is_sent(
 )
 def test_a_response_that_does_not_fit_its_request_is_an_error(task: UnaryTask[Any], response: Any) -> None:
     batch = task.batch(["a", "b"], {}, Call("mine", 1.0, 0), 64, 1000)
-    with pytest.raises(ServerError, match=r"1 results for 2 inputs|0 results for 2 inputs|without hypotheses") as caught:
+    with pytest.raises(tc.ServerError, match=r"1 results for 2 inputs|0 results for 2 inputs|without hypotheses") as caught:
         batch.results([response])
     assert caught.value.request_id == "mine"
 

@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -179,12 +178,6 @@ def test_at_most_eight_curves_are_drawn() -> None:
     curves = [one for one in charts(text)[1].iter("path") if one.attrib["class"].startswith("line")]
     assert len(curves) == 8
     assert "8 of 12 loads are drawn." in Page(text).text
-
-
-def test_files_are_utf8(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    page.write(report(command="caf\xe9 \udcff"), path)
-    assert "caf\xe9 ?" in path.read_text(encoding="utf-8")
 
 
 def test_a_failed_run_is_not_in_the_charts() -> None:
