@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from triptych_documents.errors import DocumentError
 from triptych_documents.formats.office.atoms import Atom, Style, nested
+from triptych_documents.formats.shared.inline_codes import split_ends
 from triptych_documents.unit import Code, Piece, Role, joined
 
 
@@ -190,10 +191,9 @@ def trimmed(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ..
             first, last = first + 1, last - 1
         else:
             break
-    middle = list(pieces[first:last])
-    front, back = _spaces(middle)
+    front, middle, back = split_ends(pieces[first:last], None)
     trail = [piece for part in reversed(trails) for piece in part]
-    return (*lead, *front), joined(middle), (*back, *trail)
+    return joined([*lead, front]), middle, joined([back, *trail])
 
 
 class _Ends:
@@ -225,19 +225,6 @@ class _Ends:
     def whole(self, first: int, last: int) -> bool:
         """Return whether one pair encloses everything."""
         return self._others.get(first) == last - 1 > first
-
-
-def _spaces(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
-    """Remove white space from the start of the first text and the end of the last, and return both."""
-    front: list[Piece] = []
-    back: list[Piece] = []
-    if pieces and isinstance(text := pieces[0], str):
-        pieces[0] = text.lstrip()
-        front = [text[: len(text) - len(text.lstrip())]]
-    if pieces and isinstance(text := pieces[-1], str):
-        pieces[-1] = text.rstrip()
-        back = [text[len(text.rstrip()) :]]
-    return [text for text in front if text], [text for text in back if text]
 
 
 Escape = Callable[[str, bool], str]  # arguments: text, and whether it follows a word without white space

@@ -121,9 +121,16 @@ def spaced(text: str) -> str:
 
 def soft(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """Prepare pieces with soft white space for writing: collapse runs, and strip both ends."""
-    texts = list(joined([spaced(piece) if isinstance(piece, str) else piece for piece in pieces]))
-    if texts and isinstance(texts[0], str):
-        texts[0] = texts[0].lstrip(SPACE)
-    if texts and isinstance(texts[-1], str):
-        texts[-1] = texts[-1].rstrip(SPACE)
-    return joined(texts)
+    return split_ends(joined([spaced(piece) if isinstance(piece, str) else piece for piece in pieces]))[1]
+
+
+def split_ends(pieces: Sequence[Piece], space: str | None = SPACE) -> tuple[str, tuple[Piece, ...], str]:
+    """Return the white space before the first text, the other pieces, and the white space after the last text."""
+    found, lead, tail = list(pieces), "", ""
+    if found and isinstance(text := found[0], str):
+        found[0] = stripped = text.lstrip(space)
+        lead = text[: len(text) - len(stripped)]
+    if found and isinstance(text := found[-1], str):
+        found[-1] = stripped = text.rstrip(space)
+        tail = text[len(stripped) :]
+    return lead, joined(found), tail

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from triptych_documents.findings import Finding, Severity
 from triptych_documents.findings import FindingKind as Finds
 from triptych_documents.format import Document, ReadOptions
-from triptych_documents.formats.shared.inline_codes import SPACE, spaced
+from triptych_documents.formats.shared.inline_codes import SPACE, spaced, split_ends
 from triptych_documents.formats.shared.spans import Span, replaced
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.formats.shared.xml import (
@@ -195,14 +195,7 @@ def _trimmed(pieces: tuple[Piece, ...], keeps_space: bool) -> tuple[tuple[Piece,
     """Collapse white space; return the pieces and the white space at both ends."""
     if keeps_space or not pieces:
         return pieces, "", ""
-    lead = tail = ""
-    found = list(pieces)
-    if isinstance(found[0], str):
-        text = found[0].lstrip(SPACE)
-        lead, found[0] = found[0][: len(found[0]) - len(text)], text
-    if isinstance(found[-1], str):
-        text = found[-1].rstrip(SPACE)
-        tail, found[-1] = found[-1][len(text) :], text
+    lead, found, tail = split_ends(pieces)
     return joined([spaced(piece) if isinstance(piece, str) else piece for piece in found]), lead, tail
 
 
