@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from triptych_cli.common.connection import client_errors, connect
@@ -13,33 +12,20 @@ from triptych_embedded.request import ModelChoice
 Run = Callable[..., Sequence[Any]]
 
 
-@dataclass(frozen=True)
-class EncoderTask:
-    """A task of the engine and the client. Both take a sequence of inputs and the same keyword arguments.
-
-    Args:
-        capability: what a model must be able to do; for texts also the name of the task in `TEXT_TASKS` of triptych_serving.
-        client_method: name of the client's method.
-    """
-
-    capability: str
-    client_method: str
-
-
-FILL_MASK = EncoderTask("fill-mask", "fill_mask_many")
-EMBEDDING = EncoderTask("embedding", "embed_many")
-TEXT_CLASSIFICATION = EncoderTask("text-classification", "classify_text_many")
-TOKEN_CLASSIFICATION = EncoderTask("token-classification", "classify_tokens_many")
-QUESTION_ANSWERING = EncoderTask("question-answering", "answer_many")
-IMAGE_CLASSIFICATION = EncoderTask("image-classification", "classify_image_many")
+IMAGE_CLASSIFICATION = "image-classification"
 
 
 @contextmanager
-def open_encoder(choice: ModelChoice, task: EncoderTask) -> Iterator[Run]:
+def open_encoder(choice: ModelChoice, capability: str, client_method: str) -> Iterator[Run]:
     """Connect to a server if the command is for one, else load a model in this process.
 
     Yields a function that takes inputs and keyword arguments and returns their results in the same order. It raises InputError
     if one of the inputs is the cause, and BackendError for anything else.
+
+    Args:
+        choice: which model, and where it runs.
+        capability: what the model must be able to do; for texts also the name of the task in `TEXT_TASKS` of triptych_serving.
+        client_method: name of the client's method, which takes the same arguments as the engine's task.
 
     Raises:
         click.ClickException: options contradict each other, or an extra is missing.
@@ -50,7 +36,7 @@ def open_encoder(choice: ModelChoice, task: EncoderTask) -> Iterator[Run]:
 
             def ask_server(inputs: Sequence[Any], **arguments: Any) -> Sequence[Any]:
                 with client_errors():
-                    method: Run = getattr(client, task.client_method)
+                    method: Run = getattr(client, client_method)
                     return method(inputs, model=choice.model or None, **arguments)
 
             yield ask_server
@@ -60,13 +46,13 @@ def open_encoder(choice: ModelChoice, task: EncoderTask) -> Iterator[Run]:
     from triptych_serving.models.text.tasks import TEXT_TASKS
     from triptych_serving.repository.registry import ModelSelector
 
-    with open_registry(choice, task.capability) as registry:
+    with open_registry(choice, capability) as registry:
 
         def ask_engine(inputs: Sequence[Any], **arguments: Any) -> Sequence[Any]:
-            wish = ModelSelector(choice.model)
+            selector = ModelSelector(choice.model)
             with backend_errors():
-                if task is IMAGE_CLASSIFICATION:
-                    return registry.find_image(wish).classify(inputs, **arguments)
-                return registry.find_text(wish, task.capability).run(TEXT_TASKS[task.capability], inputs, **arguments)
+                if capability == IMAGE_CLASSIFICATION:
+                    return registry.find_image(selector).classify(inputs, **arguments)
+                return registry.find_text(selector, capability).run(TEXT_TASKS[capability], inputs, **arguments)
 
         yield ask_engine

@@ -33,7 +33,8 @@ def command(photos: tuple[str, ...], top_k: int, as_json: bool, **values: Any) -
             raise click.UsageError("nothing to classify: give image files, or - for standard input")
         photos = (STDIN,)
     bad = False
-    with one_line(BackendError), open_encoder(ModelChoice(**values), IMAGE_CLASSIFICATION) as run, open_writer() as output:
+    opened = open_encoder(ModelChoice(**values), IMAGE_CLASSIFICATION, "classify_image_many")
+    with one_line(BackendError), opened as run, open_writer() as output:
         for batch in batches(photos, BATCH):
             for photo, result in zip(batch, _classify(run, batch, top_k), strict=True):
                 if isinstance(result, InputError):

@@ -20,8 +20,7 @@ from triptych_cli.common.lines import (
     score_text,
     split_pair,
 )
-from triptych_cli.encoders import backend
-from triptych_cli.encoders.backend import EncoderTask, open_encoder
+from triptych_cli.encoders.backend import open_encoder
 from triptych_embedded.request import BackendError, InputError, ModelChoice
 
 BATCH = 256  # texts per call
@@ -39,20 +38,24 @@ class TextCommand:
     """One command.
 
     Args:
-        task: what runs.
+        capability: name of the task in `TEXT_TASKS` of triptych_serving.
+        client_method: name of the client's method, which takes the same arguments.
         help: the command's help text.
         flags: of the task's own options, which become the arguments of its methods.
         values: makes the members for JSON of a result.
         rows: makes the lines of the table of a text and its result; None: the command prints JSON only.
         prepare: changes the arguments in place; returns a function that turns the index and the text of a line into an input.
+        titles_questions: the output repeats only the question of a line, without the context behind the tab.
     """
 
-    task: EncoderTask
+    capability: str
+    client_method: str
     help: str
     flags: Callable[[Any], Any]
     values: Callable[[Any], Mapping[str, object]]
     rows: Rows | None
     prepare: Callable[[dict[str, Any]], ToInput] = lambda _: lambda _index, text: text
+    titles_questions: bool = False
 
     def make(self, name: str) -> click.Command:
         """Make the command."""
@@ -80,7 +83,7 @@ class TextCommand:
         """
         bad = False
         filled = (line for line in lines if line.text.strip())
-        with one_line(BackendError), open_encoder(choice, self.task) as run, open_writer() as output:
+        with one_line(BackendError), open_encoder(choice, self.capability, self.client_method) as run, open_writer() as output:
 
             def run_texts(texts: Sequence[str]) -> Sequence[Any]:
                 return run([to_input(index, text) for index, text in enumerate(texts)], **arguments)
@@ -99,7 +102,7 @@ class TextCommand:
             click.get_current_context().exit(1)
 
     def _show(self, text: str, result: Any, as_json: bool) -> Iterator[str]:
-        title = text.partition("\t")[0] if self.task is backend.QUESTION_ANSWERING else text
+        title = text.partition("\t")[0] if self.titles_questions else text
         if as_json or self.rows is None:
             yield json_row(text=title, token_count=result.token_count, **self.values(result))
         else:
@@ -167,7 +170,8 @@ def _with_context(arguments: dict[str, Any]) -> ToInput:
 
 
 fill = TextCommand(
-    backend.FILL_MASK,
+    "fill-mask",
+    "fill_mask_many",
     f"""Rank the words that fit each mask of each TEXT, or of each line of a file or a pipe.
 
     A mask is written as the model's own mask token: [MASK], or <mask> for RoBERTa and similar models.
@@ -187,7 +191,8 @@ fill = TextCommand(
     _split_targets,
 ).make("fill")
 embed = TextCommand(
-    backend.EMBEDDING,
+    "embedding",
+    "embed_many",
     f"""Print a vector for each TEXT, or for each line of a file or a pipe: one JSON object per line.
 
     {WHERE.format("the embedded model")}
@@ -207,7 +212,8 @@ embed = TextCommand(
     None,
 ).make("embed")
 classify_text = TextCommand(
-    backend.TEXT_CLASSIFICATION,
+    "text-classification",
+    "classify_text_many",
     f"""Rank the model's labels for each TEXT, or for each line of a file or a pipe.
 
     For a model that takes pairs of texts, separate the two with a tab.
@@ -220,7 +226,8 @@ classify_text = TextCommand(
     lambda _: lambda _index, text: split_pair(text),
 ).make("classify-text")
 classify_tokens = TextCommand(
-    backend.TOKEN_CLASSIFICATION,
+    "token-classification",
+    "classify_tokens_many",
     f"""Find the entities of each TEXT, or of each line of a file or a pipe.
 
     {WHERE.format("a model of --models")}
@@ -232,7 +239,8 @@ classify_tokens = TextCommand(
     _entity_rows,
 ).make("classify-tokens")
 answer = TextCommand(
-    backend.QUESTION_ANSWERING,
+    "question-answering",
+    "answer_many",
     f"""Answer each question TEXT, or each line of a file or a pipe, from the context.
 
     Without a context each line must have its own: question, tab, context.
@@ -253,4 +261,5 @@ answer = TextCommand(
     lambda result: {"answers": [_members(each, "text", "score", "start", "end") for each in result.answers]},
     _answer_rows,
     _with_context,
+    titles_questions=True,
 ).make("answer")

@@ -1,21 +1,11 @@
-"""Every encoder task with an engine in this process, and the methods of the client for it."""
+"""Encoder commands with an engine in this process."""
 
 from pathlib import Path
 
 import pytest
 
-from triptych_cli.encoders import backend
-from triptych_client import Client
-
 from ....fixtures.toy import HERE
 from ..conftest import Run
-
-TASKS = [value for value in vars(backend).values() if isinstance(value, backend.EncoderTask)]
-
-
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.capability)
-def test_the_client_has_the_method_of_each_task(task: backend.EncoderTask) -> None:
-    assert callable(getattr(Client, task.client_method))
 
 
 @pytest.mark.parametrize(("command", "arguments"), [("fill", ["[MASK]"]), ("embed", ["a"])])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from triptych_cli.encoders.backend import EncoderTask
 from triptych_cli.encoders.backend import Run as RunTask
+from triptych_client import Client
 from triptych_embedded.request import BackendError, InputError, ModelChoice
 from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.labels import ScoredLabel
@@ -70,15 +70,16 @@ class FakeModels:
         }
 
     @contextmanager
-    def open(self, choice: ModelChoice, task: EncoderTask) -> Iterator[RunTask]:
-        self.choices.append((choice, task.capability))
+    def open(self, choice: ModelChoice, capability: str, client_method: str) -> Iterator[RunTask]:
+        assert callable(getattr(Client, client_method))
+        self.choices.append((choice, capability))
 
         def run_task(inputs: Sequence[Any], **arguments: Any) -> list[Any]:
             self.calls.append((list(inputs), arguments))
             results = []
             for index, each in enumerate(inputs):
                 try:
-                    results.append(self.tasks[task.capability](each, **arguments))
+                    results.append(self.tasks[capability](each, **arguments))
                 except ValueError as error:
                     raise InputError(index, str(error)) from error
             return results
