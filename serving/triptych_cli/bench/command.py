@@ -42,7 +42,8 @@ def _command(task: str) -> click.Command:
     @click.command(name=task, help=TASKS[task].help)
     @several(flags.TASK_FLAGS[task], flags.server_flags, flags.load_flags, flags.report_flags)
     def run(**values: Any) -> None:
-        needs("psutil", "bench")
+        for module in ("psutil", "prometheus_client"):
+            needs(module, "bench")
         from triptych_cli.bench.run import bench
 
         bench(task, values)
