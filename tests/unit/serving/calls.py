@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
+from triptych_serving.decoding.lane import Lane
 from triptych_serving.scheduling.request import Call, Item, Row
 
 PATIENCE_SECONDS = 10.0  # for a busy machine
@@ -67,6 +68,16 @@ def rows_of(*calls: Call[Row]) -> list[Row]:
 def row_of(source: Sequence[int], max_tokens: int, search: SearchParams = GREEDY, prefix: tuple[int, ...] = ()) -> Row:
     """Make a row with a call of its own, for a lane."""
     return rows_of(call_of(Row(source, max_tokens, search, prefix)))[0]
+
+
+def decode_rows(lane: Lane, rows: Sequence[Row]) -> list[Row]:
+    """Decode rows to the end; each joins as soon as there is room for it."""
+    waiting = list(rows)[::-1]
+    while waiting or lane.rows:
+        while waiting and waiting[-1].search.slots <= lane.free:
+            lane.join([waiting.pop()])
+        lane.step()
+    return list(rows)
 
 
 def eventually(condition: Callable[[], bool]) -> None:

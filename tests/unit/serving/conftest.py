@@ -1,4 +1,4 @@
-"""The toy bundle, opened once."""
+"""Fixtures of the toy bundle, opened once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def codec(bundle: Bundle) -> TranslationTokenizer:
 
 @pytest.fixture(scope="session")
 def make_lane(bundle: Bundle) -> MakeLane:
-    """Lanes of so many slots over the same fp32 graphs."""
+    """Make lanes of so many slots over the same fp32 graphs."""
     graphs = bundle.manifest.precisions["fp32"]
     encoder, step = Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step))
     return lambda slots: GreedyLane(encoder, step, bundle.manifest, slots)
@@ -35,7 +35,7 @@ def make_lane(bundle: Bundle) -> MakeLane:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """An empty folder for models."""
+    """Make an empty folder for models."""
     folder = tmp_path / "models"
     folder.mkdir()
     return folder

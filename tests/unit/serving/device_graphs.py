@@ -1,6 +1,6 @@
-"""Graphs of a device that are formulas: what a row says next depends on its source, and on all that it has said.
+"""Formulas in place of a device's graphs: a row's next token depends on its source and on all tokens so far.
 
-Both are read from the row's memory and cache: rows that are mixed up, moved with too little or overwritten say something else.
+Both are read from the row's memory and cache: rows that are mixed up, moved incompletely or overwritten give other tokens.
 """
 
 import threading
@@ -27,17 +27,17 @@ PAD, START, END = 0, 1, 2
 TOKENS = SpecialTokens(PAD, START, END)
 TARGETS, SOURCES = 24, 20  # positions
 SHAPE = DecoderShape(layers=2, heads=2, head_dim=2)
-POISON = 1001  # a source that begins so makes the first step fail that it is in
-INDIGESTIBLE = 1002  # one that fails when it is encoded
-GARBAGE = 1999.0  # behind a source's end
-CONFUSED = 1998  # what a row says whose layers and heads disagree, as they may where no row is
-CAPTURE_RUNS = 3  # of what the first run of a captured graph does
+POISON = 1001  # first token of a source that makes its first step fail
+INDIGESTIBLE = 1002  # first token of a source that cannot be encoded
+GARBAGE = 1999.0  # after a source's end
+CONFUSED = 1998  # token of a slot whose layers or heads disagree, as those of an empty slot may
+CAPTURE_RUNS = 3  # times that capturing runs a graph
 
 Views = dict[str, NDArray[Any]]
 
 
 def next_token(source: Sequence[int], history: Sequence[int]) -> int:
-    """What a row with this source says after what it has said."""
+    """Return the token after `history` for a source."""
     value = 7
     for token in (*source, -1, *history):
         value = (value * 31 + token + 5) % 1_000_003
@@ -45,7 +45,7 @@ def next_token(source: Sequence[int], history: Sequence[int]) -> int:
 
 
 def decode(source: Sequence[int], max_tokens: int, prefix: Sequence[int] = ()) -> list[int]:
-    """All that it says, alone."""
+    """Return all tokens of a source that is decoded alone."""
     said: list[int] = []
     while len(said) < max_tokens:
         token = prefix[len(said)] if len(said) < len(prefix) else next_token(source, said)
@@ -56,7 +56,7 @@ def decode(source: Sequence[int], max_tokens: int, prefix: Sequence[int] = ()) -
 
 
 class FormulaEncoder:
-    """`source, lengths -> memory [2L, B, 1, S, H * D]`: everywhere the source's ids, behind its end what must not be read."""
+    """Graph `source, lengths -> memory [2L, B, 1, S, H * D]`: the source's ids everywhere, and garbage after its end."""
 
     def __init__(self, memory: LaggingMemory) -> None:
         self._memory = memory
@@ -127,14 +127,14 @@ class FormulaStep:
 
 
 class FormulaRun:
-    """A graph over bound arrays, run when the memory comes to it.
+    """A graph over bound arrays, which runs when the memory executes it.
 
     Args:
-        memory: whose stream it is in.
+        memory: of its stream.
         inputs: by name.
         outputs: by name.
-        work: what is done with what they show.
-        captured: by number, what was captured and the thread that did it; None: nothing may be.
+        work: called with views of both.
+        captured: captured runs and their threads, by number; None: capturing is not allowed.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class FormulaRun:
             self._memory.ask(lambda: self._work(self._inputs, self._outputs))
 
     def _replay(self, captured: "dict[int, tuple[FormulaRun, int]]", graph: int) -> int:
-        """How often the graph runs."""
+        """Return the number of runs: more than one when the graph is captured."""
         if graph not in captured:
             assert CUDA_GRAPH_LOCK._capturing, "a graph is captured beside other threads"
             captured[graph] = self, threading.get_ident()
@@ -174,12 +174,12 @@ def _ids(values: NDArray[Any]) -> tuple[int, ...]:
 
 
 def small(manifest: TranslationManifest) -> TranslationManifest:
-    """With these graphs' shapes and limits."""
+    """Return the manifest with these graphs' shapes and limits."""
     return replace(manifest, decoder=SHAPE, limits=Limits(SOURCES, TARGETS), tokens=TOKENS)
 
 
 def make_lane(manifest: TranslationManifest, memory: LaggingMemory, count: int) -> tuple[DeviceGreedyLane, FormulaStep]:
-    """A lane over the formulas, and its step graph."""
+    """Make a lane over the formulas, and return it with its step graph."""
     manifest, step = small(manifest), FormulaStep(memory)
     encoder: Any = FormulaEncoder(memory)
     graph: Any = step

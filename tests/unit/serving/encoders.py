@@ -20,7 +20,7 @@ OPTIONS = EncoderOptions(runs=1)
 
 @contextmanager
 def text_model(folder: Path, task: str = "fill-mask", **members: Any) -> Iterator[TextModel]:
-    """One of the text family; `members` go to its manifest."""
+    """Load a text model; `members` go to its manifest."""
     model = TextModel(task, 1, open_bundle(write_text_bundle(folder, task, **members)), OPTIONS)
     try:
         yield model
@@ -30,7 +30,7 @@ def text_model(folder: Path, task: str = "fill-mask", **members: Any) -> Iterato
 
 @contextmanager
 def image_model(folder: Path) -> Iterator[ImageModel]:
-    """One of the image family."""
+    """Load an image model."""
     model = ImageModel("toy", 1, open_bundle(write_image_bundle(folder)), OPTIONS)
     try:
         yield model
@@ -39,7 +39,7 @@ def image_model(folder: Path) -> Iterator[ImageModel]:
 
 
 def photo(colour: tuple[int, int, int] = (10, 200, 20), size: tuple[int, int] = (20, 30)) -> bytes:
-    """A PNG of one colour."""
+    """Make a PNG of one colour."""
     file = io.BytesIO()
     Image.new("RGB", size, colour).save(file, "PNG")
     return file.getvalue()

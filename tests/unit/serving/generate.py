@@ -1,4 +1,4 @@
-"""What `generate()` of transformers 5 finds, in plain Python: one text at a time, every candidate looked at."""
+"""A plain Python reference of `generate()` of transformers 5: one text at a time, all candidates compared."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ DUMMY = -1e9  # log-probability of beams that are no hypotheses yet
 
 @dataclass(frozen=True)
 class Generate:
-    """Arguments of `generate()`, but that `max_tokens` counts what is generated before the end, which may be forced."""
+    """Arguments of `generate()`, except that `max_tokens` does not count the end, which may be forced."""
 
     start: int
     end: int
@@ -32,11 +32,11 @@ class Generate:
 
     @property
     def max_length(self) -> int:
-        """As transformers counts: the start token included."""
+        """The limit of transformers, which counts the start token."""
         return 1 + self.max_tokens + self.forced_end
 
     def process(self, ids: Sequence[int], scores: Floats) -> Floats:
-        """What the logits processors make of scores, in their order."""
+        """Apply the logits processors of transformers, in their order."""
         scores = scores.copy()
         for token in set(ids) if self.repetition_penalty != 1 else ():
             scores[token] = scores[token] * self.repetition_penalty ** (1 if scores[token] < 0 else -1)
@@ -68,7 +68,7 @@ class Found:
 
 
 def greedy(logits: Logits, options: Generate) -> tuple[int, ...]:
-    """`num_beams=1`: the tokens, without the end."""
+    """Search with `num_beams=1`; return the tokens without the end."""
     ids = [options.start]
     while len(ids) < options.max_length:
         ids.append(int(options.process(ids, logits(tuple(ids[1:]))).argmax()))
@@ -78,7 +78,7 @@ def greedy(logits: Logits, options: Generate) -> tuple[int, ...]:
 
 
 def beam_search(logits: Logits, options: Generate) -> list[Found]:
-    """All `num_beams` translations, best first."""
+    """Return all `num_beams` translations, best first."""
     width, alpha = options.num_beams, options.length_penalty
     running = [(0.0 if beam == 0 else DUMMY, [options.start]) for beam in range(width)]
     finished: list[tuple[float, list[int]]] = []

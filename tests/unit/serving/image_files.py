@@ -1,4 +1,4 @@
-"""Image files, made as the tests need them."""
+"""Image files for tests."""
 
 import struct
 import zlib
@@ -13,7 +13,7 @@ Chunk = tuple[bytes, bytes]  # name and body
 
 
 def picture(width: int, height: int, seed: int = 0) -> Image.Image:
-    """Smooth colours, some noise and no symmetry: neither a flip nor a swap of two channels goes unseen."""
+    """Make a picture with noise and without symmetry, so that a flip or a swap of two channels is noticed."""
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     colours = np.stack([x, y * (1 - x), np.sin(7 * x * y) ** 2], axis=-1) * 220
     noise = np.random.default_rng(seed).integers(0, 35, colours.shape)
@@ -27,7 +27,7 @@ def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
 
 
 def opened(data: bytes) -> Image.Image:
-    """As Pillow alone opens it."""
+    """Open an image with Pillow alone."""
     return Image.open(BytesIO(data))
 
 
@@ -38,7 +38,7 @@ def oriented(orientation: int) -> Image.Exif:
 
 
 def png(width: int, height: int, depth: int, colour: int, rows: bytes = b"", extra: Sequence[Chunk] = ()) -> bytes:
-    """A PNG file of any header; `rows` are the raw rows, each beginning with its filter's number."""
+    """Make a PNG file with any header; `rows` are the raw rows, each beginning with its filter's number."""
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     chunks = [(b"IHDR", header), *extra, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -47,12 +47,12 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes = b"", ext
 
 
 def resized_jpeg_header(data: bytes, width: int, height: int) -> bytes:
-    """The JPEG file with another size in its baseline frame header."""
+    """Change the size in a JPEG file's baseline frame header."""
     at = data.index(b"\xff\xc0") + 5
     return data[:at] + struct.pack(">HH", height, width) + data[at + 4 :]
 
 
 def webp_header(width: int, height: int) -> bytes:
-    """A lossless WebP file of a few bytes that says to be so large."""
+    """Make a lossless WebP file of a few bytes that claims this size."""
     data = saved(Image.new("RGB", (1, 1)), "WEBP", lossless=True)
     return data[:21] + struct.pack("<I", (width - 1) | (height - 1) << 14) + data[25:]

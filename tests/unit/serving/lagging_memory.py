@@ -1,4 +1,4 @@
-"""A device that does nothing before somebody waits for it, as a busy one would; its memory is the host's."""
+"""A device that does its work only when it is waited for, as a busy one would; its memory is the host's."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -15,7 +15,7 @@ Work = Callable[[], object]
 
 
 class LaggingMark:
-    """So many pieces of work are before it."""
+    """A mark after a number of pieces of work."""
 
     def __init__(self, memory: "LaggingMemory", place: int) -> None:
         self._memory, self._place = memory, place
@@ -28,10 +28,10 @@ class LaggingMark:
 
 
 class LaggingMemory:
-    """A Memory.
+    """A Memory that executes work late.
 
     Args:
-        device: that it says it is of; a GPU is asked for nothing while graphs are captured.
+        device: its pretended device; a GPU gets no work while graphs are captured.
     """
 
     stream = 1
@@ -39,21 +39,21 @@ class LaggingMemory:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.asked: list[Work] = []
-        self.worked = 0  # pieces of what was asked
+        self.worked = 0  # pieces of work that are done
         self.most_waiting = 0  # at once
         self.closed = False
         self._host = HostMemory()
-        self._staging: list[NDArray[Any]] = []  # is read and written when the work is done, other arrays when it is asked for
+        self._staging: list[NDArray[Any]] = []  # accessed when the work is done; other arrays when it is enqueued
 
     def ask(self, work: Work) -> None:
-        """Later, in order."""
+        """Enqueue work."""
         assert not self.closed
         with CUDA_GRAPH_LOCK.running() if self.device.kind == "cuda" else nullcontext():
             self.asked.append(work)
         self.most_waiting = max(self.most_waiting, len(self.asked) - self.worked)
 
     def catch_up(self, place: int) -> None:
-        """Do what was asked for before a place."""
+        """Do the work before a mark."""
         while self.worked < place:
             work = self.asked[self.worked]
             self.worked += 1
@@ -96,7 +96,7 @@ class LaggingMemory:
 
 
 class PromptMemory(LaggingMemory):
-    """The same, that does everything at once."""
+    """A Memory that executes work at once."""
 
     def ask(self, work: Work) -> None:
         super().ask(work)

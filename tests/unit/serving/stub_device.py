@@ -1,4 +1,4 @@
-"""A graph and a device without a runtime: rows are doubled, and the device is done when it is told to be."""
+"""A graph and a device without a runtime: rows are doubled, and tests decide when the device is done."""
 
 import threading
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 
 from .calls import PATIENCE_SECONDS
 
-POISON = 66  # an input that the runtime fails over
+POISON = 66  # input that makes a run fail
 LIMITS = BatchLimits(batch_tokens=32, batch_rows=32)
 
 
 class StubBinding:
-    """Of one bucket; a run writes what is bound to the output."""
+    """The graph bound to one bucket."""
 
     def __init__(self, session: "StubSession", inputs: Mapping[str, DeviceArray], outputs: Mapping[str, DeviceArray]) -> None:
         self._session = session
@@ -35,7 +35,7 @@ class StubBinding:
 
 
 class StubSession:
-    """`values` uint8 [rows, 3] -> `doubled` uint8 [rows, 3]."""
+    """A graph `values` uint8 [rows, 3] -> `doubled` uint8 [rows, 3]."""
 
     def __init__(self) -> None:
         self.runs: list[tuple[int, int | None, threading.Thread]] = []  # rows, number of the captured run, thread
@@ -48,7 +48,7 @@ class StubSession:
 
 
 class StubMark:
-    """Passed when its memory is."""
+    """A mark that is passed while its memory's `passes` is set."""
 
     def __init__(self, memory: "StubMemory") -> None:
         self._memory = memory
@@ -61,7 +61,7 @@ class StubMark:
 
 
 class StubMemory(HostMemory):
-    """Marks are passed while `passes` is set; counts what is asked of it."""
+    """A memory whose marks are passed while `passes` is set; counts its work."""
 
     def __init__(self) -> None:
         self.passes = threading.Event()
@@ -95,17 +95,17 @@ class StubMemory(HostMemory):
 
 
 def stub_shapes(bucket: Bucket) -> Shapes:
-    """Rows of three numbers."""
+    """Return the shapes of rows of three numbers."""
     inputs, outputs = (ArrayLayout({name: ArraySpec.of((bucket.rows, 3), np.uint8)}) for name in ("values", "doubled"))
     return Shapes(inputs, outputs, outputs, {})
 
 
 def write_nines(inputs: Mapping[str, Array], bucket: Bucket) -> None:
-    """For runs that nobody asked for."""
+    """Write the inputs of a warm-up run."""
     assert inputs["values"].shape == (bucket.rows, 3)
     inputs["values"][...] = 9
 
 
 def stub_plan(limits: BatchLimits = LIMITS) -> GraphPlan:
-    """Buckets of 1, 2, 3, 4, 6, ... rows."""
+    """Return a plan with buckets of 1, 2, 3, 4, 6, ... rows."""
     return GraphPlan(ImageBuckets(limits, 1, 1), stub_shapes, write_nines)

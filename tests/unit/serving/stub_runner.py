@@ -12,7 +12,7 @@ INDIGESTIBLE, POISON, UNREADABLE = "fails in prepare", "fails in run", "fails in
 
 
 class StubRunner:
-    """Its runs wait at `gate`, if there is one."""
+    """A runner whose runs wait at `gate`, if there is one."""
 
     def __init__(self, gate: Gate | None = None) -> None:
         self.prepared = 0

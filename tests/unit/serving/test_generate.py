@@ -1,4 +1,4 @@
-"""The reference of searches is what it says: `generate()` of transformers itself finds the same."""
+"""The reference searches give the same results as `generate()` of transformers."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""How a server ends: what its options may be."""
+"""Options for the end of a server."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Graphs that are tables: an encoder that remembers its source, and a search graph by the rules of transformers.
+"""Tables in place of graphs: an encoder that returns its source, and a search graph by the rules of transformers.
 
-What a row has translated so far is read from its cache, so a cache that went astray gives other logits.
+The tokens so far are read from the row's cache, so that a wrong cache gives other logits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,14 +26,14 @@ SHAPE = DecoderShape(layers=1, heads=1, head_dim=2)
 
 @lru_cache(maxsize=100_000)
 def table(source: tuple[int, ...], history: tuple[int, ...]) -> Floats:
-    """Logits; the longer a translation is, the likelier it ends."""
+    """Return logits; the end gets likelier with the length."""
     logits = np.random.default_rng((*source, len(source), *history)).normal(size=VOCABULARY) * 2
     logits[END] += 0.25 * len(history)
     return logits.astype(np.float32).astype(np.float64)
 
 
 class TableEncoder:
-    """`source, lengths -> memory [2, B, 1, S, 2]`."""
+    """Graph `source, lengths -> memory [2, B, 1, S, 2]`."""
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
         source = inputs["source"].astype(np.float32)
@@ -41,7 +41,7 @@ class TableEncoder:
 
 
 class TableStep:
-    """Everything that SearchSlots asks of a search graph."""
+    """A search graph for SearchSlots."""
 
     def __init__(self) -> None:
         self.edits = 0  # of the last run, for each row
@@ -75,14 +75,14 @@ class TableRun:
 
 
 def make_slots(manifest: TranslationManifest, step: TableStep, count: int) -> SearchSlots:
-    """Slots over the tables; `manifest` says special tokens and generation."""
+    """Make slots over the tables; `manifest` has the special tokens and the generation defaults."""
     manifest = replace(manifest, decoder=SHAPE, limits=Limits(LIMIT, LIMIT))
     caches = HostKVCache(TableEncoder(), step, manifest, count)  # type: ignore[arg-type]
     return SearchSlots(caches, manifest, VOCABULARY)
 
 
 def _edit(logits: Floats, tokens: NDArray[Any], factors: NDArray[Any], offsets: NDArray[Any]) -> Floats:
-    """By the sign of its factor, an edit is of the log-probability or of the logit; nothing is normalised after it."""
+    """Apply edits to log-probabilities, or to logits where the factor is negative, without normalising after it."""
     total = np.log(np.exp(logits - logits.max()).sum()) + logits.max()
     scores = logits - total
     for token, factor, offset in set(zip(tokens.tolist(), factors.tolist(), offsets.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""The search lane, with the toy model's graphs: mixed searches do not disturb each other."""
+"""The search lane, with the toy model's graphs: mixed searches in one batch."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.search_params import GREEDY, SearchParams
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneFactory
 from triptych_serving.decoding.search_lane import SearchLane
@@ -21,7 +21,7 @@ from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
-from ..calls import make_call, row_of, rows_of
+from ..calls import decode_rows, make_call, row_of
 
 VOCABULARY = 300
 END = 2
@@ -52,26 +52,12 @@ def new_lane() -> SearchLane:
 
 @cache
 def shared_lane() -> SearchLane:
-    """One lane for all storms: what earlier rows left behind is part of the test."""
+    """Make one lane for all storms: leftovers of earlier rows are part of the test."""
     return new_lane()
 
 
-def new_row(source: Sequence[int], search: SearchParams, max_tokens: int = 63, prefix: tuple[int, ...] = ()) -> Row:
-    return row_of(source, max_tokens, search, prefix)
-
-
-def run(lane: SearchLane, *rows: Row) -> None:
-    lane.join(rows)
-    step_to_the_end(lane)
-
-
-def step_to_the_end(lane: SearchLane) -> None:
-    while lane.rows:
-        lane.step()
-
-
 def assert_dense(lane: SearchLane) -> None:
-    """Every slot in use belongs to one hypothesis of the group that says so."""
+    """Check that every slot in use belongs to one hypothesis of one group."""
     owned = sorted((slot, id(group)) for group in lane._groups for slot in group.slots)
     assert owned == [(slot, id(owner)) for slot, owner in enumerate(lane._owners)]
     assert lane._slots.used == len(lane._owners)
@@ -80,8 +66,8 @@ def assert_dense(lane: SearchLane) -> None:
 
 @cache
 def alone(source: tuple[int, ...], name: str, max_tokens: int, prefix: tuple[int, ...]) -> tuple[Hypothesis, ...]:
-    single = new_row(source, SEARCHES[name], max_tokens, prefix)
-    run(shared_lane(), single)
+    single = row_of(source, max_tokens, SEARCHES[name], prefix)
+    decode_rows(shared_lane(), [single])
     return single.hypotheses
 
 
@@ -103,7 +89,7 @@ steps = st.tuples(st.just("step"), st.integers(1, 8))
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(joins | leaves | steps, max_size=30))
-def test_a_text_does_not_care_who_joins_and_leaves(events: list[tuple[str, Any]]) -> None:
+def test_texts_that_join_and_leave_do_not_change_others(events: list[tuple[str, Any]]) -> None:
     lane = shared_lane()
     ended: list[Row] = []
     names = {}
@@ -112,7 +98,7 @@ def test_a_text_does_not_care_who_joins_and_leaves(events: list[tuple[str, Any]]
         if kind == "join":
             source, name, max_tokens, prefix = value
             if lane.free >= SEARCHES[name].slots:
-                joining = new_row(source, SEARCHES[name], max_tokens, prefix)
+                joining = row_of(source, max_tokens, SEARCHES[name], prefix)
                 names[id(joining)] = name
                 lane.join([joining])
         elif kind == "leave" and lane.rows:
@@ -132,8 +118,8 @@ def test_a_text_does_not_care_who_joins_and_leaves(events: list[tuple[str, Any]]
 
 
 def test_the_model_knows_its_sentences_by_beams(codec: TranslationTokenizer) -> None:
-    rows = [new_row(source, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
-    run(new_lane(), *rows)
+    rows = [row_of(source, 63, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
+    decode_rows(new_lane(), rows)
     assert codec.decode([row.tokens for row in rows]) == TARGETS[:3]
     for each in rows:
         scores = [hypothesis.score for hypothesis in each.hypotheses]
@@ -142,21 +128,21 @@ def test_the_model_knows_its_sentences_by_beams(codec: TranslationTokenizer) -> 
         assert len({hypothesis.tokens for hypothesis in each.hypotheses}) == 4
 
 
-def test_garbage_in_unused_memory_is_never_read(codec: TranslationTokenizer) -> None:
+def test_unused_memory_is_never_read(codec: TranslationTokenizer) -> None:
     lane = new_lane()
     caches = lane._slots.cache
     assert isinstance(caches, HostKVCache)
     caches.cache.fill(np.nan)
     caches.memory.fill(np.nan)
-    rows = [new_row(source, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
-    run(lane, *rows)
+    rows = [row_of(source, 63, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
+    decode_rows(lane, rows)
     assert codec.decode([row.tokens for row in rows]) == TARGETS[:3]
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))
-def test_the_shortest_limit(name: str) -> None:
-    single = new_row([5, 9, END], SEARCHES[name], 1)
-    run(new_lane(), single)
+def test_a_limit_of_one_token(name: str) -> None:
+    single = row_of([5, 9, END], 1, SEARCHES[name])
+    decode_rows(new_lane(), [single])
     assert len(single.hypotheses) == SEARCHES[name].num_hypotheses
     for hypothesis in single.hypotheses:
         assert len(hypothesis.tokens) == (hypothesis.finish is Finish.LENGTH)
@@ -164,20 +150,20 @@ def test_the_shortest_limit(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))
 def test_a_prefix_as_long_as_the_limit(name: str) -> None:
-    single = new_row([5, 9, END], SEARCHES[name], 3, (7, 8, 9))
-    run(new_lane(), single)
+    single = row_of([5, 9, END], 3, SEARCHES[name], (7, 8, 9))
+    decode_rows(new_lane(), [single])
     [hypothesis] = single.hypotheses
     assert hypothesis.tokens == (7, 8, 9)
     assert hypothesis.finish is Finish.LENGTH
 
 
 @pytest.mark.parametrize("name", ["scored", "beam", "wide", "early", "samples"])
-def test_a_forced_end_counts_in_the_length(name: str, codec: TranslationTokenizer) -> None:
+def test_a_forced_end_counts_for_the_length_penalty(name: str, codec: TranslationTokenizer) -> None:
     [source] = codec.encode(SOURCES[:1])
     search = replace(SEARCHES[name], coverage_penalty=0.0)
-    free, ended = (new_row(source, each, 4) for each in (search, replace(search, forced_end=True)))
+    free, ended = (row_of(source, 4, each) for each in (search, replace(search, forced_end=True)))
     for each in (free, ended):
-        run(new_lane(), each)
+        decode_rows(new_lane(), [each])
     assert [(h.tokens, h.finish) for h in ended.hypotheses] == [(h.tokens, h.finish) for h in free.hypotheses]
     for one, other in zip(ended.hypotheses, free.hypotheses, strict=True):
         assert (one.finish, len(one.tokens)) == (Finish.LENGTH, 4)
@@ -185,13 +171,13 @@ def test_a_forced_end_counts_in_the_length(name: str, codec: TranslationTokenize
 
 
 @pytest.mark.parametrize("name", ["scored", "beam", "patient", "sample"])
-def test_settled_tokens_only_grow_and_begin_the_result(name: str, codec: TranslationTokenizer) -> None:
+def test_streamed_tokens_are_final(name: str, codec: TranslationTokenizer) -> None:
     [source] = codec.encode(SOURCES[:1])
     call = make_call(source=source, max_tokens=63, streams=True)
     row = call.rows[0]
     row.search = SEARCHES[name]
     lane = new_lane()
-    lane.join(rows_of(call))
+    lane.join(call.rows)
     seen = [list(row.tokens)]
     while lane.rows:
         lane.step()
@@ -206,17 +192,17 @@ def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatc
     lane = new_lane()
     source = codec.encode(SOURCES[:1])[0]
     for name in ("duplicate", "fork"):
-        failing = [new_row(source, SEARCHES["beam"]), new_row(source, SEARCHES["beam"])]
+        failing = [row_of(source, 63, SEARCHES["beam"]), row_of(source, 63, SEARCHES["beam"])]
         lane.join(failing)
         with monkeypatch.context() as patch:
             patch.setattr(lane._slots, name, broken)
             with pytest.raises(RuntimeError):
-                step_to_the_end(lane)
+                decode_rows(lane, [])
         lane.leave(failing)
         assert_dense(lane)
         assert lane._slots.used == 0
-    healthy = new_row(source, SEARCHES["beam"])
-    run(lane, healthy)
+    healthy = row_of(source, 63, SEARCHES["beam"])
+    decode_rows(lane, [healthy])
     assert codec.decode([healthy.tokens]) == TARGETS[:1]
 
 
@@ -224,16 +210,11 @@ def broken(*arguments: object) -> None:
     raise RuntimeError("no memory")
 
 
-def test_equal_seeds_draw_equally_and_others_differ() -> None:
+def test_equal_seeds_give_equal_samples() -> None:
     def draw(seed: int, *neighbours: Row) -> tuple[int, ...]:
-        single = new_row([5, 9, 17, END], SearchParams(sampling_topk=0, temperature=3.0, seed=seed), 20)
-        run(new_lane(), single, *neighbours)
+        single = row_of([5, 9, 17, END], 20, SearchParams(sampling_topk=0, temperature=3.0, seed=seed))
+        decode_rows(new_lane(), [single, *neighbours])
         return single.hypotheses[0].tokens
 
-    assert draw(1) == draw(1, new_row([8, END], SEARCHES["beam"]), new_row([9, 9, END], SEARCHES["samples"]))
+    assert draw(1) == draw(1, row_of([8, END], 63, SEARCHES["beam"]), row_of([9, 9, END], 63, SEARCHES["samples"]))
     assert len({draw(seed) for seed in range(6)}) > 3
-
-
-def test_what_greedy_lanes_do_is_greedy() -> None:
-    assert GREEDY.greedy
-    assert not any(search.greedy for search in SEARCHES.values())

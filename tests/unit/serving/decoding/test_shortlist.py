@@ -1,4 +1,4 @@
-"""shortlist.npz: which ids a source gets, and what is wrong with a file."""
+"""Shortlists: the ids of a source, and faults of files."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def make_arrays() -> dict[str, Any]:
 
 
 def write(folder: Path, **changes: Any) -> Path:
-    """A good file but for the changes; None leaves an array out."""
+    """Write a valid file with changes; None leaves an array out."""
     path = folder / "shortlist.npz"
     arrays = {name: array for name, array in {**make_arrays(), **changes}.items() if array is not None}
     np.savez_compressed(path, **arrays)
@@ -48,50 +48,39 @@ def faults_of(path: Path, size: int = SIZE) -> tuple[str, ...]:
     return error.value.faults
 
 
-def test_a_source_gets_its_translations_itself_and_what_all_get(shortlist: Shortlist) -> None:
+def test_ids_are_the_source_its_translations_and_common_tokens(shortlist: Shortlist) -> None:
     assert ids_of(shortlist, [4, END]) == [0, 2, 4, 5, 8, 9]
     assert ids_of(shortlist, [7, 6, 4, END]) == [0, 2, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
-def test_banned_ids_are_only_there_for_a_prefix(tmp_path: Path) -> None:
+def test_banned_ids_are_allowed_in_a_prefix_only(tmp_path: Path) -> None:
     shortlist = read_shortlist(write(tmp_path), SIZE, {0, 9, 4})
     assert ids_of(shortlist, [4, END]) == [2, 5, 8]
     assert ids_of(shortlist, [4, END], (9, 7)) == [2, 5, 7, 8, 9]
 
 
-def test_ids_are_sorted_and_stand_once_whatever_the_source_repeats(shortlist: Shortlist) -> None:
+def test_ids_are_sorted_and_unique(shortlist: Shortlist) -> None:
     ids = shortlist.ids([4, 6, 4, 6, END])
     assert ids is not None
     assert ids.dtype == np.int64
     assert ids.tolist() == sorted(set(ids.tolist())) == ids_of(shortlist, [6, 4, END])
 
 
-def test_extra_ids_are_among_them(shortlist: Shortlist) -> None:
+def test_extra_ids_are_included(shortlist: Shortlist) -> None:
     assert ids_of(shortlist, [7, END], (1, 3)) == [0, 1, 2, 3, 5, 7, 11]
-
-
-def test_one_sentence_leaves_no_trace_in_the_next(shortlist: Shortlist) -> None:
-    before = ids_of(shortlist, [7, END])
-    shortlist.ids([4, 6, END], (1,))
-    assert ids_of(shortlist, [7, END]) == before
 
 
 def test_a_source_with_an_unknown_token_has_no_list(shortlist: Shortlist) -> None:
     assert shortlist.ids([4, UNKNOWN, END]) is None
-    assert shortlist.ids([4, 0, END]) is None  # always a target, but no source that the list knows
+    assert shortlist.ids([4, 0, END]) is None  # a common target, but a source without a list
 
 
-def test_wide_ids_read_too(tmp_path: Path) -> None:
+def test_32_bit_ids_are_read(tmp_path: Path) -> None:
     wide = {name: np.asarray(array, np.uint32) for name, array in make_arrays().items()}
     assert ids_of(read_shortlist(write(tmp_path, **wide), SIZE), [4, END]) == [0, 2, 4, 5, 8, 9]
 
 
-def test_an_empty_list_of_what_all_get_is_fine(tmp_path: Path) -> None:
-    path = write(tmp_path, always=np.array([], np.uint16))
-    assert ids_of(read_shortlist(path, SIZE), [7, END]) == [2, 5, 7, 11]
-
-
-def test_wrong_kinds_and_missing_arrays_are_listed_at_once(tmp_path: Path) -> None:
+def test_all_wrong_types_and_missing_arrays_are_listed(tmp_path: Path) -> None:
     path = write(tmp_path, offsets=np.zeros(SIZE + 1, np.int64), targets=np.zeros((2, 3), np.uint16), always=None)
     assert faults_of(path) == (
         "always is missing",
@@ -100,7 +89,7 @@ def test_wrong_kinds_and_missing_arrays_are_listed_at_once(tmp_path: Path) -> No
     )
 
 
-def test_what_does_not_fit_together_is_listed_at_once(tmp_path: Path) -> None:
+def test_all_inconsistencies_are_listed(tmp_path: Path) -> None:
     path = write(tmp_path, targets=np.array([1, 99], np.uint16), always=np.array([12], np.uint16))
     assert faults_of(path, size=11) == (
         "offsets has 13 numbers, expected 12 for a vocabulary of 11",
@@ -116,22 +105,21 @@ def test_offsets_must_ascend_over_all_targets(tmp_path: Path, offsets: list[int]
     assert any("must ascend from 0 to 8" in fault for fault in faults_of(path))
 
 
-def test_arrays_of_objects_are_refused(tmp_path: Path) -> None:
+def test_arrays_of_objects_are_a_fault(tmp_path: Path) -> None:
     path = write(tmp_path, always=np.array([{}], object))
     assert "cannot be read" in faults_of(path)[0]
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"text"])
-def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "shortlist.npz").write_bytes(content)
-    assert "cannot be read" in faults_of(tmp_path / "shortlist.npz")[0]
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 no archive", b"text"])
+def test_an_unreadable_file_is_a_fault(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "shortlist.npz"
+    if content is not None:
+        path.write_bytes(content)
+    assert "cannot be read" in faults_of(path)[0]
 
 
-def test_a_plain_array_is_refused(tmp_path: Path) -> None:
-    with open(tmp_path / "shortlist.npz", "wb") as file:
+def test_a_plain_array_is_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "shortlist.npz"
+    with path.open("wb") as file:
         np.save(file, np.zeros(3))
-    assert faults_of(tmp_path / "shortlist.npz") == ("not an archive of arrays (.npz)",)
-
-
-def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:
-    assert "cannot be read" in faults_of(tmp_path / "none.npz")[0]
+    assert faults_of(path) == ("not an archive of arrays (.npz)",)

@@ -1,4 +1,4 @@
-"""A model's own bans reach the search graph, whatever rows ask for."""
+"""The search graph gets a model's own bans, whatever the options of rows."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ BANS = {0, 5, 9}
 
 
 class Recording:
-    """A graph that keeps what it is bound to."""
+    """A graph that stores its inputs."""
 
     def __init__(self) -> None:
         self.inputs: Mapping[str, Array] = {}
@@ -33,7 +33,7 @@ class Recording:
         return
 
     def banned(self, row: int) -> set[int]:
-        """Tokens, or columns of a short graph."""
+        """Return banned tokens, or columns of a shortlist graph."""
         tokens, offsets = (self.inputs[f"edit_{name}"][row] for name in ("tokens", "offsets"))
         assert set(offsets.tolist()) <= {0.0, float(np.float32(BAN))}
         return set(tokens[offsets != 0].tolist())
@@ -56,7 +56,7 @@ def test_rows_without_edits_have_the_bans(bundle: Bundle) -> None:
     assert (step.inputs["edit_factors"] == 1).all()
 
 
-def test_they_have_them_beside_rows_that_have_more(bundle: Bundle) -> None:
+def test_rows_with_edits_have_the_bans_too(bundle: Bundle) -> None:
     step = Recording()
     slots = make(bundle, step)
     for more in ({11, 12, 13, 14}, {3}):
@@ -65,8 +65,7 @@ def test_they_have_them_beside_rows_that_have_more(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize("edits", [(), (None, ban(BANS | {11}))])
-def test_a_short_graph_bans_columns(bundle: Bundle, edits: tuple[None, ...]) -> None:
-    """Those that are there, wherever they are."""
+def test_a_shortlist_graph_bans_columns(bundle: Bundle, edits: tuple[None, ...]) -> None:
     step = Recording()
     rng = np.random.default_rng(1)
     projection = Projection(rng.integers(-9, 9, (VOCABULARY, 8)).astype(np.int8), *rng.random((2, VOCABULARY), np.float32))

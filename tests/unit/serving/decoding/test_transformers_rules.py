@@ -1,4 +1,4 @@
-"""Searches by the rules of transformers, against a plain reference, over logits that are a table."""
+"""Searches by the rules of transformers, compared with a plain reference over tabulated logits."""
 
 import random
 from dataclasses import replace
@@ -17,7 +17,7 @@ from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Finish, Row
 from triptych_serving.text.vocabulary import Vocabulary
 
-from ..calls import call_of, row_of, rows_of
+from ..calls import decode_rows, row_of
 from ..generate import Found, Generate, beam_search, greedy
 from ..toy_graphs import END, VOCABULARY, TableStep, make_slots, table
 
@@ -46,7 +46,7 @@ def source_of(seed: int) -> tuple[int, ...]:
 
 
 def new_row(seed: int, options: Generate) -> Row:
-    """A row that is searched by the options."""
+    """Make a row with the search options of the reference."""
     stopping = next(name for name, value in STOPPING.items() if value == options.early_stopping)
     search = SearchParams(
         beam_size=options.num_beams,
@@ -64,15 +64,6 @@ def new_row(seed: int, options: Generate) -> Row:
     return row_of(source_of(seed), options.max_tokens, search, options.forced)
 
 
-def run(lane: SearchLane, rows: list[Row]) -> None:
-    """All rows; each joins as soon as there is room for it."""
-    waiting = rows[::-1]
-    while waiting or lane.rows:
-        while waiting and waiting[-1].search.slots <= lane.free:
-            lane.join([waiting.pop()])
-        lane.step()
-
-
 def found(row: Row) -> list[Found]:
     return [Found(hypothesis.tokens, hypothesis.score or 0.0) for hypothesis in row.hypotheses]
 
@@ -83,10 +74,10 @@ def assert_same(row: Row, expected: list[Found]) -> None:
 
 
 def compare(bundle: Bundle, banned: tuple[tuple[int, ...], ...] = (), seeds: range = SEEDS, **options: Any) -> list[Row]:
-    """All seeds at once, in one lane; each as the reference has it."""
+    """Decode all seeds at once in one lane, and compare each with the reference."""
     asked = Generate(START, END, **{"max_tokens": 14, **options}, bad_words=banned)
     rows = [new_row(seed, asked) for seed in seeds]
-    run(make_lane(bundle, TableStep(), banned), rows)
+    decode_rows(make_lane(bundle, TableStep(), banned), rows)
     for seed, row in zip(seeds, rows, strict=True):
         assert_same(row, beam_search(partial(table, source_of(seed)), asked))
     return rows
@@ -101,7 +92,7 @@ def test_beams(bundle: Bundle, stopping: EarlyStopping, alpha: float) -> None:
 
 
 def test_the_ways_to_stop_differ(bundle: Bundle) -> None:
-    """Else comparing them would show little."""
+    """Otherwise the comparison would prove little."""
     every = [
         [found(row) for row in compare(bundle, early_stopping=value, length_penalty=2.0, num_beams=3)]
         for value in STOPPING.values()
@@ -111,7 +102,7 @@ def test_the_ways_to_stop_differ(bundle: Bundle) -> None:
 
 @pytest.mark.parametrize("max_tokens", [2, 3, 6, 14])
 @pytest.mark.parametrize("stopping", STOPPING)
-def test_an_end_that_is_forced(bundle: Bundle, stopping: EarlyStopping, max_tokens: int) -> None:
+def test_a_forced_end(bundle: Bundle, stopping: EarlyStopping, max_tokens: int) -> None:
     for alpha in (0.0, 1.0, 2.0):
         asked: dict[str, Any] = {"early_stopping": STOPPING[stopping], "num_beams": 4, "length_penalty": alpha}
         rows = compare(bundle, forced_end=True, max_tokens=max_tokens, **asked)
@@ -121,7 +112,7 @@ def test_an_end_that_is_forced(bundle: Bundle, stopping: EarlyStopping, max_toke
 
 @pytest.mark.parametrize("forced", [(6,), (6, 9, 13)])
 @pytest.mark.parametrize("forced_end", [False, True])
-def test_first_tokens_that_are_forced(bundle: Bundle, forced: tuple[int, ...], forced_end: bool) -> None:
+def test_forced_first_tokens(bundle: Bundle, forced: tuple[int, ...], forced_end: bool) -> None:
     for alpha in (0.6, 1.0):
         rows = compare(bundle, forced=forced, forced_end=forced_end, num_beams=4, length_penalty=alpha, max_tokens=7)
         assert all(hypothesis.tokens[: len(forced)] == forced for row in rows for hypothesis in row.hypotheses)
@@ -148,7 +139,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
-def test_what_changes_log_probabilities(bundle: Bundle, name: str) -> None:
+def test_constraints_on_log_probabilities(bundle: Bundle, name: str) -> None:
     options = dict(CONSTRAINTS[name])
     plain = [found(row) for row in compare(bundle, num_beams=4)]
     rows = compare(bundle, options.pop("banned", ()), num_beams=4, **options)
@@ -156,19 +147,19 @@ def test_what_changes_log_probabilities(bundle: Bundle, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
-def test_greedy_search_changes_logits(bundle: Bundle, name: str) -> None:
+def test_constraints_on_logits_of_greedy_search(bundle: Bundle, name: str) -> None:
     options = dict(CONSTRAINTS[name])
     banned = options.pop("banned", ())
     asked = Generate(START, END, max_tokens=14, bad_words=banned, **options)
     rows = [new_row(seed, asked) for seed in SEEDS]
-    run(make_lane(bundle, TableStep(), banned), rows)
+    decode_rows(make_lane(bundle, TableStep(), banned), rows)
     for seed, row in zip(SEEDS, rows, strict=True):
         expected = greedy(partial(table, source_of(seed)), asked)
         assert row.hypotheses[0].tokens == tuple(token for token in expected if token != END)
 
 
-def test_all_of_them_at_once(bundle: Bundle) -> None:
-    """Rows with edits, without, with forced beginnings: a row does not care about its neighbours."""
+def test_all_options_in_one_batch(bundle: Bundle) -> None:
+    """Rows with and without edits and forced tokens do not change each other."""
     asked = [
         Generate(START, END, 14, beams, alpha, stopping, forced, end, shortest, penalty, 0, BANNED)
         for beams in (2, 4)
@@ -178,7 +169,7 @@ def test_all_of_them_at_once(bundle: Bundle) -> None:
         for shortest, penalty in ((0, 1.0), (6, 1.4))
     ]
     rows = [new_row(seed, options) for seed, options in enumerate(asked)]
-    run(make_lane(bundle, TableStep(), BANNED), rows)
+    decode_rows(make_lane(bundle, TableStep(), BANNED), rows)
     for seed, (row, options) in enumerate(zip(rows, asked, strict=True)):
         assert_same(row, beam_search(partial(table, source_of(seed)), options))
 
@@ -189,8 +180,7 @@ def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle)
     assert not search.constrained
     step = TableStep()
     lane = make_lane(bundle, step, banned)
-    row = Row(source_of(1), 10, search)
-    lane.join(rows_of(call_of(row)))
+    lane.join([row_of(source_of(1), 10, search)])
     assert lane._edits() == ()
     lane.step()
     assert step.edits == 4  # three bans, filled up
@@ -199,7 +189,7 @@ def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle)
     assert not np.isin(best["top_tokens"][:1], [0, 5, 9]).any()
 
 
-def test_who_needs_no_more_than_the_arg_max() -> None:
+def test_rows_that_need_only_the_arg_max() -> None:
     """The step graph knows the bans of single tokens; it does not know longer runs."""
     rules: dict[str, Any] = {"rules": SearchRules.TRANSFORMERS, "forced_end": True}
     assert LaneKind.of(Row([5, END], 9, SearchParams(**rules, suppressed_tokens=((0,), (5,))), (6,))) is LaneKind.GREEDY
@@ -208,7 +198,7 @@ def test_who_needs_no_more_than_the_arg_max() -> None:
 
 
 def test_samples_are_drawn_from_what_the_penalties_leave(bundle: Bundle) -> None:
-    """The graph does not normalise what it edited, the sampler does; score and ban as `generate()` has them."""
+    """The graph does not normalise edited scores, the sampler does; penalties and bans are those of `generate()`."""
     banned = ((0,), (5,))
     search = SearchParams(
         sampling_topk=0,
@@ -218,9 +208,9 @@ def test_samples_are_drawn_from_what_the_penalties_leave(bundle: Bundle) -> None
         rules=SearchRules.TRANSFORMERS,
         suppressed_tokens=banned,
     )
-    rows = [Row((7, END), 2, replace(search, seed=seed), (6,)) for seed in range(25)]
+    rows = [row_of((7, END), 2, replace(search, seed=seed), (6,)) for seed in range(25)]
     lane = make_lane(bundle, TableStep(), banned)
-    run(lane, rows_of(call_of(*rows)))
+    decode_rows(lane, rows)
     asked = Generate(START, END, 2, repetition_penalty=1.5, bad_words=banned)
     logits = asked.process([START, 6], table((7, END), (6,)))
     exact = np.exp(logits) / np.exp(logits).sum()

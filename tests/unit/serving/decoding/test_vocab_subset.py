@@ -1,4 +1,4 @@
-"""Columns of the output projection: what rows want has a place, and nothing else is ever chosen."""
+"""Columns of the output projection: rows find their tokens, and no unused column can win."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def assert_there(columns: VocabSubset, tokens: NDArray[np.int64]) -> None:
 
 
 def assert_whole(columns: VocabSubset) -> None:
-    """Every column is one token's, or can never win; no token has two."""
+    """Check that every column has a token of its own, or can never win."""
     inputs = columns.inputs
     assert {len(array) for name, array in inputs.items() if name != "columns"} == {columns.size}
     used = inputs["column_tokens"][inputs["column_biases"] > NEVER]
@@ -56,7 +56,7 @@ shortlists = st.lists(
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(shortlists)
-def test_what_running_rows_want_stays(lists: list[NDArray[np.int64]]) -> None:
+def test_tokens_of_running_rows_keep_their_columns(lists: list[NDArray[np.int64]]) -> None:
     columns = VocabSubset(WHOLE, END)
     running: list[NDArray[np.int64]] = []
     for wanted in lists:
@@ -67,7 +67,7 @@ def test_what_running_rows_want_stays(lists: list[NDArray[np.int64]]) -> None:
         assert_whole(columns)
 
 
-def test_tokens_that_nobody_wants_any_more_make_room() -> None:
+def test_tokens_that_no_row_needs_make_room() -> None:
     columns = VocabSubset(WHOLE, END)
     for start in range(0, 2_800, 100):
         columns.admit([np.arange(start, start + 100)], [])
@@ -81,11 +81,11 @@ def test_more_tokens_take_the_next_size() -> None:
     assert_whole(columns)
 
 
-def test_the_same_size_has_the_same_arrays() -> None:
+def test_arrays_are_reused_for_the_same_size() -> None:
     columns = VocabSubset(WHOLE, END)
     first = columns.inputs
     columns.admit([np.arange(1_000)], [])
-    columns.admit([np.arange(1_000, 1_600)], [])  # does not fit beside the others, who are gone
+    columns.admit([np.arange(1_000, 1_600)], [])  # does not fit beside the others, which have left
     assert columns.inputs is not first
     columns.admit([np.arange(1_600, 2_800)], [])
     columns.admit([np.arange(100)], [])

@@ -204,7 +204,7 @@ def test_a_waiting_call_ends_at_its_deadline(scheduler: Scheduler) -> None:
 @pytest.mark.parametrize("gone_first", [True, False])
 @pytest.mark.parametrize("now", [LATER, SWEEP_SECONDS / 2])
 def test_a_cancelled_call_never_runs(scheduler: Scheduler, now: float, gone_first: bool) -> None:
-    """Whether or not the whole queue is swept before its turn."""
+    """The whole queue is swept before its turn, or not."""
     gone, other = scheduler.call(5, 5, 5), scheduler.call(5, 5)
     queue = scheduler.make(scheduler.call(5))
     scheduler.take(queue)  # sweeps, and not again before LATER

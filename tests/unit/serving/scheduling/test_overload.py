@@ -48,7 +48,7 @@ def test_an_overloaded_one_shot_engine_keeps_its_goodput(rows: tuple[int, ...], 
 
 
 def test_forecasts_keep_goodput_when_full_slots_are_too_slow_for_the_deadline() -> None:
-    """With all slots taken every row takes a second: without forecasts all calls miss a deadline of 0.9 s."""
+    """Every row takes a second with all slots taken: without forecasts all calls miss a deadline of 0.9 s."""
     capacity = capacity_of(DecodeSimulation)
     crowded = DecodeSimulation().run(traffic(capacity, FACTOR, 0.9), DecodeLimits(refuses_late=False))
     outcome = DecodeSimulation().run(traffic(capacity, FACTOR, 0.9))

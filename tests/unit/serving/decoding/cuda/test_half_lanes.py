@@ -1,4 +1,4 @@
-"""The lanes of devices over the graphs in 16 bits, on the CPU: the same code as on a GPU but for the copies themselves."""
+"""Device lanes over fp16 graphs, on the CPU: the same code as on a GPU except for the copies themselves."""
 
 import random
 import weakref
@@ -26,7 +26,7 @@ from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
 
 from .....fixtures.toy import HALF_BUNDLE, PAIRS, SOURCES, TARGETS
-from ...calls import row_of
+from ...calls import decode_rows, row_of
 from ...runtime.memory.strict_memory import StrictMemory
 
 VOCABULARY, END = 300, 2
@@ -64,7 +64,7 @@ def sources(bundle: Bundle) -> list[tuple[int, ...]]:
 
 
 class Alone:
-    """What texts are translated to one at a time, by lanes of their own."""
+    """Decodes texts one at a time, in lanes of its own."""
 
     def __init__(self, lanes: LaneFactory) -> None:
         self._lanes: dict[LaneKind, Lane] = {}
@@ -72,14 +72,10 @@ class Alone:
         self.find = cache(self._find)
 
     def _find(self, source: tuple[int, ...], name: str, max_tokens: int, prefix: tuple[int, ...]) -> Row:
-        row = new_row(source, name, max_tokens, prefix)
+        row = row_of(source, max_tokens, SEARCHES[name], prefix)
         kind = LaneKind.of(row)
         lane = self._lanes.setdefault(kind, self._make(kind, 1))
-        return run(lane, [row])[0]
-
-
-def new_row(source: Sequence[int], name: str, max_tokens: int, prefix: tuple[int, ...] = ()) -> Row:
-    return row_of(source, max_tokens, SEARCHES[name], prefix)
+        return decode_rows(lane, [row])[0]
 
 
 def assert_same(row: Row, expected: Row) -> None:
@@ -91,7 +87,7 @@ def assert_same(row: Row, expected: Row) -> None:
 
 
 def storm(lanes: LaneFactory, sources: Sequence[tuple[int, ...]], length: int, seed: int) -> list[tuple[Row, str]]:
-    """Rows of all searches come and go, in lumps and alone, so that buckets fill up and empty; returns those that ended."""
+    """Let rows of all searches join and leave so that buckets fill up and empty; return rows that ended."""
     dice = random.Random(seed)
     running: dict[LaneKind, Lane] = {kind: lanes.make(kind) for kind in (LaneKind.GREEDY, LaneKind.SEARCH)}
     for lane in running.values():
@@ -103,7 +99,7 @@ def storm(lanes: LaneFactory, sources: Sequence[tuple[int, ...]], length: int, s
         for _ in range(dice.choice([0, 0, 1, 1, 2, 12])):
             name = dice.choice(["greedy"] * len(SEARCHES) + sorted(SEARCHES))
             prefix = tuple(dice.choices(range(3, VOCABULARY), k=dice.choice([0, 0, 0, 1, 4])))
-            joining = new_row(dice.choice(sources), name, dice.randint(5, 63), prefix)
+            joining = row_of(dice.choice(sources), dice.randint(5, 63), SEARCHES[name], prefix)
             lane = running[LaneKind.of(joining)]
             if joining.search.slots <= lane.free:
                 names[id(joining)] = name
@@ -118,7 +114,7 @@ def storm(lanes: LaneFactory, sources: Sequence[tuple[int, ...]], length: int, s
 
 
 @pytest.mark.parametrize("length", [STEPS, pytest.param(MORE_STEPS, marks=pytest.mark.full)])
-def test_a_storm_changes_no_answer(lanes: LaneFactory, sources: list[tuple[int, ...]], length: int) -> None:
+def test_rows_of_a_storm_decode_as_alone(lanes: LaneFactory, sources: list[tuple[int, ...]], length: int) -> None:
     alone = Alone(lanes)
     ended = storm(lanes, sources, length, seed=5)
     assert len(ended) > length / 10
@@ -127,32 +123,22 @@ def test_a_storm_changes_no_answer(lanes: LaneFactory, sources: list[tuple[int, 
         assert_same(row, alone.find(tuple(row.source), name, row.max_tokens, row.prefix))
 
 
-def test_sixteen_bits_say_what_thirty_two_say(bundle: Bundle, lanes: LaneFactory, sources: list[tuple[int, ...]]) -> None:
-    """Of each translation every token after the ones before it: of known sentences, and of words in disorder."""
+def test_fp16_agrees_with_fp32(bundle: Bundle, lanes: LaneFactory, sources: list[tuple[int, ...]]) -> None:
+    """Compare each token given the ones before it, for known sentences and for shuffled words."""
     dice = random.Random(3)
     known = sources[::12]
     strange = [(*dice.sample(source[:-1], len(source) - 1), END) for source in known]
     agreed = asked = 0
-    for translated in run(
-        LaneFactory(bundle, "fp32", SLOTS).make(LaneKind.GREEDY), [new_row(ids, "greedy", 62) for ids in known + strange]
+    for translated in decode_rows(
+        LaneFactory(bundle, "fp32", SLOTS).make(LaneKind.GREEDY), [row_of(ids, 62) for ids in known + strange]
     ):
         said = (*translated.tokens, END)
-        rows = [new_row(translated.source, "greedy", index + 1, said[:index]) for index in range(len(said))]
-        found = run(half_lane(lanes), rows)
+        rows = [row_of(translated.source, index + 1, prefix=said[:index]) for index in range(len(said))]
+        found = decode_rows(half_lane(lanes), rows)
         agreed += sum((*row.tokens, END)[index] == token for index, (row, token) in enumerate(zip(found, said, strict=True)))
         asked += len(said)
     assert asked > 500
     assert agreed / asked >= 0.995
-
-
-def run(lane: Lane, rows: Sequence[Row]) -> list[Row]:
-    """All to the end; each joins as soon as there is room for it."""
-    waiting = list(rows)
-    while waiting or lane.rows:
-        joining, waiting = waiting[: lane.free], waiting[lane.free :]
-        lane.join(joining)
-        lane.step()
-    return list(rows)
 
 
 @cache
@@ -169,7 +155,7 @@ def translator(bundle: Bundle) -> Iterator[Translator]:
     translator.close()
 
 
-def test_a_translator_on_the_cpu_takes_them_too(translator: Translator) -> None:
+def test_a_translator_on_the_cpu_may_use_fp16(translator: Translator) -> None:
     assert [output.text for output in translator.translate(SOURCES)] == TARGETS
     assert [output.text for output in translator.translate(SOURCES[:9], DecodingOptions(beam_size=3))] == TARGETS[:9]
     *pieces, whole = translator.stream(SOURCES[5])
@@ -178,7 +164,7 @@ def test_a_translator_on_the_cpu_takes_them_too(translator: Translator) -> None:
     assert "CPU, fp16, 2 threads x" in translator.describe()
 
 
-def test_scores_are_those_of_thirty_two_bits(bundle: Bundle, translator: Translator) -> None:
+def test_scores_are_those_of_fp32(bundle: Bundle, translator: Translator) -> None:
     wide = Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions()))
     try:
         for found, expected in zip(translator.score(PAIRS[:30]), wide.score(PAIRS[:30]), strict=True):
@@ -189,7 +175,7 @@ def test_scores_are_those_of_thirty_two_bits(bundle: Bundle, translator: Transla
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> tuple[Device, ...]:
-    """Two that are the CPU, with a GPU's manners."""
+    """Make two strict memories of the CPU look like GPUs."""
     monkeypatch.setattr("triptych_serving.runtime.model_devices.open_memory", lambda device: StrictMemory())
     return GPUS
 
@@ -224,7 +210,7 @@ def test_every_gpu_has_a_worker_and_its_own_lanes(bundle: Bundle, gpus: tuple[De
     assert {budget.reserved_bytes for budget in counted.made.values()} == {0}
 
 
-def test_a_model_that_does_not_fit_is_refused_with_all_numbers(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
+def test_a_model_that_does_not_fit_is_rejected_with_figures(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
     counted = budgets(1 << 40, MemoryLimit(bytes=1 << 20))
     with pytest.raises(
         DeviceMemoryError, match=r"model toy version 1 takes .* of cuda:0 \(weights .*caches of 4 rows"
@@ -234,10 +220,10 @@ def test_a_model_that_does_not_fit_is_refused_with_all_numbers(bundle: Bundle, g
     assert {budget.reserved_bytes for budget in counted.made.values()} == {0}
 
 
-def test_what_fails_later_gives_its_memory_back(
+def test_a_translator_that_fails_gives_its_memory_back(
     bundle: Bundle, gpus: tuple[Device, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that cannot make its lane: the translator is not made, and nothing is left of it."""
+    """A worker cannot make its lane: no translator, session or reservation remains."""
 
     def fail(self: DeviceGreedyLane) -> None:
         raise DeviceError("no kernel image is available")
@@ -269,8 +255,8 @@ def test_other_precisions_run_on_the_cpu_only(bundle: Bundle, gpus: tuple[Device
         Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions(devices=gpus)))
 
 
-def test_the_plan_is_what_is_taken(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
-    """As far as Python takes it: the caches."""
+def test_the_memory_plan_fits_what_is_allocated(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
+    """The caches, which Python allocates."""
     counted = budgets(1 << 40)
     translator = Translator("toy", 1, bundle, options(gpus, counted, eager=True))
     try:

@@ -1,4 +1,4 @@
-"""Searches over a device's caches find what they find over the host's, number for number."""
+"""Searches over device caches give exactly the results of those over host caches."""
 
 import sys
 import threading
@@ -43,7 +43,7 @@ SEARCHES = {
 
 
 class DeviceTableStep:
-    """The table behind the interface of a device: arrays of the host are read when they are bound, as on a GPU."""
+    """A tabulated graph with the interface of a device: host arrays are copied when they are bound, as on a GPU."""
 
     def __init__(self, memory: LaggingMemory) -> None:
         self.memory = memory
@@ -59,7 +59,7 @@ class DeviceTableStep:
 
 
 class DeviceTableRun:
-    """A step that is done when the memory comes to it."""
+    """A step that runs when the memory executes it."""
 
     def __init__(
         self, memory: LaggingMemory, inputs: Mapping[str, Array | DeviceArray], outputs: Mapping[str, DeviceArray]
@@ -101,7 +101,7 @@ def new_row(text: Text) -> Row:
 
 
 def play(lane: SearchLane, events: Sequence[tuple[str, Any]]) -> list[Row]:
-    """All rows that joined, in order; those that left have no hypotheses."""
+    """Return all rows that joined, in order; those that left have no hypotheses."""
     lane.warm_up()
     joined: list[Row] = []
     for event, value in events:
@@ -133,7 +133,7 @@ steps = st.tuples(st.just("step"), st.integers(1, 6))
 @pytest.mark.parametrize("device", [CPU, Device("cuda")], ids=str)
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(events=st.lists(joins | leaves | steps, max_size=25))
-def test_a_search_finds_the_same(
+def test_searches_give_the_same_results(
     manifest: TranslationManifest, kind: type[LaggingMemory], device: Device, events: list[tuple[str, Any]]
 ) -> None:
     host = SearchLane(make_slots(manifest, TableStep(), COUNT), manifest.tokens, WORDS)
@@ -150,7 +150,7 @@ def _attention(array: Any) -> Any:
     return np.zeros(0) if array is None else array
 
 
-def test_rare_outputs_come_down_only_when_they_are_asked_for(manifest: TranslationManifest) -> None:
+def test_rare_outputs_are_downloaded_on_request_only(manifest: TranslationManifest) -> None:
     memory = CountingMemory(CPU)
     lane = make(manifest, memory)
     lane.join([new_row(((5, 6, END), "beam", 20, ()))])
@@ -168,7 +168,7 @@ def test_rare_outputs_come_down_only_when_they_are_asked_for(manifest: Translati
 
 
 class CountingMemory(LaggingMemory):
-    """Knows how much came down."""
+    """Counts downloads."""
 
     downloads = 0
 
@@ -177,7 +177,7 @@ class CountingMemory(LaggingMemory):
         super().download(source, host)
 
 
-def test_graphs_are_bound_once_for_each_number_of_rows(manifest: TranslationManifest) -> None:
+def test_the_graph_is_bound_once_for_each_number_of_rows(manifest: TranslationManifest) -> None:
     memory = LaggingMemory(CPU)
     lane = make(manifest, memory)
     step = lane._slots.cache._step  # type: ignore[attr-defined]
@@ -187,8 +187,8 @@ def test_graphs_are_bound_once_for_each_number_of_rows(manifest: TranslationMani
 
 
 @pytest.mark.parametrize("kind", [LaggingMemory, PromptMemory])
-def test_rows_that_filled_their_caches_leave_nothing_behind(manifest: TranslationManifest, kind: type[LaggingMemory]) -> None:
-    """Whoever comes after them is stepped beside their slots."""
+def test_rows_that_filled_their_caches_do_not_harm_later_ones(manifest: TranslationManifest, kind: type[LaggingMemory]) -> None:
+    """Later rows are stepped beside their slots."""
     full = ("join", ((5, 6, END), "scored", LIMIT, (7,) * LIMIT))
     after = [("join", ((6, first, END), "beam", 9, ())) for first in (5, 6)]
     events = [full, full, full, ("step", LIMIT), *after]
@@ -198,7 +198,7 @@ def test_rows_that_filled_their_caches_leave_nothing_behind(manifest: Translatio
     assert [row.hypotheses[0].tokens for row in found] == [row.hypotheses[0].tokens for row in expected]
 
 
-def test_memory_of_twins_can_be_asked_for_while_there_come_more(manifest: TranslationManifest) -> None:
+def test_the_size_can_be_read_while_it_grows(manifest: TranslationManifest) -> None:
     caches: Any = make(manifest, LaggingMemory(CPU))._slots.cache
     before, errors, done = caches.bytes, [], threading.Event()
 
@@ -214,17 +214,17 @@ def test_memory_of_twins_can_be_asked_for_while_there_come_more(manifest: Transl
     thread.start()
     try:
         sys.setswitchinterval(1e-6)
-        for _ in range(2_000):
+        for _ in range(500):
             caches._device_copy(np.zeros(3, np.int64))
     finally:
         sys.setswitchinterval(usual)
         done.set()
         thread.join()
     assert errors == []
-    assert caches.bytes == before + 2_000 * 3 * 8
+    assert caches.bytes == before + 500 * 3 * 8
 
 
-def test_memory_of_twins_is_counted(manifest: TranslationManifest) -> None:
+def test_device_copies_are_counted(manifest: TranslationManifest) -> None:
     lane = make(manifest, LaggingMemory(CPU))
     before = lane.bytes
     assert before == 2 * 2 * SHAPE.layers * COUNT * SHAPE.heads * SHAPE.head_dim * (LIMIT + LIMIT)

@@ -1,4 +1,4 @@
-"""Which shapes batches are padded to."""
+"""Shapes that batches are padded to."""
 
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ SMALL = BatchLimits(batch_tokens=300, batch_rows=11)
         (8, [*range(1, 17), 18, 20, 22, 24, 26, 28, 30, 32]),
     ],
 )
-def test_an_octave_has_so_many_rungs(steps: int, rungs: list[int]) -> None:
+def test_numbers_are_rounded_up_to_steps_of_an_octave(steps: int, rungs: list[int]) -> None:
     assert sorted({rung(size, steps) for size in range(1, 33)}) == rungs
     assert all(below < size <= rung(size, steps) for below, above in pairwise([0, *rungs]) for size in range(below + 1, above))
 
@@ -29,7 +29,7 @@ def test_an_octave_has_so_many_rungs(steps: int, rungs: list[int]) -> None:
     ("limits", "max_tokens", "vocabulary"),
     [(GPU_BATCHES, 512, VOCABULARY), (GPU_BATCHES, 8192, 0), (SMALL, 50, 161), (SMALL, 512, 161), (BatchLimits(), 64, 0)],
 )
-def test_every_batch_fits_and_none_is_larger_than_the_largest(limits: BatchLimits, max_tokens: int, vocabulary: int) -> None:
+def test_every_batch_fits_a_bucket_within_the_largest(limits: BatchLimits, max_tokens: int, vocabulary: int) -> None:
     buckets = TextBuckets(limits, max_tokens, vocabulary)
     rows_of = {
         bucket.length: max(wider.rows for wider in buckets.largest if wider.length >= bucket.length)
@@ -46,7 +46,7 @@ def test_every_batch_fits_and_none_is_larger_than_the_largest(limits: BatchLimit
     assert {bucket.masks for bucket in buckets.largest} == {buckets.most_masks}
 
 
-def test_captured_runs_are_not_too_many() -> None:
+def test_few_buckets_are_captured() -> None:
     captured = TextBuckets(GPU_BATCHES, 512, VOCABULARY).captured
     assert len(captured) == len(set(captured)) <= 110
     assert max(bucket.tokens for bucket in captured) <= CAPTURED_TOKENS
@@ -54,7 +54,7 @@ def test_captured_runs_are_not_too_many() -> None:
     assert {bucket.length for bucket in captured} == {16, 32, 48, 64, 96, 128, 192, 256, 384, 512}
 
 
-def test_masks_and_candidates_have_buckets_too() -> None:
+def test_masks_and_candidates_are_rounded_up() -> None:
     buckets = TextBuckets(GPU_BATCHES, 512, VOCABULARY)
     usual = Bucket(4, 32, masks=4, k=8)
     assert buckets.fit(4, 20, 0, 1) == buckets.fit(4, 20, 4, 8) == usual
@@ -69,7 +69,7 @@ def test_masks_and_candidates_have_buckets_too() -> None:
 
 
 @pytest.mark.parametrize(("rows", "longest", "k"), [(12, 1, 1), (1, 513, 1), (2, 151, 1), (1, 1, 1025)])
-def test_what_fits_no_bucket_is_refused(rows: int, longest: int, k: int) -> None:
+def test_a_batch_above_the_limits_is_an_error(rows: int, longest: int, k: int) -> None:
     limit = r"the limit is 11 rows, 512 tokens \(300 in all\) and 1,024"
     with pytest.raises(ValueError, match=rf"a batch has {rows} rows of up to {longest} tokens and {k:,} candidates .* {limit}"):
         TextBuckets(SMALL, 512, VOCABULARY).fit(rows, longest, 1, k)
@@ -79,7 +79,7 @@ def test_a_row_may_be_longer_than_a_batch() -> None:
     assert TextBuckets(SMALL, 512, 0).fit(1, 500, 0, 1) == Bucket(1, 512)
 
 
-def test_images() -> None:
+def test_image_buckets() -> None:
     buckets = ImageBuckets(GPU_BATCHES, 196, 1000)
     assert [bucket.rows for bucket in buckets.captured] == [16, 12, 8, 6, 4, 3, 2, 1]
     assert {(bucket.length, bucket.k) for bucket in buckets.captured} == {(196, 8)}

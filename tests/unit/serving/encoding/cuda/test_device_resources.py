@@ -1,4 +1,4 @@
-"""What a model holds on its devices: what is set aside, and what is given back."""
+"""Reserved memory of a model on its devices, and its release."""
 
 import threading
 import weakref
@@ -38,7 +38,7 @@ PLAN = stub_plan()
 
 
 class GpuStub(StubMemory):
-    """Says that it is a GPU's, and whether a session was left when it was closed."""
+    """Looks like a GPU's memory; notes whether a session was left when it was closed."""
 
     def __init__(self, device: Device, sessions: "weakref.WeakSet[StubSession]") -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class GpuStub(StubMemory):
         self.left: int | None = None
         self.closing, self.may_close = threading.Event(), threading.Event()
         self.may_close.set()
-        self.room: int | None = None  # allocations that it has room for
+        self.room: int | None = None  # number of allocations that succeed; None: all
         self._sessions = sessions
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> DeviceArray:
@@ -63,7 +63,7 @@ class GpuStub(StubMemory):
 
 
 class Opened:
-    """Streams and sessions that were made."""
+    """Opens streams and sessions, and stores them."""
 
     def __init__(self) -> None:
         self.memories: list[GpuStub] = []
@@ -106,7 +106,7 @@ def resources_on(opened: Opened, *devices: Device, budgets: Budgets | None = Non
         made.close()
 
 
-def test_memory_is_set_aside_on_every_gpu_and_given_back(opened: Opened) -> None:
+def test_memory_is_reserved_on_every_gpu_and_released(opened: Opened) -> None:
     budgets = budgets_of(1 << 30)
     planned = WEIGHTS + LIBRARY_BYTES + sum(planned_bytes(PLAN, 768).values())
     with resources_on(opened, *GPUS, budgets=budgets) as made:
@@ -117,7 +117,7 @@ def test_memory_is_set_aside_on_every_gpu_and_given_back(opened: Opened) -> None
         ]
     assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
     assert [memory.closed for memory in opened.memories] == [1] * 4
-    assert opened.memories[0].left == 0, "of the device that is closed last"
+    assert opened.memories[0].left == 0, "no session is left on the device that is closed last"
 
 
 def test_the_cpu_needs_no_budget(opened: Opened) -> None:
@@ -126,14 +126,13 @@ def test_the_cpu_needs_no_budget(opened: Opened) -> None:
         assert not opened.places[0].captures
 
 
-def test_without_budgets_nothing_is_counted(opened: Opened) -> None:
+def test_nothing_is_reserved_without_budgets(opened: Opened) -> None:
     with resources_on(opened, GPUS[0]) as made:
         assert made.reserved == {GPUS[0]: 0}
         assert opened.places[0].limit_bytes is None
 
 
-def test_what_does_not_fit_is_refused_with_all_numbers(opened: Opened) -> None:
-    """It is no neighbour of itself."""
+def test_a_graph_that_does_not_fit_is_rejected_with_figures(opened: Opened) -> None:
     both = WEIGHTS + LIBRARY_BYTES
     for limit, taken, shown in (
         (WEIGHTS, both, "30 MiB"),
@@ -150,7 +149,7 @@ def test_what_does_not_fit_is_refused_with_all_numbers(opened: Opened) -> None:
     assert [memory.left for memory in opened.memories] == [0] * 4, "no session outlives its stream"
 
 
-def test_neighbours_are_named(opened: Opened) -> None:
+def test_other_models_are_named_in_the_error(opened: Opened) -> None:
     budgets = budgets_of(WEIGHTS + LIBRARY_BYTES + 1000)
     budgets.of(GPUS[0]).reserve("model vit version 1", {"weights": 1000})
     with pytest.raises(DeviceMemoryError, match=r"\(model vit version 1 1000 B\): serve fewer models, or raise --gpu"):
@@ -158,8 +157,8 @@ def test_neighbours_are_named(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1])
-def test_no_session_outlives_its_stream_when_there_is_no_memory(opened: Opened, room: int) -> None:
-    """For its inputs, or its outputs; though the error is kept."""
+def test_a_failed_allocation_frees_the_session_before_its_stream(opened: Opened, room: int) -> None:
+    """The allocation of inputs, or of outputs, fails, and the error is kept."""
     opened.room, budgets = room, budgets_of(1 << 30)
     with pytest.raises(DeviceMemoryError, match="no memory for uint8"):
         open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
@@ -167,8 +166,7 @@ def test_no_session_outlives_its_stream_when_there_is_no_memory(opened: Opened, 
     assert budgets.of(GPUS[0]).reserved_bytes == 0
 
 
-def test_who_closes_second_waits_for_the_first(opened: Opened) -> None:
-    """And neither fails."""
+def test_closing_twice_waits_for_the_first_close(opened: Opened) -> None:
     budgets = budgets_of(1 << 30)
     made = open_device_resources(SPEC, GPUS[:1], budgets, 3, opened.memory)
     memory, _ = opened.memories
@@ -189,7 +187,7 @@ def test_who_closes_second_waits_for_the_first(opened: Opened) -> None:
     assert not budgets.of(GPUS[0]).reserved_bytes
 
 
-def test_memory_is_given_back_though_a_stream_cannot_be_closed(opened: Opened) -> None:
+def test_memory_is_released_even_if_a_stream_cannot_be_closed(opened: Opened) -> None:
     budgets = budgets_of(1 << 30)
     made = open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
     opened.memories[0].close_fails = EngineError("cudaStreamDestroy: words")
@@ -209,7 +207,7 @@ def test_a_second_gpu_that_fails_frees_the_first(opened: Opened) -> None:
     assert all(memory.closed for memory in opened.memories)
 
 
-def test_what_is_planned_has_names() -> None:
+def test_planned_memory_by_purpose() -> None:
     planned = planned_bytes(stub_plan(GPU_BATCHES), 100)
     inputs, outputs = stub_plan(GPU_BATCHES).block_bytes
     assert planned["inputs"] == inputs

@@ -1,4 +1,4 @@
-"""A graph on a device: buckets, captured runs, what overlaps, and what happens when it fails."""
+"""A graph on a device: buckets, captured runs, overlap and failures."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from ...stub_device import POISON, StubMemory, StubSession, stub_plan
 
 
 class Bench:
-    """A graph and what it is made of."""
+    """A graph over stubs."""
 
     def __init__(self, captures: bool = False) -> None:
         self.session, self.memory, self.transfers = StubSession(), StubMemory(), StubMemory()
@@ -30,7 +30,7 @@ class Bench:
         self.graph = DeviceGraph(cast(Session, self.session), place, self.transfers, stub_plan())
 
     def run(self, *values: int) -> Array:
-        """The first number of each row, doubled."""
+        """Run a batch of these values; return them doubled."""
         bucket = self.bucket(len(values))
         staged = np.full(self.graph.plan.shapes(bucket).inputs.nbytes, 77, np.uint8)
         self.graph.plan.shapes(bucket).inputs.views(staged)["values"][: len(values)] = np.array(values)[:, None]
@@ -39,7 +39,7 @@ class Bench:
         return doubled[:, 0]
 
     def bucket(self, rows: int) -> Bucket:
-        """For so many."""
+        """Return the smallest captured bucket for so many rows."""
         buckets = self.graph.plan.buckets
         return min((bucket for bucket in buckets.captured if bucket.rows >= rows), key=lambda bucket: bucket.rows)
 
@@ -55,17 +55,17 @@ def bench(captures: bool = False) -> Iterator[Bench]:
         made.graph.close()
 
 
-def test_results_are_those_of_the_rows_alone() -> None:
+def test_results_do_not_depend_on_padding() -> None:
     with bench() as made:
         made.graph.warm_up()
         for count in (1, 5, 20, 2, 5):
             values = list(range(10, 10 + count))
             assert made.run(*values).tolist() == [2 * value for value in values]
-        assert made.session.bound == [1, 6, 24, 2], "each bucket is bound once, the smallest by the warm-up"
+        assert made.session.bound == [1, 6, 24, 2], "each bucket is bound once, the smallest one by the warm-up"
         assert {number for _, number, _ in made.session.runs} == {UNCAPTURED}
 
 
-def test_small_buckets_are_captured_once_and_in_one_thread() -> None:
+def test_small_buckets_are_captured_once_in_one_thread() -> None:
     with bench(captures=True) as made:
         made.graph.warm_up()
         rows = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
@@ -81,15 +81,15 @@ def test_small_buckets_are_captured_once_and_in_one_thread() -> None:
         assert thread is not threading.current_thread()
 
 
-def test_what_is_bound_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_bindings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_module, "BINDINGS", 2)
     with bench() as made:
         for count in (1, 2, 1, 3, 1, 2):
             made.run(*[5] * count)
-        assert made.session.bound == [1, 2, 3, 2], "the bucket that was used last is kept"
+        assert made.session.bound == [1, 2, 3, 2], "the bucket used last is kept"
 
 
-def test_a_batch_waits_on_the_device_behind_the_one_that_runs() -> None:
+def test_a_batch_is_enqueued_behind_the_one_that_runs() -> None:
     with bench() as made, ThreadPoolExecutor(2) as pool:
         made.memory.passes.clear()
         results = [pool.submit(made.run, value) for value in (3, 4)]
@@ -100,21 +100,21 @@ def test_a_batch_waits_on_the_device_behind_the_one_that_runs() -> None:
         assert [result.result().tolist() for result in results] == [[6], [8]]
 
 
-def test_large_inputs_are_brought_while_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_inputs_are_uploaded_while_another_batch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_module, "LANDING_BYTES", 1)
     with bench() as made, ThreadPoolExecutor(3) as pool:
         made.memory.passes.clear()
         results = [pool.submit(made.run, value, value) for value in (3, 4, 5)]
         eventually(lambda: made.memory.marks == 2)
-        assert len(made.transfers.uploads) == 2, "the third waits for room"
+        assert len(made.transfers.uploads) == 2, "the third waits for a landing block"
         made.memory.passes.set()
         assert [result.result().tolist() for result in results] == [[6, 6], [8, 8], [10, 10]]
         assert made.memory.copies == len(made.transfers.uploads) == 3
         assert not made.memory.uploads
 
 
-def test_nothing_is_run_on_what_is_still_being_brought(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two streams know nothing of each other."""
+def test_a_batch_waits_for_its_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two streams are not ordered."""
     monkeypatch.setattr(graph_module, "LANDING_BYTES", 1)
     with bench() as made, ThreadPoolExecutor(1) as pool:
         made.transfers.passes.clear()
@@ -128,7 +128,7 @@ def test_nothing_is_run_on_what_is_still_being_brought(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("landing", [1, graph_module.LANDING_BYTES])
-def test_many_threads_keep_to_a_strict_devices_manners(landing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_over_strict_memory(landing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_module, "LANDING_BYTES", landing)
     place = SessionPlace(StrictMemory())
     graph = DeviceGraph(cast(Session, StubSession()), place, StrictMemory(runs=False), stub_plan())
@@ -158,11 +158,11 @@ def test_a_failure_leaves_the_graph_as_it_was() -> None:
         waits = made.memory.waits
         with pytest.raises(EngineError, match="the runtime failed: poison"):
             made.run(1, POISON)
-        assert made.memory.waits == waits + 1, "no copy is under way when the batch's memory is used again"
+        assert made.memory.waits == waits + 1, "no copy is in progress when the batch's memory is reused"
         assert made.run(2, 3).tolist() == [4, 6]
 
 
-def test_a_stream_that_cannot_be_closed_keeps_nothing_else() -> None:
+def test_all_else_is_freed_if_a_stream_cannot_be_closed() -> None:
     made = Bench()
     made.run(1)
     [(_, _, driver)] = made.session.runs
@@ -174,7 +174,7 @@ def test_a_stream_that_cannot_be_closed_keeps_nothing_else() -> None:
     assert not driver.is_alive()
 
 
-def test_a_closed_graph_says_so() -> None:
+def test_a_closed_graph_rejects_batches() -> None:
     with bench() as made:
         made.run(1)
         made.graph.close()

@@ -1,4 +1,4 @@
-"""Images over a graph that is bound to memory of a device: every answer is that of the same graph run as it is."""
+"""Images over a graph bound to device memory: results equal those of the same graph run directly."""
 
 import random
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ LIMITS = BatchLimits(batch_rows=13)
 
 @contextmanager
 def both(folder: Path) -> Iterator[tuple[ImageModel, ImageModel]]:
-    """The model as the CPU runs it, and over buckets."""
+    """Load the model for the CPU, and over buckets."""
     bundle = open_bundle(write_image_bundle(folder, precisions=PRECISIONS))
     made = [ImageModel("toy", 1, bundle, EncoderOptions(precision, runs=1, limits=LIMITS)) for precision in PRECISIONS]
     try:
@@ -41,7 +41,7 @@ def both(folder: Path) -> Iterator[tuple[ImageModel, ImageModel]]:
 
 @pytest.fixture(params=[1, graph_module.LANDING_BYTES])
 def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams with a GPU's manners, with landing blocks and without."""
+    """Replace streams by strict ones, with landing blocks and without."""
     monkeypatch.setattr(graph_module, "LANDING_BYTES", request.param)
     streams = cycle((StrictMemory, partial(StrictMemory, runs=False)))  # the session's, that of transfers
     opened = partial(open_device_resources, opened=lambda device: next(streams)())
@@ -49,7 +49,7 @@ def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("_strict")
-def test_images_are_labelled_as_by_the_graph_itself(repository: Path) -> None:
+def test_labels_equal_those_of_the_graph_itself(repository: Path) -> None:
     rng = random.Random(5)
     with both(repository) as (plain, bucketed):
         for count in (1, 2, 5, 13, 40):

@@ -1,4 +1,4 @@
-"""Texts over a graph that is bound to memory of a device: every answer is that of the same graph run as it is."""
+"""Texts over a graph bound to device memory: results equal those of the same graph run directly."""
 
 import random
 import threading
@@ -45,7 +45,7 @@ def two_ways(folder: Path, task: str, **members: Any) -> Bundle:
 
 @contextmanager
 def both(bundle: Bundle, **options: Any) -> Iterator[tuple[TextModel, TextModel]]:
-    """The model as the CPU runs it, and over buckets."""
+    """Load the model for the CPU, and over buckets."""
     made = [
         TextModel("toy", 1, bundle, EncoderOptions(precision, runs=1, limits=LIMITS, **options)) for precision in PRECISIONS
     ]
@@ -70,7 +70,7 @@ def random_row(rng: random.Random, outputs: Sequence[str], length: int) -> TextR
 
 
 def run_batch(model: TextModel, rows: Sequence[TextRow]) -> list[dict[str, Any]]:
-    """What one batch of the model's runner answers; items are new, rows are not."""
+    """Run one batch of new items through the model's runner; return their results."""
     runner = model.engine._runner
     items = [Item(row, len(row.ids)) for row in rows]
     batch = runner.prepare(items)
@@ -91,7 +91,7 @@ def assert_equal(results: Sequence[dict[str, Any]], expected: Sequence[dict[str,
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_mixed_batches_answer_as_the_graph_by_itself(repository: Path, task: str) -> None:
+def test_results_of_mixed_batches_equal_those_of_the_graph_itself(repository: Path, task: str) -> None:
     rng = random.Random(task)
     with both(two_ways(repository, task, **({"next_sentence": True} if task == "fill-mask" else {}))) as (plain, bucketed):
         [_, *others] = outputs = plain.engine._runner._session.outputs
@@ -104,7 +104,7 @@ def test_mixed_batches_answer_as_the_graph_by_itself(repository: Path, task: str
             assert_equal(run_batch(bucketed, rows), run_batch(plain, rows))
 
 
-def test_every_request_is_answered_alike(repository: Path) -> None:
+def test_every_task_gives_equal_results(repository: Path) -> None:
     texts = ["one two [MASK]", "[MASK] [MASK] seven [MASK]", " ".join(["one", "[MASK]"] * 25), "three [MASK]"]
     with both(two_ways(repository, "fill-mask", next_sentence=True)) as (plain, bucketed):
         for ask in (
@@ -148,12 +148,12 @@ def test_more_masks_than_fit_take_several_runs(repository: Path, monkeypatch: py
 
 
 def test_padding_is_never_seen(repository: Path) -> None:
-    """What a batch leaves in the memory of a buffer and of a device does not reach the next one."""
+    """Leftovers of a batch in a buffer or on a device do not reach the next one."""
     with both(two_ways(repository, "fill-mask")) as (_, bucketed):
         runner = bucketed.engine._runner
         row = random_row(random.Random(2), ("mean", "scores", "tokens"), 9)
         alone = run_batch(bucketed, [row])
-        for _ in range(4):  # every buffer
+        for _ in range(4):  # all buffers
             batch = runner.prepare([Item(random_row(random.Random(3), ("mean", "scores", "tokens"), 16), 16)])
             batch.buffer.inputs[...] = 4  # an id that exists, places that exist
             batch.buffer.results[...] = 255
@@ -161,7 +161,7 @@ def test_padding_is_never_seen(repository: Path) -> None:
             assert_equal(run_batch(bucketed, [row]), alone)
 
 
-def test_buffers_come_back_whatever_happens(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_are_released_after_failures(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise EngineError("the runtime failed: out of luck")
 
@@ -182,8 +182,8 @@ def test_buffers_come_back_whatever_happens(repository: Path, monkeypatch: pytes
         eventually(lambda: buffers.qsize() == count)
 
 
-def test_captured_runs_answer_alike(repository: Path) -> None:
-    """As on a GPU, but that nothing is captured: every small bucket is bound and run before the first request."""
+def test_captured_runs_give_equal_results(repository: Path) -> None:
+    """As on a GPU, every small bucket is bound and run before the first request; nothing is captured here."""
     with both(two_ways(repository, "fill-mask")) as (plain, bucketed):
         graph = bucketed.engine._runner._pool._graphs[0]
         graph._captures = True
@@ -193,7 +193,7 @@ def test_captured_runs_answer_alike(repository: Path) -> None:
         assert_equal(run_batch(bucketed, rows), run_batch(plain, rows))
 
 
-def test_a_model_that_cannot_warm_up_leaves_nothing_behind(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_warm_up_leaves_no_thread_behind(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise EngineError("the runtime failed: no room")
 
@@ -205,7 +205,7 @@ def test_a_model_that_cannot_warm_up_leaves_nothing_behind(repository: Path, mon
     assert threading.active_count() == before
 
 
-def test_where_it_runs(repository: Path) -> None:
+def test_devices_of_a_model(repository: Path) -> None:
     bundle = two_ways(repository, "fill-mask")
     with both(bundle) as (plain, bucketed):
         assert (plain.devices, plain.reserved) == (bucketed.devices, bucketed.reserved) == ((CPU,), {})
@@ -221,7 +221,7 @@ def test_a_model_may_have_several_devices(repository: Path) -> None:
         assert bucketed.run(FILL_MASK_TASK, texts, top_k=2) == plain.run(FILL_MASK_TASK, texts, top_k=2)
 
 
-def test_batches_of_a_gpu_are_large_unless_somebody_chose() -> None:
+def test_batches_on_a_gpu_are_large_by_default() -> None:
     cuda = (Device("cuda"), Device("cuda", 1))
     engine = EncoderOptions(devices=cuda).device_engine()
     assert (engine.runs, engine.overlap, engine.threads, engine.limits) == (2, 2, 5, GPU_BATCHES)
@@ -230,7 +230,7 @@ def test_batches_of_a_gpu_are_large_unless_somebody_chose() -> None:
     assert EncoderOptions(limits=chosen).device_limits == chosen
 
 
-def test_a_mask_knows_its_own_row(repository: Path) -> None:
+def test_masks_belong_to_their_own_row(repository: Path) -> None:
     with both(two_ways(repository, "fill-mask")) as (_, bucketed):
         ids = np.array([ID["one"], MASK, ID["five"], MASK], np.int32)
         rows = [TextRow(ids[:count], ids[:count] * 0, ("tokens",), np.flatnonzero(ids[:count] == MASK), 1) for count in (2, 4)]

@@ -1,4 +1,4 @@
-"""Numbers of rows that are run."""
+"""Buckets of rows on a device."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from triptych_serving.decoding.cuda.kv_cache import RowBuckets
     ("count", "sizes"),
     [(1, (1,)), (2, (1, 2)), (8, (1, 8)), (20, (1, 8, 16, 20)), (256, (1, 8, 16, 32, 64, 128, 256)), (1500, None)],
 )
-def test_the_largest_holds_all(count: int, sizes: tuple[int, ...] | None) -> None:
+def test_the_smallest_bucket_with_room_is_used(count: int, sizes: tuple[int, ...] | None) -> None:
     buckets = RowBuckets(count)
     assert sizes is None or buckets.sizes == sizes
     assert buckets.sizes[-1] == count
@@ -17,5 +17,5 @@ def test_the_largest_holds_all(count: int, sizes: tuple[int, ...] | None) -> Non
         assert buckets.of(rows) == min(size for size in buckets.sizes if size >= rows)
 
 
-def test_nothing_fits_into_the_smallest() -> None:
+def test_no_rows_fit_the_smallest_bucket() -> None:
     assert RowBuckets(8).of(0) == 1
