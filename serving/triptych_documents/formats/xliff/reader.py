@@ -55,14 +55,8 @@ class _Xliff:
         for place in self._chosen():
             numbers = tuple(self._entered(place, segment) for segment in place.segments)
             self._slots.append((place, numbers))
-
-    @property
-    def units(self) -> Sequence[Unit]:
-        return tuple(entry.unit for entry in self._entries)
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        return tuple(self._findings)
+        self.units = tuple(entry.unit for entry in self._entries)
+        self.findings = tuple(self._findings)
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         changed = {at: joined(pieces) for at, pieces in translations.items()}
