@@ -40,16 +40,6 @@ def test_joining_a_pack_restores_the_checkpoint(tmp_path: Path, folder: Path, pr
         torch.testing.assert_close(tensor, expected, rtol=rounding if tensor.ndim > 1 else 0, atol=1e-7, msg=name)
 
 
-def test_half_precision_halves_the_size(tmp_path: Path, folder: Path) -> None:
-    sizes = {}
-    for precision in ("fp32", "fp16"):
-        _, *pieces = pack_checkpoint(folder, tmp_path / precision, precision)
-        join_checkpoint(tmp_path / f"{precision}.json", tmp_path / f"joined-{precision}")
-        sizes[precision] = (tmp_path / f"joined-{precision}/model.safetensors").stat().st_size
-        assert len(pieces) == 1
-    assert sizes["fp16"] < 0.6 * sizes["fp32"]
-
-
 def test_matrices_that_overflow_half_precision_are_not_rounded(tmp_path: Path, folder: Path) -> None:
     weights = load_file(str(folder / "model.safetensors"))
     weights["encoder.embedding.tokens.weight"][0, 0] = 1e6

@@ -28,11 +28,6 @@ def test_blank_lines_separate_documents(tmp_path: Path, suffix: str, pack: Calla
     assert list(read_documents([str(path)])) == READ
 
 
-def test_a_document_ends_with_its_file(tmp_path: Path) -> None:
-    paths = [write(tmp_path / name, "One line.") for name in ("a.txt", "b.txt")]
-    assert list(read_documents(paths)) == [["One line."], ["One line."]]
-
-
 @pytest.mark.parametrize("content", ["", "\n \n\n"])
 def test_a_file_without_text_is_named(tmp_path: Path, content: str) -> None:
     good, empty = write(tmp_path / "a.txt", TEXT), write(tmp_path / "b.txt", content)
@@ -72,11 +67,6 @@ def test_offsets_mark_every_sentence(monkeypatch: pytest.MonkeyPatch, at_once: i
         bounds = encoded.sentences[encoded.documents[number] : encoded.documents[number + 1] + 1]
         found = [encoded.ids[start:end].tolist() for start, end in pairwise(bounds)]
         assert found == [TOKENIZER.encode(text, add_special_tokens=False).ids for text in document]
-
-
-def test_no_documents_give_no_ids() -> None:
-    encoded = encode_documents(TOKENIZER, iter(()))
-    assert (len(encoded), encoded.ids.tolist(), encoded.sentences.tolist()) == (0, [], [0])
 
 
 def test_encoded_documents_are_stored_in_a_file(tmp_path: Path) -> None:

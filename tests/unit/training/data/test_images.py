@@ -92,11 +92,6 @@ def test_a_damaged_image_is_named(tmp_path: Path, cache_bytes: float) -> None:
         store(pictures, cache_bytes).load([0, 3])
 
 
-def test_a_missing_image_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"none\.png: cannot be used as an image: .*No such file"):
-        decode(tmp_path / "none.png", 8)
-
-
 def test_the_exif_orientation_is_applied(tmp_path: Path) -> None:
     image = Image.new("RGB", (8, 8), (0, 0, 0))
     image.paste((255, 255, 255), (0, 0, 8, 4))  # the upper half

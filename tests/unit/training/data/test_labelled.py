@@ -108,8 +108,3 @@ def test_other_json_is_rejected(tmp_path: Path, content: str) -> None:
 def test_a_file_without_questions_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", squad())
     assert fault(read_questions, path) == f"{path}: no questions"
-
-
-@pytest.mark.parametrize("read", [read_texts, read_words, read_questions])
-def test_a_missing_file_is_named(tmp_path: Path, read: Callable[[Sequence[str]], object]) -> None:
-    assert fault(read, str(tmp_path / "none")) == f"{tmp_path}/none: cannot be read: No such file or directory"

@@ -12,7 +12,7 @@ from triptych_training.models.bert import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from triptych_training.models.modernbert import ModernBert, ModernBertConfig, Rotary, window_mask
+from triptych_training.models.modernbert import ModernBert, ModernBertConfig, Rotary
 
 from ..toy_text import stir
 
@@ -61,10 +61,6 @@ def test_local_layers_attend_to_a_window_and_global_ones_to_the_whole_text() -> 
     assert moved.tolist() == [False, False, True, True, True, True, True, False, False]
     whole = make(replace(LOCAL, global_layers=(0,)))
     assert bool(((whole(changed, SEGMENTS) - whole(IDS, SEGMENTS)).abs().amax(-1)[1] > 1e-5).all())
-
-
-def test_a_window_is_symmetric() -> None:
-    assert window_mask(4, 1).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
 
 
 def test_parameters_follow_the_configuration() -> None:

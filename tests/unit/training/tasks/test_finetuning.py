@@ -14,7 +14,7 @@ from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import FinetuningRecipe
 from triptych_training.tasks.finetuning import finetune
 
-from ..runs import assert_same, files, kill, records
+from ..runs import assert_same, kill, records
 from ..toy_text import (
     ANIMALS,
     DOCUMENTS,
@@ -45,7 +45,7 @@ def make_recipe(folder: Path, head: str, **changes: Any) -> FinetuningRecipe:
     recipe = FinetuningRecipe(
         head=head,
         encoder=write_encoder(folder / "encoder"),
-        train=(writer(folder / name, 60),),
+        train=(writer(folder / name, 40),),
         valid=(writer(folder / f"valid-{name}", 1),),
         stride=4,
         batch_tokens=200,
@@ -82,14 +82,6 @@ def test_a_small_task_is_learnt(finished: dict[str, Path], head: str) -> None:
         assert last[f"valid_{name}"] > 0.9, name
 
 
-@pytest.mark.parametrize("head", WRITERS)
-def test_a_run_folder_has_the_documented_files(finished: dict[str, Path], head: str) -> None:
-    checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
-    epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
-    model = {f"model/{name}" for name in (*checkpoint, "samples.json")}
-    assert files(finished[head]) == {"recipe.json", "tokenizer.json", "metrics.jsonl", "loss.png", "state.pt"} | epochs | model
-
-
 @pytest.mark.parametrize(
     ("head", "labels", "pairs", "sample"),
     [
@@ -109,10 +101,9 @@ def test_the_result_is_a_checkpoint_of_its_head(
     assert checkpoint.tokenizer.get_vocab() == TOKENIZER.get_vocab()
 
 
-@pytest.mark.parametrize("head", WRITERS)
-def test_training_starts_from_the_encoder_s_weights(tmp_path: Path, head: str) -> None:
+def test_training_starts_from_the_encoder_s_weights(tmp_path: Path) -> None:
     encoder = make_bert()
-    recipe = make_recipe(tmp_path, head, max_steps=1, learning_rate=1e-9)
+    recipe = make_recipe(tmp_path, "token-classification", max_steps=1, learning_rate=1e-9)
     write_encoder(tmp_path / "encoder", encoder)
     model = load_bert_checkpoint(finetune(recipe, tmp_path / "run")).model
     for (name, tensor), expected in zip(model.bert.state_dict().items(), encoder.bert.state_dict().values(), strict=True):
@@ -122,7 +113,7 @@ def test_training_starts_from_the_encoder_s_weights(tmp_path: Path, head: str) -
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, "text-classification", dropout=0.1, ema_decay=0.7, max_steps=20)
     finetune(recipe, tmp_path / "whole")
-    kill(lambda: finetune(recipe, tmp_path / "run"), "_step", 17)  # in the second epoch
+    kill(lambda: finetune(recipe, tmp_path / "run"), "_step", 14)  # in the second epoch
     finetune(recipe, tmp_path / "run", resume=True)
     assert_same(tmp_path / "run", tmp_path / "whole")
 

@@ -5,7 +5,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -118,13 +117,6 @@ def test_an_epoch_has_every_image_once_in_a_new_order(tmp_path: Path) -> None:
     pixels, labels = task.batch(first[0], seed=1)
     assert labels.tolist() == [task.train.images[index].label for index in first[0]]
     assert (pixels.shape, pixels.dtype) == ((9, 8, 8, 3), torch.uint8)
-
-
-def test_the_model_s_pixels_range_from_minus_one_to_one() -> None:
-    pixels = torch.tensor(np.array([0, 51, 255] * 4, np.uint8).reshape(1, 2, 2, 3))
-    images = normalise(pixels)
-    assert images.shape == (1, 3, 2, 2)
-    torch.testing.assert_close(images[0, :, 0, 0], torch.tensor([-1.0, -0.6, 1.0]))
 
 
 def test_the_loss_weights_mixed_images_by_their_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Translation models of several directions."""
+"""Translation models of several directions, and their loss."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.data.batches import Example, collate
 from triptych_training.data.languages import ModelLanguages, directed_files, find_languages, language_token
 from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.recipe import TranslationRecipe
-from triptych_training.tasks.translation import train_translation
+from triptych_training.tasks.translation import SequenceLoss, train_translation
 
 from ..runs import records
-from ..toy import PAIRS, SHAPE, make_model, make_recipe, write_pairs
+from ..toy import PAIRS, SHAPE, make_ids, make_model, make_recipe, write_pairs
 
 THERE, BACK = [(a, b) for a, b in PAIRS], [(b, a) for a, b in PAIRS]
 
@@ -101,3 +103,26 @@ def test_languages_keep_the_order_of_the_directions() -> None:
     tokenizer = train_tokenizer(["one"], 290, [language_token(code) for code in ("de", "en")])
     assert find_languages([("en", "de"), ("de", "en")], tokenizer) == ModelLanguages(("en", "de"), {"de": 4, "en": 5})
     assert find_languages([("en", "de"), ("en", "de")], tokenizer) == ModelLanguages()
+
+
+EXAMPLES = [Example(source, target) for source, target in zip(make_ids(9, 4, 6), make_ids(3, 8, 5), strict=True)]
+
+
+def loss_of(examples: list[Example], smoothing: float) -> torch.Tensor:
+    batch = collate(examples, SHAPE.pad_id, SHAPE.bos_id)
+    result: torch.Tensor = SequenceLoss(make_model(), smoothing)(batch.source, batch.inputs, batch.labels)
+    return result
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_a_batch_is_the_sum_over_its_sentences(smoothing: float) -> None:
+    alone = sum(loss_of([example], smoothing).item() for example in EXAMPLES)
+    assert loss_of(EXAMPLES, smoothing).item() == pytest.approx(alone, rel=1e-5)
+
+
+def test_label_smoothing_mixes_in_the_mean_over_all_tokens() -> None:
+    batch = collate(EXAMPLES[:1], SHAPE.pad_id, SHAPE.bos_id)
+    logs = functional.log_softmax(make_model()(batch.source, batch.inputs)[0], dim=-1)
+    hard = -logs.gather(1, batch.labels[0][:, None]).sum().item()
+    assert loss_of(EXAMPLES[:1], 0.0).item() == pytest.approx(hard, rel=1e-5)
+    assert loss_of(EXAMPLES[:1], 0.1).item() == pytest.approx(0.9 * hard - 0.1 * logs.mean(-1).sum().item(), rel=1e-5)
