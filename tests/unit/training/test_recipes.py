@@ -1,4 +1,4 @@
-"""The recipes for a GPU: every command line of theirs is one that the program takes, and whole rehearsals run."""
+"""GPU recipes: the program accepts all of their commands, and whole rehearsals run."""
 
 import gzip
 import json
@@ -33,8 +33,8 @@ ADVERBS = {
     **{"now": ("jetzt", "maintenant"), "here": ("hier", "ici"), "there": ("dort", "là"), "today": ("heute", "aujourd'hui")},
     **{"often": ("oft", "souvent"), "alone": ("allein", "seul"), "too": ("auch", "aussi"), "again": ("wieder", "encore")},
 }
-HELD_OUT = 300  # sentences of a validation set: 200 of each language, which is what export needs
-# Which arguments each takes, and what it trains.
+HELD_OUT = 300  # sentences of the validation sets: export needs 200 of each language
+# Arguments of each script, and the runs that it trains.
 SCRIPTS = {
     "teacher.sh": ((), ["teacher"]),
     "pair.sh": (("en-fr",), ["en-fr"]),
@@ -44,7 +44,7 @@ SCRIPTS = {
     "bert-en.sh": ((), ["bert-en"]),
     "vit-cifar10.sh": ((), ["vit-cifar10"]),
 }
-# Stands for the program: notes its arguments, and leaves what the recipes look for.
+# Fake program: logs its arguments and writes the files that the recipes look for.
 FAKE = """#!{python}
 import json, pathlib, sys
 arguments = sys.argv[1:]
@@ -61,7 +61,7 @@ if arguments[:2] == ["checkpoint", "score"]:
 
 
 def sentences() -> list[tuple[str, str, str]]:
-    """English, German, French, in no order."""
+    """Make sentences in English, German and French, shuffled."""
     made = [
         (f"The {noun} {verb} {adverb}.", f"Der {n[0]} {v[0]} {a[0]}.", f"Le {n[1]} {v[1]} {a[1]}.")
         for noun, n in NOUNS.items()
@@ -80,7 +80,7 @@ def pack(path: Path, lines: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the recipes read, made up: files of the same names."""
+    """Make up the data files that the recipes read."""
     root, all_of_them = tmp_path_factory.mktemp("data"), sentences()
     for number, other in enumerate(("de", "fr"), start=1):
         pairs = [f"{each[0]}\t{each[number]}" for each in all_of_them]
@@ -111,7 +111,7 @@ def start(recipe: str, arguments: tuple[object, ...], env: Mapping[str, str]) ->
 
 
 def fake(folder: Path, finishes: bool = True) -> Path:
-    """A folder with a program of the same name; the calls go to `calls` beside it."""
+    """Make a folder with a fake `triptych` that logs its calls to `calls` beside the folder."""
     program = folder / "bin/triptych"
     program.parent.mkdir(parents=True)
     program.write_text(FAKE.format(python=sys.executable, log=str(folder / "calls"), finishes=finishes))
@@ -124,7 +124,7 @@ def calls(folder: Path) -> list[list[str]]:
 
 
 def parse(arguments: list[str]) -> click.Context:
-    """As the program would, without running anything."""
+    """Parse a command line as the program does, without running it."""
     command: click.Command = cli
     context = click.Context(command, info_name="triptych")
     while isinstance(command, click.Group):
@@ -134,13 +134,13 @@ def parse(arguments: list[str]) -> click.Context:
     return command.make_context(command.name, arguments, parent=context)
 
 
-def test_every_recipe_is_known() -> None:
+def test_all_recipes_are_tested() -> None:
     assert {path.name for path in RECIPES.glob("*.sh")} == {*SCRIPTS, "common.sh", "data.sh"}
 
 
 @pytest.mark.parametrize("rehearsal", ["1", ""], ids=["rehearsal", "real"])
 @pytest.mark.parametrize("recipe", SCRIPTS)
-def test_every_command_of_a_recipe_is_understood(tmp_path: Path, data: Path, recipe: str, rehearsal: str) -> None:
+def test_every_command_of_a_recipe_can_be_parsed(tmp_path: Path, data: Path, recipe: str, rehearsal: str) -> None:
     given, runs = SCRIPTS[recipe]
     env = environment(data, recipe, fake(tmp_path), REHEARSAL=rehearsal)
     result = start(recipe, (tmp_path / "work", *given, tmp_path / "models"), env)
@@ -157,7 +157,7 @@ def test_every_command_of_a_recipe_is_understood(tmp_path: Path, data: Path, rec
     assert ("distill" in verbs) == (recipe in ("pair.sh", "multilingual.sh"))
 
 
-def test_a_real_recipe_ends_its_schedule_in_its_time(tmp_path: Path, data: Path) -> None:
+def test_a_real_recipe_has_a_time_limit(tmp_path: Path, data: Path) -> None:
     env = environment(data, "base.sh", fake(tmp_path), REHEARSAL="", MINUTES="3.5", PAUSE_MINUTES="2")
     assert start("base.sh", (tmp_path / "work",), env).returncode == 0
     [call] = [call for call in calls(tmp_path) if call[0] == "train"]
@@ -166,7 +166,7 @@ def test_a_real_recipe_ends_its_schedule_in_its_time(tmp_path: Path, data: Path)
     assert (parameters["schedule"], parameters["compile"], parameters["encoder_layers"]) == ("linear", True, 6)
 
 
-def test_a_training_that_pauses_ends_the_recipe_and_is_taken_up_again(tmp_path: Path, data: Path) -> None:
+def test_a_paused_training_ends_the_recipe_with_its_own_code(tmp_path: Path, data: Path) -> None:
     env = environment(data, "base.sh", fake(tmp_path, finishes=False))
     result = start("base.sh", (tmp_path / "work",), env)
     assert result.returncode == 75
@@ -174,7 +174,7 @@ def test_a_training_that_pauses_ends_the_recipe_and_is_taken_up_again(tmp_path: 
     assert [call[0] for call in calls(tmp_path)] == ["train"]
 
 
-def test_the_program_may_be_called_otherwise(tmp_path: Path, data: Path) -> None:
+def test_the_program_may_have_another_command(tmp_path: Path, data: Path) -> None:
     program = fake(tmp_path) / "triptych"
     program.rename(tmp_path / "other")
     env = environment(data, "bert-en.sh", tmp_path, TRIPTYCH=f"{sys.executable} {tmp_path / 'other'}")
@@ -182,7 +182,7 @@ def test_the_program_may_be_called_otherwise(tmp_path: Path, data: Path) -> None
     assert [call[0] for call in calls(tmp_path)] == ["train", "checkpoint"]
 
 
-def test_several_gpus_train_under_the_launcher(tmp_path: Path, data: Path) -> None:
+def test_several_gpus_use_torchrun(tmp_path: Path, data: Path) -> None:
     folder = fake(tmp_path)
     launcher = folder / "torchrun"
     launcher.write_text(f'#!/usr/bin/env bash\necho "$*" >>{tmp_path}/launches\nshift 5\nexec triptych "$@"\n')
@@ -196,14 +196,14 @@ def test_several_gpus_train_under_the_launcher(tmp_path: Path, data: Path) -> No
     ]
 
 
-def test_sentences_of_a_validation_set_are_in_no_training_set(tmp_path: Path, data: Path) -> None:
+def test_validation_sentences_are_removed_from_training_sets(tmp_path: Path, data: Path) -> None:
     env = environment(data, "base.sh", fake(tmp_path))
     leaky = tmp_path / "leaky"
     leaky.mkdir()
     for path in (data / "parallel").iterdir():
         (leaky / path.name).write_bytes(path.read_bytes())
     pairs = [f"{each[0]}\t{each[2]}" for each in sentences()]
-    pack(leaky / "tatoeba.en-fr.train.tsv.gz", pairs)  # all of them: those of both validation sets too
+    pack(leaky / "tatoeba.en-fr.train.tsv.gz", pairs)  # includes both validation sets
     result = start("base.sh", (tmp_path / "work",), {**env, "DATA": str(leaky)})
     assert result.returncode == 0, result.stderr
     with gzip.open(tmp_path / "work/data/tatoeba.en-fr.tsv.gz", "rt") as file:
@@ -213,7 +213,7 @@ def test_sentences_of_a_validation_set_are_in_no_training_set(tmp_path: Path, da
         assert file.readline() == f"{french}\t{english}\n"
 
 
-def test_the_seeds_mean_and_spread_are_told(tmp_path: Path, data: Path) -> None:
+def test_mean_and_deviation_over_seeds_are_printed(tmp_path: Path, data: Path) -> None:
     result = start("multi30k.sh", (tmp_path / "work",), environment(data, "multi30k.sh", fake(tmp_path)))
     assert "literature: mean 41.00, standard deviation 0.00, of 41.00, 41.00, 41.00" in result.stdout
     assert "bleu: mean 40.00, standard deviation 0.00, of 40.00, 40.00, 40.00" in result.stdout
@@ -221,7 +221,7 @@ def test_the_seeds_mean_and_spread_are_told(tmp_path: Path, data: Path) -> None:
     assert seeds == [1, 2, 3]
 
 
-# Each needs those before it; the models that are exported, the checkpoints that are left in pieces.
+# Recipes in order, the exported models, the packed checkpoints.
 REHEARSALS = {
     "translation": (("teacher.sh", "pair.sh", "multilingual.sh"), {"en-fr", "en-de-fr"}, ("teacher", "en-fr", "multilingual")),
     "base": (("base.sh",), {"base-en-de"}, ("base",)),
@@ -236,7 +236,7 @@ REHEARSALS = {
 def test_recipes_can_be_rehearsed(
     tmp_path: Path, data: Path, recipes: tuple[str, ...], exported: set[str], packed: tuple[str, ...]
 ) -> None:
-    """The very commands, with tiny models; exports are checked as always."""
+    """Run the same commands with tiny models; export makes its usual checks."""
     work, models = tmp_path / "work", tmp_path / "models"
     more = {"TRIPTYCH": f"{sys.executable} -m triptych_cli", "HOLD_OUT": "6", "SEQUENCE_LENGTH": "32", "SEEDS": "1 2"}
     for recipe in recipes:

@@ -122,7 +122,7 @@ def test_validations_may_be_rarer_than_epochs_and_old_checkpoints_removed(tmp_pa
     assert [line["epoch"] for line in records(tmp_path / "whole") if line["kind"] == "epoch"] == [2, 3]
     weights = [load_checkpoint(tmp_path / f"whole/checkpoints/epoch-000{n}").model.projection.weight for n in (2, 3)]
     assert torch.allclose(load_checkpoint(tmp_path / "whole/model").model.projection.weight, sum(weights) / 2)
-    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_step", 18)  # between an epoch without validation and one with
+    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_step", 18)  # before the first validation
     train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
     assert_same(tmp_path / "run", tmp_path / "whole")
     train_translation(replace(recipe, epochs=4, keep=2), SHAPE, tmp_path / "run", resume=True)
