@@ -45,25 +45,12 @@ def test_a_link_is_no_plain_file(copy: Path) -> None:
     assert faults_of(copy) == ["step.int8.onnx is missing or not a plain file"]
 
 
-def test_a_folder_is_no_plain_file(copy: Path) -> None:
-    (copy / "step.int8.onnx").unlink()
-    (copy / "step.int8.onnx").mkdir()
-    assert faults_of(copy) == ["step.int8.onnx is missing or not a plain file"]
-
-
 def test_a_file_that_cannot_be_read_is_named(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(module, "sha256", refuse)
     assert "tokenizer.json cannot be read: Permission denied" in faults_of(copy)
-
-
-def test_all_damaged_files_are_named_at_once(copy: Path) -> None:
-    truncate(copy / "weights.fp32.bin")
-    tamper(copy / "tokenizer.json")
-    (copy / "MODEL_CARD.md").unlink()
-    assert len(faults_of(copy)) == 3
 
 
 def test_the_default_precision_is_the_manifests(bundle: Bundle) -> None:

@@ -93,16 +93,6 @@ def test_forced_tokens_are_a_prefix_that_nobody_sees(framed: Translator, plain: 
         assert_cut(one, other, len(FORCED))
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_a_stream_does_not_show_them_either(framed: Translator, name: str) -> None:
-    text = f"{SOURCES[0]} {SOURCES[1]}\n{SOURCES[2]}"
-    [whole] = framed.translate([text], SEARCHES[name], "en", "fr")
-    *pieces, output = framed.stream(text, SEARCHES[name], "en", "fr")
-    assert isinstance(output, Translation)
-    assert "".join(map(str, pieces)) == output.text == whole.text
-    assert BEGINNING not in output.text
-
-
 def test_an_alignment_is_of_the_texts_own_tokens(framed: Translator, codec: TranslationTokenizer) -> None:
     text = f"{SOURCES[0]} {SOURCES[1]}"
     sources = [len(ids) for ids in codec.encode(SOURCES[:2])]
@@ -135,12 +125,6 @@ def test_lengths_are_the_translations_own(framed: Translator) -> None:
         row_of(framed, SOURCE, "de", "nl", max_length=2, target_prefix=("Der Mann",))
 
 
-def test_what_is_suppressed_may_be_in_a_frame(framed: Translator) -> None:
-    """Only what is shown counts."""
-    [output] = framed.translate([SOURCE], DecodingOptions(suppress_sequences=("Frau",)), "de", "nl")
-    assert "Frau" not in output.text
-
-
 LONG = " ".join("1" * 30)  # 61 tokens
 
 
@@ -161,14 +145,6 @@ def test_a_frame_leaves_less_room(framed: Translator, codec: TranslationTokenize
     room = 64 - len(FORCED)
     with pytest.raises(InvalidInputError, match=rf"pairs\[0\]\.target: 61 tokens .* at most {room} tokens"):
         framed.prepare_scores([(SOURCE, LONG)], "de", "nl")
-
-
-def test_what_fits_depends_on_the_frame(framed: Translator, codec: TranslationTokenizer) -> None:
-    """Sentences in quotation marks are one to the splitter; they are torn apart where the frame leaves too little room."""
-    quoted = f'"{" ".join(SOURCES[:4])}"'
-    assert 59 < len(codec.encode([quoted])[0]) <= 61
-    rows = {target: len(framed.prepare([quoted], DecodingOptions(), "en", target).rows) for target in ("de", "fr", "it")}
-    assert rows["de"] < rows["fr"] == rows["it"]
 
 
 @pytest.mark.parametrize("target", ["deu_Latn", "nld_Latn", "fra_Latn", "ita_Latn"])

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from triptych_serving.bundle.manifest import (
-    BARE,
     FILE_NAME,
     FORMAT,
     Framing,
@@ -53,12 +52,6 @@ def test_the_toys_manifest_reads(read: Callable[[Edit], Manifest]) -> None:
     assert manifest.files["tokenizer.json"].bytes == (BUNDLE / "tokenizer.json").stat().st_size
 
 
-def test_a_manifest_without_defaults_of_decoding_searches_greedily(read: Callable[[Edit], Manifest]) -> None:
-    manifest = read(lambda raw: raw.update(generation={"max_length": 50}))
-    assert isinstance(manifest, TranslationManifest)
-    assert manifest.generation == Generation(50, 1, 1.0, 1, 1.0, 0.0, 1.0, 0, 0)
-
-
 def test_a_manifest_has_defaults_of_decoding(read: Callable[[Edit], Manifest]) -> None:
     manifest = read(lambda raw: raw["generation"].update(beam_size=4, num_hypotheses=2, length_penalty=0, patience=2))
     assert isinstance(manifest, TranslationManifest)
@@ -86,10 +79,6 @@ def test_defaults_of_decoding_have_the_ranges_of_a_request(read: Callable[[Edit]
         "generation.num_hypotheses 3 is above beam_size 0",
         "generation.min_length 64 is above max_length 63",
     ]
-
-
-def test_members_that_this_release_does_not_know_are_no_fault(read: Callable[[Edit], Manifest]) -> None:
-    read(lambda raw: raw.update(colour="green"))
 
 
 def test_every_fault_is_listed_at_once(read: Callable[[Edit], Manifest]) -> None:
@@ -137,15 +126,6 @@ def test_a_shortlist_is_whole(read: Callable[[Edit], Manifest]) -> None:
         "files lists no 'shortlist.npz'",
         "precisions.int8 has a part of a shortlist, but no short_step, short_search",
     }
-
-
-def test_frames_rules_and_a_second_tokenizer_may_be_left_out(read: Callable[[Edit], Manifest]) -> None:
-    manifest = read(lambda raw: None)
-    assert isinstance(manifest, TranslationManifest)
-    assert manifest.frames.of("en", "de") is BARE
-    assert (manifest.splits, manifest.tokenizers) == (True, ("tokenizer.json", "tokenizer.json"))
-    generation = manifest.generation
-    assert (generation.rules, generation.forced_end, generation.suppressed_tokens) == ("ctranslate2", False, ())
 
 
 def test_a_manifest_frames_the_texts_of_each_language(read: Callable[[Edit], Manifest]) -> None:
@@ -241,10 +221,6 @@ def test_rules_that_do_not_fit_together(read: Callable[[Edit], Manifest]) -> Non
 def test_language_codes_are_checked(read: Callable[[Edit], Manifest], code: str) -> None:
     faults = faults_of(read, lambda raw: raw.update(source_languages=["en", code]))
     assert faults == [f"source_languages: {code!r} is not a language code"]
-
-
-def test_a_tokenizer_must_be_listed(read: Callable[[Edit], Manifest]) -> None:
-    assert faults_of(read, lambda raw: raw["files"].pop("tokenizer.json")) == ["files lists no 'tokenizer.json'"]
 
 
 def of_format(version: int, **members: Any) -> Edit:

@@ -2,8 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from triptych_serving.bundle.manifest.image import INTERPOLATIONS
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import ImageLimits, ImageSpec, decode_image
 
-from ..image_files import opened, oriented, picture, png, saved
+from ..image_files import opened, oriented, picture, saved
 
 SPEC = ImageSpec(height=24, width=40)
 SQUARE = ImageSpec(height=32, width=32)
@@ -82,13 +80,6 @@ def test_the_middle_is_cut_out_after_a_stretch(size: tuple[int, int]) -> None:
     np.testing.assert_array_equal(decode_image(saved(image), spec).pixels, whole[2:34, 6:38])
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 50), (50, 1), (3, 2)])
-def test_small_images_are_enlarged(width: int, height: int) -> None:
-    image = picture(width, height)
-    np.testing.assert_array_equal(decode_image(saved(image), SPEC).pixels, plain(image, SPEC))
-    assert decode_image(saved(image), centre(SQUARE, 32)).pixels.shape == (32, 32, 3)
-
-
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 @pytest.mark.parametrize("spec", [SPEC, centre(SQUARE, 36)], ids=["stretch", "shortest-edge"])
@@ -98,15 +89,6 @@ def test_images_are_turned_upright(kind: str, orientation: int, spec: ImageSpec)
     decoded = decode_image(data, spec)
     assert (decoded.width, decoded.height) == upright.size == ((90, 70) if orientation < 5 else (70, 90))
     np.testing.assert_array_equal(decoded.pixels, decode_image(saved(upright.convert("RGB")), spec).pixels)
-
-
-def test_orientation_after_the_pixels_counts() -> None:
-    rows = b"".join(b"\0" + bytes((100, y, 0)) for y in (0, 200))
-    exif = (b"eXIf", oriented(4).tobytes().removeprefix(b"Exif\0\0"))
-    data = png(1, 2, 8, 2, rows)
-    late = data[:-12] + png(1, 2, 8, 2, extra=(exif,))[33 : 33 + 12 + len(exif[1])] + data[-12:]
-    assert decode_image(data, as_sent(1, 2)).pixels[:, 0, 1].tolist() == [0, 200]
-    assert decode_image(late, as_sent(1, 2)).pixels[:, 0, 1].tolist() == [200, 0]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -126,15 +108,6 @@ def test_a_large_jpeg_is_decoded_smaller_and_looks_alike(interpolation: str, siz
     decoded = decode_image(data, spec)
     assert 0 < difference(decoded.pixels, whole) < 0.8
     assert sorted((decoded.width, decoded.height)) == sorted(size)
-
-
-@pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_a_large_jpeg_is_cut_where_the_whole_one_is(orientation: int) -> None:
-    image = picture(1013, 407)
-    spec = centre(SQUARE, 33)
-    whole = ImageOps.exif_transpose(opened(saved(image, "JPEG", quality=92, exif=oriented(orientation))))
-    decoded = decode_image(saved(image, "JPEG", quality=92, exif=oriented(orientation)), spec)
-    assert 0 < difference(decoded.pixels, decode_image(saved(whole), spec).pixels) < 0.8
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "box"])
@@ -222,17 +195,6 @@ def test_16_bit_greyscale_is_scaled_and_not_cut_off() -> None:
     assert [pixels.min(), pixels.max()] == [0, 255]
 
 
-@pytest.mark.parametrize(
-    ("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)], ids=["grey", "RGB", "grey+alpha", "RGB+alpha"]
-)
-def test_16_bits_keep_their_high_byte_in_every_mode(colour: int, channels: int) -> None:
-    values = np.random.default_rng(0).integers(0, 65536, (5, 7, channels), dtype=np.uint16)
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
-    pixels = decode_image(png(7, 5, 16, colour, rows), as_sent(7, 5)).pixels
-    colours = values[..., :3] if channels >= 3 else np.repeat(values[..., :1], 3, axis=-1)
-    np.testing.assert_array_equal(pixels, colours >> 8)
-
-
 @pytest.mark.parametrize("kind", ["WEBP", "PNG"])
 def test_of_an_animation_the_first_frame_counts(kind: str) -> None:
     frames = [picture(90, 70, seed) for seed in range(3)]
@@ -240,19 +202,6 @@ def test_of_an_animation_the_first_frame_counts(kind: str) -> None:
     data = saved(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, **options)
     assert opened(data).n_frames == 3  # type: ignore[attr-defined]
     np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(frames[0], SPEC))
-
-
-def test_of_a_jpeg_with_more_images_behind_it_the_first_counts() -> None:
-    first, second = picture(90, 70), picture(90, 70, seed=1)
-    data = saved(first, "MPO", save_all=True, append_images=[second])
-    assert opened(data).format == "MPO"
-    np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(opened(saved(first, "JPEG")), SPEC))
-
-
-def test_progressive_jpegs_decode() -> None:
-    data = saved(picture(90, 70), "JPEG", progressive=True)
-    assert "progressive" in opened(data).info
-    np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(opened(data), SPEC))
 
 
 def test_a_narrow_image_may_not_grow_beyond_the_limit() -> None:
@@ -264,12 +213,3 @@ def test_a_narrow_image_may_not_grow_beyond_the_limit() -> None:
         "images[4]: the image is 2 x 3000, too narrow: resized to 32 x 48000 it has 1536000 pixels, the limit is 1535999 pixels"
     )
     assert decode_image(data, centre(SQUARE, 32), limits=ImageLimits(max_pixels=32 * 48_000)).height == 3000
-
-
-def test_threads_give_what_one_gives() -> None:
-    files = [saved(picture(300 + seed, 260, seed), kind) for seed, kind in enumerate(("JPEG", "PNG", "WEBP") * 4)]
-    alone = [decode_image(data, SPEC).pixels for data in files]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda data: decode_image(data, SPEC).pixels, files))
-    np.testing.assert_array_equal(together, alone)
-    assert all(difference(left, right) > 0 for left, right in pairwise(alone))

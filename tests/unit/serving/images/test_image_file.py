@@ -77,10 +77,6 @@ def test_other_files_are_named(data: bytes, what: str) -> None:
     assert refusal(data) == f"it is {what}; send a JPEG, PNG or WebP file"
 
 
-def test_an_empty_file_is_called_empty() -> None:
-    assert refusal(b"") == "the file is empty; send a JPEG, PNG or WebP file"
-
-
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("part", [0.02, 0.1, 0.3, 0.5, 0.85])
 def test_files_cut_short_are_refused(name: str, part: float) -> None:
@@ -88,11 +84,6 @@ def test_files_cut_short_are_refused(name: str, part: float) -> None:
     cut = max(int(part * len(FILES[name])), 13)
     kind = name.rpartition(" ")[2]
     assert refusal(FILES[name][:cut]).startswith(f"the {kind} file is damaged or cut short: ")
-
-
-def test_the_cause_is_told() -> None:
-    assert re.search(r"cut short: image file is truncated", refusal(FILES["JPEG"][:-50]))
-    assert re.search(r"cut short: \w+", refusal(FILES["PNG"][:8]))
 
 
 @pytest.mark.parametrize("error", [SyntaxError("not a PNG"), struct.error("short"), zlib.error("bad"), KeyError(7), EOFError()])
@@ -192,12 +183,6 @@ def test_what_looks_like_scans_beside_the_image_is_not_counted() -> None:
     )
 
 
-def test_one_bad_image_does_not_harm_the_next() -> None:
-    before = decode_image(FILES["JPEG"], SPEC).pixels
-    refusal(FILES["JPEG"][:-50])
-    np.testing.assert_array_equal(decode_image(FILES["JPEG"], SPEC).pixels, before)
-
-
 def outcome(data: bytes, spec: ImageSpec = SPEC) -> Decoded | InvalidInputError:
     try:
         return decode_image(data, spec, limits=FUZZ_LIMITS)
@@ -234,13 +219,3 @@ def damaged(draw: st.DrawFn) -> bytes:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_damaged_files_give_pixels_or_a_refusal(data: bytes, edge: bool) -> None:
     check(outcome(data, ImageSpec(16, 16, "shortest-edge", 20) if edge else SPEC))
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", FILES)
-def test_each_byte_of_a_header_may_be_wrong(name: str) -> None:
-    for place in range(min(len(FILES[name]), 100)):
-        for flip in (0x01, 0x80, 0xFF):
-            data = bytearray(FILES[name])
-            data[place] ^= flip
-            check(outcome(bytes(data)))

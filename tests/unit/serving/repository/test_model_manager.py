@@ -5,8 +5,9 @@ import json
 import logging
 import shutil
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -127,22 +128,23 @@ def set_policy(root: Path, name: str = "m", **members: Any) -> None:
     (root / name / "model.json").write_text(json.dumps(members))
 
 
-def run(scenario: Awaitable[None]) -> None:
-    async def main() -> None:
-        await scenario
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test, with its fixtures, in a new event loop."""
 
-    asyncio.run(main())
+    @wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        asyncio.run(test(*args, **fixtures))
+
+    return run
 
 
-def test_the_newest_version_is_loaded_and_the_others_are_listed(repository: Path) -> None:
-    async def scenario() -> None:
-        for version in (1, 2, 10):
-            add(repository, version)
-        async with Bench(repository, ModelControl.NONE) as bench:
-            assert bench.states() == {"1": "unloaded", "2": "unloaded", "10": "ready"}
-            assert bench.manager.started
-
-    run(scenario())
+@in_loop
+async def test_the_newest_version_is_loaded_and_the_others_are_listed(repository: Path) -> None:
+    for version in (1, 2, 10):
+        add(repository, version)
+    async with Bench(repository, ModelControl.NONE) as bench:
+        assert bench.states() == {"1": "unloaded", "2": "unloaded", "10": "ready"}
+        assert bench.manager.started
 
 
 @pytest.mark.parametrize(
@@ -155,157 +157,127 @@ def test_the_newest_version_is_loaded_and_the_others_are_listed(repository: Path
         ({"versions": [2], "labels": {"canary": 3}}, {"2", "3"}),
     ],
 )
-def test_the_policy_chooses(repository: Path, policy: dict[str, Any], ready: set[str]) -> None:
-    async def scenario() -> None:
-        for version in (1, 2, 3):
-            add(repository, version)
-        set_policy(repository, **policy)
-        async with Bench(repository, ModelControl.NONE) as bench:
-            assert {version for version, state in bench.states().items() if state == State.READY} == ready
-
-    run(scenario())
+@in_loop
+async def test_the_policy_chooses(repository: Path, policy: dict[str, Any], ready: set[str]) -> None:
+    for version in (1, 2, 3):
+        add(repository, version)
+    set_policy(repository, **policy)
+    async with Bench(repository, ModelControl.NONE) as bench:
+        assert {version for version, state in bench.states().items() if state == State.READY} == ready
 
 
-def test_a_newest_version_that_fails_is_made_up_for_by_an_older_one(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1), add(repository, 2), add(repository, 3, "bad weights")
-        async with Bench(repository, ModelControl.NONE) as bench:
-            assert bench.states() == {"1": "unloaded", "2": "ready", "3": "failed"}
-            assert "bad weights" in bench.fault("3")
-
-    run(scenario())
+@in_loop
+async def test_a_newest_version_that_fails_is_made_up_for_by_an_older_one(repository: Path) -> None:
+    add(repository, 1), add(repository, 2), add(repository, 3, "bad weights")
+    async with Bench(repository, ModelControl.NONE) as bench:
+        assert bench.states() == {"1": "unloaded", "2": "ready", "3": "failed"}
+        assert "bad weights" in bench.fault("3")
 
 
-def test_where_nothing_loads_there_is_no_start(repository: Path) -> None:
-    async def scenario() -> None:
+@in_loop
+async def test_where_nothing_loads_there_is_no_start(repository: Path) -> None:
+    add(repository, 1, "bad weights")
+    with pytest.raises(BundleError, match=r"no model can be served: .*bad weights"):
+        await Bench(repository).manager.start()
+    with pytest.raises(NotFoundError, match=r"model 'x' is not in .*; available: m"):
+        await Bench(repository, model="x").manager.start()
+    with pytest.raises(RepositoryError, match="no such model repository"):
+        await Bench(repository / "missing").manager.start()
+
+
+@in_loop
+async def test_a_policy_that_cannot_be_read_is_the_models_fault(repository: Path) -> None:
+    add(repository, 1), add(repository, 1, name="other")
+    set_policy(repository, versions="oldest")
+    async with Bench(repository, ModelControl.NONE) as bench:
+        assert bench.states() == {"1": "failed"}
+        assert "model.json: versions is 'oldest'" in bench.fault("1")
+        assert bench.serving("other") == "1:good"
+
+
+@in_loop
+async def test_versions_come_and_go(repository: Path) -> None:
+    add(repository, 1)
+    async with Bench(repository) as bench:
+        add(repository, 2)
+        await bench.until_states(v1="unloaded", v2="ready")
+        assert [model.closed for model in bench.loader.models] == [True, False]
+        shutil.rmtree(repository / "m" / "2")
+        await bench.until_states(v1="ready")
+        add(repository, 1, name="other")
+        await bench.until(lambda: bench.serving("other") == "1:good")
+        shutil.rmtree(repository / "m")
+        await bench.until_states()
+        assert bench.serving("other") == "1:good"
+
+
+@in_loop
+async def test_a_changed_manifest_is_loaded_anew(repository: Path) -> None:
+    add(repository, 1, "old")
+    async with Bench(repository) as bench:
+        add(repository, 1, "new")
+        await bench.until(lambda: bench.serving() == "1:new")
+        await bench.until(lambda: [model.closed for model in bench.loader.models] == [True, False])
+        (repository / "m" / "1" / "bundle.json").touch()
+        await bench.polls()
+        assert bench.loader.attempts == ["1:old", "1:new"]
+
+
+@in_loop
+async def test_a_link_to_a_version_may_be_turned(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for version, content in ((1, "old"), (2, "new")):
+        add(elsewhere, version, content)
+    link = repository / "m" / "1"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere / "m" / "1")
+    async with Bench(repository) as bench:
+        assert bench.serving() == "1:old"
+        link.with_name(".next").symlink_to(elsewhere / "m" / "2")
+        link.with_name(".next").rename(link)
+        await bench.until(lambda: bench.serving() == "1:new")
+
+
+@in_loop
+async def test_a_version_that_fails_takes_nothing_down_and_is_tried_once(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(repository, 1)
+    async with Bench(repository) as bench:
+        add(repository, 2, "bad weights")
+        await bench.until_states(v1="ready", v2="failed")
+        await bench.polls()
+        assert bench.loader.attempts == ["1:good", "2:bad weights"]
+        assert bench.serving() == "1:good"
+        add(repository, 2, "mended")
+        await bench.until_states(v1="unloaded", v2="ready")
+        assert bench.fault("2") == ""
+
+
+@in_loop
+async def test_a_replacement_that_fails_leaves_the_old_one(repository: Path) -> None:
+    add(repository, 1, "old")
+    async with Bench(repository) as bench:
         add(repository, 1, "bad weights")
-        with pytest.raises(BundleError, match=r"no model can be served: .*bad weights"):
-            await Bench(repository).manager.start()
-        with pytest.raises(NotFoundError, match=r"model 'x' is not in .*; available: m"):
-            await Bench(repository, model="x").manager.start()
-        with pytest.raises(RepositoryError, match="no such model repository"):
-            await Bench(repository / "missing").manager.start()
-
-    run(scenario())
-
-
-def test_a_policy_that_cannot_be_read_is_the_models_fault(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1), add(repository, 1, name="other")
-        set_policy(repository, versions="oldest")
-        async with Bench(repository, ModelControl.NONE) as bench:
-            assert bench.states() == {"1": "failed"}
-            assert "model.json: versions is 'oldest'" in bench.fault("1")
-            assert bench.serving("other") == "1:good"
-
-    run(scenario())
-
-
-def test_versions_come_and_go(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository) as bench:
-            add(repository, 2)
-            await bench.until_states(v1="unloaded", v2="ready")
-            assert [model.closed for model in bench.loader.models] == [True, False]
-            shutil.rmtree(repository / "m" / "2")
-            await bench.until_states(v1="ready")
-            add(repository, 1, name="other")
-            await bench.until(lambda: bench.serving("other") == "1:good")
-            shutil.rmtree(repository / "m")
-            await bench.until_states()
-            assert bench.serving("other") == "1:good"
-
-    run(scenario())
-
-
-def test_only_the_named_model_is_watched(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository, model="m") as bench:
-            add(repository, 1, name="other")
-            add(repository, 2)
-            await bench.until_states(v1="unloaded", v2="ready")
-            assert bench.states("other") == {}
-
-    run(scenario())
-
-
-def test_a_changed_manifest_is_loaded_anew(repository: Path) -> None:
-    async def scenario() -> None:
+        await bench.until(lambda: "bad weights" in bench.fault("1"))
+        assert bench.states() == {"1": "ready"}
+        assert bench.serving() == "1:old"
+        await bench.polls()
+        assert len(bench.loader.attempts) == 2
         add(repository, 1, "old")
-        async with Bench(repository) as bench:
-            add(repository, 1, "new")
-            await bench.until(lambda: bench.serving() == "1:new")
-            await bench.until(lambda: [model.closed for model in bench.loader.models] == [True, False])
-            (repository / "m" / "1" / "bundle.json").touch()
-            await bench.polls()
-            assert bench.loader.attempts == ["1:old", "1:new"]
-
-    run(scenario())
+        await bench.until(lambda: bench.fault("1") == "")
+        assert len(bench.loader.attempts) == 2
 
 
-def test_a_link_to_a_version_may_be_turned(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    async def scenario() -> None:
-        elsewhere = tmp_path_factory.mktemp("elsewhere")
-        for version, content in ((1, "old"), (2, "new")):
-            add(elsewhere, version, content)
-        link = repository / "m" / "1"
-        link.parent.mkdir(parents=True)
-        link.symlink_to(elsewhere / "m" / "1")
-        async with Bench(repository) as bench:
-            assert bench.serving() == "1:old"
-            link.with_name(".next").symlink_to(elsewhere / "m" / "2")
-            link.with_name(".next").rename(link)
-            await bench.until(lambda: bench.serving() == "1:new")
-
-    run(scenario())
-
-
-def test_a_version_that_fails_takes_nothing_down_and_is_tried_once(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository) as bench:
-            add(repository, 2, "bad weights")
-            await bench.until_states(v1="ready", v2="failed")
-            await bench.polls()
-            assert bench.loader.attempts == ["1:good", "2:bad weights"]
-            assert bench.serving() == "1:good"
-            add(repository, 2, "mended")
-            await bench.until_states(v1="unloaded", v2="ready")
-            assert bench.fault("2") == ""
-
-    run(scenario())
-
-
-def test_a_replacement_that_fails_leaves_the_old_one(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1, "old")
-        async with Bench(repository) as bench:
-            add(repository, 1, "bad weights")
-            await bench.until(lambda: "bad weights" in bench.fault("1"))
-            assert bench.states() == {"1": "ready"}
-            assert bench.serving() == "1:old"
-            await bench.polls()
-            assert len(bench.loader.attempts) == 2
-            add(repository, 1, "old")
-            await bench.until(lambda: bench.fault("1") == "")
-            assert len(bench.loader.attempts) == 2
-
-    run(scenario())
-
-
-def test_what_replaces_the_last_version_and_fails_leaves_it(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository) as bench:
-            (repository / "m" / "1").rename(repository / "m" / ".gone")
-            add(repository, 2, "bad weights")
-            await bench.until(lambda: bench.states().get("2") == "failed")
-            await bench.polls()
-            assert bench.serving() == "1:good"
-
-    run(scenario())
+@in_loop
+async def test_what_replaces_the_last_version_and_fails_leaves_it(repository: Path) -> None:
+    add(repository, 1)
+    async with Bench(repository) as bench:
+        (repository / "m" / "1").rename(repository / "m" / ".gone")
+        add(repository, 2, "bad weights")
+        await bench.until(lambda: bench.states().get("2") == "failed")
+        await bench.polls()
+        assert bench.serving() == "1:good"
 
 
 def test_a_folder_that_is_still_being_copied_is_waited_for(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -323,240 +295,190 @@ def test_a_folder_that_is_still_being_copied_is_waited_for(repository: Path, cap
             await bench.until_states(v1="unloaded", v2="ready")
 
     with caplog.at_level(logging.WARNING):
-        run(scenario())
+        asyncio.run(scenario())
     assert caplog.records == []
 
 
-def test_a_failed_folder_that_keeps_changing_is_tried_when_it_rests(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository) as bench:
-            folder = add(repository, 2, "bad weights")
-            await bench.until_states(v1="ready", v2="failed")
-            bench.manager._poller.cancel()  # type: ignore[union-attr]
-            for size in range(5):
-                (folder / "weights").write_bytes(b"1" * size)
-                await bench.manager._apply_changes()
-            assert len(bench.loader.attempts) == 2
+@in_loop
+async def test_a_failed_folder_that_keeps_changing_is_tried_when_it_rests(repository: Path) -> None:
+    add(repository, 1)
+    async with Bench(repository) as bench:
+        folder = add(repository, 2, "bad weights")
+        await bench.until_states(v1="ready", v2="failed")
+        bench.manager._poller.cancel()  # type: ignore[union-attr]
+        for size in range(5):
+            (folder / "weights").write_bytes(b"1" * size)
             await bench.manager._apply_changes()
-            assert len(bench.loader.attempts) == 3
-
-    run(scenario())
-
-
-def test_a_model_is_closed_when_nobody_uses_it_any_more(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository) as bench:
-            bench.users.busy[1] = asyncio.Event()
-            add(repository, 2)
-            await bench.until_states(v1="unloading", v2="ready")
-            assert bench.serving() == "2:good"
-            await bench.polls()
-            assert not bench.loader.models[0].closed
-            bench.users.busy[1].set()
-            await bench.until_states(v1="unloaded", v2="ready")
-            assert bench.loader.models[0].closed
-
-    run(scenario())
+        assert len(bench.loader.attempts) == 2
+        await bench.manager._apply_changes()
+        assert len(bench.loader.attempts) == 3
 
 
-def test_labels_and_policies_change(repository: Path) -> None:
-    async def scenario() -> None:
-        for version in (1, 2):
-            add(repository, version)
-        async with Bench(repository) as bench:
-            set_policy(repository, labels={"stable": 1, "canary": 2})
-            await bench.until_states(v1="ready", v2="ready")
-            assert bench.serving() == "1:good"
-            (repository / "m" / "model.json").write_text("{")
-            await bench.until(lambda: "cannot be read" in bench.fault("2"))
-            assert bench.serving() == "1:good"
-            set_policy(repository, versions=[7])
-            await bench.until(lambda: "allows none of the existing versions" in bench.fault("2"))
-            assert bench.states() == {"1": "ready", "2": "ready"}
-            (repository / "m" / "model.json").unlink()
-            await bench.until_states(v1="unloaded", v2="ready")
-            assert bench.fault("2") == ""
-
-    run(scenario())
+@in_loop
+async def test_a_model_is_closed_when_nobody_uses_it_any_more(repository: Path) -> None:
+    add(repository, 1)
+    async with Bench(repository) as bench:
+        bench.users.busy[1] = asyncio.Event()
+        add(repository, 2)
+        await bench.until_states(v1="unloading", v2="ready")
+        assert bench.serving() == "2:good"
+        await bench.polls()
+        assert not bench.loader.models[0].closed
+        bench.users.busy[1].set()
+        await bench.until_states(v1="unloaded", v2="ready")
+        assert bench.loader.models[0].closed
 
 
-def test_a_repository_that_is_away_takes_nothing_down(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository) as bench:
-            repository.rename(repository.with_name("away"))
-            await bench.polls()
-            assert bench.serving() == "1:good"
-            repository.with_name("away").rename(repository)
-            add(repository, 2)
-            await bench.until_states(v1="unloaded", v2="ready")
+@in_loop
+async def test_labels_and_policies_change(repository: Path) -> None:
+    for version in (1, 2):
+        add(repository, version)
+    async with Bench(repository) as bench:
+        set_policy(repository, labels={"stable": 1, "canary": 2})
+        await bench.until_states(v1="ready", v2="ready")
+        assert bench.serving() == "1:good"
+        (repository / "m" / "model.json").write_text("{")
+        await bench.until(lambda: "cannot be read" in bench.fault("2"))
+        assert bench.serving() == "1:good"
+        set_policy(repository, versions=[7])
+        await bench.until(lambda: "allows none of the existing versions" in bench.fault("2"))
+        assert bench.states() == {"1": "ready", "2": "ready"}
+        (repository / "m" / "model.json").unlink()
+        await bench.until_states(v1="unloaded", v2="ready")
+        assert bench.fault("2") == ""
 
-    run(scenario())
+
+@in_loop
+async def test_a_repository_that_is_away_takes_nothing_down(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    add(repository, 1)
+    async with Bench(repository) as bench:
+        repository.rename(repository.with_name("away"))
+        await bench.polls()
+        assert bench.serving() == "1:good"
+        repository.with_name("away").rename(repository)
+        add(repository, 2)
+        await bench.until_states(v1="unloaded", v2="ready")
     assert [record.getMessage() for record in caplog.records if "loaded models keep serving" in record.getMessage()] == [
         f"{repository}: no such model repository; loaded models keep serving"
     ]
 
 
-def test_models_are_loaded_and_unloaded_on_request(repository: Path) -> None:
-    async def scenario() -> None:
-        async with Bench(repository, ModelControl.EXPLICIT) as bench:
-            assert bench.manager.registry.models == ()
-            add(repository, 1)
-            assert [str(each.state) for each in await bench.manager.index()] == ["unloaded"]
-            assert [each.version for each in await bench.manager.load("m")] == ["1"]
-            add(repository, 2), add(repository, 3)
-            await bench.manager.load("m", "2")
-            assert bench.states() == {"1": "ready", "2": "ready", "3": "unloaded"}
-            await bench.manager.load("m")
-            await bench.until_states(v1="unloaded", v2="unloaded", v3="ready")
-            await bench.manager.load("m")
-            assert len(bench.loader.attempts) == 3
-            await bench.manager.unload("m")
-            assert bench.states() == {"1": "unloaded", "2": "unloaded", "3": "unloaded"}
-            assert all(model.closed for model in bench.loader.models)
-
-    run(scenario())
-
-
-def test_labels_name_versions_to_load(repository: Path) -> None:
-    async def scenario() -> None:
-        for version in (1, 2):
-            add(repository, version)
-        set_policy(repository, labels={"stable": 1, "canary": 2})
-        async with Bench(repository, ModelControl.EXPLICIT, load=("m",)) as bench:
-            await bench.manager.unload("m", "canary")
-            assert bench.states() == {"1": "ready", "2": "unloaded"}
-            [loaded] = await bench.manager.load("m", "canary")
-            assert (loaded.version, loaded.labels) == ("2", ("canary",))
-
-    run(scenario())
-
-
-def test_what_cannot_be_loaded_or_unloaded_says_why(repository: Path) -> None:
-    async def scenario() -> None:
+@in_loop
+async def test_models_are_loaded_and_unloaded_on_request(repository: Path) -> None:
+    async with Bench(repository, ModelControl.EXPLICIT) as bench:
+        assert bench.manager.registry.models == ()
         add(repository, 1)
-        async with Bench(repository, ModelControl.EXPLICIT, load=("*",)) as bench:
-            manager = bench.manager
-            add(repository, 2, "bad weights")
-            for version in ("", "2"):
-                with pytest.raises(BundleError, match=r"model 'm' could not be loaded: .*bad weights"):
-                    await manager.load("m", version)
-            assert bench.states() == {"1": "ready", "2": "failed"}
-            with pytest.raises(NotFoundError, match="model 'x' is not in"):
-                await manager.load("x")
-            with pytest.raises(NotFoundError, match="version '9' of m is not in the repository; available: 1, 2"):
-                await manager.load("m", "9")
-            with pytest.raises(NotFoundError, match="version '9' of model 'm' is not loaded; loaded: m version 1"):
-                await manager.unload("m", "9")
-            set_policy(repository, versions=0)
-            with pytest.raises(BundleError, match="versions is 0"):
-                await manager.load("m")
+        assert [str(each.state) for each in await bench.manager.index()] == ["unloaded"]
+        assert [each.version for each in await bench.manager.load("m")] == ["1"]
+        add(repository, 2), add(repository, 3)
+        await bench.manager.load("m", "2")
+        assert bench.states() == {"1": "ready", "2": "ready", "3": "unloaded"}
+        await bench.manager.load("m")
+        await bench.until_states(v1="unloaded", v2="unloaded", v3="ready")
+        await bench.manager.load("m")
+        assert len(bench.loader.attempts) == 3
+        await bench.manager.unload("m")
+        assert bench.states() == {"1": "unloaded", "2": "unloaded", "3": "unloaded"}
+        assert all(model.closed for model in bench.loader.models)
 
-    run(scenario())
+
+@in_loop
+async def test_what_cannot_be_loaded_or_unloaded_says_why(repository: Path) -> None:
+    add(repository, 1)
+    async with Bench(repository, ModelControl.EXPLICIT, load=("*",)) as bench:
+        manager = bench.manager
+        add(repository, 2, "bad weights")
+        for version in ("", "2"):
+            with pytest.raises(BundleError, match=r"model 'm' could not be loaded: .*bad weights"):
+                await manager.load("m", version)
+        assert bench.states() == {"1": "ready", "2": "failed"}
+        with pytest.raises(NotFoundError, match="model 'x' is not in"):
+            await manager.load("x")
+        with pytest.raises(NotFoundError, match="version '9' of m is not in the repository; available: 1, 2"):
+            await manager.load("m", "9")
+        with pytest.raises(NotFoundError, match="version '9' of model 'm' is not loaded; loaded: m version 1"):
+            await manager.unload("m", "9")
+        set_policy(repository, versions=0)
+        with pytest.raises(BundleError, match="versions is 0"):
+            await manager.load("m")
 
 
 @pytest.mark.parametrize("control", [ModelControl.NONE, ModelControl.POLL])
-def test_without_explicit_control_nothing_is_loaded_on_request(repository: Path, control: ModelControl) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository, control) as bench:
-            with pytest.raises(UnsupportedError, match=f"--model-control explicit, this server has {control}"):
-                await bench.manager.load("m")
-            with pytest.raises(UnsupportedError, match="models are unloaded on request only with"):
-                await bench.manager.unload("m")
-
-    run(scenario())
+@in_loop
+async def test_without_explicit_control_nothing_is_loaded_on_request(repository: Path, control: ModelControl) -> None:
+    add(repository, 1)
+    async with Bench(repository, control) as bench:
+        with pytest.raises(UnsupportedError, match=f"--model-control explicit, this server has {control}"):
+            await bench.manager.load("m")
+        with pytest.raises(UnsupportedError, match="models are unloaded on request only with"):
+            await bench.manager.unload("m")
 
 
-def test_models_to_load_at_the_start_are_named(repository: Path) -> None:
-    async def scenario() -> None:
-        for name in "abc":
-            add(repository, 1, name=name)
-        async with Bench(repository, ModelControl.EXPLICIT, load=("a", "c")) as bench:
-            assert [bench.serving(name) for name in "abc"] == ["1:good", "", "1:good"]
-        with pytest.raises(NotFoundError, match=r"model 'd' is not in .*; available: a, b, c"):
-            await Bench(repository, ModelControl.EXPLICIT, load=("a", "d")).manager.start()
-
-    run(scenario())
+@in_loop
+async def test_models_to_load_at_the_start_are_named(repository: Path) -> None:
+    for name in "abc":
+        add(repository, 1, name=name)
+    async with Bench(repository, ModelControl.EXPLICIT, load=("a", "c")) as bench:
+        assert [bench.serving(name) for name in "abc"] == ["1:good", "", "1:good"]
+    with pytest.raises(NotFoundError, match=r"model 'd' is not in .*; available: a, b, c"):
+        await Bench(repository, ModelControl.EXPLICIT, load=("a", "d")).manager.start()
 
 
-def test_a_load_goes_on_when_its_caller_goes_away(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository, ModelControl.EXPLICIT) as bench:
-            asking = asyncio.create_task(bench.manager.load("m"))
-            await asyncio.sleep(0)
-            asking.cancel()
-            await bench.until_states(v1="ready")
-
-    run(scenario())
+@in_loop
+async def test_a_load_goes_on_when_its_caller_goes_away(repository: Path) -> None:
+    add(repository, 1)
+    async with Bench(repository, ModelControl.EXPLICIT) as bench:
+        asking = asyncio.create_task(bench.manager.load("m"))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await bench.until_states(v1="ready")
 
 
 @pytest.mark.parametrize("control", [ModelControl.EXPLICIT, ModelControl.POLL])
-def test_while_a_model_loads_the_others_serve_and_the_index_says_so(repository: Path, control: ModelControl) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository, control, load=("m",)) as bench:
-            bench.loader.held = threading.Event()
-            add(repository, 2)
-            loading = asyncio.create_task(bench.manager.load("m") if control is ModelControl.EXPLICIT else bench.polls())
-            await bench.until_states(v1="ready", v2="loading")
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                assert [str(each.state) for each in await bench.manager.index()] == ["ready", "loading"]
-            assert bench.manager.is_loading
+@in_loop
+async def test_while_a_model_loads_the_others_serve_and_the_index_says_so(repository: Path, control: ModelControl) -> None:
+    add(repository, 1)
+    async with Bench(repository, control, load=("m",)) as bench:
+        bench.loader.held = threading.Event()
+        add(repository, 2)
+        loading = asyncio.create_task(bench.manager.load("m") if control is ModelControl.EXPLICIT else bench.polls())
+        await bench.until_states(v1="ready", v2="loading")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert [str(each.state) for each in await bench.manager.index()] == ["ready", "loading"]
+        assert bench.manager.is_loading
+        assert bench.serving() == "1:good"
+        bench.loader.held.set()
+        await loading
+        await bench.until_states(v1="unloaded", v2="ready")
+        assert not bench.manager.is_loading
+
+
+@in_loop
+async def test_listeners_hear_of_changes_and_of_nothing_else(repository: Path) -> None:
+    add(repository, 1)
+    heard: list[States] = []
+    bench = Bench(repository)
+    bench.manager.on_change.append(lambda: heard.append(bench.states()))
+    async with bench:
+        await bench.polls()
+        assert heard == [{"1": "unloaded"}, {"1": "loading"}, {"1": "ready"}, {"1": "ready"}]
+
+
+@in_loop
+async def test_a_model_that_is_away_for_one_look_serves_on(repository: Path) -> None:
+    add(repository, 1)
+    add(repository, 1, name="other")
+    async with Bench(repository) as bench:
+        bench.manager._poller.cancel()  # type: ignore[union-attr]
+        for _ in range(2):
+            (repository / "m").rename(repository.parent / "away")
+            await bench.manager._apply_changes()
             assert bench.serving() == "1:good"
-            bench.loader.held.set()
-            await loading
-            await bench.until_states(v1="unloaded", v2="ready")
-            assert not bench.manager.is_loading
-
-    run(scenario())
-
-
-def test_an_index_does_without_a_repository_that_is_away(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        async with Bench(repository, ModelControl.EXPLICIT, load=("m",)) as bench:
-            repository.rename(repository.with_name("away"))
-            assert [str(each.state) for each in await bench.manager.index()] == ["ready"]
-            with pytest.raises(RepositoryError, match="no such model repository"):
-                await bench.manager.load("m")
-
-    run(scenario())
-
-
-def test_listeners_hear_of_changes_and_of_nothing_else(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        heard: list[States] = []
-        bench = Bench(repository)
-        bench.manager.on_change.append(lambda: heard.append(bench.states()))
-        async with bench:
-            await bench.polls()
-            assert heard == [{"1": "unloaded"}, {"1": "loading"}, {"1": "ready"}, {"1": "ready"}]
-
-    run(scenario())
-
-
-def test_a_model_that_is_away_for_one_look_serves_on(repository: Path) -> None:
-    async def scenario() -> None:
-        add(repository, 1)
-        add(repository, 1, name="other")
-        async with Bench(repository) as bench:
-            bench.manager._poller.cancel()  # type: ignore[union-attr]
-            for _ in range(2):
-                (repository / "m").rename(repository.parent / "away")
-                await bench.manager._apply_changes()
-                assert bench.serving() == "1:good"
-                (repository.parent / "away").rename(repository / "m")
-                await bench.manager._apply_changes()
-            assert bench.loader.attempts == ["1:good", "1:good"]
-            shutil.rmtree(repository / "m")
-            for _ in range(2):
-                await bench.manager._apply_changes()
-            assert bench.serving() == ""
-            assert bench.serving("other") == "1:good"
-
-    run(scenario())
+            (repository.parent / "away").rename(repository / "m")
+            await bench.manager._apply_changes()
+        assert bench.loader.attempts == ["1:good", "1:good"]
+        shutil.rmtree(repository / "m")
+        for _ in range(2):
+            await bench.manager._apply_changes()
+        assert bench.serving() == ""
+        assert bench.serving("other") == "1:good"

@@ -11,7 +11,6 @@ from triptych_serving.repository import placement
 from triptych_serving.repository.placement import GPU_SLOTS, Hardware, Placement, place
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import MemoryLimit
-from triptych_serving.runtime.memory.cudart import Gpu
 
 from ....fixtures.toy import BUNDLE
 
@@ -24,12 +23,6 @@ def bundle_of(*precisions: str, default: str = "") -> Bundle:
     bundle = open_bundle(BUNDLE)
     graphs: Any = dict.fromkeys(precisions, bundle.manifest.precisions["fp32"])
     return replace(bundle, manifest=replace(bundle.manifest, precisions=graphs, default_precision=default or precisions[0]))
-
-
-@pytest.mark.parametrize("wanted", [None, "fp32", "int8", "fp16"])
-def test_without_gpus_all_is_as_the_bundle_has_it(wanted: str | None) -> None:
-    bundle = bundle_of("int8", "fp32", "fp16")
-    assert place(bundle, wanted, Hardware()) == Placement(wanted or "int8", (CPU,))
 
 
 @pytest.mark.parametrize("hardware", [AUTO, NEEDED])
@@ -124,9 +117,3 @@ def test_it_is_said_why_there_are_no_gpus_where_the_runtime_could_use_them(
     hardware = Hardware.parse(device)
     assert hardware.gpus == ()
     assert hardware.describe() == said
-
-
-def test_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = [Gpu(Device("cuda", index), f"Model {index}", (16 + index) << 30) for index in range(3)]
-    monkeypatch.setattr(placement, "find_gpus", lambda: there)
-    assert Hardware(GPUS).describe() == ["cuda:0 is Model 0, 16 GiB", "cuda:1 is Model 1, 17 GiB"]

@@ -9,7 +9,7 @@ import pytest
 
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.errors import InvalidInputError, NotFoundError, RepositoryError, UnavailableError
+from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.repository import loading as module
 from triptych_serving.repository.loading import Loader, load_registry
@@ -167,13 +167,6 @@ def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
     assert all(str(repository / name) in fault and "\n" not in fault for name, fault in faults.items())
 
 
-def test_asking_for_a_broken_model_says_why(repository: Path) -> None:
-    copy_bundle(repository, "good")
-    truncate(copy_bundle(repository, "bad") / "weights.fp32.bin")
-    with loaded(repository) as registry, pytest.raises(UnavailableError, match=r"'bad' could not be loaded: .*weights"):
-        registry.find(ModelSelector(model="bad"))
-
-
 def test_whatever_a_model_fails_with_the_others_load(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(folder: Path) -> None:
         raise AssertionError
@@ -191,23 +184,6 @@ def test_only_the_named_model_is_loaded(repository: Path) -> None:
         assert [model.entry.name for model in registry.models] == ["second"]
     with pytest.raises(NotFoundError, match=r"model 'third' is not in .*; available: first, second"):
         load_registry(repository, OPTIONS, "third")
-
-
-def test_a_precision_that_a_model_lacks_is_its_fault(repository: Path) -> None:
-    copy_bundle(repository)
-    [model] = load_registry(repository, TranslatorOptions("fp16", OPTIONS.engine)).models
-    assert "precision 'fp16' is not in this bundle; it has: fp32, int8" in model.fault
-
-
-def test_int8_is_served_on_request() -> None:
-    with loaded(MODELS, TranslatorOptions("int8", OPTIONS.engine)) as registry:
-        assert registry.find(ModelSelector()).precision == "int8"
-        assert registry.find(ModelSelector()).translate([SOURCE])[0].text == TARGET
-
-
-def test_an_empty_repository_is_an_error(repository: Path) -> None:
-    with pytest.raises(RepositoryError):
-        load_registry(repository, OPTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -255,15 +231,6 @@ def test_without_a_stable_version_the_newest_that_serves_is_meant(versions: Regi
     assert registry.find(ModelSelector("toy")).version == 2
     assert registry.default("toy").version == "2"
     assert registry.default("toy", "3").state is State.UNLOADED
-
-
-def test_models_that_differ_still_need_a_name(versions: Registry) -> None:
-    with pytest.raises(InvalidInputError, match=r"several models match, set `model` to one of: back, toy$"):
-        versions.find(ModelSelector())
-    with pytest.raises(
-        NotFoundError, match=r"no model translates any language to fr; available: de to en \(back\), en to de \(toy\)$"
-    ):
-        versions.find(ModelSelector(target_language="fr"))
 
 
 @pytest.mark.parametrize(

@@ -78,14 +78,3 @@ def test_without_translation_the_pairs_are_none(repository: Path) -> None:
             registry.find(ModelSelector(target_language="de"))
     finally:
         registry.close()
-
-
-def test_a_precision_counts_for_every_model(repository: Path) -> None:
-    copy_bundle(repository, "both")
-    write_image_bundle(repository, "fp32-only")
-    registry = load_registry(repository, TranslatorOptions("int8", OPTIONS.engine), encoders=ENCODERS)
-    try:
-        assert [(model.name, model.precision) for model in registry.ready] == [("both", "int8")]
-        assert "precision 'int8' is not in this bundle; it has: fp32" in registry.models[1].fault
-    finally:
-        registry.close()

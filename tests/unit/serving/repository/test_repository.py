@@ -27,11 +27,6 @@ def test_what_is_no_version_is_passed_over(repository: Path) -> None:
     assert [entry.version for entry in list_versions(repository)] == [1]
 
 
-def test_an_empty_repository_says_what_it_should_hold(repository: Path) -> None:
-    with pytest.raises(RepositoryError, match=r"no models here; expected <model>/<version>/bundle.json"):
-        newest_versions(repository)
-
-
 @pytest.mark.parametrize("name", ["missing", "file"])
 def test_a_missing_repository_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()

@@ -110,13 +110,6 @@ def test_an_old_bundle_is_asked_what_it_can(repository: Path) -> None:
     model.close()
 
 
-def test_a_small_model_is_not_asked_more_than_it_takes(tmp_path: Path) -> None:
-    folder = write_text_bundle(tmp_path, limits={"max_tokens": 8})
-    model = loaded(VersionFolder("bert", 1, folder), WarmUp.ALL)
-    assert isinstance(model, TextModel)
-    model.close()
-
-
 def test_a_model_that_fails_at_first_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, threads = write_text_bundle(tmp_path), engine_threads()
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -85,11 +86,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def run() -> None:
-        asyncio.run(test())
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test, with its fixtures, in a new event loop."""
 
-    run.__name__ = test.__name__
+    @wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        asyncio.run(test(*args, **fixtures))
+
     return run
 
 
@@ -120,13 +123,6 @@ async def test_another_request_method_or_model_is_another_key() -> None:
     assert key != repeats.key(model, "FillMask", b"hello").digest
     assert key != repeats.key(other, "Translate", b"hello").digest  # type: ignore[arg-type]
     assert repeats.key(model, "A", b"B").digest != repeats.key(model, "AB", b"").digest
-
-
-@in_loop
-async def test_an_empty_answer_is_one_too() -> None:
-    asking = Asking(BOTH)
-    await asking.answered(value=b"")
-    assert (await asking.answered(value=b"")).source is ResponseSource.CACHE
 
 
 @in_loop
@@ -164,20 +160,18 @@ async def test_an_answer_larger_than_the_cache_is_not_kept() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300)), max_size=60))
 @settings(deadline=None, max_examples=60)
-def test_the_cache_never_takes_more_than_it_may(requests: list[tuple[int, int]]) -> None:
-    async def main() -> None:
-        asking = Asking(ResponseCacheOptions(cache_bytes=2_000))
-        counters = asking.repeats.counters
-        kept: dict[int, int] = {}
-        for content, size in requests:
-            answer = await asking.answered(b"%d" % content, bytes(size))
-            assert (answer.source is ResponseSource.CACHE) == (content in kept)
-            kept[content] = len(answer.value) if content not in kept else kept[content]
-            kept = {one: size for one, size in kept.items() if is_kept(asking, b"%d" % one)}
-            assert counters.bytes == sum(size + ENTRY_BYTES for size in kept.values()) <= 2_000
-            assert counters.entries == len(kept)
-
-    asyncio.run(main())
+@in_loop
+async def test_the_cache_never_takes_more_than_it_may(requests: list[tuple[int, int]]) -> None:
+    asking = Asking(ResponseCacheOptions(cache_bytes=2_000))
+    counters = asking.repeats.counters
+    kept: dict[int, int] = {}
+    for content, size in requests:
+        answer = await asking.answered(b"%d" % content, bytes(size))
+        assert (answer.source is ResponseSource.CACHE) == (content in kept)
+        kept[content] = len(answer.value) if content not in kept else kept[content]
+        kept = {one: size for one, size in kept.items() if is_kept(asking, b"%d" % one)}
+        assert counters.bytes == sum(size + ENTRY_BYTES for size in kept.values()) <= 2_000
+        assert counters.entries == len(kept)
 
 
 def is_kept(asking: Asking, content: bytes) -> bool:
@@ -226,26 +220,6 @@ async def test_equal_requests_in_flight_are_computed_once() -> None:
 
 
 @in_loop
-async def test_without_deduplication_each_computes() -> None:
-    asking = Asking(CACHE)
-    tasks = await asking.asked(3)
-    assert asking.work.begun == 3
-    for _ in tasks:
-        asking.work.end(b"hallo")
-    await asyncio.gather(*tasks)
-    assert asking.repeats.counters.entries == 1
-
-
-@in_loop
-async def test_other_requests_do_not_wait() -> None:
-    asking = Asking(SHARE)
-    await asking.asked(2)
-    asking.ask(b"other")
-    await settle()
-    assert asking.work.begun == 2
-
-
-@in_loop
 async def test_a_cancelled_leader_fails_nobody() -> None:
     asking = Asking(SHARE)
     leader, *followers = await asking.asked(4)
@@ -258,32 +232,28 @@ async def test_a_cancelled_leader_fails_nobody() -> None:
 
 
 @pytest.mark.parametrize("error", [DeadlineError("too late"), EngineError("broken")], ids=lambda error: error.status)
-def test_an_error_that_need_not_happen_to_all_is_the_leaders_own(error: Exception) -> None:
-    async def main() -> None:
-        asking = Asking(SHARE)
-        leader, *followers = await asking.asked(3)
-        asking.work.end(error)
-        asking.work.end(b"hallo")
-        with pytest.raises(type(error)):
-            await leader
-        assert {(await follower).value for follower in followers} == {b"hallo"}
-        assert asking.work.begun == 2
-
-    asyncio.run(main())
+@in_loop
+async def test_an_error_that_need_not_happen_to_all_is_the_leaders_own(error: Exception) -> None:
+    asking = Asking(SHARE)
+    leader, *followers = await asking.asked(3)
+    asking.work.end(error)
+    asking.work.end(b"hallo")
+    with pytest.raises(type(error)):
+        await leader
+    assert {(await follower).value for follower in followers} == {b"hallo"}
+    assert asking.work.begun == 2
 
 
 @pytest.mark.parametrize(
     "error", [InvalidInputError("top_k", "0 is too few"), UnsupportedError("cannot")], ids=lambda e: e.status
 )
-def test_a_request_that_is_wrong_in_itself_fails_for_all(error: Exception) -> None:
-    async def main() -> None:
-        asking = Asking(BOTH)
-        tasks = await asking.asked(3)
-        asking.work.end(error)
-        assert await asyncio.gather(*tasks, return_exceptions=True) == [error] * 3
-        assert asking.work.begun == 1
-
-    asyncio.run(main())
+@in_loop
+async def test_a_request_that_is_wrong_in_itself_fails_for_all(error: Exception) -> None:
+    asking = Asking(BOTH)
+    tasks = await asking.asked(3)
+    asking.work.end(error)
+    assert await asyncio.gather(*tasks, return_exceptions=True) == [error] * 3
+    assert asking.work.begun == 1
 
 
 @in_loop
@@ -348,46 +318,30 @@ async def test_a_follower_that_leaves_as_it_is_told_to_lead_hands_on() -> None:
     assert (await second).source is ResponseSource.COMPUTED
 
 
-@in_loop
-async def test_the_last_follower_may_leave_as_it_is_told_to_lead() -> None:
-    asking = Asking(SHARE)
-    leader, follower = await asking.asked(2)
-    leader.cancel()
-    await asyncio.sleep(0)
-    follower.cancel()
-    await settle()
-    later = asking.ask()
-    await settle()
-    asking.work.end(b"hallo")
-    assert (await later).source is ResponseSource.COMPUTED
-
-
 STEPS = st.sampled_from(["ask", "ask", "ask", "cancel", "end", "break", "wait"])
 
 
 @given(st.lists(st.tuples(STEPS, st.integers(0, 20), st.booleans()), max_size=25))
 @settings(deadline=None, max_examples=200)
-def test_whatever_happens_everybody_is_answered_once(steps: list[tuple[str, int, bool]]) -> None:
-    async def main() -> None:
-        asking = Asking(SHARE)
-        tasks: list[asyncio.Task[CachedResponse]] = []
-        for step, number, pauses in steps:
-            match step:
-                case "ask":
-                    tasks.append(asking.ask(b"%d" % (number % 2)))
-                case "cancel" if tasks:
-                    tasks[number % len(tasks)].cancel()
-                case "end":
-                    asking.work.end(b"hallo")
-                case "break":
-                    asking.work.end(EngineError("broken"))
-            if pauses:
-                await asyncio.sleep(0)
-        for _ in tasks:
-            asking.work.end(b"hallo")
-        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-            assert isinstance(outcome, CachedResponse | asyncio.CancelledError | EngineError)
-        assert asking.repeats.counters.misses == asking.work.begun
-        assert asking.repeats._flights == {}
-
-    asyncio.run(main())
+@in_loop
+async def test_whatever_happens_everybody_is_answered_once(steps: list[tuple[str, int, bool]]) -> None:
+    asking = Asking(SHARE)
+    tasks: list[asyncio.Task[CachedResponse]] = []
+    for step, number, pauses in steps:
+        match step:
+            case "ask":
+                tasks.append(asking.ask(b"%d" % (number % 2)))
+            case "cancel" if tasks:
+                tasks[number % len(tasks)].cancel()
+            case "end":
+                asking.work.end(b"hallo")
+            case "break":
+                asking.work.end(EngineError("broken"))
+        if pauses:
+            await asyncio.sleep(0)
+    for _ in tasks:
+        asking.work.end(b"hallo")
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(outcome, CachedResponse | asyncio.CancelledError | EngineError)
+    assert asking.repeats.counters.misses == asking.work.begun
+    assert asking.repeats._flights == {}

@@ -45,10 +45,6 @@ def test_cgroup_v1(tmp_path: Path, quota: str, cpus: int) -> None:
     assert usable_cpus(write(tmp_path, cpu__cpuDOTcfs_quota_us=quota, cpu__cpuDOTcfs_period_us="100000\n")) == cpus
 
 
-def test_without_a_cgroup_the_affinity_mask_counts(tmp_path: Path) -> None:
-    assert usable_cpus(tmp_path) == HOST_CPUS
-
-
 def test_without_an_affinity_mask_the_hosts_cpus_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 3)

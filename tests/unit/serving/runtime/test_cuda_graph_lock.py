@@ -46,14 +46,6 @@ class Inside:
         end(self.thread)
 
 
-def test_many_run_at_once() -> None:
-    gate = CudaGraphLock()
-    inside = [Inside(gate) for _ in range(4)]
-    assert all(each.entered.wait(SECONDS) for each in inside)
-    for each in inside:
-        each.end()
-
-
 def test_who_captures_waits_for_who_runs() -> None:
     gate = CudaGraphLock()
     runner = Inside(gate)
@@ -151,24 +143,6 @@ def capture(gate: CudaGraphLock, captures: threading.Event) -> Iterator[None]:
             captures.clear()
 
 
-def test_things_end_when_nobody_captures() -> None:
-    gate, captures, ends = CudaGraphLock(), threading.Event(), list[bool]()
-    gate.part_with([Thing(captures, ends)])
-    assert ends == [False]
-    with capture(gate, captures):
-        end(start(lambda: gate.part_with([Thing(captures, ends), Thing(captures, ends)])))
-        assert ends == [False]
-    assert ends == [False] * 3
-
-
-def test_who_captures_may_part_with_things_too() -> None:
-    gate, captures, ends = CudaGraphLock(), threading.Event(), list[bool]()
-    with capture(gate, captures):
-        gate.part_with([Thing(captures, ends)])
-        assert not ends
-    assert ends == [False]
-
-
 def test_things_end_before_anybody_else_enters() -> None:
     """Who closes a stream inside of the gate has parted with what uses it before."""
     gate, ended = CudaGraphLock(), list[str]()
@@ -188,31 +162,6 @@ def test_things_end_before_anybody_else_enters() -> None:
         assert all(is_stuck(other) for other in others)
     end(*others)
     assert ended == ["thing", "other", "other"]
-
-
-def test_what_ends_may_part_with_more() -> None:
-    gate, ends = CudaGraphLock(), list[bool]()
-
-    class Owner:
-        def __del__(self) -> None:
-            gate.part_with([Thing(threading.Event(), ends)])
-
-    with gate.capturing():
-        gate.part_with([Owner()])
-    assert ends == [False]
-    with gate.running():
-        pass
-
-
-def test_things_end_at_once_inside_the_gate_though_somebody_waits_to_capture() -> None:
-    """Nobody captures then, and the next line may close the stream that they use."""
-    gate, captures, ends = CudaGraphLock(), threading.Event(), list[bool]()
-    with gate.running():
-        capturer = Inside(gate, captures=True)
-        assert is_stuck(capturer.thread)
-        gate.part_with([Thing(captures, ends)])
-        assert ends == [False]
-    capturer.end()
 
 
 def test_in_a_storm_captures_are_alone() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from triptych_serving.errors import DeviceError
-from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.device_selection import parse_devices, why_no_gpu
 from triptych_serving.runtime.memory.cudart import Gpu
 
@@ -54,10 +54,6 @@ def test_auto_is_the_cpu_where_no_gpu_can_be_used() -> None:
     assert parse("auto", find=gpus(0)) == ["cpu"]
 
 
-def test_the_cpu_asks_nobody() -> None:
-    assert parse("cpu", find=no_driver, has_cuda=False) == ["cpu"]
-
-
 def test_a_gpu_that_is_not_there() -> None:
     with pytest.raises(DeviceError, match="there is no GPU 3; available: 0, 1"):
         parse("cuda:1,cuda:3")
@@ -66,11 +62,6 @@ def test_a_gpu_that_is_not_there() -> None:
 def test_a_runtime_without_cuda() -> None:
     with pytest.raises(DeviceError, match=r'no CUDA provider: pip uninstall onnxruntime; pip install "triptych\[cuda\]"'):
         parse("cuda", has_cuda=False)
-
-
-def test_what_the_driver_says_is_passed_on() -> None:
-    with pytest.raises(DeviceError, match="no driver"):
-        parse("cuda", find=no_driver)
 
 
 def test_what_is_missing_is_told() -> None:
@@ -84,8 +75,3 @@ def test_what_is_missing_is_told() -> None:
 def test_devices_that_no_machine_has(kind: str, index: int) -> None:
     with pytest.raises(ValueError, match=f"index is {index}"):
         Device(kind, index)  # type: ignore[arg-type]
-
-
-def test_devices_have_an_order_and_names() -> None:
-    assert sorted([Device("cuda", 1), CPU, Device("cuda")]) == [CPU, Device("cuda"), Device("cuda", 1)]
-    assert {str(CPU): CPU, str(Device("cuda", 1)): Device("cuda", 1)}.keys() == {"cpu", "cuda:1"}

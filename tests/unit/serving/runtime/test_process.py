@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.encoding.engine import OneShotOptions
-from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.translation.translator import Translator
@@ -54,14 +51,6 @@ def test_the_calling_thread_alone_gives_way() -> None:
     before = own()
     assert in_thread(give_way) == min(MOST, before + NICENESS)
     assert own() == before
-
-
-def test_to_give_way_twice_is_to_give_way() -> None:
-    def twice() -> None:
-        give_way()
-        give_way()
-
-    assert in_thread(twice) == min(MOST, own() + NICENESS)
 
 
 def test_threads_of_one_that_gave_way_do_so_once() -> None:
@@ -123,12 +112,6 @@ def test_threads_of_a_server_without_gpus_give_way(gives_way: bool, tmp_path: Pa
     finally:
         for model in models:
             model.close()
-
-
-def test_by_itself_an_engine_does_not_give_way() -> None:
-    assert not EngineOptions().gives_way
-    assert not EncoderOptions().gives_way
-    assert not OneShotOptions().gives_way
 
 
 def test_threads_for_documents_begin_as_they_are_told() -> None:

@@ -19,7 +19,7 @@ from triptych_serving.errors import BundleError, DeviceError, DeviceMemoryError,
 from triptych_serving.runtime import session as module
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory import HostMemory, device_array, host_view
+from triptych_serving.runtime.memory import HostMemory, host_view
 from triptych_serving.runtime.memory.cuda import CudaMemory
 from triptych_serving.runtime.session import UNCAPTURED, Session, SessionPlace
 
@@ -127,32 +127,6 @@ def test_the_cuda_provider_is_told_where_and_how(made: list[FakeSession], memory
     assert session.more == {"enable_fallback": 0}
 
 
-def test_without_a_limit_none_is_set(made: list[FakeSession], memory: CudaMemory) -> None:
-    Session(GRAPH, place=SessionPlace(memory))
-    assert "gpu_mem_limit" not in made[0].given[0][1]
-
-
-@pytest.mark.parametrize("captures", [False, True])
-def test_a_session_that_captures_leaves_nothing_to_the_cpu(made: list[FakeSession], memory: CudaMemory, captures: bool) -> None:
-    Session(GRAPH, place=SessionPlace(memory, captures=captures))
-    [session] = made
-    assert session.given[0][1]["enable_cuda_graph"] == str(int(captures))
-    assert entry(session.options, "session.disable_cpu_ep_fallback") == str(int(captures))
-    assert entry(session.options, "session.use_device_allocator_for_initializers") == "1"
-    assert not session.options.enable_mem_pattern
-
-
-def test_the_fused_norm_stays_on_a_gpu_and_goes_on_the_cpu(made: list[FakeSession], memory: CudaMemory) -> None:
-    Session(GRAPH, place=SessionPlace(memory))
-    Session(GRAPH)
-    on_gpu, on_cpu = made
-    disabled = "optimization.disable_specified_optimizers"
-    with pytest.raises(RuntimeError):
-        entry(on_gpu.options, disabled)
-    assert entry(on_cpu.options, disabled) == "SkipLayerNormFusion"
-    assert on_cpu.given == ["CPUExecutionProvider"]
-
-
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
@@ -257,15 +231,6 @@ def test_arrays_are_bound_where_they_lie(made: list[FakeSession], memory: CudaMe
     }
 
 
-def test_what_is_copied_when_it_is_bound_is_waited_for(made: list[FakeSession], memory: CudaMemory) -> None:
-    session = Session(GRAPH, place=SessionPlace(memory))
-    array = memory.zeros((2,), np.int64)
-    session.bind({"x": array}, {"y": np.zeros(2, np.int64)})
-    assert not made[0].binding.synchronized
-    session.bind({"x": array, "k": np.array([3])}, {"y": array})
-    assert made[0].binding.synchronized == 1
-
-
 def test_runs_say_which_graph_they_are(made: list[FakeSession], memory: CudaMemory) -> None:
     session = Session(GRAPH, place=SessionPlace(memory, captures=True))
     one, other = session.bind({}, {}), session.bind({}, {})
@@ -274,13 +239,6 @@ def test_runs_say_which_graph_they_are(made: list[FakeSession], memory: CudaMemo
     runs = made[0].runs
     assert [run_entries(options) for options in runs] == [("-1", "0"), ("7", "1"), ("8", "1"), ("7", "1"), ("-1", "1")]
     assert runs[1] is runs[3]
-
-
-def test_unbound_runs_capture_nothing(made: list[FakeSession], memory: CudaMemory) -> None:
-    session = Session(GRAPH, place=SessionPlace(memory, captures=True))
-    [answer] = session.run({"x": np.arange(3)})
-    assert answer.tolist() == [0, 1, 2]
-    assert run_entries(made[0].runs[0]) == ("-1", "0")
 
 
 def test_what_fails_on_a_gpu_is_an_engine_error(made: list[FakeSession], memory: CudaMemory) -> None:
@@ -383,13 +341,6 @@ def test_the_cpu_runs_over_arrays_of_either_kind(doubling: Path, place: SessionP
         assert host_view(step).tolist() == [expected]
         np.testing.assert_array_equal(y, 2 * host_view(x)[1:3])
         host_view(x)[...] += 1
-
-
-def test_device_arrays_of_the_cpu_are_bound_as_the_arrays_that_they_show(doubling: Path) -> None:
-    x = np.arange(6, dtype=np.float16).reshape(2, 3)
-    y, step = np.zeros_like(x), np.zeros(1, np.int32)
-    Session(doubling).bind({"x": device_array(x), "step": step}, {"y": device_array(y), "next": step}).run()
-    np.testing.assert_array_equal(y, 2 * x)
 
 
 def test_what_the_loader_says_does_not_get_between_a_commands_output(

@@ -64,10 +64,6 @@ def test_target_tokens_follow_each_other_and_cover_all_but_white_space(text: str
     assert "".join(texts_at(spans, spoken)) == "".join(spoken.split())
 
 
-def test_a_translation_without_tokens_has_no_spans() -> None:
-    assert target_spans("", [], CODEC.decode) == ()
-
-
 def test_spans_of_sentences_are_shifted_to_their_places() -> None:
     text = f"  {TARGETS[0]}\n\n{TARGETS[1]}\t"
     sentences = Splitter("de", lambda _: True).split(text)
@@ -97,9 +93,3 @@ def test_spans_of_a_translated_text(translator: Translator, split: SplitSentence
     for hypothesis in output.hypotheses:
         assert len(hypothesis.spans) == hypothesis.token_count
         assert "".join(texts_at(hypothesis.spans, hypothesis.text)) == "".join(hypothesis.text.split())
-
-
-def test_nobody_pays_for_spans_without_an_alignment(translator: Translator) -> None:
-    languages = ("en", "it") if len(translator.manifest.target_languages) > 1 else ("", "")
-    [output] = translator.translate([SOURCES[0]], DecodingOptions(), *languages)
-    assert (output.source_spans, output.hypotheses[0].spans) == ((), ())

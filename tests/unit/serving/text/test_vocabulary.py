@@ -4,10 +4,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from triptych_serving.text.tokenizers import read_tokenizer
-from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary
 
-from ....fixtures.toy import BUNDLE, TARGETS
+from ....fixtures.toy import BUNDLE
 
 
 def make_tokenizer(pieces: list[str], decoder: decoders.Decoder | None) -> Tokenizer:
@@ -35,12 +34,6 @@ def test_bytes_of_a_sentence_are_its_text(kind: str) -> None:
     assert whole is not None
     assert whole.decode() == expected.removeprefix(" ")
     assert whole.decode() == tokenizer.decode(list(range(count))).removeprefix(" ")
-
-
-def test_the_embedded_tokenizer(codec: TranslationTokenizer) -> None:
-    vocabulary = Vocabulary.of(read_tokenizer(BUNDLE / "tokenizer.json"))
-    for text, row in zip(TARGETS, codec.encode(TARGETS), strict=True):
-        assert vocabulary.tail(row, 10_000) == text.encode()
 
 
 def test_special_tokens_and_unknown_ids_leave_no_trace() -> None:

@@ -55,19 +55,6 @@ def test_images_that_would_be_late_are_refused() -> None:
         assert gate.held == 3
 
 
-def test_nothing_is_refused_for_its_deadline_while_nothing_is_known() -> None:
-    with ImageLimiter(10, StubLine(None), clock=lambda: 100.0).admit(2, 100.1):
-        pass
-    with ImageLimiter(10, clock=lambda: 100.0).admit(2, 100.1):
-        pass
-
-
-def test_late_images_pass_where_nobody_minds() -> None:
-    gate = ImageLimiter(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(refuses_late=False), lambda: 100.0)
-    with gate.admit(1, 101.0):
-        assert gate.held == 1
-
-
 def test_a_long_wait_is_refused_without_a_deadline() -> None:
     gate = ImageLimiter(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(waiting_seconds=2.0), lambda: 100.0)
     with pytest.raises(OverloadedError, match=r"the limit 2\.00 s"), gate.admit(1):

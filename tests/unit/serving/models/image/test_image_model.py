@@ -1,14 +1,13 @@
 """Images through a toy model: order, limits, cancellation."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from triptych_serving.errors import CancelledError, DeadlineError, InvalidInputError, OverloadedError, UnavailableError
+from triptych_serving.errors import CancelledError, InvalidInputError, OverloadedError, UnavailableError
 from triptych_serving.models.image import image_job as module
 from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
@@ -79,10 +78,6 @@ def test_a_bad_image_is_named_and_the_others_are_dropped(model: ImageModel) -> N
     assert model.classify([RED])[0].labels[0].label == "red"
 
 
-def test_no_images_are_no_results(model: ImageModel) -> None:
-    assert model.classify([]) == []
-
-
 def test_what_is_cancelled_before_it_is_decoded_never_runs(model: ImageModel, held: threading.Event) -> None:
     jobs = [model.begin(RED, None, "image") for _ in range(20)]
     for job in jobs:
@@ -92,12 +87,6 @@ def test_what_is_cancelled_before_it_is_decoded_never_runs(model: ImageModel, he
         with pytest.raises(CancelledError):
             job.result()
     eventually(lambda: model.engine.load() == (0, 0))
-
-
-def test_a_deadline_that_passes_before_decoding(model: ImageModel) -> None:
-    job = model.begin(RED, None, "image", deadline=time.monotonic() - 1)
-    with pytest.raises(DeadlineError, match="before the image was decoded"):
-        job.result()
 
 
 def test_the_time_is_accounted_for(model: ImageModel) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.text import fill_mask as module
 from triptych_serving.models.text.fill_mask import FilledText
-from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK, QUESTION_ANSWERING_TASK
+from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.session import Session
 
@@ -39,11 +39,6 @@ def test_candidates_come_best_first_with_their_probability(model: TextModel) -> 
     expected = np.exp(-2 * distances) / np.exp(-2 * distances).sum()
     assert [candidate.score for candidate in candidates] == pytest.approx(sorted(expected, reverse=True)[:3], rel=1e-4)
     assert filled.token_count == 5
-
-
-def test_the_default_is_five_candidates(model: TextModel) -> None:
-    [filled] = model.run(FILL_MASK_TASK, ["one [MASK]"])
-    assert [len(mask) for mask in words(filled)] == [5]
 
 
 def test_each_mask_is_filled_in_the_callers_own_text(model: TextModel) -> None:
@@ -130,10 +125,6 @@ def test_answers_that_would_fill_the_memory_are_refused(model: TextModel, monkey
         model.run(FILL_MASK_TASK, ["one [MASK]"], top_k=11)
 
 
-def test_nothing_to_fill_is_no_result(model: TextModel) -> None:
-    assert model.run(FILL_MASK_TASK, []) == []
-
-
 def test_log_probabilities_are_fetched_for_targets_alone(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[set[str]] = []
     run = Session.run
@@ -147,10 +138,3 @@ def test_log_probabilities_are_fetched_for_targets_alone(model: TextModel, monke
     model.run(FILL_MASK_TASK, ["one [MASK]"], targets=["two"])
     model.run(EMBEDDING_TASK, ["one"])
     assert fetched == [{"scores", "tokens"}, {"log_probabilities"}, {"mean"}]
-
-
-def test_a_model_without_masks_says_what_it_does(model: TextModel) -> None:
-    with pytest.raises(
-        UnsupportedError, match="model 'fill-mask' is not one that answers questions; it fills masks, embeds text"
-    ):
-        model.run(QUESTION_ANSWERING_TASK, [("where?", "here")])

@@ -48,13 +48,6 @@ def test_a_mask_is_text_where_nothing_is_filled(repository: Path) -> None:
         assert model.run(FILL_MASK_TASK, ["[MASK] [SEP]"])[0].token_count == 6
 
 
-def test_every_text_model_embeds(repository: Path) -> None:
-    for task in ("text-classification", "token-classification", "question-answering"):
-        with text_model(repository, task) as model:
-            assert model.capabilities == {task, EMBEDDING}
-            assert len(model.run(EMBEDDING_TASK, ["one"])[0].values) == 4
-
-
 def test_a_bundle_says_how_its_vectors_are_made_and_a_request_decides(repository: Path) -> None:
     with text_model(repository, "text-embedding", pooling="cls", normalize=True) as model:
         assert model.capabilities == {EMBEDDING}
@@ -205,12 +198,6 @@ def test_answers_never_overlap_nor_leave_the_context(repository: Path) -> None:
         assert all(len(answer.text.split()) <= 3 for answer in result.answers)
         scores = [answer.score for answer in result.answers]
         assert scores == sorted(scores, reverse=True)
-
-
-def test_an_answer_is_whole_words(repository: Path) -> None:
-    with text_model(repository, "question-answering") as model:
-        [result] = model.run(QUESTION_ANSWERING_TASK, [("where?", "sixteen")])
-        assert [answer.text for answer in result.answers] == ["sixteen"]
 
 
 @pytest.mark.parametrize(

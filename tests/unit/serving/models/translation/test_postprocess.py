@@ -54,21 +54,6 @@ def test_a_model_that_repeats_its_input_gives_the_text_back(codec: TranslationTo
     assert output.source_token_count == output.token_count + len(prepared.rows)
 
 
-def test_texts_keep_their_order(codec: TranslationTokenizer) -> None:
-    texts = [prepare(codec, text) for text in (TEXT, TARGETS[5], TARGETS[6])]
-    for text in texts:
-        for row in text.rows:
-            echo(row)
-    assert [output.text for output in assemble(texts, codec)] == [TEXT, TARGETS[5], TARGETS[6]]
-
-
-def test_one_sentence_that_was_cut_cuts_the_text(codec: TranslationTokenizer) -> None:
-    prepared = prepare(codec, TEXT)
-    for row, finish in zip(prepared.rows, (STOP, LENGTH, STOP), strict=True):
-        answer(row, Hypothesis(tuple(row.source[:-1]), finish))
-    assert output_of(codec, prepared).finish is LENGTH
-
-
 def hypothesis(codec: TranslationTokenizer, text: str, score: float, sources: int, weight: float) -> Hypothesis:
     tokens = tuple(ids_of(codec, text))
     return Hypothesis(tokens, STOP, score, score, np.full((len(tokens), sources), weight, np.float32))

@@ -35,11 +35,6 @@ def test_every_sentence_is_a_row(preparer: Preprocessor, codec: TranslationToken
     assert [row.source for row in prepared.rows] == codec.encode([SOURCES[0], SOURCES[2], SOURCES[1]])
 
 
-def test_a_text_is_one_row_if_it_is_asked_for(preparer: Preprocessor, codec: TranslationTokenizer) -> None:
-    text = f" {SOURCES[0]} {SOURCES[1]}"
-    assert [row.source for row in preparer.prepare([text], OFF).rows] == codec.encode([text])
-
-
 def test_a_text_of_one_sentence_is_the_same_row_either_way(preparer: Preprocessor) -> None:
     for source in SOURCES:
         [split], [whole] = (preparer.prepare([source], options).rows for options in (DEFAULTS, OFF))
@@ -88,11 +83,6 @@ def test_a_prefix_that_leaves_no_room_is_refused(preparer: Preprocessor) -> None
         preparer.prepare([SOURCE], DecodingOptions(target_prefix=(TARGET,), max_length=14))
 
 
-def test_limits_and_search_are_every_rows(preparer: Preprocessor) -> None:
-    rows = preparer.prepare([f"{SOURCE} {SOURCE}"], DecodingOptions(max_length=7, beam_size=4)).rows
-    assert [(row.max_tokens, row.search.beam_size) for row in rows] == [(7, 4), (7, 4)]
-
-
 def test_the_splitter_is_for_the_requests_language(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
     preparer = Preprocessor(codec, replace(manifest, source_languages=("en", "de")), slots=8)
     text = "Er kam am 3. Mai. Gut."
@@ -115,12 +105,6 @@ def test_a_model_of_no_language_splits_by_that_of_the_request(
     preparer = Preprocessor(codec, replace(manifest, source_languages=("und",)), slots=8)
     text = "Er kam am 3. Mai. Gut."
     assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
-
-
-def test_several_languages_leave_a_choice(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
-    preparer = Preprocessor(codec, replace(manifest, source_languages=("en", "de")), slots=8)
-    with pytest.raises(InvalidInputError, match=r"^source_language_code: the model has several, name one of: en, de$"):
-        preparer.prepare([SOURCE], DEFAULTS)
 
 
 def test_an_alignment_over_a_book_is_refused(preparer: Preprocessor) -> None:

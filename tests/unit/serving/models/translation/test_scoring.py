@@ -7,7 +7,7 @@ import pytest
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.scoring import LOGIT_BYTES, Scorer, ScoreRunner, TranslationScore
+from triptych_serving.models.translation.scoring import LOGIT_BYTES, Scorer, TranslationScore
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
@@ -61,13 +61,6 @@ def test_batches_stay_below_the_limit_of_the_logits(codec: TranslationTokenizer,
         scorer.engine.close()
     assert len(session.shapes) > 10
     assert max(rows * (length - 1) for rows, length in session.shapes) * vocabulary * 4 <= LOGIT_BYTES
-
-
-def test_what_is_behind_a_target_is_padding() -> None:
-    session = StubSession()
-    runner = ScoreRunner(session, TOKENS)  # type: ignore[arg-type]
-    runner.warm_up()
-    assert session.shapes == [(1, 2)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from triptych_serving.errors import DeviceMemoryError
-from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budget, Budgets, MemoryLimit, parse_limit
 from triptych_serving.runtime.memory.cudart import GpuMemory
 
@@ -91,12 +91,6 @@ def test_one_reservation_takes_the_place_of_another() -> None:
         budget.reserve("model b version 1", {"weights": 3 * GIB}, lower="")
 
 
-def test_without_a_limit_everything_fits() -> None:
-    budget = Budget(CPU)
-    budget.reserve("model a version 1", {"caches": 1 << 60})
-    assert (budget.limit_bytes, budget.reserved_bytes) == (None, 1 << 60)
-
-
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
@@ -134,12 +128,6 @@ def test_to_see_the_budgets_waits_for_no_gpu() -> None:
             answered.set()
         slow.result()
     assert len(budgets.made) == 2
-
-
-def test_the_cpu_has_no_limit_and_is_not_asked() -> None:
-    budgets = Budgets(MemoryLimit(bytes=1), look := Look())
-    assert budgets.of(CPU).limit_bytes is None
-    assert not look.asked
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,3 @@ def test_none_is_an_error_in_cudas_words(error: cudaError_t, before: str) -> Non
     with pytest.raises(DeviceError) as refused:
         find_gpus(cuda)
     assert str(refused.value) == f"{before}cudaGetDeviceCount: words for {int(error)} ({error.name})"
-
-
-def test_one_that_is_not_there() -> None:
-    with pytest.raises(DeviceError, match="cudaErrorInvalidDevice"):
-        gpu_memory(Device("cuda", 3), FakeCuda(gpus=2))

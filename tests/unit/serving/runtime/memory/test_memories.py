@@ -1,8 +1,6 @@
 """What every memory does: the CPU's, and a GPU's over a runtime that stands for CUDA's."""
 
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.runtime.memory import CacheRegion, DeviceArray, HostMemory, Memory, host_view, open_memory
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, HostMemory, Memory
 from triptych_serving.runtime.memory.cuda import RING_BYTES, CudaMemory
 
 from .fake_cuda import FakeCuda
@@ -56,20 +54,6 @@ def test_what_is_allocated_is_zero(memory: Memory) -> None:
 def test_what_goes_up_comes_down(memory: Memory, dtype: type) -> None:
     host = (np.arange(24).reshape(2, 3, 4) % 7).astype(dtype)
     np.testing.assert_array_equal(read(memory, put(memory, host)), host)
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2)])
-def test_arrays_of_one_value_and_of_none(memory: Memory, shape: tuple[int, ...]) -> None:
-    host = np.full(shape, 3, np.int32)
-    np.testing.assert_array_equal(read(memory, put(memory, host)), host)
-    memory.fill(memory.zeros(shape, np.int32), 1)
-
-
-def test_parts_go_up_and_come_down(memory: Memory) -> None:
-    array = memory.zeros((6, 2), np.int64)
-    memory.upload(np.array([[1, 2], [3, 4]]), array.part(3, 5))
-    assert read(memory, array).tolist() == [[0, 0]] * 3 + [[1, 2], [3, 4], [0, 0]]
-    assert read(memory, array.at(4)).tolist() == [3, 4]
 
 
 def test_an_array_may_be_changed_after_its_upload(memory: Memory) -> None:
@@ -198,65 +182,3 @@ def test_what_does_not_fit_is_refused(memory: Memory) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             refused()
-
-
-def test_the_cpu_is_opened_without_more() -> None:
-    memory = open_memory(CPU)
-    assert isinstance(memory, HostMemory)
-    assert (memory.device, memory.stream) == (CPU, 0)
-
-
-def test_strict_memory_is_strict() -> None:
-    memory = StrictMemory()
-    array, host = memory.zeros((2,), np.int64), memory.staging((2,), np.int64)
-    memory.upload(np.array([1, 2]), array)
-    memory.download(array, host)
-    assert host.tolist() != [1, 2]
-    memory.mark().wait()
-    assert host.tolist() == [1, 2]
-    memory.upload(host, array)
-    host[0] = 5
-    with pytest.raises(AssertionError, match="staging was written"):
-        memory.mark().wait()
-
-
-def test_staging_of_one_strict_stream_is_staging_of_all() -> None:
-    first, second = StrictMemory(), StrictMemory()
-    array, host = first.zeros((2,), np.int64), second.staging((2,), np.int64)
-    first.upload(host, array)
-    host[0] = 5
-    with pytest.raises(AssertionError, match="staging was written"):
-        first.wait()
-
-
-def test_a_strict_stream_without_runs_is_late_on_the_device_too() -> None:
-    memory = StrictMemory(runs=False)
-    array, host = memory.zeros((2,), np.int64), memory.staging((2,), np.int64)
-    host[...] = 3
-    memory.upload(host, array)
-    assert host_view(array).tolist() != [3, 3]
-    memory.mark().wait()
-    assert host_view(array).tolist() == [3, 3]
-
-
-class Slow(np.ndarray):
-    """Is written to for a while."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        time.sleep(0.05)
-        super().__setitem__(key, value)
-
-
-def test_a_strict_mark_may_be_waited_for_in_two_threads() -> None:
-    memory = StrictMemory()
-    host = np.zeros(2, np.int64).view(Slow)
-    memory.download(put(memory, np.array([1, 2])), host)
-    mark = memory.mark()
-
-    def look(_: int) -> list[int]:
-        mark.wait()
-        found: list[int] = host.tolist()
-        return found
-
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(look, range(2))) == [[1, 2], [1, 2]]
