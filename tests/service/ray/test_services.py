@@ -19,7 +19,6 @@ from triptych_client import Client
 
 from ...fixtures.encoders import write_image_bundle
 from ...fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
-from ..processes import PATIENCE_SECONDS
 from ..test_command import run
 from ..test_encoders import details_of
 
@@ -29,7 +28,6 @@ from .cluster import Cluster, running  # after: it needs Ray's programs
 
 pytestmark = pytest.mark.full
 
-TRANSLATE = "/triptych.v1.TranslationService/Translate"
 Request = translation_pb2.TranslateRequest
 StreamRequest = translation_pb2.TranslateStreamRequest
 
@@ -57,12 +55,6 @@ def translation(channel: grpc.Channel) -> TranslationServiceStub:
     return TranslationServiceStub(channel)
 
 
-@pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
-    with Client(cluster.address) as client:
-        yield client
-
-
 def failure(call: Callable[[], object]) -> grpc.RpcError:
     with pytest.raises(grpc.RpcError) as error:
         call()
@@ -73,32 +65,24 @@ def trailers(call: grpc.Call) -> dict[str, str | bytes]:
     return dict(call.trailing_metadata())
 
 
-def test_translate_returns_the_request_id(translation: TranslationServiceStub) -> None:
-    response, call = translation.Translate.with_call(Request(contents=[SOURCE]), metadata=(("x-request-id", "good-1"),))
+def test_translations_return_the_request_id(translation: TranslationServiceStub) -> None:
+    metadata = (("x-request-id", "good-1"),)
+    response, call = translation.Translate.with_call(Request(contents=[SOURCE]), metadata=metadata)
     assert response.translations[0].translated_text == TARGET
     assert (response.model, response.model_version) == ("toy", "1")
-    assert trailers(call)["x-request-id"] == "good-1"
-
-
-def test_translate_stream(translation: TranslationServiceStub) -> None:
-    call = translation.TranslateStream(StreamRequest(contents=[SOURCE]), metadata=(("x-request-id", "good-2"),))
-    events = list(call)
+    stream = translation.TranslateStream(StreamRequest(contents=[SOURCE]), metadata=metadata)
+    events = list(stream)
     assert "".join(event.piece.text for event in events) == TARGET
-    assert events[-2].result.translation.translated_text == TARGET
     assert events[-1].summary.model == "toy"
-    assert trailers(call)["x-request-id"] == "good-2"
+    assert trailers(call)["x-request-id"] == trailers(stream)["x-request-id"] == "good-1"
 
 
-def test_the_client_translates(client: Client) -> None:
-    assert [str(found.text) for found in client.translate_many(SOURCES)] == TARGETS
-    with client.translate_stream(SOURCE) as stream:
-        assert "".join(stream) == TARGET
-    assert {model.name for model in client.models()} == {"toy", "image-classification"}
-
-
-def test_health(cluster: Cluster, client: Client) -> None:
-    assert client.is_ready("triptych.v1.TranslationService")
-    assert not client.is_ready("triptych.v1.FillMaskService")
+def test_the_client(cluster: Cluster) -> None:
+    with Client(cluster.address) as client:
+        assert [str(found.text) for found in client.translate_many(SOURCES)] == TARGETS
+        assert {model.name for model in client.models()} == {"toy", "image-classification"}
+        assert client.is_ready("triptych.v1.TranslationService")
+        assert not client.is_ready("triptych.v1.FillMaskService")
     assert run("health", "--server", cluster.address).returncode == 0
 
 
@@ -143,9 +127,6 @@ def test_errors_keep_their_status_and_details(
     assert details_of(status, error_details_pb2.RequestInfo).request_id == trailers(error)["x-request-id"]
 
 
-LONG = ["a b c d e f g h"] * 2_000  # minutes of work with the options below
-
-
 def busy(cluster: Cluster) -> bool:
     """Return True if the engine of the replica is working: it then uses more than a tenth of a CPU."""
     [replica] = cluster.replicas()
@@ -154,26 +135,14 @@ def busy(cluster: Cluster) -> bool:
     return sum(replica.cpu_times()[:2]) - before > 0.1 * (time.monotonic() - began)
 
 
-def long_request() -> StreamRequest:
+def test_cancelled_and_late_requests_are_not_computed(cluster: Cluster, translation: TranslationServiceStub) -> None:
     options = {"beam_size": 8, "min_length": 60, "num_hypotheses": 8}
-    return StreamRequest(contents=LONG, options=options)
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < until
-
-
-def test_cancelled_requests_are_not_computed(cluster: Cluster, translation: TranslationServiceStub) -> None:
-    call = translation.TranslateStream(long_request())
-    eventually(lambda: busy(cluster))
+    request = StreamRequest(contents=["a b c d e f g h"] * 2_000, options=options)  # minutes of work
+    call = translation.TranslateStream(request)
+    cluster.wait_until(lambda: busy(cluster))
     call.cancel()
-    eventually(lambda: not busy(cluster))
-    assert translation.Translate(Request(contents=[SOURCE])).translations[0].translated_text == TARGET
-
-
-def test_late_requests_are_not_computed(cluster: Cluster, translation: TranslationServiceStub) -> None:
-    error = failure(lambda: list(translation.TranslateStream(long_request(), timeout=5)))
+    cluster.wait_until(lambda: not busy(cluster))
+    error = failure(lambda: list(translation.TranslateStream(request, timeout=5)))
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    eventually(lambda: not busy(cluster))
+    cluster.wait_until(lambda: not busy(cluster))
+    assert translation.Translate(Request(contents=[SOURCE])).translations[0].translated_text == TARGET

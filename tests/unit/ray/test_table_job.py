@@ -42,8 +42,8 @@ def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         working = Worker(options, 1)
         for chunk in chunks:
             batch = {name: np.array([value]) for name, value in dataclasses.asdict(chunk).items()}
-            for row in [working(batch)]:
-                yield row["path"][0], json.loads(row["report"][0])
+            row = working(batch)
+            yield row["path"][0], json.loads(row["report"][0])
 
     monkeypatch.setattr(worker, "open_sentence_translator", open_translator)
     monkeypatch.setattr(job, "_translated", translated)
@@ -58,14 +58,8 @@ def lines(tmp_path: Path) -> Path:
 
 def options(*paths: Path, **others: Any) -> TableOptions:
     files = tuple((str(path), path.name) for path in paths)
-    values = {
-        "rows": 2,
-        "request": TOY,
-        "rules": TranslationRules(source_language="en"),
-        "out": str(paths[0].parent / "out"),
-        **others,
-    }
-    return TableOptions(files=files, **values)
+    defaults = {"rows": 2, "request": TOY, "rules": TranslationRules(source_language="en")}
+    return TableOptions(files=files, **{**defaults, "out": str(paths[0].parent / "out"), **others})
 
 
 def output(path: Path) -> Path:
@@ -85,17 +79,6 @@ def test_a_done_file_is_left_alone(lines: Path) -> None:
     written = output(lines).stat().st_mtime_ns
     assert complete(run(options(lines))) == ([], ["a.txt"], [])
     assert output(lines).stat().st_mtime_ns == written
-
-
-def test_the_last_job_counts(tmp_path: Path) -> None:
-    """Options A, B and A again: the output is A's in the end."""
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "one"}\n', encoding="utf-8")
-    contents = []
-    for name in ("a", "b", "a"):
-        assert complete(run(options(path, output_column=name)))[0] == ["a.jsonl"]
-        contents.append(output(path).read_text(encoding="utf-8"))
-    assert contents == ['{"text": "one", "a": "ONE"}\n', '{"text": "one", "b": "ONE"}\n', '{"text": "one", "a": "ONE"}\n']
 
 
 def test_a_file_that_no_job_wrote_is_kept(lines: Path) -> None:
@@ -177,15 +160,6 @@ def test_an_unexpected_error_fails_its_file_alone(lines: Path, monkeypatch: pyte
     assert output(other).read_text(encoding="utf-8") == "FOUR\nFIVE\nSIX\nSEVEN\n"
 
 
-def test_an_engine_that_fails_ends_the_job(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def take(self: UpperCaseTranslator, patience_seconds: float) -> list[SentenceOutcome]:
-        raise BackendError("the engine is gone")
-
-    monkeypatch.setattr(UpperCaseTranslator, "take", take)
-    with pytest.raises(BackendError, match="the engine is gone"):
-        run(options(lines))
-
-
 def test_another_model_is_another_job(lines: Path, tmp_path: Path) -> None:
     models = tmp_path / "models"
     folder = copy_bundle(models)
@@ -198,19 +172,6 @@ def test_another_model_is_another_job(lines: Path, tmp_path: Path) -> None:
     assert complete(run(options(lines, request=request)))[0] == ["a.txt"]
     decoding = DecodingOptions(beam_size=3)
     assert complete(run(options(lines, request=TranslationRequest(models=models, decoding=decoding))))[0] == ["a.txt"]
-
-
-def test_a_node_with_another_model_ends_the_job(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy_bundle(tmp_path / "models", version=2)
-    other = TranslationRequest(models=tmp_path / "models")
-    monkeypatch.setattr(worker, "open_sentence_translator", lambda _, cpus: open_translator(other, cpus))
-    with pytest.raises(BackendError, match=r"the model here is .*\"version\":\"2\".*where the job was started"):
-        run(options(lines))
-
-
-def test_missing_models_are_an_error(lines: Path, tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"the models must be readable where the job is started.*no such model repository"):
-        run(options(lines, request=TranslationRequest(models=tmp_path / "none")))
 
 
 def test_the_model_is_found_without_loading_it(tmp_path: Path) -> None:
@@ -234,22 +195,47 @@ def with_half(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("device", "precision", "found"),
-    [("cuda", None, "fp16"), ("cuda", "fp16", "fp16"), ("auto", None, "fp32"), ("cpu", None, "fp32"), ("auto", "int8", "int8")],
+    ("device", "precision", "used", "found"),
+    [
+        ("cuda", None, "cuda", "fp16"),
+        ("cuda:1", "fp16", "cuda", "fp16"),
+        ("auto", None, "cpu", "fp32"),
+        ("cpu", None, "cpu", "fp32"),
+        ("auto", "int8", "cpu", "int8"),
+    ],
 )
-def test_the_device_decides_what_engines_load(tmp_path: Path, device: str, precision: str | None, found: str) -> None:
-    assert find_identity(TranslationRequest(models=with_half(tmp_path), device=device, precision=precision)).precision == found
+def test_device_and_precision_of_engines(
+    lines: Path, tmp_path: Path, device: str, precision: str | None, used: str, found: str
+) -> None:
+    request = TranslationRequest(models=with_half(tmp_path), device=device, precision=precision)
+    assert find_identity(request).precision == found
+    assert job._with_model(options(lines, request=request)).request.device == used
 
 
-def test_a_model_without_graphs_for_gpus_ends_a_job_for_them(lines: Path) -> None:
-    with pytest.raises(ClusterError, match="it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"):
-        run(options(lines, request=TranslationRequest(models=MODELS, device="cuda")))
+def test_models_that_no_engine_could_load_are_errors(lines: Path, tmp_path: Path) -> None:
+    for request, problem in (
+        (TranslationRequest(models=tmp_path / "none"), r"readable where the job is started.*no such model repository"),
+        (TranslationRequest(models=MODELS, device="cuda"), "it has no graphs for CUDA, only fp32, int8; export it with"),
+    ):
+        with pytest.raises(ClusterError, match=problem):
+            run(options(lines, request=request))
 
 
-@pytest.mark.parametrize(("device", "told"), [("auto", "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:1", "cuda")])
-def test_an_engine_uses_the_device_that_ray_assigns(lines: Path, tmp_path: Path, device: str, told: str) -> None:
-    request = job._with_model(options(lines, request=TranslationRequest(models=with_half(tmp_path), device=device))).request
-    assert request.device == told
+def test_a_failed_engine_or_another_model_on_a_node_ends_the_job(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take(self: UpperCaseTranslator, patience_seconds: float) -> list[SentenceOutcome]:
+        raise BackendError("the engine is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UpperCaseTranslator, "take", take)
+        with pytest.raises(BackendError, match="the engine is gone"):
+            run(options(lines))
+    copy_bundle(tmp_path / "models", version=2)
+    other = TranslationRequest(models=tmp_path / "models")
+    monkeypatch.setattr(worker, "open_sentence_translator", lambda _, cpus: open_translator(other, cpus))
+    with pytest.raises(BackendError, match=r"the model here is .*\"version\":\"2\".*where the job was started"):
+        run(options(lines))
 
 
 NODES = [
@@ -266,10 +252,8 @@ NODES = [
 def test_there_is_one_engine_per_device(
     lines: Path, device: str, workers: int, cpus: int, shares: tuple[int, int, int]
 ) -> None:
-    asked = options(lines, request=TranslationRequest(models=MODELS, device=device), workers=workers, cpus=cpus)
-    assert job._shares(asked, NODES) == shares
-
-
-def test_a_cluster_without_gpus_is_named(lines: Path) -> None:
-    with pytest.raises(ClusterError, match="--device cuda: no node of the cluster has a GPU"):
-        job._shares(options(lines, request=TranslationRequest(models=MODELS, device="cuda")), NODES[1:])
+    wanted = options(lines, request=TranslationRequest(models=MODELS, device=device), workers=workers, cpus=cpus)
+    assert job._shares(wanted, NODES) == shares
+    if device == "cuda":
+        with pytest.raises(ClusterError, match="--device cuda: no node of the cluster has a GPU"):
+            job._shares(wanted, NODES[1:])

@@ -61,9 +61,7 @@ def test_mistakes_are_one_line(run: Run, keys: Path, arguments: list[str], fault
     assert fault in run("keys", *arguments).error
 
 
-def test_the_file_must_be_named(run: Run) -> None:
-    assert run("keys", "list").error.startswith("Missing option '--api-keys'")
-
-
-def test_a_file_that_is_not_there_is_named(run: Run, keys: Path) -> None:
+def test_the_file_must_be_named_and_exist(run: Run, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("keys", "list").error == f"{keys}: No such file or directory"
+    monkeypatch.delenv("TRIPTYCH_API_KEYS")
+    assert run("keys", "list").error.startswith("Missing option '--api-keys'")
