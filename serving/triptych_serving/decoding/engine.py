@@ -31,7 +31,7 @@ MakeLane = Callable[[LaneKind, int], Lane]
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How a decode engine is built."""
+    """Options of a decode engine."""
 
     workers: int = 1  # threads on the CPU, where one per core is fastest; ignored on GPUs, which have one each
     slots: int = 32  # texts that one worker decodes greedily at once; it has twice as many slots for beams and samples

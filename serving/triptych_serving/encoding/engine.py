@@ -2,10 +2,11 @@
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler
 from triptych_serving.scheduling.engine import Engine, Worker
@@ -13,38 +14,31 @@ from triptych_serving.scheduling.request import Item
 from triptych_serving.scheduling.wait_estimator import Forecast
 
 
-class Runner(Protocol):
+class Runner(ABC):
     """A model's work on a batch. Several threads call `prepare` and `finish` at once, and `run` too with several `runs`."""
 
+    @abstractmethod
     def prepare(self, items: Sequence[Item]) -> Any:
         """Assemble the arrays of a batch, in Python and numpy, beside another batch's `run`."""
 
+    @abstractmethod
     def run(self, batch: Any) -> Any:
         """Run the graph; releases the interpreter lock."""
 
+    @abstractmethod
     def finish(self, items: Sequence[Item], outputs: Any) -> None:
         """Write every item's `result`, each a copy: a view would keep the whole batch in memory."""
 
+    def warm_up(self) -> None:  # noqa: B027
+        """Run once or twice, before any `prepare`, if the first run is slow."""
 
-@runtime_checkable
-class WarmRunner(Protocol):
-    """A runner whose first run is slow."""
-
-    def warm_up(self) -> None:
-        """Run once or twice, before any `prepare`."""
-
-
-@runtime_checkable
-class HoldingRunner(Protocol):
-    """A runner whose batches hold memory that is reused."""
-
-    def release(self, batch: Any) -> None:
-        """Take back a batch: its results are written, or no caller waits for it, or it failed."""
+    def release(self, batch: Any) -> None:  # noqa: B027
+        """Reuse the memory of a batch: its results are written, or no caller waits for it, or it failed."""
 
 
 @dataclass(frozen=True)
 class OneShotOptions:
-    """How a one-shot engine is built.
+    """Options of a one-shot engine.
 
     Raises:
         ValueError: `runs` or `overlap` is 0, so that nothing would ever run.
@@ -82,7 +76,6 @@ class OneShotEngine(Engine[Item]):
 
     def __init__(self, runner: Runner, options: OneShotOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner: Runner | None = runner
-        self._holding = runner if isinstance(runner, HoldingRunner) else None
         self._runs = options.runs
         self._slots = threading.Semaphore(options.runs * options.overlap)
         self._planned = 0  # batches that run or wait for a run
@@ -92,8 +85,8 @@ class OneShotEngine(Engine[Item]):
 
     def start(self) -> None:
         """Warm up and start the workers."""
-        if isinstance(self._runner, WarmRunner):
-            self._runner.warm_up()
+        assert self._runner is not None, "an engine starts once"
+        self._runner.warm_up()
         for thread in self._threads:
             thread.start()
 
@@ -115,7 +108,7 @@ class OneShotEngine(Engine[Item]):
             self._changed.notify()
 
     def _release(self) -> None:
-        self._runner = self._holding = None
+        self._runner = None
 
     def _run(self, worker: Worker) -> None:
         while items := self._next_batch():
@@ -161,8 +154,8 @@ class OneShotEngine(Engine[Item]):
         else:
             self._report(items, planned)
         finally:
-            if self._holding is not None and batch is not None:
-                self._holding.release(batch)
+            if batch is not None:
+                runner.release(batch)
 
     def _begin(self, items: tuple[Item, ...]) -> bool:
         """Start a run. False if no caller waits for the batch any more."""

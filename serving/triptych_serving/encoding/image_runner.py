@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest.image import ImageSpec
+from triptych_serving.encoding.engine import Runner
 from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Item
 
@@ -21,7 +22,7 @@ class ImageRow:
     k: int  # labels, at most as many as the model has
 
 
-class ImageRunner:
+class ImageRunner(Runner):
     """Stacks images and runs them.
 
     Args:
@@ -34,22 +35,18 @@ class ImageRunner:
         self._spec = spec
 
     def warm_up(self) -> None:
-        """Run one black image, so that the first request finds everything allocated."""
         pixels = np.zeros((self._spec.height, self._spec.width, 3), np.uint8)
         self.run(self.prepare([Item(ImageRow(pixels, 1), 1)]))
 
     def prepare(self, items: Sequence[Item]) -> dict[str, Array]:
-        """Return the graph's inputs."""
         rows: list[ImageRow] = [item.payload for item in items]
         pixels = np.stack([row.pixels for row in rows])
         return {"pixels": pixels, "k": np.array([max(row.k for row in rows)], np.int64)}
 
     def run(self, batch: dict[str, Array]) -> list[Array]:
-        """Return scores and labels."""
         return self._session.run(batch, (SCORES, LABELS))
 
     def finish(self, items: Sequence[Item], outputs: list[Array]) -> None:
-        """Copy each image's results to its item."""
         copy_results(items, *outputs)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import TextTokens
+from triptych_serving.encoding.engine import Runner
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Item
@@ -40,7 +41,7 @@ class TextBatch:
     outputs: tuple[str, ...]
 
 
-class TextRunner:
+class TextRunner(Runner):
     """Runs rows of any length and outputs together; fetches only outputs that a row of the batch requests.
 
     Args:
@@ -56,7 +57,6 @@ class TextRunner:
         self._takes_places = "places" in session.inputs
 
     def warm_up(self) -> None:
-        """Run two short rows, so that the first request finds everything allocated."""
         ids = np.array([self._tokens.cls, self._tokens.sep], np.int32)
         places = np.array([1] if self._takes_places else [], np.int64)
         outputs = tuple(name for name in self._session.outputs if name != LOG_PROBABILITIES)
@@ -64,7 +64,6 @@ class TextRunner:
         self.run(self.prepare([Item(row, len(row.ids)) for row in rows]))
 
     def prepare(self, items: Sequence[Item]) -> TextBatch:
-        """Pad and stack rows."""
         rows: list[TextRow] = [item.payload for item in items]
         lengths = np.array([len(row.ids) for row in rows], np.int32)
         ids = stack_rows([row.ids for row in rows], self._tokens.pad, np.int32)
@@ -77,11 +76,9 @@ class TextRunner:
         return TextBatch(inputs, requested_outputs(rows))
 
     def run(self, batch: TextBatch) -> dict[str, Array]:
-        """Return the batch's outputs by name."""
         return dict(zip(batch.outputs, self._session.run(batch.inputs, batch.outputs), strict=True))
 
     def finish(self, items: Sequence[Item], outputs: dict[str, Array]) -> None:
-        """Copy each row's results to its item."""
         copy_results(items, outputs)
 
 

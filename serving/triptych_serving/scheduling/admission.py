@@ -61,7 +61,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a call would add to a queue."""
+    """Rows and tokens that a call would add to a queue."""
 
     rows: int
     tokens: int  # 0: not known yet

@@ -1,4 +1,4 @@
-"""What engines work on: rows (a text or an image each), and the calls that they belong to."""
+"""Rows, of a text or an image each, and the calls that they belong to."""
 
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from triptych_serving.encoding.engine import Runner
 from triptych_serving.scheduling.request import Item
 
 from .stub_lane import Gate
@@ -11,7 +12,7 @@ from .stub_lane import Gate
 INDIGESTIBLE, POISON, UNREADABLE = "fails in prepare", "fails in run", "fails in finish"
 
 
-class StubRunner:
+class StubRunner(Runner):
     """A runner whose runs wait at `gate`, if there is one."""
 
     def __init__(self, gate: Gate | None = None) -> None:

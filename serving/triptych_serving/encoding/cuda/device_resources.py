@@ -1,4 +1,4 @@
-"""What a text or image model holds on its devices: graphs, streams and reserved memory."""
+"""Resources of a text or image model on its devices: graphs, streams and reserved memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -11,13 +11,12 @@ The number of bindings is bounded: every captured bucket, and the BINDINGS other
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Lock
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +37,7 @@ Bytes = NDArray[np.uint8]
 WHOLE = slice(0, 1)
 
 
-class Idle(Protocol):
-    """Writes inputs that any graph of a family can run on."""
-
-    def __call__(self, inputs: Mapping[str, Array], bucket: Bucket) -> None:
-        """Write the inputs of a bucket over zeros."""
+WriteIdle = Callable[[Mapping[str, Array], Bucket], None]  # writes valid inputs for a warm-up run over zeros
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ class GraphPlan:
 
     buckets: Buckets
     shapes: MakeShapes
-    idle: Idle
+    idle: WriteIdle
 
     @property
     def block_bytes(self) -> tuple[int, int]:
@@ -69,15 +64,6 @@ class GraphPlan:
         """Bytes of one landing block; 0: all inputs are small, there is none."""
         inputs, _ = self.block_bytes
         return inputs if inputs >= LANDING_BYTES else 0
-
-
-@dataclass(frozen=True)
-class Feed:
-    """A batch for the driver thread."""
-
-    bucket: Bucket
-    source: Bytes | DeviceArray  # page-locked memory, or a landing block
-    requested: Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -147,7 +133,7 @@ class DeviceGraph:
         staged = staged[: self.plan.shapes(bucket).inputs.nbytes]
         with self._landed(staged) as source:
             try:
-                enqueued = self._driver.submit(self._enqueue, Feed(bucket, source, requested))
+                enqueued = self._driver.submit(self._enqueue, bucket, source, requested)
             except RuntimeError as error:  # the driver has ended
                 raise UnavailableError("the model is shutting down") from error
             enqueued.result().wait()
@@ -177,13 +163,13 @@ class DeviceGraph:
         finally:
             self._landing.put(block)
 
-    def _enqueue(self, feed: Feed) -> StreamMark:
+    def _enqueue(self, bucket: Bucket, source: Bytes | DeviceArray, requested: Mapping[str, Array]) -> StreamMark:
         """Enqueue a batch, in the driver thread."""
-        bound = self._bound(feed.bucket)
+        bound = self._bound(bucket)
         try:
-            self._copy_inputs(feed.source)
+            self._copy_inputs(source)
             bound.binding.run(bound.number)
-            for name, host in feed.requested.items():
+            for name, host in requested.items():
                 self._memory.download(bound.outputs[name].first(len(host)), host)
             return self._memory.mark()
         except BaseException:

@@ -7,7 +7,7 @@ import numpy as np
 
 from triptych_serving.encoding.cuda.buckets import Bucket, GraphInterface, ImageBuckets, Shapes, cached_shapes
 from triptych_serving.encoding.cuda.graph import GraphPlan
-from triptych_serving.encoding.cuda.replica_pool import ReplicaPool, StagingBuffer
+from triptych_serving.encoding.cuda.replica_pool import DeviceRunner, ReplicaPool, StagingBuffer
 from triptych_serving.encoding.image_runner import LABELS, SCORES, ImageRow, copy_results
 from triptych_serving.runtime.arrays import Array, ArrayLayout
 from triptych_serving.runtime.session import Session
@@ -24,7 +24,7 @@ class DeviceImageBatch:
     images: int  # without padding
 
 
-class DeviceImageRunner:
+class DeviceImageRunner(DeviceRunner):
     """An ImageRunner for devices. Batches are padded to buckets with stale data, because no image depends on another.
 
     Args:
@@ -34,15 +34,10 @@ class DeviceImageRunner:
     def __init__(self, pool: ReplicaPool) -> None:
         buckets = pool.plan.buckets
         assert isinstance(buckets, ImageBuckets), "a plan for images"
-        self._pool = pool
+        super().__init__(pool)
         self._buckets = buckets
 
-    def warm_up(self) -> None:
-        """Run and capture the buckets."""
-        self._pool.warm_up()
-
     def prepare(self, items: Sequence[Item]) -> DeviceImageBatch:
-        """Stack the images in page-locked memory."""
         rows: list[ImageRow] = [item.payload for item in items]
         bucket = self._buckets.fit(len(rows), max(row.k for row in rows))
         batch = DeviceImageBatch(bucket, self._pool.take(), len(rows))
@@ -55,19 +50,13 @@ class DeviceImageRunner:
         return batch
 
     def run(self, batch: DeviceImageBatch) -> list[Array]:
-        """Return scores and labels, in the batch's buffer."""
         results = self._pool.arrays(batch.bucket, batch.buffer).results
         wanted = {name: results[name][: batch.images] for name in (SCORES, LABELS)}
         self._pool.run(batch.bucket, batch.buffer, wanted)
         return list(wanted.values())
 
     def finish(self, items: Sequence[Item], outputs: list[Array]) -> None:
-        """Copy each image's results to its item."""
         copy_results(items, *outputs)
-
-    def release(self, batch: DeviceImageBatch) -> None:
-        """Return the batch's buffer to the pool."""
-        self._pool.give_back(batch.buffer)
 
 
 def image_plan(limits: BatchLimits, row_size: int, labels: int, session: Session) -> GraphPlan:

@@ -10,9 +10,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock
+from typing import Protocol
 
 from triptych_serving.encoding.cuda.buckets import Bucket, Shapes
 from triptych_serving.encoding.cuda.graph import Bytes, DeviceGraph
+from triptych_serving.encoding.engine import Runner
 from triptych_serving.errors import DeviceError, EngineError
 from triptych_serving.runtime.arrays import Array
 
@@ -130,3 +132,27 @@ class ReplicaPool:
         with ExitStack() as closing:
             for graph in self._graphs:
                 closing.callback(graph.close)
+
+
+class StagedBatch(Protocol):
+    """A batch in a staging buffer."""
+
+    @property
+    def buffer(self) -> StagingBuffer: ...
+
+
+class DeviceRunner(Runner):
+    """Base of the runners over a replica pool; their batches are in page-locked memory.
+
+    Args:
+        pool: of the model's graph.
+    """
+
+    def __init__(self, pool: ReplicaPool) -> None:
+        self._pool = pool
+
+    def warm_up(self) -> None:
+        self._pool.warm_up()
+
+    def release(self, batch: StagedBatch) -> None:
+        self._pool.give_back(batch.buffer)

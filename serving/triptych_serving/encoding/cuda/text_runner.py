@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.encoding.cuda.buckets import Bucket, GraphInterface, Shapes, TextBuckets, cached_shapes
 from triptych_serving.encoding.cuda.graph import GraphPlan
-from triptych_serving.encoding.cuda.replica_pool import ReplicaPool, StagingBuffer
+from triptych_serving.encoding.cuda.replica_pool import DeviceRunner, ReplicaPool, StagingBuffer
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, PER_MASK, SCORES, TextRow, copy_results, requested_outputs
 from triptych_serving.runtime.arrays import Array, ArrayLayout
 from triptych_serving.runtime.session import Session
@@ -27,7 +27,7 @@ class DeviceTextBatch:
     places: NDArray[np.int64]  # positions of all masks in the bucket's flattened [rows * length]
 
 
-class DeviceTextRunner:
+class DeviceTextRunner(DeviceRunner):
     """A TextRunner for devices. Batches are padded to buckets; padding never reaches a result.
 
     Args:
@@ -38,16 +38,11 @@ class DeviceTextRunner:
     def __init__(self, pool: ReplicaPool, pad: int) -> None:
         buckets = pool.plan.buckets
         assert isinstance(buckets, TextBuckets), "a plan for texts"
-        self._pool = pool
+        super().__init__(pool)
         self._buckets = buckets
         self._pad = pad
 
-    def warm_up(self) -> None:
-        """Run and capture the buckets."""
-        self._pool.warm_up()
-
     def prepare(self, items: Sequence[Item]) -> DeviceTextBatch:
-        """Pad the rows in page-locked memory."""
         rows: list[TextRow] = [item.payload for item in items]
         masks = sum(len(row.places) for row in rows)
         k = max((row.k for row in rows if SCORES in row.outputs), default=1)
@@ -62,7 +57,6 @@ class DeviceTextRunner:
         return batch
 
     def run(self, batch: DeviceTextBatch) -> dict[str, Array]:
-        """Return the batch's outputs by name, most of them in its buffer."""
         most = batch.bucket.masks
         if len(batch.places) <= most:
             return self._run(batch, batch.places)
@@ -75,12 +69,7 @@ class DeviceTextRunner:
         }
 
     def finish(self, items: Sequence[Item], outputs: dict[str, Array]) -> None:
-        """Copy each row's results to its item."""
         copy_results(items, outputs)
-
-    def release(self, batch: DeviceTextBatch) -> None:
-        """Return the batch's buffer to the pool."""
-        self._pool.give_back(batch.buffer)
 
     def _fill(self, batch: DeviceTextBatch, rows: Sequence[TextRow]) -> None:
         inputs = self._pool.arrays(batch.bucket, batch.buffer).inputs

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import BARE, Framing, SpecialTokens
-from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
+from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions, Runner
 from triptych_serving.encoding.options import Work
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array, Session
@@ -43,7 +43,7 @@ class ScoreRow:
     forced: int = 0  # number of first target ids that belong to the frame, whose probability does not count
 
 
-class ScoreRunner:
+class ScoreRunner(Runner):
     """Runs pairs of different lengths together.
 
     Args:
