@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from prometheus_client.registry import Collector
-
 from triptych.version import __version__
 from triptych_serving.models.model import Model
-from triptych_serving.observability.families import LABELS, Family, Labels, counter, gauge, histogram
+from triptych_serving.observability.families import LABELS, Family, FamilyCollector, Labels, counter, gauge, histogram
 from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.response_cache.response_cache import CacheCounters
 from triptych_serving.runtime.device import Device
@@ -47,39 +45,20 @@ class MetricSources:
         return self.registry().ready
 
 
-class StateCollector(Collector):
+def state_collector(sources: MetricSources) -> FamilyCollector:
     """Collect the state of the server, its models and its response cache."""
-
-    def __init__(self, sources: MetricSources) -> None:
-        self._sources = sources
-
-    def describe(self) -> Iterator[Family]:
-        """Yield every metric, without samples of models."""
-        return _state_families(False, (), CacheCounters(), {})
-
-    def collect(self) -> Iterator[Family]:
-        """Yield every metric."""
-        sources = self._sources
-        return _state_families(sources.ready(), sources.registry().models, sources.cache, sources.budgets())
+    return FamilyCollector(
+        lambda: _state_families(False, (), CacheCounters(), {}),
+        lambda: _state_families(sources.ready(), sources.registry().models, sources.cache, sources.budgets()),
+    )
 
 
-class EngineCollector(Collector):
-    """Collect the counters of the engines. They are read at each scrape, so that an unloaded model leaves no series behind.
-
-    Args:
-        models: returns the loaded models.
-    """
-
-    def __init__(self, models: Callable[[], Sequence[Model]]) -> None:
-        self._models = models
-
-    def describe(self) -> Iterator[Family]:
-        """Yield every metric, without samples: for the registry, which then need not ask the models."""
-        return _engine_families({})
-
-    def collect(self) -> Iterator[Family]:
-        """Yield every metric, with a sample for each model."""
-        return _engine_families({(model.name, str(model.version)): EngineSnapshot.of(model) for model in self._models()})
+def engine_collector(models: Callable[[], Sequence[Model]]) -> FamilyCollector:
+    """Collect the engines' counters of the loaded models. They are read at each scrape, so unloaded models leave no series."""
+    return FamilyCollector(
+        lambda: _engine_families({}),
+        lambda: _engine_families({(model.name, str(model.version)): EngineSnapshot.of(model) for model in models()}),
+    )
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Prometheus metric families, built from plain numbers when metrics are scraped."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from triptych_serving.scheduling.step_stats import Histogram
 
@@ -33,6 +34,24 @@ def histogram(name: str, text: str, histograms: Mapping[Labels, Histogram], labe
     for key, one in histograms.items():
         family.add_metric(key, _buckets(one), one.sum)
     return family
+
+
+class FamilyCollector(Collector):
+    """Collect families from functions.
+
+    Args:
+        describe: yields every family without samples; the registry calls it once.
+        collect: yields every family, at each scrape.
+    """
+
+    def __init__(self, describe: Callable[[], Iterable[Family]], collect: Callable[[], Iterable[Family]]) -> None:
+        self._describe, self._collect = describe, collect
+
+    def describe(self) -> Iterable[Family]:
+        return self._describe()
+
+    def collect(self) -> Iterable[Family]:
+        return self._collect()
 
 
 def _buckets(one: Histogram) -> list[tuple[str, float]]:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, make_wsgi_app
 
-from triptych_serving.observability.collectors import EngineCollector, MetricSources, StateCollector
+from triptych_serving.observability.collectors import MetricSources, engine_collector, state_collector
 from triptych_serving.observability.http_server import HttpRequest, HttpResponse, HttpServer
 from triptych_serving.observability.request_metrics import MetricsObserver
 
@@ -20,8 +20,8 @@ class MetricsServer:
         self.registry = CollectorRegistry()
         self.observer = MetricsObserver(self.registry, sources.models)
         self.observer.expect(sources.methods)
-        self.registry.register(StateCollector(sources))
-        self.registry.register(EngineCollector(sources.models))
+        self.registry.register(state_collector(sources))
+        self.registry.register(engine_collector(sources.models))
         ProcessCollector(registry=self.registry)
         self._ready = sources.ready
         self._application = make_wsgi_app(self.registry)

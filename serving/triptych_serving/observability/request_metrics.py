@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.registry import Collector
 
 from triptych_serving.models.model import Model
-from triptych_serving.observability.families import LABELS, Family, Labels, counter, gauge, histogram
+from triptych_serving.observability.families import LABELS, Family, FamilyCollector, Labels, counter, gauge, histogram
 from triptych_serving.rpc.call_context import CallContext, ModelUse
 from triptych_serving.scheduling.step_stats import Histogram
 
@@ -64,7 +63,7 @@ class MetricsObserver:
         self._active: dict[str, int] = {}  # calls, by method
         self._series: dict[Labels, ModelSeries] = {NO_MODEL: ModelSeries()}
         self._unloaded: dict[Labels, float] = {}  # time at which the model was first missed
-        registry.register(RequestCollector(self._active, self._series))
+        registry.register(FamilyCollector(lambda: _families({}, {}), lambda: _families(dict(self._active), dict(self._series))))
 
     def expect(self, methods: Iterable[str]) -> None:
         """Show methods from the start with 0: to Prometheus, a series that begins with 1 has no increase."""
@@ -173,26 +172,6 @@ class ModelSeries:
         if found is None:
             found = self.histograms[name] = Histogram(TOKEN_SECONDS if name == TOKEN else SECONDS)
         found.add(value)
-
-
-class RequestCollector(Collector):
-    """Convert the counts to metric families.
-
-    Args:
-        active: calls in progress, by method.
-        series: by model and version.
-    """
-
-    def __init__(self, active: Mapping[str, int], series: Mapping[Labels, ModelSeries]) -> None:
-        self._active, self._series = active, series
-
-    def describe(self) -> Iterator[Family]:
-        """Yield every metric, without samples."""
-        return _families({}, {})
-
-    def collect(self) -> Iterator[Family]:
-        """Yield every metric."""
-        return _families(dict(self._active), dict(self._series))
 
 
 METHOD_COUNTERS = {

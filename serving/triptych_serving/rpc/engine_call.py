@@ -4,12 +4,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from triptych_serving.encoding.options import Work
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.rpc.event_loop import mailbox
 from triptych_serving.scheduling.engine import Engine
-from triptych_serving.scheduling.request import Call, Listener, RowT
+from triptych_serving.scheduling.request import Call, Item, Listener, RowT
 
 Results = TypeVar("Results")
 
@@ -90,6 +91,20 @@ class EngineCall(Generic[RowT]):
             return await results
         finally:
             self.use.stages["postprocess"] = (began, time.monotonic())
+
+    @staticmethod
+    async def run(engine: Engine[Item], work: Work[Any], arrival: Arrival, use: ModelUse) -> "EngineCall[Item]":
+        """Run prepared work to its end.
+
+        Raises:
+            ServingError: the engine rejected it, or it failed.
+        """
+        listener = EndListener()
+        engine_call = EngineCall(engine, Call(work.items, listener, arrival.deadline, field=work.field), arrival, use)
+        with engine_call:
+            await listener.end()
+            engine_call.raise_error()
+        return engine_call
 
     def _record_stages(self) -> None:
         rows: Sequence[RowT] = self.call.rows

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import grpc
 
@@ -27,7 +27,6 @@ DAY_SECONDS = 86_400
 EXPIRES_SOON_DAYS = 7
 
 DecodedCertificate = Mapping[str, Any]  # in the form of ssl's getpeercert()
-FetchCertificates: TypeAlias = "Callable[[], grpc.ServerCertificateConfiguration]"
 
 
 @dataclass(frozen=True)
@@ -53,31 +52,23 @@ def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCreden
     chain, key, client_ca = options.tls_certificate, options.tls_key, options.tls_client_ca
     warn_if_open(key)
     paths = [chain, key, *([client_ca] if client_ca else [])]
-    source = CertificateSource(
-        ReloadedFiles(f"TLS certificate {chain}", paths, lambda: read_certificates(chain, key, client_ca))
-    )
-    fetch = cast(FetchCertificates, source.fetch)  # the type stubs do not know that None means no change
-    return grpc.dynamic_ssl_server_credentials(source.first(), fetch, require_client_authentication=client_ca is not None)
+    files = ReloadedFiles(f"TLS certificate {chain}", paths, lambda: read_certificates(chain, key, client_ca))
+    given = first = files.get()
 
-
-class CertificateSource:
-    """Certificates for gRPC, which asks for them at every new connection, in its own threads."""
-
-    def __init__(self, files: ReloadedFiles[Certificates]) -> None:
-        self._files = files
-        self._current = files.get()
-
-    def first(self) -> grpc.ServerCertificateConfiguration:
-        """Return the certificates of the start."""
-        return _configuration(self._current)
-
-    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return new certificates, or None if nothing has changed."""
-        found = self._files.get()
-        if found is self._current:
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        """Return new certificates, or None if nothing has changed. gRPC calls it at every connection, in its own threads."""
+        nonlocal given
+        found = files.get()
+        if found is given:
             return None
-        self._current = found
+        given = found
         return _configuration(found)
+
+    # The type stubs do not know that None means no change.
+    fetch_new = cast("Callable[[], grpc.ServerCertificateConfiguration]", fetch)
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(first), fetch_new, require_client_authentication=client_ca is not None
+    )
 
 
 def read_certificates(chain: Path, key: Path, client_ca: Path | None = None) -> Certificates:

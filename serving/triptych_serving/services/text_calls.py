@@ -12,9 +12,8 @@ from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
-from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
+from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.event_loop import Offload
-from triptych_serving.scheduling.request import Call, Item
 
 Result = TypeVar("Result")
 Message = TypeVar("Message")
@@ -81,12 +80,7 @@ class TextCalls:
         with model.coming.hold(expected):
             work = await self._offload.run(characters, query.prepare, model)
         model.coming.learn(sum(item.size for item in work.items), characters)
-        listener = EndListener()
-        call = Call(work.items, listener, arrival.deadline, field=work.field)
-        engine_call: EngineCall[Item] = EngineCall(model.engine, call, arrival, use)
-        with engine_call:
-            await listener.end()
-            engine_call.raise_error()
+        engine_call = await EngineCall.run(model.engine, work, arrival, use)
         return await engine_call.postprocessed(self._offload.run(work.size, _convert, work, query.convert))
 
 

@@ -15,7 +15,7 @@ from triptych_serving.response_cache.cached_calls import GetResults, RequestCont
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
 from triptych_serving.rpc.event_loop import Offload
-from triptych_serving.scheduling.request import Call, Item, Row
+from triptych_serving.scheduling.request import Call, Row
 
 
 @dataclass(frozen=True)
@@ -158,12 +158,7 @@ class TranslationCalls:
     ) -> list[TranslationScore]:
         # In a thread: the first call loads a graph.
         work = await self._offload.run_in_thread(translator.prepare_scores, query.pairs, *query.selector.languages)
-        listener = EndListener()
-        rows = Call(work.items, listener, arrival.deadline, field=work.field)
-        call: EngineCall[Item] = EngineCall(translator.scorer.engine, rows, arrival, use)
-        with call:
-            await listener.end()
-            call.raise_error()
+        await EngineCall.run(translator.scorer.engine, work, arrival, use)
         return work.read()
 
     async def _prepare(

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from triptych.version import __version__
-from triptych_serving.observability.collectors import ENGINE_COUNTERS, EngineCollector, MetricSources, StateCollector
+from triptych_serving.observability.collectors import ENGINE_COUNTERS, MetricSources, engine_collector, state_collector
 from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.response_cache.response_cache import CacheCounters
@@ -50,14 +50,14 @@ class StubModel:
 
 def engines_of(*models: StubModel) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(EngineCollector(lambda: models))
+    registry.register(engine_collector(lambda: models))
     return registry
 
 
 def state_of(model: StubModel | None, state: State = State.READY, **sources: Any) -> CollectorRegistry:
     loaded = ModelVersion(VersionFolder("toy", 1, Path("toy/1")), state, model)
     registry = CollectorRegistry()
-    registry.register(StateCollector(MetricSources(lambda: Registry([loaded]), **{"ready": lambda: True, **sources})))
+    registry.register(state_collector(MetricSources(lambda: Registry([loaded]), **{"ready": lambda: True, **sources})))
     return registry
 
 
@@ -89,7 +89,7 @@ def test_histogram_buckets_are_cumulative() -> None:
 def test_unloaded_model_leaves_no_series() -> None:
     models = [StubModel(engines=[StubEngine(1)])]
     registry = CollectorRegistry()
-    registry.register(EngineCollector(lambda: models))  # type: ignore[arg-type, return-value]
+    registry.register(engine_collector(lambda: models))  # type: ignore[arg-type, return-value]
     assert b'model="toy"' in generate_latest(registry)
     models.clear()
     assert b"model=" not in generate_latest(registry)
