@@ -58,16 +58,14 @@ def test_call_is_one_line(logged: io.StringIO) -> None:
     }
 
 
-def test_messages_of_a_stream_are_summed(logged: io.StringIO) -> None:
-    run_call(LogObserver(trace_id_of, lines=True), uses=5, method_type="bidi_stream")
-    assert json.loads(logged.getvalue())["rows"] == 5 * ROWS
-
-
-def test_call_without_a_model(logged: io.StringIO) -> None:
-    run_call(LogObserver(trace_id_of, lines=True), uses=0, code="NOT_FOUND")
-    line = json.loads(logged.getvalue())
-    assert line["code"] == "NOT_FOUND"
-    assert "model" not in line
+def test_streams_are_summed_and_calls_without_a_model_logged(logged: io.StringIO) -> None:
+    observer = LogObserver(trace_id_of, lines=True)
+    run_call(observer, uses=5, method_type="bidi_stream")
+    run_call(observer, uses=0, code="NOT_FOUND")
+    stream, other = map(json.loads, logged.getvalue().splitlines())
+    assert stream["rows"] == 5 * ROWS
+    assert other["code"] == "NOT_FOUND"
+    assert "model" not in other
 
 
 def test_probes_are_logged_at_level_debug(logged: io.StringIO) -> None:

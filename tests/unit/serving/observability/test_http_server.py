@@ -152,23 +152,18 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with_server(scenario)
 
 
-def test_port_in_use_names_the_flag() -> None:
-    async def run(port: int) -> None:
-        await HttpServer({}).start("127.0.0.1", port, "--metrics-port")
+def test_address_errors_name_the_flag() -> None:
+    def start(host: str, port: int) -> None:
+        asyncio.run(HttpServer({}).start(host, port, "--metrics-port"))
 
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
         message = f"--metrics-port {port}: cannot listen on 127.0.0.1: Address already in use"
         with pytest.raises(PortError, match=f"^{message}$"):
-            asyncio.run(run(port))
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
-def test_foreign_host_is_named(host: str) -> None:
-    with pytest.raises(PortError, match=f"^--metrics-port 0: cannot listen on {host}: "):
-        asyncio.run(HttpServer({}).start(host, 0, "--metrics-port"))
+            start("127.0.0.1", port)
+    for host in ("192.0.2.1", "no.such.host.invalid"):
+        with pytest.raises(PortError, match=f"^--metrics-port 0: cannot listen on {host}: "):
+            start(host, 0)
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")

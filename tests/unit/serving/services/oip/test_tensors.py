@@ -26,13 +26,6 @@ from triptych_serving.services.oip.tensors import (
 
 from .messages import parameter, request, tensor
 
-ELEMENTS = st.lists(st.binary(max_size=20), max_size=8)
-
-
-@given(ELEMENTS)
-def test_pack_and_unpack(elements: list[bytes]) -> None:
-    assert unpack("text", pack(elements), len(elements)) == elements
-
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8))
 def test_tritonclient_packs_and_unpacks_the_same(elements: list[bytes]) -> None:
@@ -65,11 +58,6 @@ def test_invalid_raw_contents(raw: bytes, problem: str) -> None:
     with pytest.raises(InvalidInputError) as error:
         unpack("text", raw, 2)
     assert problem in error.value.problem
-
-
-@pytest.mark.parametrize("shape", [(3,), (3, 1)])
-def test_valid_shapes(shape: tuple[int, ...]) -> None:
-    assert count_of("text", shape) == 3
 
 
 @pytest.mark.parametrize(
