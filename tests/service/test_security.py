@@ -267,7 +267,10 @@ def test_missing_wrong_and_expired_certificates(mutual: Mutual) -> None:
         authority.sign("late", end=NOW - DAY),
         authority.sign("early", begin=NOW + DAY),
     ):
-        with mutual.client(pair) as client, pytest.raises(UnavailableError, match="requires TLS or a trusted client certificate"):
+        with (
+            mutual.client(pair) as client,
+            pytest.raises(UnavailableError, match="requires TLS or a trusted client certificate"),
+        ):
             client.translate(SOURCE)
 
 
