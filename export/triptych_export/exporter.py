@@ -39,15 +39,14 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
         TrainingError: the checkpoint or the samples cannot be read.
     """
     options.check()
-    opened = open_checkpoint(str(checkpoint), options)
-    family = opened.family
+    family, weights = open_checkpoint(str(checkpoint), options)
     target = _target(options.name or family.default_name, options)
     with _scratch_folder(options.repository) as work:
         full, shipped = work / "full", work / "shipped"
         family.write(full, say)
         parity, metrics = family.measure(full, say)
         training = _without_folders(family.provenance)
-        provenance = _provenance(opened.weights, training, options.shipped)
+        provenance = _provenance(weights, training, options.shipped)
         _ship(full, shipped, options, {"parity": parity, "metrics": metrics, "provenance": provenance})
         card = write_card(target.parent.name, family.describe(), read_manifest(shipped), training, options.notes)
         (shipped / "MODEL_CARD.md").write_text(card, encoding="utf-8")

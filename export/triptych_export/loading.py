@@ -1,72 +1,73 @@
 """Loading of checkpoints, from triptych_training or Hugging Face, as exportable families."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from triptych_export.bundle_files import STABLE_PRECISION
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Family
-from triptych_export.families.image import ImageFamily, open_image_family
-from triptych_export.families.text import TextFamily, open_text_family, read_samples
-from triptych_export.families.translation import TranslationFamily, open_translation_family
+from triptych_export.families.image import ImageFamily
+from triptych_export.families.text import TextFamily, read_samples
+from triptych_export.families.translation import TranslationFamily
 from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.folder import Folder, open_folder
 from triptych_export.options import ExportOptions
 from triptych_export.translation_source import TranslationSource
-from triptych_training.checkpoints.encoder import BERT, VIT, BertCheckpoint
+from triptych_training.checkpoints.encoder import BERT, VIT, BertCheckpoint, load_bert_checkpoint, load_vit_checkpoint
 from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER
+from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.data.corpus import read_pairs
 
 OURS = (TRANSFORMER, BERT, VIT)
 
 
-@dataclass(frozen=True)
-class OpenedCheckpoint:
-    """A family and the files of its weights."""
-
-    family: Family
-    weights: tuple[Path, ...]
-
-
-def open_checkpoint(name: str, options: ExportOptions) -> OpenedCheckpoint:
-    """Load a checkpoint from a path or from the Hugging Face hub.
+def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, tuple[Path, ...]]:
+    """Load a checkpoint from a path or from the Hugging Face hub; returns its family and the files of its weights.
 
     Raises:
-        SourceError: there is no checkpoint, its architecture is unknown, or options do not apply to it.
+        SourceError: there is no checkpoint, its architecture is unknown, it has no samples, or options do not apply to it.
         TrainingError: a checkpoint of triptych_training, or a file of samples, cannot be read.
     """
     folder = open_folder(name)
     architecture = str(folder.config.get("architecture", ""))
     if architecture in OURS:
-        _refuse_languages(folder, options)
-        return OpenedCheckpoint(_open_ours(folder.path, architecture, options), _weight_files(folder.path))
+        return _open_ours(folder, architecture, options), _weight_files(folder.path)
     if architecture and not folder.model_type:
         raise SourceError(
             f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, and types of Hugging Face"
         )
     loaded = registry.load(folder, options.source_language, options.target_language)
     if isinstance(loaded, TranslationSource):
-        return OpenedCheckpoint(_translation(loaded, options), _weight_files(folder.path))
+        family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), options.extras)
+        return family, _weight_files(folder.path)
     _refuse_translation_options(folder, options)
-    family = (
-        TextFamily(loaded, read_samples(options.valid), options.extras)
-        if isinstance(loaded, BertCheckpoint)
-        else ImageFamily(loaded, options.valid, options.extras)
-    )
-    return OpenedCheckpoint(family, _weight_files(folder.path))
+    if isinstance(loaded, BertCheckpoint):
+        return TextFamily(loaded, read_samples(options.valid), options.extras), _weight_files(folder.path)
+    return ImageFamily(loaded, options.valid, options.extras), _weight_files(folder.path)
 
 
-def _open_ours(folder: Path, architecture: str, options: ExportOptions) -> Family:
+def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Family:
+    """Open a checkpoint of triptych_training, which brings its samples and names its languages."""
+    if options.source_language or options.target_language:
+        raise SourceError(f"source_language, target_language: not applicable, {folder.path} records its languages")
     if architecture == TRANSFORMER:
-        return open_translation_family(folder, options.valid, options.shortlist, options.extras)
-    _refuse_translation_options(Folder(folder), options)
-    open_family = open_text_family if architecture == BERT else open_image_family
-    return open_family(folder, options.valid, options.extras)
+        source = TranslationSource.of(load_checkpoint(folder.path))
+        pairs = read_pairs(options.valid) or source.samples
+        _require_samples(folder, "sentences", "pairs", bool(pairs))
+        return TranslationFamily(source, pairs, read_pairs(options.shortlist), options.extras)
+    _refuse_translation_options(folder, options)
+    if architecture == BERT:
+        text = load_bert_checkpoint(folder.path)
+        samples = read_samples(options.valid) or text.samples
+        _require_samples(folder, "texts", "texts", bool(samples))
+        return TextFamily(text, samples, options.extras)
+    image = load_vit_checkpoint(folder.path)
+    _require_samples(folder, "images", "images", bool(options.valid or image.samples))
+    return ImageFamily(image, options.valid, options.extras)
 
 
-def _translation(source: TranslationSource, options: ExportOptions) -> TranslationFamily:
-    pairs, lexicon = read_pairs(options.valid), read_pairs(options.shortlist)
-    return TranslationFamily(source, pairs, lexicon, options.extras)
+def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> None:
+    if not found:
+        raise SourceError(f"{folder.path}: holds no {missing} for the parity check; name a file of {wanted} with --valid")
 
 
 def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
@@ -77,14 +78,7 @@ def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
             raise SourceError(f"{name}: only for translation models; {folder.path} is a {kind}")
 
 
-def _refuse_languages(folder: Folder, options: ExportOptions) -> None:
-    if options.source_language or options.target_language:
-        raise SourceError(f"source_language, target_language: not applicable, {folder.path} records its languages")
-
-
 def _weight_files(folder: Path) -> tuple[Path, ...]:
-    """List the weight files, safetensors first."""
-    for pattern in ("model*.safetensors", "pytorch_model*.bin"):
-        if files := sorted(folder.glob(pattern)):
-            return tuple(files)
-    return ()
+    """List the weight files; safetensors take precedence."""
+    patterns = ("model*.safetensors", "pytorch_model*.bin")
+    return next((tuple(files) for pattern in patterns if (files := sorted(folder.glob(pattern)))), ())

@@ -21,7 +21,7 @@ from triptych_export.errors import SourceError
 from triptych_export.families.image import ImageFamily
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
-from triptych_export.parity.generated_images import generate_images
+from triptych_export.parity.image import generate_images
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_job import ClassifiedImage
@@ -303,7 +303,7 @@ def test_images_for_the_comparison_may_be_named(checkpoint: Path) -> None:
 def test_a_single_class_is_nothing_to_choose_from(tmp_path: Path) -> None:
     config = transformers.ViTConfig(**QUICK["vit"].shape, num_labels=1)
     save(transformers.ViTForImageClassification(config), QUICK["vit"], tmp_path)
-    with pytest.raises(SourceError, match="the model has 1 class, there is nothing to choose from"):
+    with pytest.raises(SourceError, match="the model has 1 class, expected at least 2"):
         load(Folder(tmp_path))
 
 

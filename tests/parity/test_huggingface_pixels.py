@@ -15,9 +15,9 @@ import transformers
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from triptych_export.huggingface.checkpoint.image_processor import read_image_processor
+from triptych_export.huggingface.checkpoint.image import read_image_processor
 from triptych_export.huggingface.folder import Folder
-from triptych_export.parity.generated_images import generate_images
+from triptych_export.parity.image import generate_images
 from triptych_serving.bundle.manifest.image import ImageSpec
 from triptych_serving.images.decode import decode_image
 from triptych_training.checkpoints.encoder import ImagePreprocessing

@@ -10,11 +10,9 @@ from torch import nn
 
 from triptych_export.bundle_files import write_encoder
 from triptych_export.graphs.cuda_kernels import unfit_nodes
-from triptych_export.graphs.image import half_image_graph, image_graph
-from triptych_export.graphs.tracing import trace_half_image, trace_image
+from triptych_export.graphs.tracing import trace_image
 from triptych_export.parity.comparison import check_answers, compare_answers
-from triptych_export.parity.generated_images import Pixels
-from triptych_export.parity.image import answer_images_in_session, answer_images_in_torch
+from triptych_export.parity.image import Pixels, answer_images_in_session, answer_images_in_torch
 from triptych_serving.runtime.session import Session
 from triptych_training.models.swin import Swin, SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
@@ -52,8 +50,7 @@ def make_model(shape: VitConfig | SwinConfig) -> Model:
 @pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     model, folder = make_model(request.param), tmp_path_factory.mktemp("graph")
-    half = trace_half_image(half_image_graph(model, MEAN, STD))
-    write_encoder(trace_image(image_graph(model, MEAN, STD)), folder, half)
+    write_encoder(trace_image(model, MEAN, STD), folder, trace_image(model, MEAN, STD, half=True))
     return model, folder
 
 
@@ -125,7 +122,7 @@ def test_patches_are_multiplied_as_bytes(exported: Exported) -> None:
 
 def test_windows_are_cut_by_one_gather_and_attended_to_by_one_operator() -> None:
     shape = SwinConfig(CLASSES, SIDE, 4, model_dim=32, depths=(2, 1), heads=(2, 4), window_size=4)
-    graph = trace_image(image_graph(make_model(shape), MEAN, STD)).model.graph
+    graph = trace_image(make_model(shape), MEAN, STD).model.graph
     kinds = [node.op_type for node in graph.node]
     assert kinds.count("MultiHeadAttention") == 3
     assert kinds.count("Gather") == 2 * 2 + 1  # in and out of windows; one window is the whole grid; the merge

@@ -49,5 +49,5 @@ def test_the_card_tells_its_quality(bundle: Bundle) -> None:
 
 def test_other_models_have_none(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"format": 1, "architecture": "triptych-vit"}', encoding="utf-8")
-    with pytest.raises(SourceError, match="int8-stable: only translation models have one"):
+    with pytest.raises(SourceError, match="precision int8-stable: only for translation models"):
         export(tmp_path, ExportOptions(tmp_path / "models", precisions=("int8-stable",)), lambda line: None)

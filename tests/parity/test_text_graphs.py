@@ -14,8 +14,7 @@ from torch import nn
 from triptych_export.bundle_files import write_encoder
 from triptych_export.errors import ParityError
 from triptych_export.graphs.cuda_kernels import unfit_nodes
-from triptych_export.graphs.text import half_text_graph, text_graph
-from triptych_export.graphs.tracing import trace_half_text, trace_text
+from triptych_export.graphs.tracing import trace_text
 from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.text import TextRow, answer_in_session, answer_in_torch
 from triptych_serving.runtime.arrays import stack_rows
@@ -57,7 +56,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     model = request.param()
     enlarge(model)
     folder = tmp_path_factory.mktemp("graph")
-    write_encoder(trace_text(text_graph(model)), folder, trace_half_text(half_text_graph(model)))
+    write_encoder(trace_text(model), folder, trace_text(model, half=True))
     return model, folder
 
 
@@ -162,7 +161,7 @@ def test_gelu_is_exact_and_one_operator(exported: Exported) -> None:
 def test_padding_is_no_answer(tmp_path: Path) -> None:
     model = enlarge(BertForQuestionAnswering(POST))
     assert isinstance(model, BertForQuestionAnswering)
-    write_encoder(trace_text(text_graph(model)), tmp_path)
+    write_encoder(trace_text(model), tmp_path)
     inputs = {
         "ids": np.full((2, 6), 9, np.int32),
         "segments": np.zeros((2, 6), np.int32),

@@ -1,12 +1,20 @@
-"""Interface that every family of models implements for the exporter."""
+"""Interface that every family of models implements for the exporter, and the parity measurement of encoders."""
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-from triptych_export.card import Description
+from torch import nn
 
-Say = Callable[[str], None]  # is told about progress, a line at a time
+from triptych_export.bundle_files import HALF_PRECISION, PRECISIONS, open_encoder
+from triptych_export.card import Description
+from triptych_export.graphs.float16 import check_activations
+from triptych_export.parity.comparison import Outputs, report_answers
+from triptych_serving.runtime.session import Session
+
+Say = Callable[[str], None]  # receives progress, one line at a time
 Report = dict[str, Any]
 
 
@@ -31,5 +39,37 @@ class Family(Protocol):
         """Measure parity and quality of the written files, for the manifest.
 
         Raises:
-            ParityError: the float32 graphs answer differently from PyTorch.
+            ParityError: the outputs of the float32 graphs differ from PyTorch's.
         """
+
+
+class EncoderFamily(ABC):
+    """Base of text encoders and image classifiers.
+
+    Args:
+        model: the network whose activations have to fit into float16, if that is among `extras`.
+        provenance: provenance of the training, with quality under "metrics".
+        extras: precisions to write besides the usual ones.
+    """
+
+    def __init__(self, model: nn.Module, provenance: Mapping[str, Any], extras: Sequence[str]) -> None:
+        self.provenance, self.extras = provenance, extras
+        self._model = model
+
+    def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
+        """Compare the written graphs with PyTorch; see Family."""
+        say("computing the outputs in PyTorch")
+        with check_activations(self._model) if HALF_PRECISION in self.extras else nullcontext():
+            expected = self._expected()
+        say("comparing the bundle with PyTorch")
+        sessions = {precision: open_encoder(folder, precision) for precision in (*PRECISIONS, *self.extras)}
+        parity = report_answers(expected, lambda precision, size: self._run(sessions[precision], size), self.extras)
+        return parity, dict(self.provenance.get("metrics", {}))
+
+    @abstractmethod
+    def _expected(self) -> list[Outputs]:
+        """Compute PyTorch's outputs of all samples."""
+
+    @abstractmethod
+    def _run(self, session: Session, size: int) -> list[Outputs]:
+        """Compute the graph's outputs of all samples, `size` at a time."""

@@ -1,74 +1,50 @@
 """Export of image classifiers."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from triptych_export.bundle_files import (
     HALF_PRECISION,
-    PRECISIONS,
     encoder_precisions,
-    open_encoder,
     write_encoder,
     write_manifest,
 )
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
-from triptych_export.families.family import Report, Say
-from triptych_export.graphs.image import half_image_graph, image_graph
-from triptych_export.graphs.tracing import trace_half_image, trace_image
-from triptych_export.parity.comparison import report_answers
-from triptych_export.parity.generated_images import Pixels, generate_images
-from triptych_export.parity.image import answer_images_in_session, answer_images_in_torch
-from triptych_export.quantization.float16_ranges import within_half
-from triptych_export.samples import spread
+from triptych_export.families.family import EncoderFamily, Say
+from triptych_export.graphs.tracing import trace_image
+from triptych_export.parity.comparison import Outputs, spread
+from triptych_export.parity.image import Pixels, answer_images_in_session, answer_images_in_torch, generate_images
 from triptych_serving.bundle.manifest import FORMAT, IMAGE_CLASSIFICATION
 from triptych_serving.bundle.manifest.image import LABELS_FILE, ImageSpec
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
-from triptych_training.checkpoints.encoder import ImageCheckpoint, load_vit_checkpoint
+from triptych_serving.runtime.session import Session
+from triptych_training.checkpoints.encoder import ImageCheckpoint
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.vit import VitConfig
 
 PARITY_IMAGES = 300
-GENERATED_IMAGES = 40  # where there are no others
+GENERATED_IMAGES = 40  # without image files
 
 
-def open_image_family(folder: Path, valid: Sequence[str] = (), extras: Sequence[str] = ()) -> "ImageFamily":
-    """Open a checkpoint folder of triptych_training.
-
-    Args:
-        folder: the checkpoint.
-        valid: image files for parity; empty: the sample in the folder.
-        extras: precisions to write beside the usual ones.
-
-    Raises:
-        SourceError: there are no images or they cannot be read, or the preprocessing does not fit the model.
-        TrainingError: the checkpoint cannot be read.
-    """
-    checkpoint = load_vit_checkpoint(folder)
-    if not valid and not checkpoint.samples:
-        raise SourceError(f"{folder}: holds no images for the parity check; name image files with --valid")
-    return ImageFamily(checkpoint, valid, extras)
-
-
-class ImageFamily:
+class ImageFamily(EncoderFamily):
     """A ViT, DeiT or Swin classifier.
 
     Args:
-        checkpoint: the model with all that belongs to it.
-        images: image files for parity; empty: the checkpoint's samples, or generated images where it has none.
-        extras: precisions to write beside the usual ones.
+        checkpoint: model, labels and preprocessing.
+        images: image files for parity; empty: the checkpoint's samples, or generated images if it has none.
+        extras: precisions to write besides the usual ones.
 
     Raises:
         SourceError: images cannot be read, or the preprocessing does not fit the model.
     """
 
     def __init__(self, checkpoint: ImageCheckpoint, images: Sequence[str] = (), extras: Sequence[str] = ()) -> None:
+        super().__init__(checkpoint.model, checkpoint.provenance, extras)
         self.checkpoint = checkpoint
-        self.extras = extras
         self.spec = _spec(checkpoint)
         files = {path: _read(path) for path in images} or {f"sample {i}": d for i, d in enumerate(checkpoint.samples)}
         chosen = spread(list(files.items()), PARITY_IMAGES)
@@ -79,10 +55,6 @@ class ImageFamily:
     @property
     def default_name(self) -> str:
         return IMAGE_CLASSIFICATION
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        return self.checkpoint.provenance
 
     def describe(self) -> Description:
         config = self.checkpoint.model.config
@@ -96,20 +68,12 @@ class ImageFamily:
     def write(self, folder: Path, say: Say) -> None:
         write_image(self.checkpoint, folder, say, self.extras)
 
-    def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
+    def _expected(self) -> list[Outputs]:
         model, image = self.checkpoint.model, self.checkpoint.image
-        classes = model.config.classes
-        say("answering in PyTorch")
-        with within_half(model) if HALF_PRECISION in self.extras else nullcontext():
-            expected = [answer_images_in_torch(model, pixels, image.mean, image.std) for pixels in self.images]
-        say("comparing the bundle with PyTorch")
-        sessions = {precision: open_encoder(folder, precision) for precision in (*PRECISIONS, *self.extras)}
-        parity = report_answers(
-            expected,
-            lambda precision, size: answer_images_in_session(sessions[precision], self.images, size, classes),
-            self.extras,
-        )
-        return parity, dict(self.provenance.get("metrics", {}))
+        return [answer_images_in_torch(model, pixels, image.mean, image.std) for pixels in self.images]
+
+    def _run(self, session: Session, size: int) -> list[Outputs]:
+        return answer_images_in_session(session, self.images, size, self.checkpoint.model.config.classes)
 
 
 def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:
@@ -118,9 +82,10 @@ def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, extras: Seq
     say("tracing the graph")
     image = checkpoint.image
     arguments = checkpoint.model, image.mean, image.std
-    half = trace_half_image(half_image_graph(*arguments)) if HALF_PRECISION in extras else None
-    write_encoder(trace_image(image_graph(*arguments)), folder, half)
-    (folder / LABELS_FILE).write_text("".join(f"{_line(label)}\n" for label in checkpoint.labels), encoding="utf-8")
+    half = trace_image(*arguments, half=True) if HALF_PRECISION in extras else None
+    write_encoder(trace_image(*arguments), folder, half)
+    lines = [" ".join(label.split()) + "\n" for label in checkpoint.labels]  # one line per label
+    (folder / LABELS_FILE).write_text("".join(lines), encoding="utf-8")
     write_manifest(folder, image_manifest(checkpoint, extras))
 
 
@@ -181,8 +146,3 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _line(label: str) -> str:
-    """Join a label to one line."""
-    return " ".join(label.split())

@@ -1,6 +1,6 @@
 """Precision int8-shortlist: int8 graphs whose output projection is limited to likely target tokens.
 
-The part comes from a lexicon (`triptych_training.data.lexicon`); `triptych_serving.decoding.shortlist` describes its file.
+The tokens come from a lexicon (`triptych_training.data.lexicon`); `triptych_serving.decoding.shortlist` describes its file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from tokenizers import Tokenizer
 
 from triptych_export.bundle_files import WEIGHT_BITS, write_graph
 from triptych_export.errors import SourceError
-from triptych_export.graphs.tracing import trace_short_search, trace_short_step
+from triptych_export.graphs.tracing import trace_translation
 from triptych_export.graphs.translation import NEVER, GraphSettings
 from triptych_export.graphs.weight_folding import fold_scales, fuse_norms
+from triptych_export.parity.comparison import chunks
 from triptych_export.quantization.dynamic import LARGEST, quantize_columns
 from triptych_export.quantization.weights_file import WeightsFile
-from triptych_export.samples import chunks
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_serving.decoding.shortlist import Shortlist
@@ -30,8 +30,8 @@ SHORT_FILES: Mapping[str, str] = {
     "short_search": "short_search.int8.onnx",
     "projection": "projection.npz",
 }
-ENCODED = 10_000  # pairs at once; a tokenizer's answer takes a hundred times the memory of its ids
-NARROW = 1 << 16  # ids below fit 16 bits
+ENCODED = 10_000  # pairs encoded at a time; encodings take a hundred times the memory of their ids
+NARROW = 1 << 16  # smaller ids fit into 16 bits
 Ids = list[int]
 
 
@@ -39,14 +39,16 @@ def check_shortlist(source: TranslationSource) -> None:
     """Check that a model supports a shortlist.
 
     Raises:
-        SourceError: its sources have a vocabulary or frames of their own, of which a list by source tokens knows nothing.
+        SourceError: its sources have their own vocabulary or frames, which a list by source tokens does not cover.
     """
     if source.target_tokenizer is not None or source.model.config.source_vocabulary_size:
-        raise SourceError("shortlist: source and target have different vocabularies; it is for models that share one")
+        raise SourceError("shortlist: source and target vocabularies differ; only models with a shared one are supported")
     framed = [code for code, frame in source.sources.items() if frame != SourceFrame()]
     framed += [code for code, frame in source.targets.items() if frame != TargetFrame()]
     if framed:
-        raise SourceError(f"shortlist: tokens stand around the texts ({', '.join(framed[:5])}); it is for models of one pair")
+        raise SourceError(
+            f"shortlist: texts of {', '.join(framed[:5])} have extra tokens; only models of one language pair are supported"
+        )
 
 
 def learn_shortlist(source: TranslationSource, pairs: Sequence[Pair], options: LexiconOptions | None = None) -> Lexicon:
@@ -75,30 +77,30 @@ def write_shortlist(lexicon: Lexicon, path: Path) -> None:
     )
 
 
-def write_short_graphs(source: TranslationSource, decoding: GraphSettings, folder: Path, weights: WeightsFile) -> None:
+def write_short_graphs(source: TranslationSource, settings: GraphSettings, folder: Path, weights: WeightsFile) -> None:
     """Write the graphs whose output projection is an input, and that projection in int8.
 
     Args:
         source: the model.
-        decoding: of all its graphs.
-        folder: of the bundle.
-        weights: int8's, which these graphs share.
+        settings: settings of all its graphs.
+        folder: the bundle's folder.
+        weights: the weights file of int8, which these graphs share.
     """
     folded = fuse_norms(fold_scales(source.model))
-    for kind, trace in (("short_step", trace_short_step), ("short_search", trace_short_search)):
-        write_graph(trace(folded, decoding), folder / SHORT_FILES[kind], weights, "int8")
+    for kind in ("short_step", "short_search"):
+        write_graph(trace_translation(kind, folded, settings), folder / SHORT_FILES[kind], weights, "int8")
     projection = folded.projection
     values, scales = quantize_columns(projection.weight.detach().numpy().T, LARGEST[WEIGHT_BITS])
     given = projection.bias
     biases = np.zeros(len(scales), np.float32) if given is None else given.detach().numpy().copy()
-    biases[list(decoding.suppressed)] = NEVER
+    biases[list(settings.suppressed)] = NEVER
     np.savez_compressed(folder / SHORT_FILES["projection"], weights=values.T, scales=scales, biases=biases)
 
 
 def coverage(shortlist: Shortlist, sources: Sequence[Ids], outputs: Sequence[Ids]) -> dict[str, float]:
     """Measure the share of output tokens that the shortlists contain, and the mean length of the lists.
 
-    Sources that the list does not know are covered, since they get the whole vocabulary, and count for no size.
+    Sources with unknown tokens use the whole vocabulary: they count as covered, and not for the mean length.
     """
     sizes, tokens, covered = [], 0, 0
     for source, output in zip(sources, outputs, strict=True):

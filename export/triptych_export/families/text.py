@@ -1,28 +1,23 @@
 """Export of BERT-family models: fill-mask, text and token classification, question answering, embedding."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from triptych_export.bundle_files import (
     HALF_PRECISION,
-    PRECISIONS,
     encoder_precisions,
-    open_encoder,
     write_encoder,
     write_manifest,
     write_tokenizer,
 )
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
-from triptych_export.families.family import Report, Say
-from triptych_export.graphs.text import half_text_graph, text_graph
-from triptych_export.graphs.tracing import trace_half_text, trace_text
-from triptych_export.parity.comparison import report_answers
-from triptych_export.parity.text import absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
-from triptych_export.quantization.float16_ranges import within_half
-from triptych_export.samples import spread
+from triptych_export.families.family import EncoderFamily, Say
+from triptych_export.graphs.tracing import trace_text
+from triptych_export.parity.comparison import Outputs, spread
+from triptych_export.parity.text import TextRow, absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
     FORMAT,
@@ -31,7 +26,8 @@ from triptych_serving.bundle.manifest import (
     TEXT_EMBEDDING,
     TOKEN_CLASSIFICATION,
 )
-from triptych_training.checkpoints.encoder import BertCheckpoint, Sample, load_bert_checkpoint
+from triptych_serving.runtime.session import Session
+from triptych_training.checkpoints.encoder import BertCheckpoint, Sample
 from triptych_training.models.bert import (
     BertForEmbedding,
     BertForPretraining,
@@ -58,46 +54,23 @@ SENTENCES = {
 }
 
 
-def open_text_family(folder: Path, valid: Sequence[str] = (), extras: Sequence[str] = ()) -> "TextFamily":
-    """Open a checkpoint folder of triptych_training.
-
-    Args:
-        folder: the checkpoint.
-        valid: files of texts for parity, as `read_samples` takes them; empty: the sample in the folder.
-        extras: precisions to write beside the usual ones.
-
-    Raises:
-        SourceError: there are no texts, or a file of them cannot be read.
-        TrainingError: the checkpoint cannot be read.
-    """
-    checkpoint = load_bert_checkpoint(folder)
-    samples = read_samples(valid) or list(checkpoint.samples)
-    if not samples:
-        raise SourceError(f"{folder}: holds no texts for the parity check; name a file of texts with --valid")
-    return TextFamily(checkpoint, samples, extras)
-
-
-class TextFamily:
+class TextFamily(EncoderFamily):
     """A model of the BERT family.
 
     Args:
-        checkpoint: its model is in evaluation mode on the CPU.
-        samples: texts, or pairs of texts, for parity; empty: tokens drawn by lot.
-        extras: precisions to write beside the usual ones.
+        checkpoint: the model, in evaluation mode on the CPU, and its tokenizer.
+        samples: texts, or pairs of texts, for parity; empty: random tokens.
+        extras: precisions to write besides the usual ones.
     """
 
     def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), extras: Sequence[str] = ()) -> None:
-        self.checkpoint = checkpoint
-        self.samples = list(samples)
-        self.extras = extras
+        super().__init__(checkpoint.model.bert, checkpoint.provenance, extras)
+        self.checkpoint, self.samples = checkpoint, list(samples)
+        self._absent = absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size)
 
     @property
     def default_name(self) -> str:
         return TASKS[type(self.checkpoint.model)]
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        return self.checkpoint.provenance
 
     def describe(self) -> Description:
         config = self.checkpoint.model.config
@@ -113,22 +86,19 @@ class TextFamily:
     def write(self, folder: Path, say: Say) -> None:
         write_text(self.checkpoint, folder, say, self.extras)
 
-    def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
+    @cached_property
+    def rows(self) -> list[TextRow]:
+        """Encoded samples for parity."""
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
-        pad, absent = model.config.pad_id, absent_ids(tokenizer, model.config.vocabulary_size)
         if self.samples:
-            rows = make_rows(tokenizer, model, spread(self.samples, PARITY_TEXTS))
-        else:
-            rows = random_rows(tokenizer, model, _takes_pairs(self.checkpoint))
-        say("answering in PyTorch")
-        with within_half(model.bert) if HALF_PRECISION in self.extras else nullcontext():
-            expected = [answer_in_torch(model, row) for row in rows]
-        say("comparing the bundle with PyTorch")
-        sessions = {precision: open_encoder(folder, precision) for precision in (*PRECISIONS, *self.extras)}
-        parity = report_answers(
-            expected, lambda precision, size: answer_in_session(sessions[precision], rows, size, pad, absent), self.extras
-        )
-        return parity, dict(self.provenance.get("metrics", {}))
+            return make_rows(tokenizer, model, spread(self.samples, PARITY_TEXTS))
+        return random_rows(tokenizer, model, _takes_pairs(self.checkpoint))
+
+    def _expected(self) -> list[Outputs]:
+        return [answer_in_torch(self.checkpoint.model, row) for row in self.rows]
+
+    def _run(self, session: Session, size: int) -> list[Outputs]:
+        return answer_in_session(session, self.rows, size, self.checkpoint.model.config.pad_id, self._absent)
 
 
 def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:
@@ -136,8 +106,8 @@ def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, extras: Seque
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
-    half = trace_half_text(half_text_graph(checkpoint.model, absent)) if HALF_PRECISION in extras else None
-    write_encoder(trace_text(text_graph(checkpoint.model, absent)), folder, half)
+    half = trace_text(checkpoint.model, absent, half=True) if HALF_PRECISION in extras else None
+    write_encoder(trace_text(checkpoint.model, absent), folder, half)
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     write_manifest(folder, text_manifest(checkpoint, extras))
 

@@ -1,6 +1,6 @@
 """Export of encoder-decoder models."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from triptych_export.bundle_files import (
     write_tokenizer,
 )
 from triptych_export.card import Description
-from triptych_export.errors import SourceError
 from triptych_export.families.family import Report, Say
 from triptych_export.families.shortlist import (
     SHORT_FILES,
@@ -28,19 +27,11 @@ from triptych_export.families.shortlist import (
     write_short_graphs,
     write_shortlist,
 )
-from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.graphs.tracing import (
-    trace_encoder,
-    trace_half_encoder,
-    trace_half_score,
-    trace_half_search,
-    trace_half_step,
-    trace_score,
-    trace_search,
-    trace_step,
-)
+from triptych_export.graphs.float16 import check_activations
+from triptych_export.graphs.tracing import trace_translation
 from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import fold_scales, fuse_norms, head_dim
+from triptych_export.parity.comparison import spread
 from triptych_export.parity.sentences import FramedPair, draw_sentences
 from triptych_export.parity.teacher_forcing import ForcedDecoder, check_agreement, forced_agreement
 from triptych_export.parity.translation import (
@@ -52,9 +43,7 @@ from triptych_export.parity.translation import (
     make_framed_sample,
     make_sample,
 )
-from triptych_export.quantization.float16_ranges import within_half
 from triptych_export.quantization.weights_file import WeightsFile
-from triptych_export.samples import spread
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import FORMAT, TRANSLATION, TranslationManifest
@@ -62,59 +51,31 @@ from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.shortlist import read_shortlist
 from triptych_serving.runtime.process import trim_heap
 from triptych_text.languages import UNDETERMINED
-from triptych_training.checkpoints.translation import ARCHITECTURE, load_checkpoint
-from triptych_training.data.corpus import Pair, read_pairs
+from triptych_training.checkpoints.translation import ARCHITECTURE
+from triptych_training.data.corpus import Pair
 from triptych_training.models.transformer import Transformer
 
 KINDS = ("encoder", "step", "search", "score")
-Trace = Callable[[Transformer, GraphSettings], Graph]
-TRACES: Mapping[str, Trace] = dict(zip(KINDS, (trace_encoder, trace_step, trace_search, trace_score), strict=True))
-HALF_TRACES: Mapping[str, Trace] = dict(
-    zip(KINDS, (trace_half_encoder, trace_half_step, trace_half_search, trace_half_score), strict=True)
-)
 TARGET_TOKENIZER = "target_tokenizer.json"
 PARITY_SENTENCES = 300
-DRAWN_SENTENCES, FEWEST_SENTENCES = 200, 32  # of a small and of a large model that comes without any
-DRAWN_LENGTH = 64  # tokens of their translations
-DRAWN_WORK = 20_000_000_000  # parameters times sentences: some minutes
+RANDOM_SENTENCES, FEWEST_SENTENCES = 200, 32  # for small and for large models without sentences
+RANDOM_LENGTH = 64  # tokens of their translations
+RANDOM_WORK = 20_000_000_000  # parameters times sentences: some minutes
 QUALITY_SLOTS = 16
-RANGE_SENTENCES = 100  # that activations are looked at in
-
-
-def open_translation_family(
-    folder: Path, valid: Sequence[str], lexicon: Sequence[str] = (), extras: Sequence[str] = ()
-) -> "TranslationFamily":
-    """Open a checkpoint folder of triptych_training.
-
-    Args:
-        folder: the checkpoint.
-        valid: files of sentence pairs for parity and BLEU; empty: the sample in the folder.
-        lexicon: files of sentence pairs that a shortlist is learnt from; empty: there is none.
-        extras: precisions to write beside the usual ones.
-
-    Raises:
-        SourceError: there are no sentences.
-        TrainingError: checkpoint or sentences cannot be read.
-    """
-    source = TranslationSource.of(load_checkpoint(folder))
-    pairs = read_pairs(valid) if valid else list(source.samples)
-    if not pairs:
-        raise SourceError(f"{folder}: holds no sentences for the parity check; name a file of pairs with --valid")
-    return TranslationFamily(source, pairs, read_pairs(lexicon), extras)
+RANGE_SENTENCES = 100  # sentences in which activations are checked
 
 
 class TranslationFamily:
     """A translation model, trained here or elsewhere.
 
     Args:
-        source: the model and what belongs to it.
-        pairs: sentence pairs for parity and BLEU, of the model's first languages; empty: sentences are drawn by lot, and there
-            is no BLEU.
-        lexicon_pairs: what a shortlist is learnt from; empty: there is none.
-        extras: precisions to write beside the usual ones.
+        source: the model with tokenizers, languages and settings.
+        pairs: sentence pairs for parity and BLEU, of the model's first languages; empty: random sentences and no BLEU.
+        lexicon_pairs: sentence pairs from which a shortlist is learnt; empty: no shortlist.
+        extras: precisions to write besides the usual ones.
 
     Raises:
-        SourceError: there can be no shortlist.
+        SourceError: the model does not support a shortlist.
     """
 
     def __init__(
@@ -157,14 +118,13 @@ class TranslationFamily:
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Check fp32 parity, measure agreement of the other precisions, and BLEU of all if there are references.
 
-        fp16's agreement is also told token by token, and checked. The model's weights are gone then: those of the bundle take
-        their place in memory.
+        fp16 is also compared with teacher forcing. The model's weights are freed first, to make room for the bundle's.
         """
         sources, references = self._known_pairs()
         say("decoding in PyTorch")
         sample = self._sample(sources)
         if HALF_PRECISION in self.precisions:
-            say("looking for numbers that float16 cannot hold")
+            say("checking that activations fit into float16")
             self._check_range(sample)
         self._release()
         say("comparing the bundle with PyTorch, token by token")
@@ -190,7 +150,7 @@ class TranslationFamily:
     def _check_range(self, sample: Sample) -> None:
         """Check that activations fit into float16; raises RangeError."""
         model = self.source.model
-        with within_half(model):
+        with check_activations(model):
             for source, answer in spread(list(zip(sample.sources, sample.expected, strict=True)), RANGE_SENTENCES):
                 model(torch.tensor([source]), torch.tensor([[model.config.bos_id, *answer]]))
 
@@ -223,13 +183,13 @@ class TranslationFamily:
         model, longest = self.source.model, self.source.max_target - 1
         if self.source.family == ARCHITECTURE:
             return make_sample(model, spread(sources, PARITY_SENTENCES), longest)
-        count = max(FEWEST_SENTENCES, min(DRAWN_SENTENCES, DRAWN_WORK // sum(p.numel() for p in model.parameters())))
+        count = max(FEWEST_SENTENCES, min(RANDOM_SENTENCES, RANDOM_WORK // sum(p.numel() for p in model.parameters())))
         if sources:
             chosen = spread(sources, count)
             prefixes = [self.languages.framing.forced] * len(chosen)
         else:
             chosen, prefixes = draw_sentences(self.source, count)
-        return make_framed_sample(model, chosen, prefixes, min(DRAWN_LENGTH, longest), suppressed_tokens(self.source))
+        return make_framed_sample(model, chosen, prefixes, min(RANDOM_LENGTH, longest), suppressed_tokens(self.source))
 
     def _quality(self, bundle: Bundle, sources: Sequence[list[int]], references: Sequence[str]) -> Report:
         metrics: Report = {"validation_pairs": len(sources)}
@@ -256,11 +216,11 @@ def write_translation(
     weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in precisions}
     half = {precision: file for precision, file in weights.items() if precision == HALF_PRECISION}
     whole = {precision: file for precision, file in weights.items() if precision not in half}
-    for traces, files in ((TRACES, whole), (HALF_TRACES, half)):
+    for files in (whole, half):
         if files:
-            _write_kinds(source, traces, folder, files)
+            _write_graphs(source, folder, files, half=files is half)
     if lexicon_pairs:
-        write_short_graphs(source, _decoding(source), folder, weights["int8"])
+        write_short_graphs(source, _settings(source), folder, weights["int8"])
         say(f"learning the shortlist from {len(lexicon_pairs):,} pairs")
         write_shortlist(learn_shortlist(source, lexicon_pairs), folder / SHORT_FILES["shortlist"])
     write_tokenizer(source.tokenizer, folder / "tokenizer.json")
@@ -300,19 +260,14 @@ def translation_manifest(
     }
 
 
-def _write_kinds(
-    source: TranslationSource, traces: Mapping[str, Trace], folder: Path, weights: Mapping[str, WeightsFile]
-) -> None:
+def _write_graphs(source: TranslationSource, folder: Path, weights: Mapping[str, WeightsFile], half: bool) -> None:
     """Write every graph in the given precisions; no graph is kept while the next one is traced."""
-    folded, plain, decoding = fuse_norms(fold_scales(source.model)), fuse_norms(source.model), _decoding(source)
-    for kind, trace in traces.items():
-        _write_kind(kind, trace(plain if kind == "score" else folded, decoding), folder, weights)
-
-
-def _write_kind(kind: str, graph: Graph, folder: Path, weights: Mapping[str, WeightsFile]) -> None:
-    """Write one graph in the given precisions."""
-    for precision, file in weights.items():
-        write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision)
+    folded, plain, settings = fuse_norms(fold_scales(source.model)), fuse_norms(source.model), _settings(source)
+    for kind in KINDS:
+        graph = trace_translation(kind, plain if kind == "score" else folded, settings, half)
+        for precision, file in weights.items():
+            write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision)
+        del graph
 
 
 def suppressed_tokens(source: TranslationSource) -> tuple[int, ...]:
@@ -320,7 +275,7 @@ def suppressed_tokens(source: TranslationSource) -> tuple[int, ...]:
     return tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
 
 
-def _decoding(source: TranslationSource) -> GraphSettings:
+def _settings(source: TranslationSource) -> GraphSettings:
     edits_last = source.generation.get("rules") == "transformers"
     renormalizes = bool(source.generation.get("renormalize", False))
     return GraphSettings(source.max_source, source.max_target, suppressed_tokens(source), edits_last, renormalizes)

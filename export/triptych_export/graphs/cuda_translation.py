@@ -1,17 +1,17 @@
 """Translation graphs for CUDA: float16, with a step whose outputs are the next step's inputs.
 
-They differ from `graphs` in this:
-- **The step feeds itself.** `next` may be bound to the memory of `tokens`, `advanced` to that of `positions`: a device goes
-  from step to step without its host. `advanced` is computed from `next`, so nothing that reads a position can come after it
-  has grown. A row that nobody needs goes on to the last position and stays there, over whatever it finds.
-- **Memory** is `[B, 1, S, H*D]`, which the kernels for CUDA read as it is (see `padded_attention`); a row is one piece.
-- **`lengths`**, of the sources, stand where the others have the index of the last source position.
-- **Kernels.** Every node of the step has one on CUDA, for its types, that takes no number from the host: none is made from
-  shapes. `cuda_kernels` lists them. GroupQueryAttention takes T5's attention bias there too, off its fast path.
-- **32 bits** for the softmax over the vocabulary and the weights of the attention that are given out. Logits are products of 16
-  bits, summed in 32: of 54,389 tokens behind those of PyTorch, 99.936 % were its own; with a projection in 32 bits 99.939 %.
+They differ from `graphs.translation` in this:
+- **The step feeds itself.** `next` may be bound to the memory of `tokens`, `advanced` to that of `positions`, so that a device
+  runs step after step without the host. `advanced` is computed from `next`, so every node that reads a position runs before it
+  is overwritten. An idle row advances to the last position and stays there.
+- **Memory** is `[B, 1, S, H*D]`, the layout of the CUDA kernels (see `padded_attention`); a row is contiguous.
+- **`lengths`** of the sources replace the index of the last source position.
+- **Kernels.** Every node of a step has a CUDA kernel for its types, and none needs a number from the host: none is made from
+  shapes. `cuda_kernels` lists them. GroupQueryAttention also takes T5's attention bias, off its fast path.
+- **32 bits** for the softmax over the vocabulary and for returned attention weights. Logits are products of 16 bits, summed in
+  32: of 54,389 teacher-forced tokens 99.936 % equalled PyTorch's; with a projection in 32 bits 99.939 %.
 
-Shapes as in `graphs`.
+Shapes as in `graphs.translation`.
 """
 
 from typing import ClassVar
@@ -35,7 +35,7 @@ from triptych_export.graphs.translation import (
 )
 from triptych_training.models.transformer import DecoderLayer, Transformer
 
-HALF_NEVER = -3e4  # logit of a token that is not to be given
+HALF_NEVER = -3e4  # logit of a suppressed token
 SELF_VECTORS = ("tokens", "positions", "lengths", "forced")
 
 
@@ -73,13 +73,13 @@ class HalfStepGraph(StepGraph):
     outputs: ClassVar[tuple[str, ...]] = ("next", "advanced")
     ones: Tensor  # [V, 1]
 
-    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
-        super().__init__(model, decoding)
-        self.decoder = HalfDecoder(model, decoding, weights=False)
-        self.projection = suppress(model.projection, decoding.suppressed, HALF_NEVER)
-        self.last = capacity(decoding.max_target) - 1
-        # How far each token moves its row: what a token is looked up for, it must have been found for; a comparison and a cast
-        # would do the same with a kernel more.
+    def __init__(self, model: Transformer, settings: GraphSettings) -> None:
+        super().__init__(model, settings)
+        self.decoder = HalfDecoder(model, settings, weights=False)
+        self.projection = suppress(model.projection, settings.suppressed, HALF_NEVER)
+        self.last = capacity(settings.max_target) - 1
+        # Adding a 1 that is looked up by the next token makes `advanced` depend on `next`. A comparison and a cast would do the
+        # same with one more kernel.
         self.register_buffer("ones", torch.ones(model.projection.out_features, 1, dtype=torch.int32))
 
     def forward(  # type: ignore[override]
@@ -88,8 +88,8 @@ class HalfStepGraph(StepGraph):
         """Run one step.
 
         Args:
-            vectors: each row's newest token `[B]` int64, where that stands `[B]` int32, its source's length `[B]` int64, and
-                the token to answer instead of the arg-max, or -1, `[B]` int64.
+            vectors: for each row its newest token `[B]` int64, that token's position `[B]` int32, the source's length `[B]`
+                int64, and a forced next token, or -1 for the arg-max, `[B]` int64.
             cache: `[B, H, T, D]` keys and values of every layer, as HalfEncoderGraph orders them.
             memory: `[B, 1, S, H*D]` cross-attention keys and values, in the same order.
 
@@ -98,7 +98,7 @@ class HalfStepGraph(StepGraph):
         """
         *places, forced = vectors
         hidden, present, _ = self.decoder(places, cache, memory)
-        best = self.projection(hidden.squeeze(1)).argmax(-1)  # one kernel there; two stages would be eight
+        best = self.projection(hidden.squeeze(1)).argmax(-1)  # one kernel on CUDA; two stages would be eight
         following = torch.where(forced >= 0, forced, best)
         grown = vectors[1] + functional.embedding(following, self.ones).squeeze(1)
         return following, torch.minimum(grown, torch.tensor(self.last, dtype=torch.int32)), present
@@ -110,9 +110,9 @@ class HalfSearchGraph(SearchGraph):
     inputs: ClassVar[tuple[str, ...]] = (*SELF_VECTORS, *EDITS, "candidates")
     outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
 
-    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
-        super().__init__(model, decoding)
-        self.decoder = HalfDecoder(model, decoding, weights=True)
+    def __init__(self, model: Transformer, settings: GraphSettings) -> None:
+        super().__init__(model, settings)
+        self.decoder = HalfDecoder(model, settings, weights=True)
 
 
 def attention_weights(query: Tensor, key: Tensor, lengths: Tensor, heads: int) -> Tensor:

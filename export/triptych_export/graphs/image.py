@@ -2,8 +2,8 @@
 
 Inputs: `pixels` `[B, height, width, 3]` uint8 RGB, `k` `[1]` int64. Outputs: `scores` `[B, k]`, descending, and `labels`
 `[B, k]`.
-Layers may be in float16, for CUDA; the classifier and what it reads are float32.
-Normalisation, `(pixel / 255 - mean) / std`, is part of the weights as far as it can be.
+Layers may be in float16, for CUDA; the classifier and its input are float32.
+Normalisation, `(pixel / 255 - mean) / std`, is folded into the weights as far as possible.
 
 Shapes: `B` images, `P` patches, `S` leading tokens, `E` model dimensions, `C` classes.
 """
@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_export.graphs.encoder_layer import FirstPositionLayer, FusedLayer
 from triptych_export.graphs.image_stems import PatchStem, PixelStem
+from triptych_export.graphs.layers import FirstPositionLayer, FusedLayer, GatheredMerging, WindowLayer
 from triptych_export.graphs.operators import top_k
-from triptych_export.graphs.window_layer import GatheredMerging, WindowLayer
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.swin import PatchMerging, Swin, SwinLayer, SwinStage
 from triptych_training.models.vit import Vit
@@ -39,11 +38,11 @@ class ImageGraph(nn.Module):
         self.image = image
 
     def logits(self, pixels: Tensor) -> Tensor:
-        """-> `[B, C]`."""
+        """Compute logits `[B, C]`."""
         raise NotImplementedError
 
     def forward(self, pixels: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """-> scores and labels `[B, k]`."""
+        """Compute scores and labels, both `[B, k]`."""
         return top_k(torch.softmax(self.logits(pixels), dim=-1), k)
 
 
@@ -72,7 +71,6 @@ class VitGraph(ImageGraph):
         self.classifier = model.classifier if read == 1 else _mean_classifier(model)
 
     def logits(self, pixels: Tensor) -> Tensor:
-        """-> `[B, C]`."""
         x = self.join(self.stem(pixels))
         for layer in self.layers:
             x = layer(x, None)
@@ -117,7 +115,6 @@ class SwinGraph(ImageGraph):
         self.norm, self.classifier = model.norm, model.classifier
 
     def logits(self, pixels: Tensor) -> Tensor:
-        """-> `[B, C]`."""
         x = self.stem_norm(self.stem(pixels) + self.stem.bias)
         if self.positions is not None:
             x = x + self.positions
@@ -127,14 +124,11 @@ class SwinGraph(ImageGraph):
         return y
 
 
-def image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float]) -> ImageGraph:
-    """Build the graph of a model."""
-    return VitGraph(model, mean, std) if isinstance(model, Vit) else SwinGraph(model, mean, std)
-
-
-def half_image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float]) -> ImageGraph:
-    """Build the graph that is traced in float16 for CUDA."""
-    return PaddedVitGraph(model, mean, std) if isinstance(model, Vit) else SwinGraph(model, mean, std)
+def image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float], half: bool = False) -> ImageGraph:
+    """Build the graph of a model; `half` makes the variant for CUDA."""
+    if isinstance(model, Swin):
+        return SwinGraph(model, mean, std)
+    return PaddedVitGraph(model, mean, std) if half else VitGraph(model, mean, std)
 
 
 def _mean_classifier(model: Vit) -> nn.Linear:

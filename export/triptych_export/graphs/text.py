@@ -1,8 +1,8 @@
 """Graphs of the BERT family, one per task, as modules around the checkpoint's own sub-modules.
 
-Inputs of all: `ids` and `segments` `[B, T]` int32, `lengths` `[B]` int32; what lies beyond a row's length is padding and never
-matters. Outputs of all: `mean` and `cls` `[B, E]`, the last hidden states' mean over the row's tokens and that of token 0.
-Layers may be in float16, for CUDA; what stands behind them, and all outputs, are float32.
+Inputs of all: `ids` and `segments` `[B, T]` int32, `lengths` `[B]` int32; positions from a row's length on are padding and do
+not matter. Outputs of all: `mean` and `cls` `[B, E]`, the last hidden states' mean over the row's tokens and that of token 0.
+Layers may be in float16, for CUDA; heads and all outputs are float32.
 
 Shapes: `B` rows, `T` positions, `E` model dimensions, `M` masks of all rows, `V` tokens, `C` classes.
 """
@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_export.graphs.encoder_layer import FusedLayer
+from triptych_export.graphs.layers import FusedLayer, RotaryLayer
 from triptych_export.graphs.operators import top_k
-from triptych_export.graphs.rotary_layer import RotaryLayer
 from triptych_training.models.bert import (
     Bert,
     BertForEmbedding,
@@ -141,7 +140,7 @@ class EmbeddingGraph(TextGraph):
 class FillMaskGraph(TextGraph):
     """Graph that projects only masked positions to the vocabulary and returns the best `k` tokens.
 
-    `absent`: ids that are no tokens, as where an embedding has more rows than its tokenizer tokens; they are no choices.
+    `absent`: ids that are not tokens, because the embedding has more rows than the tokenizer; they are never chosen.
     """
 
     inputs: ClassVar[tuple[str, ...]] = (*TextGraph.inputs, "places", "k")
@@ -235,25 +234,21 @@ class QuestionAnsweringGraph(TextGraph):
         return mean, cls, start.masked_fill(padding, NEVER), end.masked_fill(padding, NEVER)
 
 
-def text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
-    """Build the graph for a model's head; `absent` ids never fill a mask."""
+def text_graph(model: BertModel, absent: Sequence[int] = (), half: bool = False) -> TextGraph:
+    """Build the graph for a model's head; `absent` ids never fill a mask, `half` makes the variant for CUDA."""
     match model:
         case BertForPretraining(next_sentence=None):
-            return FillMaskGraph(model, absent)
+            graph: TextGraph = FillMaskGraph(model, absent)
         case BertForPretraining():
-            return PretrainingGraph(model, absent)
+            graph = PretrainingGraph(model, absent)
         case BertForEmbedding():
-            return EmbeddingGraph(model)
+            graph = EmbeddingGraph(model)
         case BertForSequenceClassification():
-            return TextClassificationGraph(model)
+            graph = TextClassificationGraph(model)
         case BertForTokenClassification():
-            return TokenClassificationGraph(model)
+            graph = TokenClassificationGraph(model)
         case BertForQuestionAnswering():
-            return QuestionAnsweringGraph(model)
-
-
-def half_text_graph(model: BertModel, absent: Sequence[int] = ()) -> TextGraph:
-    """Build the graph that is traced in float16 for CUDA."""
-    graph = text_graph(model, absent)
-    graph.encoder = CountedTextEncoder(model.bert)
+            graph = QuestionAnsweringGraph(model)
+    if half:
+        graph.encoder = CountedTextEncoder(model.bert)
     return graph

@@ -1,4 +1,4 @@
-"""Tracing of PyTorch modules to ONNX graphs."""
+"""Tracing of PyTorch modules to ONNX graphs, in float32 or, for CUDA, in float16."""
 
 import logging
 import warnings
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from triptych_export.graphs.cuda_translation import HalfEncoderGraph, HalfSearchGraph, HalfStepGraph
-from triptych_export.graphs.half import halve
-from triptych_export.graphs.image import ImageGraph
+from triptych_export.graphs.float16 import to_float16
+from triptych_export.graphs.image import image_graph
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN
 from triptych_export.graphs.skip_norms import fuse_skip_norms
-from triptych_export.graphs.text import TextGraph
+from triptych_export.graphs.text import text_graph
 from triptych_export.graphs.translation import (
     BLOCK,
     EncoderGraph,
@@ -28,85 +28,47 @@ from triptych_export.graphs.translation import (
     capacity,
 )
 from triptych_export.graphs.weight_folding import head_dim
+from triptych_training.models.bert import BertModel
+from triptych_training.models.swin import Swin
 from triptych_training.models.transformer import Transformer
+from triptych_training.models.vit import Vit
 
 OPSET = 21
-HALF_OPSET = 24  # of graphs for CUDA: the first with `nonpad_kv_seqlen`
-StepModule = StepGraph | SearchGraph | ShortStepGraph | ShortSearchGraph
-EXAMPLE_ROWS, EXAMPLE_SOURCE = 3, 7  # any sizes but 0 and 1, which the tracer would take for constants
+HALF_OPSET = 24  # of CUDA graphs: the first with `nonpad_kv_seqlen`
+STEP_GRAPHS = {"step": StepGraph, "search": SearchGraph, "short_step": ShortStepGraph, "short_search": ShortSearchGraph}
+HALF_STEP_GRAPHS = {"step": HalfStepGraph, "search": HalfSearchGraph}
+EXAMPLE_ROWS, EXAMPLE_SOURCE = 3, 7  # any sizes but 0 and 1, which the tracer would treat as constants
 EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET, EXAMPLE_BLOCKS = 5, 2, 4, 6, 3
 RANKED = ("scores", "tokens", "labels", "top_log_probabilities", "top_tokens")  # outputs `[N, k]`
 
 
-def trace_encoder(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the encoder graph of a scale-folded model, dynamic in rows and source length."""
-    return _trace_encoder(EncoderGraph(model), decoding)
+def trace_translation(kind: str, model: Transformer, settings: GraphSettings, half: bool = False) -> Graph:
+    """Trace one graph of a translation bundle.
 
-
-def trace_half_encoder(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the same graph for CUDA."""
-    return _trace_encoder(halve(HalfEncoderGraph(model)), decoding, HALF_OPSET)
-
-
-def _trace_encoder(graph: nn.Module, decoding: GraphSettings, opset: int = OPSET) -> Graph:
-    source, lengths, shapes = _source(decoding)
-    return _trace(graph, (source, lengths), shapes, ["source", "lengths"], ["memory"], opset)
-
-
-def trace_step(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the step graph of a scale-folded model, dynamic in rows."""
-    return _Step(model, decoding).trace(StepGraph(model, decoding))
-
-
-def trace_search(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the search graph of a scale-folded model, dynamic in rows, edits and candidates."""
-    return _Step(model, decoding).trace(SearchGraph(model, decoding), _Step.edits())
-
-
-def trace_half_step(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the CUDA step graph of a scale-folded model, dynamic in rows."""
-    return _HalfStep(model, decoding).trace(halve(HalfStepGraph(model, decoding)))
-
-
-def trace_half_search(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the CUDA search graph of a scale-folded model, dynamic in rows, edits and candidates."""
-    return _HalfStep(model, decoding).trace(halve(HalfSearchGraph(model, decoding)), _Step.edits())
-
-
-def trace_short_step(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the step graph whose output projection is an input, dynamic in rows and columns."""
-    step = _Step(model, decoding)
-    return step.trace(ShortStepGraph(model, decoding), step.columns())
-
-
-def trace_short_search(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the search graph whose output projection is an input, dynamic in rows, edits, candidates and columns."""
-    step = _Step(model, decoding)
-    return step.trace(ShortSearchGraph(model, decoding), _Step.edits(), step.columns())
-
-
-def trace_score(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the score graph, dynamic in rows and both lengths."""
-    return _trace_score(ScoreGraph(model), decoding)
-
-
-def trace_half_score(model: Transformer, decoding: GraphSettings) -> Graph:
-    """Trace the same graph for CUDA."""
-    return _trace_score(halve(ScoreGraph(model)), decoding, HALF_OPSET)
-
-
-def _trace_score(graph: nn.Module, decoding: GraphSettings, opset: int = OPSET) -> Graph:
-    source, lengths, shapes = _source(decoding)
+    Args:
+        kind: "encoder", "score" or one of STEP_GRAPHS. The encoder and score graphs are dynamic in rows and lengths, step
+            graphs in rows and, where they have them, in edits, candidates and shortlist columns.
+        model: prepared by `fold_scales`, except for the score graph.
+        settings: limits and decoding rules.
+        half: trace the float16 graph for CUDA; there are none with a shortlist.
+    """
+    if kind in STEP_GRAPHS:
+        return _trace_step(kind, model, settings, half)
+    source, lengths, shapes = _source(settings)
+    if kind == "encoder":
+        encoder = to_float16(HalfEncoderGraph(model)) if half else EncoderGraph(model)
+        return _trace(encoder, (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
     targets = torch.zeros(EXAMPLE_ROWS, EXAMPLE_TARGET, dtype=torch.int64)
-    length = torch.export.Dim("target_length", min=2, max=decoding.max_target + 1)
+    length = torch.export.Dim("target_length", min=2, max=settings.max_target + 1)
     names = ["source", "lengths", "targets"]
     shapes = (*shapes, {0: shapes[0][0], 1: length})
-    return _trace(graph, (source, lengths, targets), shapes, names, ["log_probabilities"], opset)
+    graph = to_float16(ScoreGraph(model)) if half else ScoreGraph(model)
+    return _trace(graph, (source, lengths, targets), shapes, names, ["log_probabilities"], half)
 
 
-def _source(decoding: GraphSettings) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
+def _source(settings: GraphSettings) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
     rows = torch.export.Dim("rows", min=1, max=65_535)
-    length = torch.export.Dim("source_length", min=1, max=decoding.max_source)
+    length = torch.export.Dim("source_length", min=1, max=settings.max_source)
     source = torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)
     lengths = torch.full((EXAMPLE_ROWS,), EXAMPLE_SOURCE, dtype=torch.int32)
     return source, lengths, ({0: rows, 1: length}, {0: rows})
@@ -120,79 +82,66 @@ class _Examples:
     shapes: tuple[Any, ...]
 
 
-class _Step:
-    """Base of step graphs' example arguments."""
-
-    kinds = (torch.int64, torch.int32, torch.int32, torch.int64)  # of the vectors
-    floats = torch.float32
-    opset = OPSET
-
-    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
-        config = model.config
-        self.width = config.model_dim
-        self.names = cache_names(config.decoder_layers)
-        heads, size = config.decoder_block.heads, head_dim(model)
-        row = {0: torch.export.Dim("rows", min=1, max=65_535)}
-        # Every example is a tensor of its own: the tracer takes one that stands twice for one input.
-        self.vectors = _Examples(([torch.zeros(EXAMPLE_ROWS, dtype=kind) for kind in self.kinds],), ([row] * 4,))
-        shapes = (heads, capacity(decoding.max_target), size), self.memory(heads, capacity(decoding.max_source), size)
-        caches = tuple([torch.zeros(EXAMPLE_ROWS, *shape, dtype=self.floats) for _ in self.names] for shape in shapes)
-        self.caches = _Examples(caches, ([row] * len(self.names),) * 2)
-
-    @staticmethod
-    def memory(heads: int, positions: int, size: int) -> tuple[int, int, int]:
-        """Shape of an encoded source."""
-        return heads, positions, size
-
-    @staticmethod
-    def edits() -> _Examples:
-        """Example edits and number of candidates."""
-        width = {0: torch.export.Dim("rows", min=1, max=65_535), 1: torch.export.Dim("edits", min=1, max=65_535)}
-        size = (EXAMPLE_ROWS, EXAMPLE_EDITS)
-        edits = [torch.zeros(size, dtype=torch.int64), torch.ones(size), torch.zeros(size)]
-        return _Examples((edits, torch.tensor([EXAMPLE_TOP])), ([width] * 3, None))
-
-    def columns(self) -> _Examples:
-        """Example part of the output projection."""
-        count = BLOCK * torch.export.Dim("blocks", min=1, max=65_535)
-        size = BLOCK * EXAMPLE_BLOCKS
-        weights = torch.zeros(self.width, size, dtype=torch.int8)
-        columns = [weights, torch.ones(size), torch.zeros(size), torch.zeros(size, dtype=torch.int64)]
-        return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
-
-    def trace(self, graph: StepModule, *between: _Examples) -> Graph:
-        """Trace a step graph; its vectors come first, its caches last."""
-        parts = (self.vectors, *between, self.caches)
-        values = tuple(value for part in parts for value in part.values)
-        shapes = tuple(shape for part in parts for shape in part.shapes)
-        inputs = [*graph.inputs, *(f"{kind}_{name}" for kind in ("cache", "memory") for name in self.names)]
-        outputs = [*graph.outputs, *(f"present_{name}" for name in self.names)]
-        return _name_ranks(_drop_unread(_trace(graph, values, shapes, inputs, outputs, self.opset)))
+def _trace_step(kind: str, model: Transformer, settings: GraphSettings, half: bool) -> Graph:
+    """Trace a step graph: its vectors come first, then edits and columns, its caches last."""
+    graph: nn.Module = HALF_STEP_GRAPHS[kind](model, settings) if half else STEP_GRAPHS[kind](model, settings)
+    between = []
+    if kind.endswith("search"):
+        between.append(_edits())
+    if kind.startswith("short"):
+        between.append(_columns(model.config.model_dim))
+    names = cache_names(model.config.decoder_layers)
+    row = {0: torch.export.Dim("rows", min=1, max=65_535)}
+    parts = (_vectors(row, half), *between, _caches(model, settings, row, half))
+    values = tuple(value for part in parts for value in part.values)
+    shapes = tuple(shape for part in parts for shape in part.shapes)
+    assert isinstance(graph, StepGraph | SearchGraph)
+    inputs = [*graph.inputs, *(f"{kind}_{name}" for kind in ("cache", "memory") for name in names)]
+    outputs = [*graph.outputs, *(f"present_{name}" for name in names)]
+    module = to_float16(graph) if half else graph
+    return _name_ranks(_drop_unread(_trace(module, values, shapes, inputs, outputs, half)))
 
 
-class _HalfStep(_Step):
-    """Base of CUDA step graphs' example arguments."""
-
-    kinds = (torch.int64, torch.int32, torch.int64, torch.int64)
-    floats = torch.float16
-    opset = HALF_OPSET
-
-    @staticmethod
-    def memory(heads: int, positions: int, size: int) -> tuple[int, int, int]:
-        return 1, positions, heads * size
+def _vectors(row: dict[int, Any], half: bool) -> _Examples:
+    """Example tokens, positions, source lengths (as indices of the last position in float32) and forced tokens."""
+    types = (torch.int64, torch.int32, torch.int64 if half else torch.int32, torch.int64)
+    # Every example is a tensor of its own: the tracer would merge inputs that share one.
+    return _Examples(([torch.zeros(EXAMPLE_ROWS, dtype=dtype) for dtype in types],), ([row] * 4,))
 
 
-def trace_text(graph: TextGraph) -> Graph:
-    """Trace a text graph, dynamic in rows, length and number of masks."""
-    return _trace_text(graph, OPSET)
+def _caches(model: Transformer, settings: GraphSettings, row: dict[int, Any], half: bool) -> _Examples:
+    """Example caches of targets and sources."""
+    heads, size, names = model.config.decoder_block.heads, head_dim(model), cache_names(model.config.decoder_layers)
+    source = capacity(settings.max_source)
+    shapes = (heads, capacity(settings.max_target), size), (1, source, heads * size) if half else (heads, source, size)
+    dtype = torch.float16 if half else torch.float32
+    caches = tuple([torch.zeros(EXAMPLE_ROWS, *shape, dtype=dtype) for _ in names] for shape in shapes)
+    return _Examples(caches, ([row] * len(names),) * 2)
 
 
-def trace_half_text(graph: TextGraph) -> Graph:
-    """Trace a text graph for CUDA; the head stays in float32."""
-    return _trace_text(halve(graph, lambda name: not name.startswith("encoder.")), HALF_OPSET)
+def _edits() -> _Examples:
+    """Example edits and number of candidates."""
+    width = {0: torch.export.Dim("rows", min=1, max=65_535), 1: torch.export.Dim("edits", min=1, max=65_535)}
+    size = (EXAMPLE_ROWS, EXAMPLE_EDITS)
+    edits = [torch.zeros(size, dtype=torch.int64), torch.ones(size), torch.zeros(size)]
+    return _Examples((edits, torch.tensor([EXAMPLE_TOP])), ([width] * 3, None))
 
 
-def _trace_text(graph: TextGraph, opset: int) -> Graph:
+def _columns(width: int) -> _Examples:
+    """Example part of the output projection."""
+    count = BLOCK * torch.export.Dim("blocks", min=1, max=65_535)
+    size = BLOCK * EXAMPLE_BLOCKS
+    weights = torch.zeros(width, size, dtype=torch.int8)
+    columns = [weights, torch.ones(size), torch.zeros(size), torch.zeros(size, dtype=torch.int64)]
+    return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
+
+
+def trace_text(model: BertModel, absent: Sequence[int] = (), half: bool = False) -> Graph:
+    """Trace a text encoder, dynamic in rows, length and number of masks; in float16 the head stays float32.
+
+    `absent` lists ids of the embedding that are not tokens, which never fill a mask.
+    """
+    graph = text_graph(model, absent, half)
     rows = torch.export.Dim("rows", min=1, max=65_535)
     length = torch.export.Dim("length", min=2, max=graph.max_positions)
     size = min(EXAMPLE_SOURCE, graph.max_positions)
@@ -204,24 +153,20 @@ def _trace_text(graph: TextGraph, opset: int) -> Graph:
         "k": (torch.tensor([EXAMPLE_TOP]), None),
     }
     arguments, shapes = zip(*(examples[name] for name in graph.inputs), strict=True)
-    return _name_ranks(_trace(graph, arguments, shapes, list(graph.inputs), list(graph.outputs), opset))
+    module = to_float16(graph, lambda name: not name.startswith("encoder.")) if half else graph
+    return _name_ranks(_trace(module, arguments, shapes, list(graph.inputs), list(graph.outputs), half))
 
 
-def trace_image(graph: ImageGraph) -> Graph:
-    """Trace an image graph, dynamic in rows."""
-    return _trace_image(graph, OPSET)
+def trace_image(model: Vit | Swin, mean: Sequence[float], std: Sequence[float], half: bool = False) -> Graph:
+    """Trace an image classifier, dynamic in rows; in float16 the classifier stays float32.
 
-
-def trace_half_image(graph: ImageGraph) -> Graph:
-    """Trace an image graph for CUDA; the classifier stays in float32."""
-    return _trace_image(halve(graph, lambda name: name.startswith("classifier.")), HALF_OPSET)
-
-
-def _trace_image(graph: ImageGraph, opset: int) -> Graph:
+    `mean` and `std` are those of each channel, 0 to 1.
+    """
+    graph = image_graph(model, mean, std, half)
     rows = torch.export.Dim("rows", min=1, max=65_535)
-    pixels = torch.zeros(EXAMPLE_ROWS, *graph.image, 3, dtype=torch.uint8)
-    arguments = (pixels, torch.tensor([EXAMPLE_TOP]))
-    return _name_ranks(_trace(graph, arguments, ({0: rows}, None), list(graph.inputs), list(graph.outputs), opset))
+    arguments = (torch.zeros(EXAMPLE_ROWS, *graph.image, 3, dtype=torch.uint8), torch.tensor([EXAMPLE_TOP]))
+    module = to_float16(graph, lambda name: name.startswith("classifier.")) if half else graph
+    return _name_ranks(_trace(module, arguments, ({0: rows}, None), list(graph.inputs), list(graph.outputs), half))
 
 
 def _name_ranks(graph: Graph) -> Graph:
@@ -253,7 +198,7 @@ def _trace(
     shapes: Sequence[object],
     inputs: list[str],
     outputs: list[str],
-    opset: int = OPSET,
+    half: bool,
 ) -> Graph:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
@@ -263,7 +208,7 @@ def _trace(
             arguments,
             dynamo=True,
             dynamic_shapes=tuple(shapes),
-            opset_version=opset,
+            opset_version=HALF_OPSET if half else OPSET,
             input_names=inputs,
             output_names=outputs,
             optimize=True,
@@ -271,4 +216,4 @@ def _trace(
         )
     assert program is not None
     graph = Graph.of_ir(program.model)
-    return fuse_skip_norms(graph) if opset == HALF_OPSET else graph
+    return fuse_skip_norms(graph) if half else graph

@@ -1,8 +1,8 @@
 """Graphs of a translation bundle, as modules around the checkpoint's own sub-modules.
 
 `EncoderGraph` turns a source into the cross-attention keys and values of every decoder layer. `StepGraph` decodes one token of
-every row by arg-max; `SearchGraph` is the same step with everything that other searches ask for; the short ones of both look at
-a part of the vocabulary. These expect a model prepared by `fold_scales`. `ScoreGraph` reads a whole target at once. Shapes: `B`
+every row by arg-max; `SearchGraph` is the same step with the outputs that other searches need; their `Short` variants compute a
+part of the vocabulary. These expect a model prepared by `fold_scales`. `ScoreGraph` reads a whole target at once. Shapes: `B`
 rows, `S` source positions, `T` cache positions, `H` heads of `D`, `L` decoder layers, `E` model dimensions, `V` tokens.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_export.graphs.encoder_layer import FusedLayer, packed_bias, packed_weight
+from triptych_export.graphs.layers import DistanceBias, FusedLayer, packed_bias, packed_weight
 from triptych_export.graphs.operators import (
     KeyValues,
     cached_attention,
@@ -25,16 +25,15 @@ from triptych_export.graphs.operators import (
     packed_attention,
     top_k,
 )
-from triptych_export.graphs.relative_positions import DistanceBias
 from triptych_training.models.attention import AttentionShape
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.positions import RelativeBias
 from triptych_training.models.transformer import DecoderLayer, Transformer
 
-NEVER = -1e9  # logit of a token that is not to be given
-BLOCK = 64  # columns of a shortlist come in such blocks
+NEVER = -1e9  # logit of a suppressed token
+BLOCK = 64  # number of shortlist columns is a multiple of this
 
-# Queries `[B, 1, H*D]`, memory, and whether the weights are asked for -> context `[B, 1, H*D]`, weights `[B, H, 1, S]` or None.
+# Queries `[B, 1, H*D]`, memory, and whether to return the weights -> context `[B, 1, H*D]`, weights `[B, H, 1, S]` or None.
 SourceAttention = Callable[[Tensor, KeyValues, bool], tuple[Tensor, Tensor | None]]
 
 VECTORS = ("tokens", "positions", "last", "forced")
@@ -47,11 +46,11 @@ BEST = ("top_log_probabilities", "top_tokens", "forced_log_probabilities", "atte
 class GraphSettings:
     """Settings of translation graphs besides the model."""
 
-    max_source: int  # tokens: the caches have room for so many
+    max_source: int  # capacity of the caches in tokens
     max_target: int
-    suppressed: tuple[int, ...] = ()  # tokens that the arg-max never gives
-    edits_last: bool = False  # log-probabilities are edited as they are, behind the softmax, as `generate` of transformers does
-    renormalizes: bool = False  # edited, they make 1 again; for edits that come last
+    suppressed: tuple[int, ...] = ()  # tokens that the arg-max never chooses
+    edits_last: bool = False  # edit log-probabilities after the softmax, as `generate` of transformers does
+    renormalizes: bool = False  # normalise edited probabilities to a sum of 1; only with `edits_last`
 
 
 class EncoderGraph(nn.Module):
@@ -90,7 +89,7 @@ class SourceEncoder(nn.Module):
 
 
 class SourceLayer(nn.Module):
-    """Encoder layer for attention that the packed operator does not support: with a bias, or an unusual head size."""
+    """Encoder layer for attention that the packed operator does not support: with a bias, or another head size."""
 
     def __init__(self, layer: EncoderLayer) -> None:
         super().__init__()
@@ -109,18 +108,18 @@ class SourceLayer(nn.Module):
 class CachedDecoder(nn.Module):
     """Decoder over static caches, for one position of every row."""
 
-    def __init__(self, model: Transformer, decoding: GraphSettings, weights: bool) -> None:
+    def __init__(self, model: Transformer, settings: GraphSettings, weights: bool) -> None:
         super().__init__()
         decoder = self.decoder = model.decoder
         self.relative = None if decoder.relative is None else DistanceBias(decoder.relative)
         self.heads = model.config.decoder_block.heads
-        self.target_capacity, self.source_capacity = capacity(decoding.max_target), capacity(decoding.max_source)
+        self.target_capacity, self.source_capacity = capacity(settings.max_target), capacity(settings.max_source)
         self.weights = weights
 
     def forward(
         self, places: list[Tensor], cache: list[Tensor], memory: list[Tensor]
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Hidden states `[B, 1, E]`, the caches, and the last layer's attention to the source `[B, H, 1, S]` if asked for.
+        """Compute hidden states `[B, 1, E]`, the caches, and with `weights` the last layer's attention `[B, H, 1, S]`.
 
         `places` are the first three of StepGraph's vectors.
         """
@@ -148,7 +147,7 @@ class CachedDecoder(nn.Module):
         return self.decoder.finish(x), present, attention
 
     def source_attention(self, x: Tensor, last: Tensor) -> SourceAttention:
-        """Describe the attention to the source; `last` is the third vector."""
+        """Return a function that attends to the source; `last` is the third vector."""
         nothing = x[:, :0]
 
         def attend(query: Tensor, memory: KeyValues, weights: bool) -> tuple[Tensor, Tensor | None]:
@@ -166,18 +165,18 @@ class StepGraph(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = VECTORS
     outputs: ClassVar[tuple[str, ...]] = ("next",)
 
-    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
+    def __init__(self, model: Transformer, settings: GraphSettings) -> None:
         super().__init__()
-        self.decoder = CachedDecoder(model, decoding, weights=False)
-        self.projection = suppress(model.projection, decoding.suppressed)
+        self.decoder = CachedDecoder(model, settings, weights=False)
+        self.projection = suppress(model.projection, settings.suppressed)
         self.columns = block_width(model.projection.out_features)
 
     def forward(self, vectors: list[Tensor], cache: list[Tensor], memory: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Run one step.
 
         Args:
-            vectors: each row's newest token `[B]` int64, where that stands `[B]` int32, the index of its last source position
-                `[B]` int32, and the token to answer instead of the arg-max, or -1, `[B]` int64.
+            vectors: for each row its newest token `[B]` int64, that token's position `[B]` int32, the index of the last source
+                position `[B]` int32, and a forced next token, or -1 for the arg-max, `[B]` int64.
             cache: `[B, H, T, D]` keys and values of every layer, as EncoderGraph orders them.
             memory: `[B, H, S, D]` cross-attention keys and values, in the same order.
 
@@ -190,73 +189,24 @@ class StepGraph(nn.Module):
         return torch.where(forced >= 0, forced, best), present
 
 
-class SearchGraph(nn.Module):
-    """Step graph for beams, samples, penalties, scores and alignments: log-probabilities instead of the arg-max."""
-
-    inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates")
-    outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
-
-    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
-        super().__init__()
-        self.decoder = CachedDecoder(model, decoding, weights=True)
-        self.projection = model.projection
-        self.decoding = decoding
-
-    def forward(
-        self,
-        vectors: list[Tensor],
-        edits: list[Tensor],
-        candidates: Tensor,
-        cache: list[Tensor],
-        memory: list[Tensor],
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
-        """Run one step.
-
-        Args:
-            vectors: as StepGraph, but the last is the token whose log-probability is asked for.
-            cache, memory: as StepGraph.
-            edits: tokens `[B, E]` int64, factors `[B, E]` and offsets `[B, E]`: a token's logit x becomes
-                (x / factor if x > 0 else x * factor) + offset before the softmax (the factor is the repetition penalty of
-                Keskar et al. 2019). Where edits come last, x is the log-probability, or where the factor is negative, which
-                then counts without its sign, the logit, whose log-probability follows with the softmax of all logits as they
-                were. Equal tokens of a row have equal edits.
-            candidates: `[1]` int64, C.
-
-        Returns:
-            The C largest log-probabilities `[B, C]`, their tokens `[B, C]`, the forced token's `[B, 1]`, the last layer's
-            attention to the source, mean over heads, `[B, S]`, all log-probabilities `[B, V]`, and the caches.
-        """
-        *places, forced = vectors
-        hidden, present, attention = self.decoder(places, cache, memory)
-        assert attention is not None
-        log_probabilities = _edited(self.projection(hidden.squeeze(1)).float(), edits, self.decoding)
-        best, best_tokens, of_forced = _rank(log_probabilities, candidates, forced)
-        return best, best_tokens, of_forced, attention.squeeze(2).mean(1), log_probabilities, present
-
-
-class ShortStepGraph(nn.Module):
+class ShortStepGraph(StepGraph):
     """StepGraph whose output projection is an input: the columns that the current rows may need."""
 
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *COLUMNS)
-    outputs: ClassVar[tuple[str, ...]] = ("next",)
 
-    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
-        super().__init__()
-        self.decoder = CachedDecoder(model, decoding, weights=False)
+    def __init__(self, model: Transformer, settings: GraphSettings) -> None:
+        nn.Module.__init__(self)
+        self.decoder = CachedDecoder(model, settings, weights=False)
 
-    def forward(
-        self,
-        vectors: list[Tensor],
-        columns: list[Tensor],
-        cache: list[Tensor],
-        memory: list[Tensor],
+    def forward(  # type: ignore[override]
+        self, vectors: list[Tensor], columns: list[Tensor], cache: list[Tensor], memory: list[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Run one step.
 
         Args:
-            vectors, cache, memory: as StepGraph.
-            columns: weights `[E, N]` int8, scales `[N]`, biases `[N]` (very small for a column that only fills up) and the
-                tokens that they stand for, `[N]` int64; N is a multiple of BLOCK.
+            vectors, cache, memory: as in StepGraph.
+            columns: weights `[E, N]` int8, scales `[N]`, biases `[N]` (very small for padding) and token ids `[N]` int64 of
+                the columns; N is a multiple of BLOCK.
 
         Returns:
             As StepGraph.
@@ -268,18 +218,57 @@ class ShortStepGraph(nn.Module):
         return torch.where(forced >= 0, forced, best), present
 
 
-class ShortSearchGraph(nn.Module):
+class SearchGraph(nn.Module):
+    """Step graph for beams, samples, penalties, scores and alignments: log-probabilities instead of the arg-max."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates")
+    outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
+
+    def __init__(self, model: Transformer, settings: GraphSettings) -> None:
+        super().__init__()
+        self.decoder = CachedDecoder(model, settings, weights=True)
+        self.projection = model.projection
+        self.settings = settings
+
+    def forward(
+        self, vectors: list[Tensor], edits: list[Tensor], candidates: Tensor, cache: list[Tensor], memory: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+        """Run one step.
+
+        Args:
+            vectors: as in StepGraph, but the last one holds the token whose log-probability is returned.
+            edits: tokens `[B, E]` int64, factors `[B, E]` and offsets `[B, E]`: a token's logit x becomes
+                (x / factor if x > 0 else x * factor) + offset before the softmax (the factor is the repetition penalty of
+                Keskar et al. 2019). With `edits_last`, x is the log-probability; if the factor is negative, its absolute value
+                is applied to the logit, normalised with the softmax of all unedited logits. Equal tokens of a row have equal
+                edits.
+            candidates: `[1]` int64, C.
+            cache, memory: as in StepGraph.
+
+        Returns:
+            The C largest log-probabilities `[B, C]`, their tokens `[B, C]`, the forced token's `[B, 1]`, the last layer's
+            attention to the source, mean over heads, `[B, S]`, all log-probabilities `[B, V]`, and the caches.
+        """
+        *places, forced = vectors
+        hidden, present, attention = self.decoder(places, cache, memory)
+        assert attention is not None
+        log_probabilities = _edited(self.projection(hidden.squeeze(1)).float(), edits, self.settings)
+        best, best_tokens, of_forced = _rank(log_probabilities, candidates, forced)
+        return best, best_tokens, of_forced, attention.squeeze(2).mean(1), log_probabilities, present
+
+
+class ShortSearchGraph(SearchGraph):
     """SearchGraph whose output projection is an input, as in ShortStepGraph; probabilities are over these columns."""
 
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates", *COLUMNS)
     outputs: ClassVar[tuple[str, ...]] = BEST
 
-    def __init__(self, model: Transformer, decoding: GraphSettings) -> None:
-        super().__init__()
-        self.decoder = CachedDecoder(model, decoding, weights=True)
-        self.decoding = decoding
+    def __init__(self, model: Transformer, settings: GraphSettings) -> None:
+        nn.Module.__init__(self)
+        self.decoder = CachedDecoder(model, settings, weights=True)
+        self.settings = settings
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         vectors: list[Tensor],
         edits: list[Tensor],
@@ -288,22 +277,16 @@ class ShortSearchGraph(nn.Module):
         cache: list[Tensor],
         memory: list[Tensor],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
-        """Run one step.
+        """Run one step; as SearchGraph, without all log-probabilities.
 
-        Args:
-            vectors, edits: as SearchGraph, but with numbers of columns for the forced token and the edited ones.
-            candidates, cache, memory: as SearchGraph.
-            columns: as ShortStepGraph.
-
-        Returns:
-            As SearchGraph, without all log-probabilities.
+        `columns` are ShortStepGraph's. The forced token and the edited ones are given as indices of columns.
         """
         *places, forced = vectors
         hidden, present, attention = self.decoder(places, cache, memory)
         assert attention is not None
         weights, scales, biases, ids = columns
         logits = integer_projection(hidden.squeeze(1), weights, scales, biases)
-        log_probabilities = _edited(logits, edits, self.decoding)
+        log_probabilities = _edited(logits, edits, self.settings)
         best, found, of_forced = _rank(log_probabilities, candidates, forced)
         return best, ids[found], of_forced, attention.squeeze(2).mean(1), present
 
@@ -323,7 +306,7 @@ class ScoreGraph(nn.Module):
     def forward(self, source: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
         """`[B, S]` int64, `[B]` int32 and `[B, 1+T]` int64, start token first -> `[B, T]`, of all tokens but the first.
 
-        What a row has behind its target is padding: its numbers mean nothing and change nothing.
+        Values after the end of a row's target are padding and have no meaning.
         """
         memory = self.source(source, lengths)
         mask = (torch.arange(source.shape[1], dtype=torch.int32) < lengths[:, None]).int()
@@ -350,7 +333,7 @@ class TargetLayer(nn.Module):
         """`[B, T, E]` -> `[B, T, E]`; `memory` `[B, S, E]`, its `mask` `[B, S]` int32, `bias` `[1, H, T, T]`."""
         layer = self.layer
         frame, own = layer.attention_residual, layer.attention
-        x = frame.leave(x, own.output(self._look_back(frame.enter(x), bias)))
+        x = frame.leave(x, own.output(self._attend_to_targets(frame.enter(x), bias)))
         frame, cross = layer.cross_attention_residual, layer.cross_attention
         key, value = cross.key_value(memory).chunk(2, dim=-1)
         context = fused_attention(cross.query(frame.enter(x)), key, value, cross.heads, mask, cross.scale)
@@ -358,7 +341,7 @@ class TargetLayer(nn.Module):
         frame = layer.feedforward_residual
         return frame.leave(x, layer.feedforward(frame.enter(x)))
 
-    def _look_back(self, x: Tensor, bias: Tensor | None) -> Tensor:
+    def _attend_to_targets(self, x: Tensor, bias: Tensor | None) -> Tensor:
         own = self.layer.attention
         if self.weight is not None and self.bias is not None:
             return packed_attention(x, self.weight, self.bias, None, own.heads, causal=True)
@@ -367,7 +350,7 @@ class TargetLayer(nn.Module):
 
 
 def capacity(tokens: int) -> int:
-    """Return the cache capacity: at least 2, since the runtime takes a step over one position for a prompt."""
+    """Return the cache capacity: at least 2, since the runtime treats a step over one position as a prompt."""
     return max(2, tokens)
 
 
@@ -399,25 +382,25 @@ def two_stage_argmax(logits: Tensor, columns: int) -> Tensor:
 def block_width(size: int) -> int:
     """Choose a block width near the vocabulary's square root that divides it; 0 if there is none.
 
-    TopK then takes 133 us for 32 x 16,000; filled up, the projection would lie in memory twice.
+    Without one, TopK takes 133 us for 32 x 16,000; padding the projection would store it twice.
     """
     widths = [width for width in range(32, 1025) if size % width == 0] if size > 256 else [size]
     return min(widths, key=lambda width: abs(width - math.isqrt(size)), default=0)
 
 
-def _edited(logits: Tensor, edits: list[Tensor], decoding: GraphSettings) -> Tensor:
+def _edited(logits: Tensor, edits: list[Tensor], settings: GraphSettings) -> Tensor:
     """Compute edited log-probabilities `[B, V]`."""
     tokens, factors, offsets = edits
     given = logits.gather(1, tokens)
-    if not decoding.edits_last:
+    if not settings.edits_last:
         edited = logits.scatter(1, tokens, _edit(given, factors, offsets))
         return torch.log_softmax(edited, dim=-1)
     log_probabilities = torch.log_softmax(logits, dim=-1)
     likely = log_probabilities.gather(1, tokens)
     of_likely, of_given = _edit(likely, factors, offsets), _edit(given, -factors, offsets)
-    edited = torch.where(factors > 0, of_likely, of_given - (given - likely))  # the difference is the softmax's own
+    edited = torch.where(factors > 0, of_likely, of_given - (given - likely))  # given - likely is the log of the softmax's sum
     log_probabilities = log_probabilities.scatter(1, tokens, edited)
-    return torch.log_softmax(log_probabilities, dim=-1) if decoding.renormalizes else log_probabilities
+    return torch.log_softmax(log_probabilities, dim=-1) if settings.renormalizes else log_probabilities
 
 
 def _edit(values: Tensor, factors: Tensor, offsets: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from huggingface_hub import HfApi, snapshot_download
 from triptych_export.errors import SourceError
 
 CONFIG = "config.json"
-# Weights in one format are enough: what is in other ones is not fetched.
+# Files to download. Safetensors are preferred; pickles are fetched only if there are none.
 WANTED = ("*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 PICKLES = ("pytorch_model*.bin",)
@@ -48,6 +48,10 @@ class Folder:
         names = self.config.get("architectures") or [""]
         return str(names[0])
 
+    def config_error(self, problem: str) -> SourceError:
+        """Make an error about a member of config.json."""
+        return SourceError(f"{self.path / CONFIG}: {problem}")
+
     def has(self, name: str) -> bool:
         """Whether the folder has a file."""
         return (self.path / name).is_file()
@@ -70,12 +74,12 @@ class Folder:
 
 
 def open_folder(name: str) -> Folder:
-    """Open a local folder or, if there is none and the name looks like one of the hub's, download that model.
+    """Open a local folder or, if there is none and the name has the form `owner/model`, download that model from the hub.
 
-    A path whose first part is a folder here is taken for mistyped, and the hub does not hear of it.
+    A path whose first part is a local folder is treated as a typing error and not sent to the hub.
 
     Raises:
-        SourceError: there is neither.
+        SourceError: there is neither a folder nor a model of that name.
     """
     path = Path(name)
     if path.is_dir():
@@ -91,9 +95,9 @@ def _download(name: str) -> Path:
         files = HfApi().list_repo_files(name)
         weights = () if any(file.endswith(".safetensors") for file in files) else PICKLES
         return Path(snapshot_download(name, allow_patterns=[*WANTED, *weights]))
-    except Exception as online:  # whatever it is, what was fetched before may do
+    except Exception as online:  # offline or not: an earlier download in the cache may still be usable
         try:
             return Path(snapshot_download(name, allow_patterns=[*WANTED, *PICKLES], local_files_only=True))
         except Exception:
             problem = " ".join(str(online).split()) or type(online).__name__
-            raise SourceError(f"{name}: not a folder, and the Hugging Face hub did not give it: {problem}") from online
+            raise SourceError(f"{name}: not a folder, and not available from the Hugging Face hub: {problem}") from online

@@ -5,7 +5,7 @@ is chosen along the last axis; each such vector is a *decision*.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,3 +165,16 @@ def _softmax(logits: Floats) -> Floats:
 
 def _cosine(a: Floats, b: Floats) -> float:
     return float(a @ b / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-12))
+
+
+Item = TypeVar("Item")
+
+
+def spread(items: Sequence[Item], count: int) -> list[Item]:
+    """Return `count` evenly spaced items, or all items if there are fewer."""
+    return [items[i * len(items) // count] for i in range(count)] if len(items) > count else list(items)
+
+
+def chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    """Split items into consecutive chunks of at most `size`."""
+    return [items[start : start + size] for start in range(0, len(items), size)]

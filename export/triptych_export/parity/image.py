@@ -1,4 +1,4 @@
-"""Outputs of an image classifier for the parity check: PyTorch, and the graph in serving's session."""
+"""Image classifiers in the parity check: outputs of PyTorch and of the graph in serving's session, and generated images."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from triptych_export.parity.comparison import Floats, Outputs
-from triptych_export.parity.generated_images import Pixels
-from triptych_export.samples import chunks
+from triptych_export.parity.comparison import Floats, Outputs, chunks
 from triptych_serving.runtime.session import Session
+
+Pixels = NDArray[np.uint8]  # [height, width, 3]
 
 
 def answer_images_in_torch(model: nn.Module, pixels: Pixels, mean: Sequence[float], std: Sequence[float]) -> Outputs:
@@ -34,3 +34,27 @@ def _run(session: Session, pixels: NDArray[Any], classes: int) -> list[Outputs]:
     ordered: Floats = np.zeros_like(scores)
     np.put_along_axis(ordered, labels, scores, axis=-1)
     return [{"probabilities": row} for row in ordered]
+
+
+BLOBS = 6
+STRONGEST_NOISE = 40.0  # standard deviation, of 255
+
+
+def generate_images(count: int, height: int, width: int) -> list[Pixels]:
+    """Generate `count` images with a fixed seed, from smooth to noisy: gradients, blobs of colour and noise."""
+    chance = np.random.default_rng(20_201_022)
+    return [_image(chance, height, width, STRONGEST_NOISE * index / max(1, count - 1)) for index in range(count)]
+
+
+def _image(chance: np.random.Generator, height: int, width: int, noise: float) -> Pixels:
+    rows, columns = np.linspace(0, 1, height)[:, None], np.linspace(0, 1, width)[None]
+    corners = chance.uniform(0, 255, (3, 3))
+    colours = corners[0] + (corners[1] - corners[0]) * rows[..., None] + (corners[2] - corners[0]) * columns[..., None]
+    for _ in range(BLOBS):
+        row, column = chance.uniform(0, 1, 2)
+        size = chance.uniform(0.05, 0.4)
+        share = np.exp(-((rows - row) ** 2 + (columns - column) ** 2) / (2 * size**2))[..., None]
+        colours = colours * (1 - share) + chance.uniform(0, 255, 3) * share
+    colours += noise * chance.normal(size=colours.shape)
+    pixels: Pixels = np.clip(colours, 0, 255).astype(np.uint8)
+    return pixels

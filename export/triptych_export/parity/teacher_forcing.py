@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_export.errors import ParityError
-from triptych_export.parity.comparison import LEAST_AGREEMENT
+from triptych_export.parity.comparison import LEAST_AGREEMENT, chunks
 from triptych_export.parity.translation import Sample
-from triptych_export.samples import chunks
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationGraphs, TranslationManifest
 from triptych_serving.runtime.arrays import stack_rows

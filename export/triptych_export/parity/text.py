@@ -15,8 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from triptych_export.errors import ParityError
-from triptych_export.parity.comparison import Floats, Outputs
-from triptych_export.samples import chunks
+from triptych_export.parity.comparison import Floats, Outputs, chunks
 from triptych_serving.runtime.session import Session
 from triptych_training.models.bert import (
     BertForEmbedding,

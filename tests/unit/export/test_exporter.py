@@ -17,7 +17,7 @@ from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import translation as translation_family
 from triptych_export.families.translation import translation_manifest
 from triptych_export.parity import translation as parity
-from triptych_export.samples import spread
+from triptych_export.parity.comparison import spread
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_training.checkpoints.encoder import VIT

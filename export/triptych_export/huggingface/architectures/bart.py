@@ -1,22 +1,16 @@
-"""BART, mBART and mBART-50 checkpoints (Lewis et al. 2019; Liu et al. 2020; Tang et al. 2020)."""
+"""BART, mBART, mBART-50, M2M100 and NLLB-200 checkpoints.
+
+Lewis et al. 2019; Liu et al. 2020; Tang et al. 2020; Fan et al. 2020; NLLB Team 2022.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_export.huggingface.checkpoint.activations import activation
+from triptych_export.huggingface.checkpoint.config import check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, language_tokens, text_to_text
-from triptych_export.huggingface.checkpoint.seq2seq import (
-    Embeddings,
-    bart_members,
-    bart_rules,
-    check_architecture,
-    make_model,
-    make_source,
-    whole,
-)
+from triptych_export.huggingface.checkpoint.seq2seq import Embeddings, bart_members, bart_rules, load_model, make_source
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers.tokenizer import translation_tokenizers
@@ -24,10 +18,12 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_training.models.transformer import Transformer
 
-LANGUAGE_TOKEN = r"([a-z]{2}_[A-Z]{2})"
-UNUSED_POSITIONS = 2  # fairseq's tables count from behind its padding id
+MBART_TOKEN, M2M100_TOKEN, NLLB_TOKEN = r"([a-z]{2}_[A-Z]{2})", r"__([a-z]{2,3})__", r"([a-z]{3}_[A-Z][a-z]{3})"
+UNUSED_POSITIONS = 2  # BART's position tables start after fairseq's padding id, 1
+PAD = 1  # M2M100's computed positions assume this padding id
 BART_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 2, "decoder_start_token_id": 2}
 MBART_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 2}
+M2M100_DEFAULTS: Mapping[str, object] = {"decoder_start_token_id": 2}
 MBART25_LANGUAGES = 25
 IGNORED = ("encoder.version", "decoder.version", "*.encoder.version", "*.decoder.version")
 
@@ -39,69 +35,92 @@ def load_bart(folder: Folder, source_language: str = "", target_language: str = 
         SourceError: files are missing, damaged or contradict each other; or a language code is malformed.
     """
     check_architecture(folder, "BartForConditionalGeneration", "BartModel")
-    generation = read_generation(folder, whole(folder, "max_position_embeddings"), BART_DEFAULTS)
+    generation = read_generation(folder, integer(folder, "max_position_embeddings"), BART_DEFAULTS)
     tokenizers = translation_tokenizers(folder)
-    languages = text_to_text(_begin(folder), generation.first).choose(source_language, target_language)
-    model = _model(folder, generation, norm="post")
-    return make_source(folder, model, tokenizers, languages, generation)
+    languages = text_to_text(_begin(folder), generation.first_token).choose(source_language, target_language)
+    return make_source(folder, _bart_model(folder, generation, norm="post"), tokenizers, languages, generation)
 
 
 def load_mbart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load a translation model; for the languages see `CheckpointLanguages.choose`.
+    """Load a translation model; see `CheckpointLanguages.choose` for the languages.
 
     Raises:
         SourceError: files are missing, damaged or contradict each other; or there is no such language.
     """
     check_architecture(folder, "MBartForConditionalGeneration", "MBartModel")
-    generation = read_generation(folder, whole(folder, "max_position_embeddings"), MBART_DEFAULTS)
+    generation = read_generation(folder, integer(folder, "max_position_embeddings"), MBART_DEFAULTS)
     tokenizers = translation_tokenizers(folder)
-    first = None if target_language else generation.first
-    languages = _languages(folder, tokenizers.source, generation, first).choose(source_language, target_language)
-    model = _model(folder, generation, norm="pre")
-    return make_source(folder, model, tokenizers, languages, generation)
+    first = None if target_language else generation.first_token
+    languages = _mbart_languages(folder, tokenizers.source, generation, first).choose(source_language, target_language)
+    return make_source(folder, _bart_model(folder, generation, norm="pre"), tokenizers, languages, generation)
 
 
-def _model(folder: Folder, generation: GenerationSettings, norm: str) -> Transformer:
-    weights = open_weights(folder.path)
-    embeddings = Embeddings.of(folder)
-    config: dict[str, Any] = {
-        **bart_members(folder, weights),
-        "vocabulary_size": whole(folder, "vocab_size"),
-        "norm": norm,
-        "embedding_norm": True,
-        "activation": activation(folder, "activation_function"),
-        "positions": "learned",
-        "tie_embeddings": embeddings.ties_source(weights),
-        "tie_projection": embeddings.ties_projection(weights),
-        "pad_id": generation.pad,
-        "bos_id": generation.start,
-        "eos_id": generation.end,
+def load_m2m100(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
+    """Load an M2M100 or NLLB model; see `CheckpointLanguages.choose` for the languages.
+
+    Raises:
+        SourceError: files are missing, damaged or contradict each other; or there is no such language.
+    """
+    check_architecture(folder, "M2M100ForConditionalGeneration", "M2M100Model")
+    generation = read_generation(folder, integer(folder, "max_position_embeddings"), M2M100_DEFAULTS)
+    if generation.pad != PAD:
+        raise folder.config_error(f"pad_token_id: {generation.pad} is not supported; supported: {PAD}")
+    tokenizers = translation_tokenizers(folder)
+    first = None if target_language else generation.first_token
+    languages = _m2m100_languages(folder, tokenizers.source, first).choose(source_language, target_language)
+    weights, embeddings = open_weights(folder.path), Embeddings.of(folder)
+    config = bart_members(folder, weights, "relu") | {
+        "norm": "pre",
+        "scaled_embedding": bool(folder.config.get("scale_embedding", True)),
+        "positions": "sinusoidal-fairseq",
     }
-    rules = bart_rules(embeddings.rules(weights), UNUSED_POSITIONS)
-    return make_model(folder, weights, config, rules, (*IGNORED, *embeddings.names))
+    ignored = (*IGNORED, "*.embed_positions.weights")  # old files also store the computed positions
+    model = load_model(folder, weights, config, generation, embeddings, bart_rules(), ignored)
+    return make_source(folder, model, tokenizers, languages, generation, family="m2m100")
+
+
+def _bart_model(folder: Folder, generation: GenerationSettings, norm: str) -> Transformer:
+    weights = open_weights(folder.path)
+    config = bart_members(folder, weights) | {"norm": norm, "embedding_norm": True, "positions": "learned"}
+    rules = bart_rules(UNUSED_POSITIONS)
+    return load_model(folder, weights, config, generation, Embeddings.of(folder), rules, IGNORED)
 
 
 def _begin(folder: Folder) -> Sequence[int]:
-    """Frame every text with <s> and </s>."""
+    """Return the tokens before every source: <s>, unless config.json has none."""
     begin = folder.config.get("bos_token_id", 0)
     return () if begin is None else (begin,)
 
 
-def _languages(folder: Folder, tokenizer: Tokenizer, generation: GenerationSettings, first: int | None) -> CheckpointLanguages:
+def _mbart_languages(
+    folder: Folder, tokenizer: Tokenizer, generation: GenerationSettings, first: int | None
+) -> CheckpointLanguages:
     """Read the languages: mBART puts the source language after the text, mBART-50 before; the target language comes first."""
-    tokens = language_tokens(tokenizer, LANGUAGE_TOKEN)
+    tokens = language_tokens(tokenizer, MBART_TOKEN)
     if not tokens:
-        return text_to_text(_begin(folder), generation.first)
-    behind = not _is_mbart50(folder, len(tokens))
-    sources = {code: SourceFrame(after=(token,)) if behind else SourceFrame(before=(token,)) for code, token in tokens.items()}
+        return text_to_text(_begin(folder), generation.first_token)
+    sources = _source_frames(tokens, after=not _is_mbart50(folder, len(tokens)))
     by_token = {token: code for code, token in tokens.items()}
     if generation.start in by_token:
-        forced = () if generation.first is None else (generation.first,)
+        forced = () if generation.first_token is None else (generation.first_token,)
         return CheckpointLanguages(sources, {by_token[generation.start]: TargetFrame(forced=forced)})
-    return CheckpointLanguages(sources, forced_targets(tokens, first))
+    return CheckpointLanguages(sources, _forced_targets(tokens, first))
 
 
-def forced_targets(tokens: Mapping[str, int], first: int | None) -> Mapping[str, TargetFrame]:
+def _m2m100_languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -> CheckpointLanguages:
+    """Read the languages: the source's token precedes the text (or follows it in early NLLB models); the target's is first."""
+    tokens = language_tokens(tokenizer, NLLB_TOKEN) or language_tokens(tokenizer, M2M100_TOKEN)
+    if not tokens:
+        return text_to_text(first=first)
+    legacy = bool((folder.read_json("tokenizer_config.json") or {}).get("legacy_behaviour"))
+    return CheckpointLanguages(_source_frames(tokens, after=legacy), _forced_targets(tokens, first))
+
+
+def _source_frames(tokens: Mapping[str, int], after: bool) -> Mapping[str, SourceFrame]:
+    return {code: SourceFrame(after=(token,)) if after else SourceFrame(before=(token,)) for code, token in tokens.items()}
+
+
+def _forced_targets(tokens: Mapping[str, int], first: int | None) -> Mapping[str, TargetFrame]:
     """Frame targets that begin with a language token; only one target if the checkpoint always forces it."""
     only = {code: token for code, token in tokens.items() if token == first}
     return {code: TargetFrame(forced=(token,)) for code, token in (only or tokens).items()}

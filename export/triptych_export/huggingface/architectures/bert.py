@@ -1,44 +1,37 @@
-"""BERT checkpoints (Devlin et al. 2018)."""
+"""BERT, RoBERTa and DistilBERT checkpoints (Devlin et al. 2018; Liu et al. 2019; Sanh et al. 2019).
+
+RoBERTa's mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from triptych_export.huggingface.checkpoint.activations import activation
-from triptych_export.huggingface.checkpoint.mapping import Change, Rule
-from triptych_export.huggingface.checkpoint.special_ids import SpecialIds
-from triptych_export.huggingface.checkpoint.text_heads import (
+from triptych_export.huggingface.checkpoint.config import activation, require
+from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
+from triptych_export.huggingface.checkpoint.text import (
     ANSWER,
     BARE,
     MASKED,
     PRETRAINING,
     TEXT,
     TOKENS,
+    SpecialIds,
     TextMapping,
-    load_text,
-    refuse,
 )
 from triptych_export.huggingface.folder import Folder
-from triptych_training.checkpoints.encoder import BertCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig
 
-PREDICTIONS = (
+CLASSIFIER, SPAN, POOLER = Rule("classifier", "classifier"), Rule("span", "qa_outputs"), Rule("pooler.dense", "pooler.dense")
+BERT_PREDICTIONS = (
     Rule("masked_token.transform", "cls.predictions.transform.dense"),
     Rule("masked_token.norm", "cls.predictions.transform.LayerNorm"),
     Rule("masked_token.projection.weight", "cls.predictions.decoder.weight"),
     Rule("masked_token.projection.bias", "cls.predictions.decoder.bias", others=["cls.predictions.bias"]),
 )
-POOLER = Rule("pooler.dense", "pooler.dense")
-CLASSIFIER = Rule("classifier", "classifier")
-SPAN = Rule("span", "qa_outputs")
 
 
-def load_bert(folder: Folder) -> BertCheckpoint:
-    """Load the checkpoint; see `load_text`."""
-    return load_text(folder, MAPPING)
-
-
-def bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
-    """Read the config members that BERT and RoBERTa share."""
-    refuse(folder, {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"})
+def _bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    require(folder, {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"})
     config = folder.config
     return BertConfig(
         vocabulary_size=config["vocab_size"],
@@ -50,50 +43,82 @@ def bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
         segments=config.get("type_vocab_size", 2),
         activation=activation(folder, "hidden_act"),
         norm_epsilon=config.get("layer_norm_eps", 1e-12),
-        pad_id=special.pad,
-        cls_id=special.cls,
-        sep_id=special.sep,
-        mask_id=special.mask,
         head_activation=activation(folder, "hidden_act"),
         tied=config.get("tie_word_embeddings", True),
+        **special.members,
     )
 
 
-def encoder_rules(decoder: str, positions: Change | None = None) -> Sequence[Rule]:
-    """Rules of the encoder that BERT and RoBERTa share; `decoder` is the other name of a tied embedding."""
-    layer = "encoder.layer.{i}"
+def _roberta_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    config = _bert_config(folder, special)
+    return replace(config, max_positions=config.max_positions - _unused_positions(config), head_activation="gelu")
+
+
+def _unused_positions(config: EncoderConfig) -> int:
+    """Count the rows before the first position in RoBERTa's table, which counts from the padding id."""
+    return config.pad_id + 1
+
+
+def _distilbert_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    config = folder.config
+    return BertConfig(
+        vocabulary_size=config["vocab_size"],
+        model_dim=config["dim"],
+        heads=config["n_heads"],
+        feedforward_dim=config["hidden_dim"],
+        layers=config["n_layers"],
+        max_positions=config["max_position_embeddings"],
+        segments=0,
+        activation=activation(folder, "activation"),
+        head_activation=activation(folder, "activation"),
+        pooler_activation="relu",
+        tied=config.get("tie_word_embeddings", True),
+        **special.members,
+    )
+
+
+def _embedding_rules(decoder: str, positions: Change | None = None) -> Sequence[Rule]:
+    """Rules of the embeddings; `decoder` is the other name of a tied embedding."""
     return (
         Rule("bert.embedding.tokens.weight", "embeddings.word_embeddings.weight", others=[decoder]),
         Rule("bert.embedding.positions.weight", "embeddings.position_embeddings.weight", change=positions),
         Rule("bert.embedding.segments.weight", "embeddings.token_type_embeddings.weight"),
         Rule("bert.embedding.norm", "embeddings.LayerNorm"),
-        Rule(
-            "bert.layers.{i}.attention.query_key_value",
-            *(f"{layer}.attention.self.{name}" for name in ("query", "key", "value")),
-        ),
-        Rule("bert.layers.{i}.attention.output", f"{layer}.attention.output.dense"),
-        Rule("bert.layers.{i}.attention_residual.norm", f"{layer}.attention.output.LayerNorm"),
-        Rule("bert.layers.{i}.feedforward.expand", f"{layer}.intermediate.dense"),
-        Rule("bert.layers.{i}.feedforward.contract", f"{layer}.output.dense"),
-        Rule("bert.layers.{i}.feedforward_residual.norm", f"{layer}.output.LayerNorm"),
     )
 
 
-def _rules(_config: EncoderConfig) -> Sequence[Rule]:
-    return encoder_rules("cls.predictions.decoder.weight")
+BERT_LAYERS = block_rules(
+    "bert.layers.{i}",
+    "encoder.layer.{i}",
+    [f"attention.self.{name}" for name in ("query", "key", "value")],
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+)
+DISTILBERT_LAYERS = block_rules(
+    "bert.layers.{i}",
+    "transformer.layer.{i}",
+    [f"attention.{name}" for name in ("q_lin", "k_lin", "v_lin")],
+    "attention.out_lin",
+    "sa_layer_norm",
+    "ffn.lin1",
+    "ffn.lin2",
+    "output_layer_norm",
+)
 
-
-MAPPING = TextMapping(
+BERT = TextMapping(
     classes=("Bert",),
-    config=bert_config,
-    encoder=_rules,
+    config=_bert_config,
+    encoder=lambda _config: (*_embedding_rules("cls.predictions.decoder.weight"), *BERT_LAYERS),
     heads={
         BARE: (),
-        MASKED: PREDICTIONS,
+        MASKED: BERT_PREDICTIONS,
         PRETRAINING: (
-            *PREDICTIONS,
+            *BERT_PREDICTIONS,
             POOLER,
-            # Theirs counts from "it follows", ours from "it does not".
+            # Their index 0 means "follows", ours "does not follow".
             Rule("next_sentence", "cls.seq_relationship", change=lambda rows: rows.flip(0)),
         ),
         TEXT: (POOLER, CLASSIFIER),
@@ -102,4 +127,44 @@ MAPPING = TextMapping(
     },
     prefixes=("bert.",),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "cls.*", "classifier.*", "qa_outputs.*"),
+)
+ROBERTA = TextMapping(
+    classes=("Roberta", "XLMRoberta", "Camembert"),
+    config=_roberta_config,
+    encoder=lambda config: (
+        *_embedding_rules("lm_head.decoder.weight", positions=lambda rows: rows[_unused_positions(config) :]),
+        *BERT_LAYERS,
+    ),
+    heads={
+        BARE: (),
+        MASKED: (
+            Rule("masked_token.transform", "lm_head.dense"),
+            Rule("masked_token.norm", "lm_head.layer_norm"),
+            Rule("masked_token.projection.weight", "lm_head.decoder.weight"),
+            Rule("masked_token.projection.bias", "lm_head.decoder.bias", others=["lm_head.bias"]),
+        ),
+        TEXT: (Rule("pooler.dense", "classifier.dense"), Rule("classifier", "classifier.out_proj")),
+        TOKENS: (CLASSIFIER,),
+        ANSWER: (SPAN,),
+    },
+    prefixes=("roberta.",),
+    ignored=("*position_ids", "*token_type_ids", "*pooler.*", "lm_head.*", "classifier.*", "qa_outputs.*"),
+)
+DISTILBERT = TextMapping(
+    classes=("DistilBert",),
+    config=_distilbert_config,
+    encoder=lambda _config: (*_embedding_rules("vocab_projector.weight"), *DISTILBERT_LAYERS),
+    heads={
+        BARE: (),
+        MASKED: (
+            Rule("masked_token.transform", "vocab_transform"),
+            Rule("masked_token.norm", "vocab_layer_norm"),
+            Rule("masked_token.projection", "vocab_projector"),
+        ),
+        TEXT: (Rule("pooler.dense", "pre_classifier"), CLASSIFIER),
+        TOKENS: (CLASSIFIER,),
+        ANSWER: (SPAN,),
+    },
+    prefixes=("distilbert.",),
+    ignored=("*position_ids", "vocab_*", "pre_classifier.*", "classifier.*", "qa_outputs.*"),
 )

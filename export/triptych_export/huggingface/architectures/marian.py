@@ -5,18 +5,10 @@ from collections.abc import Mapping
 
 from tokenizers import Tokenizer
 
-from triptych_export.huggingface.checkpoint.activations import activation
+from triptych_export.huggingface.checkpoint.config import check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import read_generation
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, language_tokens, model_name, single
-from triptych_export.huggingface.checkpoint.seq2seq import (
-    Embeddings,
-    bart_members,
-    bart_rules,
-    check_architecture,
-    make_model,
-    make_source,
-    whole,
-)
+from triptych_export.huggingface.checkpoint.seq2seq import Embeddings, bart_members, bart_rules, load_model, make_source
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers.tokenizer import translation_tokenizers
@@ -29,7 +21,7 @@ DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 0}
 
 
 def load_marian(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load a translation model; for the languages see `CheckpointLanguages.choose`.
+    """Load a translation model; see `CheckpointLanguages.choose` for the languages.
 
     Raises:
         SourceError: files are missing, damaged or contradict each other; or there is no such language.
@@ -38,24 +30,14 @@ def load_marian(folder: Folder, source_language: str = "", target_language: str 
     weights = open_weights(folder.path)
     tokenizers = translation_tokenizers(folder)
     languages = _languages(folder, tokenizers.source).choose(source_language, target_language)
-    generation = read_generation(folder, whole(folder, "max_position_embeddings"), DEFAULTS)
+    generation = read_generation(folder, integer(folder, "max_position_embeddings"), DEFAULTS)
     shared = bool(folder.config.get("share_encoder_decoder_embeddings", True))
-    embeddings, size = Embeddings.of(folder, shared), whole(folder, "vocab_size")
-    config = {
-        **bart_members(folder, weights),
-        "vocabulary_size": size if shared else whole(folder, "decoder_vocab_size", size),
-        "source_vocabulary_size": 0 if shared else size,
-        "activation": activation(folder, "activation_function"),
-        "positions": "sinusoidal-marian",
-        "tie_embeddings": shared and embeddings.ties_source(weights),
-        "tie_projection": embeddings.ties_projection(weights),
-        "pad_id": generation.pad,
-        "bos_id": generation.start,
-        "eos_id": generation.end,
-    }
-    # Old files have the fixed tables of positions as well.
-    ignored = ("*.embed_positions.weight", *embeddings.names)
-    model = make_model(folder, weights, config, bart_rules(embeddings.rules(weights)), ignored)
+    config = bart_members(folder, weights) | {"positions": "sinusoidal-marian"}
+    if not shared:
+        size = config["vocabulary_size"]
+        config |= {"vocabulary_size": integer(folder, "decoder_vocab_size", size), "source_vocabulary_size": size}
+    ignored = ("*.embed_positions.weight",)  # old files also store the computed positions
+    model = load_model(folder, weights, config, generation, Embeddings.of(folder, shared), bart_rules(), ignored)
     return make_source(folder, model, tokenizers, languages, generation)
 
 

@@ -3,16 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
-
-from triptych_export.errors import SourceError
 from triptych_export.huggingface.architectures.bert import CLASSIFIER
-from triptych_export.huggingface.checkpoint.activations import activation
+from triptych_export.huggingface.checkpoint.config import activation, require
 from triptych_export.huggingface.checkpoint.mapping import Rule
-from triptych_export.huggingface.checkpoint.special_ids import SpecialIds
-from triptych_export.huggingface.checkpoint.text_heads import ANSWER, BARE, MASKED, TEXT, TOKENS, TextMapping, load_text, refuse
-from triptych_export.huggingface.folder import CONFIG, Folder
-from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_export.huggingface.checkpoint.text import ANSWER, BARE, MASKED, TEXT, TOKENS, SpecialIds, TextMapping
+from triptych_export.huggingface.folder import Folder
 from triptych_training.models.bert import EncoderConfig
 from triptych_training.models.modernbert import ModernBertConfig
 
@@ -20,13 +15,8 @@ GLOBAL, LOCAL = "full_attention", "sliding_attention"
 THETAS = {GLOBAL: ("global_rope_theta", 160_000.0), LOCAL: ("local_rope_theta", 10_000.0)}
 
 
-def load_modernbert(folder: Folder) -> BertCheckpoint:
-    """Load the checkpoint; see `load_text`."""
-    return load_text(folder, MAPPING)
-
-
 def _config(folder: Folder, special: SpecialIds) -> ModernBertConfig:
-    refuse(folder, {"rope_scaling": None})
+    require(folder, {"rope_scaling": None})
     config = folder.config
     kinds = config.get("layer_types") or _alternate(config["num_hidden_layers"], config.get("global_attn_every_n_layers", 3))
     if len(kinds) != config["num_hidden_layers"] or set(kinds) - {GLOBAL, LOCAL}:
@@ -47,15 +37,12 @@ def _config(folder: Folder, special: SpecialIds) -> ModernBertConfig:
         feedforward_bias=config.get("mlp_bias", False),
         norm_bias=config.get("norm_bias", False),
         norm_epsilon=config.get("norm_eps", 1e-5),
-        pad_id=special.pad,
-        cls_id=special.cls,
-        sep_id=special.sep,
-        mask_id=special.mask,
         head_activation=activation(folder, "classifier_activation"),
         head_bias=config.get("classifier_bias", False),
         projection_bias=config.get("decoder_bias", True),
         tied=config.get("tie_word_embeddings", True),
         pooling=config.get("classifier_pooling", "cls"),
+        **special.members,
     )
 
 
@@ -68,17 +55,9 @@ def _theta(folder: Folder, kind: str) -> float:
     member, default = THETAS[kind]
     parameters: dict[str, Any] = (folder.config.get("rope_parameters") or {}).get(kind) or {}
     if (scaling := parameters.get("rope_type", "default")) != "default":
-        raise SourceError(f"{folder.path / CONFIG}: rope_type: {scaling!r} is not supported; supported: 'default'")
+        raise folder.config_error(f"rope_type: {scaling!r} is not supported; supported: 'default'")
     named = parameters.get("rope_theta", folder.config.get(member))
     return float(default if named is None else named)
-
-
-def _gate(rows: Tensor) -> Tensor:
-    return rows.chunk(2)[0]
-
-
-def _expansion(rows: Tensor) -> Tensor:
-    return rows.chunk(2)[1]
 
 
 def _rules(_config: EncoderConfig) -> Sequence[Rule]:
@@ -89,8 +68,8 @@ def _rules(_config: EncoderConfig) -> Sequence[Rule]:
         Rule("bert.layers.{i}.attention.query_key_value", f"{layer}.attn.Wqkv"),
         Rule("bert.layers.{i}.attention.output", f"{layer}.attn.Wo"),
         Rule("bert.layers.{i}.attention_residual.norm", f"{layer}.attn_norm"),
-        Rule("bert.layers.{i}.feedforward.gate", f"{layer}.mlp.Wi", change=_gate),
-        Rule("bert.layers.{i}.feedforward.expand", f"{layer}.mlp.Wi", change=_expansion),
+        Rule("bert.layers.{i}.feedforward.gate", f"{layer}.mlp.Wi", change=lambda rows: rows.chunk(2)[0]),
+        Rule("bert.layers.{i}.feedforward.expand", f"{layer}.mlp.Wi", change=lambda rows: rows.chunk(2)[1]),
         Rule("bert.layers.{i}.feedforward.contract", f"{layer}.mlp.Wo"),
         Rule("bert.layers.{i}.feedforward_residual.norm", f"{layer}.mlp_norm"),
         Rule("bert.norm", "final_norm"),
@@ -101,7 +80,7 @@ def _dense(ours: str) -> tuple[Rule, Rule]:
     return Rule(f"{ours}.dense", "head.dense"), Rule(f"{ours}.norm", "head.norm")
 
 
-MAPPING = TextMapping(
+MODERNBERT = TextMapping(
     classes=("ModernBert",),
     config=_config,
     encoder=_rules,

@@ -4,34 +4,24 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.activations import NAMES
+from triptych_export.huggingface.checkpoint.config import ACTIVATIONS, check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, text_to_text
-from triptych_export.huggingface.checkpoint.mapping import Rule
-from triptych_export.huggingface.checkpoint.seq2seq import (
-    Embeddings,
-    attention_rules,
-    check_architecture,
-    cross_attention_rules,
-    make_model,
-    make_source,
-    whole,
-)
-from triptych_export.huggingface.checkpoint.weights import StoredWeights, open_weights
-from triptych_export.huggingface.folder import CONFIG, Folder
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
+from triptych_export.huggingface.checkpoint.seq2seq import Embeddings, cross_attention_rules, load_model, make_source
+from triptych_export.huggingface.checkpoint.weights import open_weights
+from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers.tokenizer import translation_tokenizers
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_text.languages import UNDETERMINED
 
-# Positions are relative and have no end: a limit of memory, not of the model. It was trained with texts of TRAINED tokens.
-LONGEST = 2_048
-TRAINED = 512
+LONGEST = 2_048  # tokens; relative positions have no limit, this one saves memory
+TRAINED = 512  # tokens of the training texts
 TRANSLATION = re.compile(r"translation_(?P<source>\w+)_to_(?P<target>\w+)")
-NAMES_OF_PROJECTIONS = ("q", "k", "v", "o")
+PROJECTIONS = ("q", "k", "v", "o")
 DEFAULTS: Mapping[str, object] = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-# A weight that nothing uses, in T5's first checkpoints.
+# An unused weight in T5's first checkpoints.
 IGNORED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
 
@@ -46,35 +36,28 @@ def load_t5(folder: Folder, source_language: str = "", target_language: str = ""
     # mT5's checkpoints may have been saved by T5's classes.
     check_architecture(folder, f"{kind}ForConditionalGeneration", f"{kind}Model", "T5ForConditionalGeneration", *old)
     tasks = {} if UNDETERMINED in (source_language, target_language) else _translations(folder)
-    wanted = {"max_length": whole(folder, "n_positions", TRAINED), **_wanted(tasks)}
+    wanted = {"max_length": integer(folder, "n_positions", TRAINED), **_wanted(tasks)}
     generation = read_generation(folder, LONGEST, DEFAULTS, wanted)
     languages = _languages(tasks, generation).choose(source_language, target_language)
     tokenizers = translation_tokenizers(folder)
     weights = open_weights(folder.path)
-    embeddings, config = Embeddings.of(folder, tied=True), _members(folder)
-    config |= {
-        "tie_embeddings": embeddings.ties_source(weights),
-        "tie_projection": embeddings.ties_projection(weights),
-        "pad_id": generation.pad,
-        "bos_id": generation.start,
-        "eos_id": generation.end,
-    }
-    model = make_model(folder, weights, config, _rules(embeddings, weights, config["gated"]), (*IGNORED, *embeddings.names))
+    config = _members(folder)
+    model = load_model(folder, weights, config, generation, Embeddings.of(folder, tied=True), _rules(config["gated"]), IGNORED)
     return make_source(folder, model, tokenizers, languages, generation)
 
 
 def _members(folder: Folder) -> dict[str, Any]:
     """Members of TransformerConfig."""
     gated, function = _feed_forward(folder)
-    layers = whole(folder, "num_layers")
+    layers = integer(folder, "num_layers")
     return {
-        "vocabulary_size": whole(folder, "vocab_size"),
-        "model_dim": whole(folder, "d_model"),
-        "heads": whole(folder, "num_heads"),
-        "head_dim": whole(folder, "d_kv"),
-        "feedforward_dim": whole(folder, "d_ff"),
+        "vocabulary_size": integer(folder, "vocab_size"),
+        "model_dim": integer(folder, "d_model"),
+        "heads": integer(folder, "num_heads"),
+        "head_dim": integer(folder, "d_kv"),
+        "feedforward_dim": integer(folder, "d_ff"),
         "encoder_layers": layers,
-        "decoder_layers": whole(folder, "num_decoder_layers", layers),
+        "decoder_layers": integer(folder, "num_decoder_layers", layers),
         "norm": "pre",
         "norm_kind": "rms",
         "norm_epsilon": folder.config.get("layer_norm_epsilon", 1e-6),
@@ -85,9 +68,9 @@ def _members(folder: Folder) -> dict[str, Any]:
         "max_positions": LONGEST,
         "scaled_attention": False,
         "scaled_embedding": False,
-        "relative_buckets": whole(folder, "relative_attention_num_buckets", 32),
-        "relative_distance": whole(folder, "relative_attention_max_distance", 128),
-        "projection_scale": whole(folder, "d_model") ** -0.5 if _scales(folder) else 1.0,
+        "relative_buckets": integer(folder, "relative_attention_num_buckets", 32),
+        "relative_distance": integer(folder, "relative_attention_max_distance", 128),
+        "projection_scale": integer(folder, "d_model") ** -0.5 if _scales(folder) else 1.0,
     }
 
 
@@ -95,12 +78,10 @@ def _feed_forward(folder: Folder) -> tuple[bool, str]:
     """Return whether the feed-forward is gated, and our name of its activation."""
     name = str(folder.config.get("feed_forward_proj", "relu"))
     function = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")  # T5 v1.1 calls the approximation gelu
-    if function not in NAMES:
-        known = ", ".join(NAMES)
-        raise SourceError(
-            f"{folder.path / CONFIG}: feed_forward_proj: {name!r} is not supported; supported, also with gated-: {known}"
-        )
-    return name.startswith("gated-"), NAMES[function]
+    if function not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise folder.config_error(f"feed_forward_proj: {name!r} is not supported; supported, also with gated-: {known}")
+    return name.startswith("gated-"), ACTIVATIONS[function]
 
 
 def _scales(folder: Folder) -> bool:
@@ -109,30 +90,26 @@ def _scales(folder: Folder) -> bool:
     return folder.model_type == "t5" and given is not False
 
 
-def _rules(embeddings: Embeddings, weights: StoredWeights, gated: bool) -> Sequence[Rule]:
+def _rules(gated: bool) -> Sequence[Rule]:
     cross = "decoder.block.{i}.layer.1"
     return (
-        *embeddings.rules(weights),
         *_side_rules("encoder", 1, gated),
         *_side_rules("decoder", 2, gated),
-        *cross_attention_rules("decoder.layers.{i}", f"{cross}.EncDecAttention", NAMES_OF_PROJECTIONS),
+        *cross_attention_rules("decoder.layers.{i}", f"{cross}.EncDecAttention", PROJECTIONS),
         Rule("decoder.layers.{i}.cross_attention_residual.norm", f"{cross}.layer_norm"),
     )
 
 
 def _side_rules(side: str, last: int, gated: bool) -> Sequence[Rule]:
     """Rules of the blocks of one side; `last` is the index of the feed-forward sub-layer."""
-    ours, theirs = f"{side}.layers.{{i}}", f"{side}.block.{{i}}.layer"
-    inner = f"{theirs}.{last}.DenseReluDense"
+    ours, theirs, inner = f"{side}.layers.{{i}}", f"{side}.block.{{i}}.layer", f"{last}.DenseReluDense"
+    *query_key_value, output = (f"0.SelfAttention.{name}" for name in PROJECTIONS)
+    expand = f"{inner}.wi_1" if gated else f"{inner}.wi"
     return (
         Rule(f"{side}.relative.table", f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"),
         Rule(f"{side}.norm", f"{side}.final_layer_norm"),
-        *attention_rules(ours, f"{theirs}.0.SelfAttention", NAMES_OF_PROJECTIONS),
-        Rule(f"{ours}.attention_residual.norm", f"{theirs}.0.layer_norm"),
-        Rule(f"{ours}.feedforward.gate", f"{inner}.wi_0"),
-        Rule(f"{ours}.feedforward.expand", f"{inner}.wi_1" if gated else f"{inner}.wi"),
-        Rule(f"{ours}.feedforward.contract", f"{inner}.wo"),
-        Rule(f"{ours}.feedforward_residual.norm", f"{theirs}.{last}.layer_norm"),
+        Rule(f"{ours}.feedforward.gate", f"{theirs}.{inner}.wi_0"),
+        *block_rules(ours, theirs, query_key_value, output, "0.layer_norm", expand, f"{inner}.wo", f"{last}.layer_norm"),
     )
 
 
@@ -156,7 +133,7 @@ def _wanted(tasks: Mapping[tuple[str, str], Mapping[str, Any]]) -> Mapping[str, 
 
 def _languages(tasks: Mapping[tuple[str, str], Mapping[str, Any]], generation: GenerationSettings) -> CheckpointLanguages:
     if not tasks:
-        return text_to_text(first=generation.first)
-    forced = () if generation.first is None else (generation.first,)
+        return text_to_text(first=generation.first_token)
+    forced = () if generation.first_token is None else (generation.first_token,)
     targets = {target: TargetFrame(task["prefix"], forced=forced) for (_, target), task in tasks.items()}
     return CheckpointLanguages({source: SourceFrame() for source, _ in tasks}, targets)

@@ -1,6 +1,7 @@
 """Generation settings: generation_config.json translated to members of a bundle's manifest.
 
-Source: https://huggingface.co/docs/transformers/main_classes/text_generation. What cannot be carried over is listed.
+Settings without an equivalent are listed for the model card.
+Source: https://huggingface.co/docs/transformers/main_classes/text_generation
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from triptych_serving.bundle.search_params import range_fault
 
 FILE = "generation_config.json"
 EARLY_STOPPING = {False: "heuristic", True: "full", "never": "never"}
-# Members that are ours, but for the name.
+# Settings that differ only in name: theirs -> ours.
 SAME = {
     "num_beams": "beam_size",
     "num_return_sequences": "num_hypotheses",
@@ -34,8 +35,8 @@ NEUTRAL: Mapping[str, object] = {  # the manifest's defaults
     "renormalize": False,
     "suppressed_tokens": [],
 }
-# Members that change what is generated and that we do not have, with their values that change nothing.
-FOREIGN: Mapping[str, tuple[object, ...]] = {
+# Unsupported settings that change the output, each with the values that have no effect.
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "num_beam_groups": (1,),
     "diversity_penalty": (0.0,),
     "encoder_no_repeat_ngram_size": (0,),
@@ -53,7 +54,7 @@ FOREIGN: Mapping[str, tuple[object, ...]] = {
     "dola_layers": (),
     "watermarking_config": (),
 }
-# Members that only matter where tokens are drawn, which ours are when a request asks for it, in its own way.
+# Settings that only matter for sampling; here the request chooses them.
 SAMPLING: Mapping[str, tuple[object, ...]] = {
     "do_sample": (False,),
     "temperature": (1.0,),
@@ -72,20 +73,20 @@ class GenerationSettings:
     """Special ids, and members of the manifest's `generation`.
 
     Args:
-        pad: pads sources.
-        start: the decoder's first input.
-        end: of a sentence.
-        first: every text begins with it; None: with any token.
-        members: those of the manifest that are not the defaults, `max_length` among them.
-        left: what could not be carried over, for people; empty if there is nothing.
+        pad: id that pads sources.
+        start: id of the decoder's first input.
+        end: id of the end of a sentence.
+        first_token: id with which every output begins; None: any token.
+        members: members of the manifest that differ from its defaults, and always `max_length`.
+        unsupported: settings without an equivalent, for the model card; empty if there are none.
     """
 
     pad: int
     start: int
     end: int
-    first: int | None
+    first_token: int | None
     members: Mapping[str, Any]
-    left: str
+    unsupported: str
 
 
 def read_generation(
@@ -94,10 +95,10 @@ def read_generation(
     """Read generation_config.json, or config.json for checkpoints that predate it.
 
     Args:
-        folder: the checkpoint's.
-        limit: tokens that the decoder has positions for.
-        defaults: members that count where config.json lacks them.
-        wanted: members that count where the file that was read lacks them.
+        folder: the checkpoint.
+        limit: number of positions of the decoder, in tokens.
+        defaults: values for members missing in config.json.
+        wanted: values for members missing in the file that is read.
 
     Raises:
         SourceError: a member is missing or out of range; names file, member and value.
@@ -111,13 +112,13 @@ class _Reader:
     def __init__(self, folder: Folder, defaults: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         own = folder.read_json(FILE)
         self.place = folder.path / (CONFIG if own is None else FILE)
-        self.config = {**defaults, **_said(folder.config)}
-        self.values = {**wanted, **(self.config if own is None else _said(own))}
+        self.config = {**defaults, **_present(folder.config)}
+        self.values = {**wanted, **(self.config if own is None else _present(own))}
 
     def read(self, limit: int) -> GenerationSettings:
         end = self._end()
         forced_end = self._forces_end(end)
-        suppressed, left = self._suppressed(end), dict(self._foreign())
+        suppressed, unsupported = self._suppressed(end), dict(self._unsupported())
         members = {
             "rules": "transformers",
             "max_length": self._max_length(limit) - 1 - forced_end,
@@ -126,53 +127,52 @@ class _Reader:
             "forced_end": forced_end,
             "renormalize": bool(self.values.get("renormalize_logits", False)),
             "suppressed_tokens": suppressed,
-            **{ours: self._number(name, ours) for name, ours in SAME.items() if name in self.values},
+            **{ours: self._number(name) for name, ours in SAME.items() if name in self.values},
         }
         self._check(members)
         return GenerationSettings(
-            pad=self._special("pad_token_id"),
+            pad=self._id("pad_token_id", self._member("pad_token_id")),
             start=self._start(),
             end=end,
-            first=self._first(),
+            first_token=self._first(),
             members={name: value for name, value in members.items() if name not in NEUTRAL or value != NEUTRAL[name]},
-            left=", ".join(f"{name} = {value}" for name, value in left.items()),
+            unsupported=", ".join(f"{name} = {value}" for name, value in unsupported.items()),
         )
 
     def _end(self) -> int:
         """Read the end token; equal duplicates count as one."""
         value = self._member("eos_token_id")
         if isinstance(value, list) and len(set(value)) > 1:
-            raise self._fault("eos_token_id", value, "a model has one end of the sentence here")
+            raise self._fault("eos_token_id", value, "only one end token is supported")
         return self._id("eos_token_id", value[0] if isinstance(value, list) and value else value)
 
     def _start(self) -> int:
-        name = "decoder_start_token_id"
-        return self._special(name if self._member(name) is not None else "bos_token_id")
+        name = "decoder_start_token_id" if self._member("decoder_start_token_id") is not None else "bos_token_id"
+        return self._id(name, self._member(name))
 
     def _first(self) -> int | None:
         first = self.values.get("forced_bos_token_id")
-        if first is None and self.config.get("force_bos_token_to_be_generated"):  # what it was called at first
+        if first is None and self.config.get("force_bos_token_to_be_generated"):  # the setting's former name
             first = self._member("bos_token_id")
         return None if first is None else self._id("forced_bos_token_id", first)
 
     def _forces_end(self, end: int) -> bool:
         forced = self.values.get("forced_eos_token_id")
         if forced not in (None, end, [end]):
-            raise self._fault("forced_eos_token_id", forced, f"it has to be the end of the sentence, {end}")
+            raise self._fault("forced_eos_token_id", forced, f"expected the end token, {end}")
         return forced is not None
 
     def _max_length(self, limit: int) -> int:
         """Convert the maximum length, which counts start and end tokens.
 
-        Where nothing is said `generate()` stops after 20 tokens, which cuts sentences and which nobody wants: a text may then
-        be as long as the model can make it.
+        Without a setting `generate()` stops after 20 tokens, which cuts sentences; here the model's own limit applies.
         """
         if "max_new_tokens" in self.values:
             given = self._natural("max_new_tokens") + 1
         else:
             given = self._natural("max_length") if "max_length" in self.values else limit
         if given < 2:
-            raise self._fault("max_length", given, "it has to be at least 2, the decoder's start and a token")
+            raise self._fault("max_length", given, "expected at least 2: the start token and one more")
         return min(given, limit)
 
     def _min_length(self) -> int:
@@ -183,7 +183,7 @@ class _Reader:
     def _early_stopping(self) -> str:
         value = self.values.get("early_stopping", False)
         if not isinstance(value, bool | str) or value not in EARLY_STOPPING:
-            raise self._fault("early_stopping", value, 'it has to be true, false or "never"')
+            raise self._fault("early_stopping", value, 'expected true, false or "never"')
         return EARLY_STOPPING[value]
 
     def _suppressed(self, end: int) -> list[list[int]]:
@@ -191,15 +191,15 @@ class _Reader:
         runs = self.values.get("bad_words_ids") or []
         singles = self.values.get("suppress_tokens") or []
         if not isinstance(runs, list) or not all(_are_ids(run) and run for run in runs):
-            raise self._fault("bad_words_ids", runs, "it has to be lists of ids")
+            raise self._fault("bad_words_ids", runs, "expected lists of ids")
         if not _are_ids(singles):
-            raise self._fault("suppress_tokens", singles, "it has to be a list of ids")
+            raise self._fault("suppress_tokens", singles, "expected a list of ids")
         found = [*runs, *([token] for token in singles)]
         return [run for place, run in enumerate(found) if run != [end] and run not in found[:place]]
 
-    def _foreign(self) -> Iterator[tuple[str, Any]]:
+    def _unsupported(self) -> Iterator[tuple[str, Any]]:
         draws = bool(self.values.get("do_sample"))
-        for name, neutral in (*FOREIGN.items(), *(SAMPLING.items() if draws else ())):
+        for name, neutral in (*UNSUPPORTED.items(), *(SAMPLING.items() if draws else ())):
             if (value := self.values.get(name)) is not None and value not in neutral:
                 yield name, value
         if self._member("eos_token_id") in (self.values.get("suppress_tokens") or []):
@@ -212,23 +212,20 @@ class _Reader:
                 raise SourceError(f"{self.place}: {theirs[ours]}: {fault}")
         beams, texts = members.get("beam_size", 1), members.get("num_hypotheses", 1)
         if texts > beams:
-            raise self._fault("num_return_sequences", texts, f"it is above num_beams, {beams}")
+            raise self._fault("num_return_sequences", texts, f"must not exceed num_beams, {beams}")
         if members["min_length"] > members["max_length"]:
-            raise self._fault("min_length", self.values.get("min_length"), "it is above max_length")
+            raise self._fault("min_length", self.values.get("min_length"), "must not exceed max_length")
 
-    def _number(self, name: str, ours: str) -> float:
+    def _number(self, name: str) -> float:
         if name in WHOLE:
             return self._natural(name)
         value = self.values[name]
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._fault(name, value, "it has to be a number")
+            raise self._fault(name, value, "expected a number")
         return float(value)
 
     def _natural(self, name: str) -> int:
         return self._id(name, self.values[name])
-
-    def _special(self, name: str) -> int:
-        return self._id(name, self._member(name))
 
     def _member(self, name: str) -> Any:
         """Read a special id, which may be in either file."""
@@ -236,14 +233,14 @@ class _Reader:
 
     def _id(self, name: str, value: Any) -> int:
         if type(value) is not int or value < 0:
-            raise self._fault(name, value, "it has to be a whole number of at least 0")
+            raise self._fault(name, value, "expected a whole number of at least 0")
         return value
 
     def _fault(self, name: str, value: object, reason: str) -> SourceError:
         return SourceError(f"{self.place}: {name}: {value!r}; {reason}")
 
 
-def _said(members: Mapping[str, Any]) -> dict[str, Any]:
+def _present(members: Mapping[str, Any]) -> dict[str, Any]:
     """Treat null as absent."""
     return {name: value for name, value in members.items() if value is not None}
 

@@ -17,7 +17,7 @@ from triptych_text.languages import UNDETERMINED, is_language
 
 Framing = TypeVar("Framing", SourceFrame, TargetFrame)
 
-# Groups of languages (ISO 639-5) and codes of none in particular: a model's name may have them, a text is in none of them.
+# Codes of language groups (ISO 639-5) and of no particular language: they may occur in a model's name, but no text is in them.
 GROUP_CODES = """
 aav afa alg alv apa aqa aql art ath auf aus awd azc bad bai bat ber bih bnt btk cai cau cba ccn ccs cdc cdd cel cmc cpe cpf cpp
 crp csu cus day dmn dra egx esx euq fiu fox gem gme gmq gmw grk hmx hok hyx iir ijo inc ine ira iro itc jpx kar kdo khi kro map
@@ -32,10 +32,10 @@ class CheckpointLanguages:
     """Source and target frames by language code, in order.
 
     Args:
-        sources: what stands around a source of each language.
-        targets: how the model is told to write each language.
-        splits: the model translates sentence by sentence.
-        notes: for people, on the model card.
+        sources: tokens around a source of each language.
+        targets: instruction or tokens that select each target language.
+        splits: whether the model translates sentence by sentence.
+        notes: further rows of the model card.
     """
 
     sources: Mapping[str, SourceFrame]
@@ -44,10 +44,10 @@ class CheckpointLanguages:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def choose(self, source_language: str, target_language: str) -> "CheckpointLanguages":
-        """Restrict to the given source and target; they also name undetermined languages.
+        """Restrict to the given languages, if any; a given code also names an undetermined language.
 
         Raises:
-            SourceError: a code is malformed, or none of several that the model has.
+            SourceError: a code is malformed, or the model does not have the language.
         """
         sources = _choose(self.sources, source_language, "source_language")
         targets = _choose(self.targets, target_language, "target_language")
@@ -56,11 +56,11 @@ class CheckpointLanguages:
 
 
 def text_to_text(before: Sequence[int] = (), first: int | None = None) -> CheckpointLanguages:
-    """Languages of a text-to-text model: undetermined on both sides.
+    """Make the languages of a text-to-text model: undetermined on both sides.
 
     Args:
-        before: ids in front of every source.
-        first: the first token of every text.
+        before: token ids before every source.
+        first: token id with which every output begins.
     """
     forced = () if first is None else (first,)
     sources, targets = {UNDETERMINED: SourceFrame(before=tuple(before))}, {UNDETERMINED: TargetFrame(forced=forced)}
@@ -97,5 +97,5 @@ def _choose(offered: Mapping[str, Framing], code: str, name: str) -> Mapping[str
     except InvalidInputError as error:
         raise SourceError(f"{name}: {code!r} is not a language code such as de, de-DE or deu_Latn") from error
     if found is None:
-        raise SourceError(f"{name}: {code!r} is none of the model's: {list_languages(tuple(offered))}")
+        raise SourceError(f"{name}: {code!r} is not among the model's languages: {list_languages(tuple(offered))}")
     return {code if found == UNDETERMINED else found: offered[found]}

@@ -1,7 +1,7 @@
 """Mapping of a checkpoint's tensors to our parameters: one list of rules per family.
 
-A model is built on PyTorch's meta device, without memory for its weights; `load_rules` then gives it the checkpoint's own, one
-tensor at a time. Faults are told in the checkpoint's names, which its owner knows, and all at once.
+A model is built on PyTorch's meta device, without memory for its weights; `load_rules` then assigns the checkpoint's weights,
+one tensor at a time. An error lists all faults at once, under the checkpoint's own names.
 """
 
 import re
@@ -25,10 +25,10 @@ class Rule:
     """Origin of one of our parameters, or of all parameters of a module.
 
     Args:
-        ours: a parameter ("class_token") or a module ("encoder.layers.{i}.attention.output"); `{i}` is any number.
-        theirs: the checkpoint's name of the same; several are stacked along the first dimension.
-        change: applied to what was stacked; works on tensors of PyTorch's meta device too.
-        others: names under which the same tensor may be stored as well, or instead.
+        ours: name of a parameter ("class_token") or module ("encoder.layers.{i}.attention.output"); `{i}` matches any number.
+        theirs: the checkpoint's name; several tensors are concatenated along the first dimension.
+        change: applied to the concatenated tensor; must work on tensors of PyTorch's meta device too.
+        others: alternative names under which the checkpoint may store the same tensor.
     """
 
     ours: str
@@ -72,6 +72,27 @@ class ParameterSource:
         return self.change(whole) if self.change else whole
 
 
+def block_rules(
+    ours: str,
+    theirs: str,
+    query_key_value: Sequence[str],
+    output: str,
+    attention_norm: str,
+    expand: str,
+    contract: str,
+    feedforward_norm: str,
+) -> tuple[Rule, ...]:
+    """Rules of one encoder block: `ours` is its name, `theirs` the checkpoint's, under which the other names are found."""
+    return (
+        Rule(f"{ours}.attention.query_key_value", *(f"{theirs}.{name}" for name in query_key_value)),
+        Rule(f"{ours}.attention.output", f"{theirs}.{output}"),
+        Rule(f"{ours}.attention_residual.norm", f"{theirs}.{attention_norm}"),
+        Rule(f"{ours}.feedforward.expand", f"{theirs}.{expand}"),
+        Rule(f"{ours}.feedforward.contract", f"{theirs}.{contract}"),
+        Rule(f"{ours}.feedforward_residual.norm", f"{theirs}.{feedforward_norm}"),
+    )
+
+
 def load_rules(
     model: nn.Module,
     weights: StoredWeights,
@@ -82,15 +103,15 @@ def load_rules(
     """Load weights into a model on the meta device, as float32 on the CPU, and set evaluation mode.
 
     Args:
-        model: of which every parameter has a rule; tied ones stay tied.
-        weights: the checkpoint's.
-        rules: the first that is about a parameter counts.
-        ignored: patterns of names that are of no use to us, such as "*.position_ids".
-        prefixes: leading parts of names that a checkpoint may have or lack, such as "bert.".
+        model: the model; every parameter needs a rule, and tied parameters stay tied.
+        weights: the checkpoint's tensors.
+        rules: the first rule that matches a parameter applies.
+        ignored: patterns of tensor names that are not needed, such as "*.position_ids".
+        prefixes: optional leading parts of the checkpoint's names, such as "bert.".
 
     Raises:
-        SourceError: names every missing, unexpected and misshapen weight.
-        ValueError: no rule is about one of the model's parameters.
+        SourceError: lists every missing, unexpected and misshapen weight.
+        ValueError: a parameter of the model has no rule.
     """
     stored = {_plain(name, prefixes): name for name in weights}
     sources = {name: _source(name, rules, prefixes) for name, _ in model.named_parameters()}

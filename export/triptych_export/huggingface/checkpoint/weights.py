@@ -1,7 +1,7 @@
 """Weights stored by Hugging Face's libraries: safetensors or pickles, in one file or in shards.
 
-Names and shapes are known before anything is read; a tensor is read when it is asked for. Pickles are loaded weights-only: what
-is in them cannot run. Sources: https://huggingface.co/docs/safetensors,
+Names and shapes are known at once; a tensor is read on demand. Pickles are loaded weights-only, so that they cannot run code.
+Sources: https://huggingface.co/docs/safetensors,
 https://docs.pytorch.org/docs/stable/generated/torch.load.html
 """
 
@@ -20,7 +20,7 @@ from triptych_export.errors import SourceError
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
-OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of normalisations, in checkpoints that came from TensorFlow
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # suffixes of norms in checkpoints converted from TensorFlow
 
 
 class Shard(Protocol):
@@ -65,7 +65,7 @@ class StoredWeights(Mapping[str, torch.Size]):
         """Read one tensor as float32 on the CPU.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is no tensor of that name.
         """
         stored = self._stored[name]
         return stored.shard.read(stored.name).to(torch.float32)
@@ -75,7 +75,7 @@ def open_weights(folder: Path) -> StoredWeights:
     """Open the weights of a folder; safetensors take precedence.
 
     Raises:
-        SourceError: there are none, or files of them are missing or damaged; lists all of those.
+        SourceError: there are none, or files are missing or damaged; lists all of them.
     """
     for name, opener in ((SAFETENSORS, _SafeShard), (PICKLE, _PickleShard)):
         if (folder / name).exists():
@@ -111,7 +111,7 @@ class _PickleShard:
         except RuntimeError:
             self._tensors = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(self._tensors, dict) or not all(isinstance(t, Tensor) for t in self._tensors.values()):
-            raise ValueError("it does not hold tensors by their names")
+            raise ValueError("it does not map names to tensors")
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> Tensor:

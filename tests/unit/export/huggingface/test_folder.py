@@ -66,7 +66,7 @@ def test_without_a_network_what_was_fetched_before_will_do(model: Path, monkeypa
 
 def test_without_both_the_hubs_error_is_told(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(Hub(model, [], reachable=False), monkeypatch, model.parent)
-    with pytest.raises(SourceError, match=f"{NAME}: not a folder, and the Hugging Face hub did not give it: no network"):
+    with pytest.raises(SourceError, match=f"{NAME}: not a folder, and not available from the Hugging Face hub: no network"):
         open_folder(NAME)
 
 

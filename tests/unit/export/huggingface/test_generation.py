@@ -29,7 +29,7 @@ def read(
 
 def test_where_nothing_is_said_a_text_may_be_as_long_as_the_model_can_make_it(tmp_path: Path) -> None:
     settings = read(tmp_path, {})
-    assert (settings.pad, settings.start, settings.end, settings.first, settings.left) == (1, 3, 2, None, "")
+    assert (settings.pad, settings.start, settings.end, settings.first_token, settings.unsupported) == (1, 3, 2, None, "")
     assert settings.members == {"rules": "transformers", "max_length": LIMIT - 1}
 
 
@@ -62,7 +62,7 @@ def test_where_nothing_is_said_a_text_may_be_as_long_as_the_model_can_make_it(tm
 def test_members_keep_their_meaning(given: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
     settings = read(tmp_path, given)
     assert settings.members == {"rules": "transformers", "max_length": LIMIT - 1, **expected}
-    assert settings.left == ""
+    assert settings.unsupported == ""
 
 
 def test_serving_reads_all_of_them(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_serving_reads_all_of_them(tmp_path: Path) -> None:
 
 
 def test_the_first_token(tmp_path: Path) -> None:
-    assert read(tmp_path, {"forced_bos_token_id": 9}).first == 9
+    assert read(tmp_path, {"forced_bos_token_id": 9}).first_token == 9
     old = {**IDS, "bos_token_id": 0, "force_bos_token_to_be_generated": True}
-    assert read(tmp_path, {"max_length": 9}, old).first == 0
+    assert read(tmp_path, {"max_length": 9}, old).first_token == 0
 
 
 def test_old_checkpoints_have_it_in_the_other_file(tmp_path: Path) -> None:
@@ -117,35 +117,35 @@ def test_what_cannot_be_carried_over_is_listed(tmp_path: Path) -> None:
     listed = (
         "num_beam_groups = 4, diversity_penalty = 0.5, begin_suppress_tokens = [7], suppress_tokens = the end of the sentence"
     )
-    assert settings.left == listed
+    assert settings.unsupported == listed
     assert settings.members["suppressed_tokens"] == [[9]]
     drawn = read(tmp_path, {"do_sample": True, "temperature": 0.7, "top_p": 1.0, "top_k": 50})
-    assert drawn.left == "do_sample = True, temperature = 0.7, top_k = 50"
+    assert drawn.unsupported == "do_sample = True, temperature = 0.7, top_k = 50"
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"eos_token_id": [2, 5]}, "eos_token_id: [2, 5]; a model has one end of the sentence here"),
-        ({"eos_token_id": "</s>"}, "eos_token_id: '</s>'; it has to be a whole number of at least 0"),
-        ({"eos_token_id": []}, "eos_token_id: []; it has to be a whole number of at least 0"),
-        ({"pad_token_id": -1}, "pad_token_id: -1; it has to be a whole number of at least 0"),
-        ({"decoder_start_token_id": [3, 4]}, "decoder_start_token_id: [3, 4]; it has to be a whole number of at least 0"),
-        ({"forced_eos_token_id": 9}, "forced_eos_token_id: 9; it has to be the end of the sentence, 2"),
-        ({"forced_bos_token_id": True}, "forced_bos_token_id: True; it has to be a whole number of at least 0"),
-        ({"max_length": 1}, "max_length: 1; it has to be at least 2, the decoder's start and a token"),
-        ({"max_length": "long"}, "max_length: 'long'; it has to be a whole number of at least 0"),
-        ({"min_length": 30, "max_length": 20}, "min_length: 30; it is above max_length"),
+        ({"eos_token_id": [2, 5]}, "eos_token_id: [2, 5]; only one end token is supported"),
+        ({"eos_token_id": "</s>"}, "eos_token_id: '</s>'; expected a whole number of at least 0"),
+        ({"eos_token_id": []}, "eos_token_id: []; expected a whole number of at least 0"),
+        ({"pad_token_id": -1}, "pad_token_id: -1; expected a whole number of at least 0"),
+        ({"decoder_start_token_id": [3, 4]}, "decoder_start_token_id: [3, 4]; expected a whole number of at least 0"),
+        ({"forced_eos_token_id": 9}, "forced_eos_token_id: 9; expected the end token, 2"),
+        ({"forced_bos_token_id": True}, "forced_bos_token_id: True; expected a whole number of at least 0"),
+        ({"max_length": 1}, "max_length: 1; expected at least 2: the start token and one more"),
+        ({"max_length": "long"}, "max_length: 'long'; expected a whole number of at least 0"),
+        ({"min_length": 30, "max_length": 20}, "min_length: 30; must not exceed max_length"),
         ({"num_beams": 0}, "num_beams: 0 is out of range, it must be at least 1"),
-        ({"num_beams": 2.5}, "num_beams: 2.5; it has to be a whole number of at least 0"),
-        ({"num_return_sequences": 3}, "num_return_sequences: 3; it is above num_beams, 1"),
-        ({"length_penalty": "none"}, "length_penalty: 'none'; it has to be a number"),
+        ({"num_beams": 2.5}, "num_beams: 2.5; expected a whole number of at least 0"),
+        ({"num_return_sequences": 3}, "num_return_sequences: 3; must not exceed num_beams, 1"),
+        ({"length_penalty": "none"}, "length_penalty: 'none'; expected a number"),
         ({"repetition_penalty": 0.0}, "repetition_penalty: 0.0 is out of range, it must be at least 0.001 and at most 1,000"),
-        ({"early_stopping": "soon"}, "early_stopping: 'soon'; it has to be true, false or \"never\""),
-        ({"early_stopping": 3}, 'early_stopping: 3; it has to be true, false or "never"'),
-        ({"bad_words_ids": [[]]}, "bad_words_ids: [[]]; it has to be lists of ids"),
-        ({"bad_words_ids": [7]}, "bad_words_ids: [7]; it has to be lists of ids"),
-        ({"suppress_tokens": "7"}, "suppress_tokens: '7'; it has to be a list of ids"),
+        ({"early_stopping": "soon"}, "early_stopping: 'soon'; expected true, false or \"never\""),
+        ({"early_stopping": 3}, 'early_stopping: 3; expected true, false or "never"'),
+        ({"bad_words_ids": [[]]}, "bad_words_ids: [[]]; expected lists of ids"),
+        ({"bad_words_ids": [7]}, "bad_words_ids: [7]; expected lists of ids"),
+        ({"suppress_tokens": "7"}, "suppress_tokens: '7'; expected a list of ids"),
     ],
     ids=str,
 )
@@ -158,5 +158,5 @@ def test_a_member_out_of_range_is_named(given: dict[str, Any], message: str, tmp
 def test_special_ids_have_to_be_said(missing: str, tmp_path: Path) -> None:
     config = {name: number for name, number in IDS.items() if name != missing}
     name = "bos_token_id" if missing == "decoder_start_token_id" else missing
-    with pytest.raises(SourceError, match=f"config.json: {name}: None; it has to be a whole number"):
+    with pytest.raises(SourceError, match=f"config.json: {name}: None; expected a whole number"):
         read(tmp_path, None, config)

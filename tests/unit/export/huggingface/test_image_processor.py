@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.image_processor import read_image_processor
+from triptych_export.huggingface.checkpoint.image import read_image_processor
 from triptych_export.huggingface.folder import Folder
 from triptych_training.checkpoints.encoder import ImagePreprocessing
 

@@ -13,7 +13,7 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.checkpoint.languages import is_known, model_name, single
 from triptych_export.huggingface.folder import Folder
-from triptych_export.huggingface.tokenizers.token_limit import limit_tokens
+from triptych_export.huggingface.tokenizers.tokenizer import limit_tokens
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 
@@ -228,10 +228,14 @@ def test_t5_with_tasks_from_several_languages_is_told_by_its_users(copy: Any) ->
 @pytest.mark.parametrize(
     ("name", "pair", "message"),
     [
-        ("nllb tied", ("sw", ""), r"source_language: 'sw' is none of the model's: deu_Latn, eng_Latn, fra_Latn, zho_Hans"),
-        ("mbart50 tied", ("", "cy"), r"target_language: 'cy' is none of the model's: .* \(52 in all\)"),
-        ("marian tied", ("", "fr"), r"target_language: 'fr' is none of the model's: deu"),
-        ("t5 translator", ("de", ""), r"source_language: 'de' is none of the model's: en"),
+        (
+            "nllb tied",
+            ("sw", ""),
+            r"source_language: 'sw' is not among the model's languages: deu_Latn, eng_Latn, .*",
+        ),
+        ("mbart50 tied", ("", "cy"), r"target_language: 'cy' is not among the model's languages: .* \(52 in all\)"),
+        ("marian tied", ("", "fr"), r"target_language: 'fr' is not among the model's languages: deu"),
+        ("t5 translator", ("de", ""), r"source_language: 'de' is not among the model's languages: en"),
         ("bart tied", ("English!", ""), r"source_language: 'English!' is not a language code such as de, de-DE or deu_Latn"),
     ],
 )

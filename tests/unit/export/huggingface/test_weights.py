@@ -216,9 +216,7 @@ def test_a_pickle_that_runs_something_is_refused(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("content", [[torch.ones(2)], {"embed.weight": [1.0]}])
 def test_a_pickle_of_something_else_is_refused(tmp_path: Path, content: Any) -> None:
     torch.save(content, tmp_path / "pytorch_model.bin")
-    with pytest.raises(
-        SourceError, match=r"pytorch_model\.bin is damaged or cut short \(it does not hold tensors by their names"
-    ):
+    with pytest.raises(SourceError, match=r"pytorch_model\.bin is damaged or cut short \(it does not map names to tensors"):
         open_weights(tmp_path)
 
 

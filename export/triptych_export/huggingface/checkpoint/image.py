@@ -1,9 +1,10 @@
-"""Image preprocessing from preprocessor_config.json.
+"""Images: class names of config.json, and preprocessing from preprocessor_config.json.
 
-The processors are transformers' own of these names; what is not said in the file is as their classes have it. Source:
+The processors are transformers' classes; members missing in the file have the defaults of the class. Source:
 https://huggingface.co/docs/transformers/main_classes/image_processor
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,11 +13,50 @@ from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.manifest.image import SHORTEST_EDGE, STRETCH
 from triptych_training.checkpoints.encoder import ImagePreprocessing
 
+
+def sides(name: str, value: object) -> tuple[int, int]:
+    """Read a size given as one number or as height and width.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    match value:
+        case bool():
+            pass
+        case int():
+            return value, value
+        case [int(height), int(width)]:
+            return height, width
+    raise ValueError(f"{name}: {value!r}, expected a number of pixels, or height and width")
+
+
+def class_names(folder: Folder, classes: int) -> tuple[str, ...]:
+    """Read the class names; duplicate names get the class index appended.
+
+    Raises:
+        SourceError: there are names, but not one for each class.
+    """
+    given = folder.config.get("id2label")
+    if not given:
+        return tuple(f"LABEL_{number}" for number in range(classes))
+    if not isinstance(given, dict):
+        raise folder.config_error(f"id2label: {given!r:.40}, expected names by class number")
+    names = {str(key): " ".join(str(name).split()) for key, name in given.items()}
+    if missing := [number for number in range(classes) if not names.get(str(number))]:
+        shown = ", ".join(map(str, missing[:10])) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        raise folder.config_error(f"id2label: no name for {len(missing)} of {classes} classes: {shown}")
+    if len(names) != classes:
+        raise folder.config_error(f"id2label: {len(names)} names, the model has {classes} classes")
+    counts = Counter(names.values())
+    labels = [names[str(number)] for number in range(classes)]
+    return tuple(name if counts[name] == 1 else f"{name} ({number})" for number, name in enumerate(labels))
+
+
 FILE, WHOLE_FILE = "preprocessor_config.json", "processor_config.json"
 BYTE = 255.0
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
 SUFFIXES = ("Fast", "Pil", "ImageProcessor", "FeatureExtractor")
-WARPED = 384  # ConvNext's: from this size on nothing is cut off
+WARPED = 384  # ConvNeXt resizes without cropping from this size on
 
 Members = Mapping[str, Any]
 Size = tuple[int, int]  # height, width
@@ -44,7 +84,7 @@ _CLIP: Members = {
     "image_mean": CLIP_MEAN,
     "image_std": CLIP_STD,
 }
-# What a class has otherwise than COMMON.
+# Defaults of each class that differ from COMMON.
 PROCESSORS: Mapping[str, Members] = {
     "ViT": {"resample": 2},
     "DeiT": {"size": {"height": 256, "width": 256}, "do_center_crop": True},
@@ -55,14 +95,14 @@ PROCESSORS: Mapping[str, Members] = {
     "Bit": _CLIP,
     "ConvNext": {"size": {"shortest_edge": WARPED}, "default_to_square": False, "crop_pct": 224 / 256},
 }
-USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT"}  # by model_type, where the file names no processor
+USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT"}  # by model_type, if the file names no processor
 
 
 def read_image_processor(folder: Folder) -> ImagePreprocessing:
     """Read the folder's image processor.
 
     Raises:
-        SourceError: there is none, or it does what a bundle cannot; names the member, its value and what there may be.
+        SourceError: there is none, or a bundle cannot express it; names the member, its value and the supported ones.
     """
     name, given = _read(folder)
     try:
@@ -75,7 +115,7 @@ def preprocessing(kind: str, given: Members) -> ImagePreprocessing:
     """Translate a processor's type and members to ImagePreprocessing.
 
     Raises:
-        ValueError: it is none of `PROCESSORS`, or does what a bundle cannot.
+        ValueError: the type is not among `PROCESSORS`, or a bundle cannot express its settings.
     """
     if kind not in PROCESSORS:
         names = ", ".join(f"{name}ImageProcessor" for name in PROCESSORS)

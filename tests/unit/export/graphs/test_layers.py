@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from triptych_export.graphs.relative_positions import DistanceBias
+from triptych_export.graphs.layers import DistanceBias
 from triptych_training.models.positions import RelativeBias
 
 

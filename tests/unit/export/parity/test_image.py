@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from triptych_export.parity.generated_images import generate_images
+from triptych_export.parity.image import generate_images
 
 
 def test_they_are_always_the_same_and_no_two_alike() -> None:

@@ -1,0 +1,103 @@
+"""float16: conversion of modules for CUDA graphs, and a check that activations fit."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from triptych_export.errors import RangeError
+from triptych_export.graphs.image_stems import PatchStem, PixelStem
+from triptych_training.models.transformer import Embedding
+
+LARGEST = torch.finfo(torch.float16).max  # 65,504
+Module = TypeVar("Module", bound=nn.Module)
+
+
+@torch.no_grad()
+def to_float16(module: Module, keep: Callable[[str], bool] | None = None) -> Module:
+    """Copy a module in float16; the copy can be traced, but not run.
+
+    Args:
+        module: the module to convert.
+        keep: whether the tensor of a given name keeps its type; None: all floats are converted.
+
+    Raises:
+        RangeError: a weight exceeds float16's range; names the weight.
+    """
+    tensors = (*module.parameters(), *module.buffers())
+    result = copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
+    for part in result.modules():
+        _prepare(part)
+    named = [*result.named_parameters(remove_duplicate=False), *result.named_buffers(remove_duplicate=False)]
+    halves: dict[int, Tensor] = {}
+    for name, tensor in named:
+        if tensor.is_floating_point() and not (keep and keep(name)):
+            parent, _, own = name.rpartition(".")
+            half = halves[id(tensor)] if id(tensor) in halves else _half(name, tensor)
+            halves[id(tensor)] = half
+            setattr(result.get_submodule(parent), own, half)
+    return result
+
+
+def _prepare(part: nn.Module) -> None:
+    """Scale weights before rounding if their products are scaled later, or if they are very small."""
+    if isinstance(part, Embedding) and part.scale != 1.0:
+        part.tokens.weight = nn.Parameter(part.tokens.weight * part.scale)  # saves a kernel in every step
+        part.scale = 1.0
+    elif isinstance(part, PatchStem | PixelStem):
+        part.shrink_pixels()
+
+
+def _half(name: str, tensor: Tensor) -> Tensor:
+    half = tensor.half()
+    if bool((half.isinf() & tensor.isfinite()).any()):
+        largest = float(tensor[tensor.isfinite()].abs().max())
+        raise _range_error(name, largest)
+    return nn.Parameter(half, requires_grad=False) if isinstance(tensor, nn.Parameter) else half
+
+
+Hook = Callable[[nn.Module, tuple[object, ...], object], None]
+
+
+@contextmanager
+def check_activations(model: nn.Module) -> Iterator[None]:
+    """Record the largest input and output of every layer that runs in this context, and check them on leaving it.
+
+    Raises:
+        RangeError: a number exceeds float16's range; names the first layer where it happened.
+    """
+    reached: dict[str, float] = {}  # in the order in which the layers run
+
+    def watch(name: str) -> Hook:
+        def hook(_module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+            reached[name] = max(reached.get(name, 0.0), *map(_largest, (*inputs, output)))
+
+        return hook
+
+    leaves = [(name, module) for name, module in model.named_modules() if next(module.children(), None) is None]
+    handles = [module.register_forward_hook(watch(name)) for name, module in leaves]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name, largest in reached.items():
+        if largest > LARGEST:
+            raise _range_error(f"activations of {name}", largest)
+
+
+def _range_error(name: str, largest: float) -> RangeError:
+    return RangeError(
+        f"fp16: {name}: {largest:,.0f} exceeds float16's largest number, {LARGEST:,.0f}; "
+        f"export this model without --precision fp16"
+    )
+
+
+def _largest(value: object) -> float:
+    if not isinstance(value, Tensor) or not value.is_floating_point() or not value.numel():
+        return 0.0
+    numbers = value.detach()
+    return float(torch.where(numbers.isfinite(), numbers, 0).abs().max())

@@ -1,0 +1,202 @@
+"""Encoder layers on ONNX Runtime's fused operators (BERT and ViT, ModernBERT, Swin), and T5's relative position bias.
+
+Swin's padding, roll and cut into windows move whole positions, so together they are one Gather with constant indices.
+
+Shapes: `B` rows or images, `T` positions, `P` positions of a grid, `W` windows of `N` positions, `H` heads, `E` dimensions.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_export.graphs.operators import fused_attention, packed_attention, rotary_embedding
+from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.modernbert import ModernBertLayer, RotaryAttention
+from triptych_training.models.positions import RelativeBias
+from triptych_training.models.swin import PatchMerging, SwinLayer, Windows
+
+
+class FusedLayer(nn.Module):
+    """Encoder layer with self-attention in one operator."""
+
+    def __init__(self, layer: EncoderLayer) -> None:
+        super().__init__()
+        self.layer = layer
+        projection = layer.attention.query_key_value
+        self.heads = layer.attention.heads
+        self.weight, self.bias = packed_weight(projection), packed_bias(projection)
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, None means full rows."""
+        frame = self.layer.attention_residual
+        context = packed_attention(frame.enter(x), self.weight, self.bias, lengths, self.heads)
+        return self._feed(frame.leave(x, self.layer.attention.output(context)))
+
+    def _feed(self, x: Tensor) -> Tensor:
+        frame = self.layer.feedforward_residual
+        return frame.leave(x, self.layer.feedforward(frame.enter(x)))
+
+
+class FirstPositionLayer(nn.Module):
+    """Last encoder layer that computes only the first positions; keys and values are those of all positions."""
+
+    def __init__(self, layer: EncoderLayer, positions: int = 1) -> None:
+        super().__init__()
+        self.layer = layer
+        self.positions = positions
+        projection = layer.attention.query_key_value
+        width = projection.in_features
+        self.heads = layer.attention.heads
+        self.query = _rows(projection, 0, width)
+        self.key_value = _rows(projection, width, 3 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, T, E]`, full rows -> the first positions `[B * positions, E]`."""
+        frame, last = self.layer.attention_residual, self.layer.feedforward_residual
+        entered = frame.enter(x)
+        key, value = self.key_value(entered).chunk(2, dim=-1)
+        context = fused_attention(self.query(entered[:, : self.positions]), key, value, self.heads)
+        y = frame.leave(x[:, : self.positions].flatten(0, 1), self.layer.attention.output(context.flatten(0, 1)))
+        return last.leave(y, self.layer.feedforward(last.enter(y)))
+
+
+def packed_weight(projection: nn.Linear) -> nn.Parameter:
+    """Concatenate the weights of query, key and value: `[E, 3E]`."""
+    return nn.Parameter(projection.weight.detach().t().contiguous())
+
+
+def packed_bias(projection: nn.Linear) -> nn.Parameter:
+    """Concatenate the biases of query, key and value, `[3E]`; zeros if there are none."""
+    return nn.Parameter(torch.zeros(projection.out_features)) if projection.bias is None else projection.bias
+
+
+def _rows(linear: nn.Linear, start: int, stop: int) -> nn.Linear:
+    """Restrict a projection to some of its outputs."""
+    part = nn.Linear(linear.in_features, stop - start, linear.bias is not None)
+    part.weight = nn.Parameter(linear.weight.detach()[start:stop].clone())
+    if linear.bias is not None:
+        part.bias = nn.Parameter(linear.bias.detach()[start:stop].clone())
+    return part
+
+
+class RotaryLayer(nn.Module):
+    """Encoder layer with one projection, two rotations and one attention operator."""
+
+    def __init__(self, layer: ModernBertLayer) -> None:
+        super().__init__()
+        self.layer = layer
+        assert isinstance(layer.attention, RotaryAttention)
+        self.projection, self.rotary = layer.attention.query_key_value, layer.attention.rotary
+        self.heads = layer.attention.heads
+
+    def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None) -> Tensor:
+        """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, `bias` `[1, 1, T, T]` is added to the scores."""
+        frame, last = self.layer.attention_residual, self.layer.feedforward_residual
+        query, key, value = self.projection(frame.enter(x)).chunk(3, dim=-1)
+        query, key = (rotary_embedding(each, self.rotary.cosines, self.rotary.sines) for each in (query, key))
+        context = fused_attention(query, key, value, self.heads, lengths, bias=bias)
+        x = frame.leave(x, self.layer.attention.output(context))
+        return last.leave(x, self.layer.feedforward(last.enter(x)))
+
+
+class WindowLayer(nn.Module):
+    """Swin layer: attention within windows, then the feed-forward.
+
+    The operator takes one bias per head and repeats it for every row. A shifted layer's bias differs between windows, so there
+    each head of each window becomes a head of its own and a row is an image; otherwise a row is a window.
+    """
+
+    order: Tensor  # positions by window
+    back: Tensor  # index of each position in `order`
+
+    def __init__(self, layer: SwinLayer) -> None:
+        super().__init__()
+        self.layer = layer
+        windows, apart = layer.windows, layer.windows.mask()
+        self.area = windows.size**2
+        self.lanes = 1 if apart is None else windows.count  # windows side by side in a row
+        self.heads = self.lanes * layer.attention.heads
+        self.bias = nn.Parameter(layer.bias().detach()[None].contiguous())  # [1, H, N, N]
+        self.register_buffer("apart", None if apart is None else apart[:, None])  # [W, 1, N, N]
+        order = positions_by_window(windows).reshape(-1, self.area)  # [W, N]
+        order = (order if apart is None else order.t()).flatten()
+        self.pads = bool((order == windows.rows * windows.columns).any())
+        self.moves = order.tolist() != list(range(windows.rows * windows.columns))
+        self.register_buffer("order", order)
+        self.register_buffer("back", torch.argsort(order, stable=True)[: windows.rows * windows.columns])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, P, E]` -> `[B, P, E]`."""
+        frame, attention, last = self.layer.attention_residual, self.layer.attention, self.layer.feedforward_residual
+        entered = take(frame.enter(x), self.order, self.pads) if self.moves else frame.enter(x)
+        width = self.lanes * entered.shape[-1]
+        parts = attention.query_key_value(entered).chunk(3, dim=-1)
+        query, key, value = (part.reshape(-1, self.area, width) for part in parts)
+        apart = self.get_buffer("apart") if self.lanes > 1 else None
+        bias = self.bias if apart is None else (self.bias + apart).flatten(0, 1)[None]  # [1, W*H, N, N]
+        context = fused_attention(query, key, value, self.heads, bias=bias).reshape(*entered.shape)
+        if self.moves:
+            context = torch.index_select(context, 1, self.back)
+        x = frame.leave(x, attention.output(context))
+        return last.leave(x, self.layer.feedforward(last.enter(x)))
+
+
+class GatheredMerging(nn.Module):
+    """PatchMerging around the checkpoint's own sub-modules."""
+
+    order: Tensor
+
+    def __init__(self, merging: PatchMerging) -> None:
+        super().__init__()
+        self.norm, self.reduction = merging.norm, merging.reduction
+        count = merging.rows * merging.columns
+        self.pads = bool(merging.rows % 2 or merging.columns % 2)
+        self.register_buffer("order", (merging.gather(_numbers(count)).flatten() - 1) % (count + 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, P, E]` -> `[B, P/4, 2E]`."""
+        quarters = take(x, self.order, self.pads)
+        y: Tensor = self.reduction(self.norm(quarters.reshape(-1, len(self.order) // 4, 4 * x.shape[-1])))
+        return y
+
+
+def positions_by_window(windows: Windows) -> Tensor:
+    """Map each place of each window to its position, `[W*N]` int64; P for padding."""
+    count = windows.rows * windows.columns
+    return (windows.split(_numbers(count)).flatten() - 1) % (count + 1)
+
+
+def take(x: Tensor, order: Tensor, pads: bool) -> Tensor:
+    """Gather positions of `[B, P, E]` by index; index P, if used, gives zeros."""
+    return torch.index_select(functional.pad(x, (0, 0, 0, 1)) if pads else x, 1, order)
+
+
+def _numbers(count: int) -> Tensor:
+    """Number the positions from 1, `[1, P, 1]`, so that padding, which is 0, is distinct."""
+    return torch.arange(1, count + 1)[None, :, None]
+
+
+class DistanceBias(nn.Module):
+    """T5's bias of attention scores (Raffel et al. 2020, section 2.1); distances beyond the table use its last entry."""
+
+    def __init__(self, bias: RelativeBias) -> None:
+        super().__init__()
+        self.last = bias.max_distance
+        self.first = -self.last if bias.bidirectional else 0  # smallest distance of a query from its key
+        numbers = bias.bucket(-torch.arange(self.first, self.last + 1))
+        self.table = nn.Parameter(bias.table.weight.detach()[numbers], requires_grad=False)  # [distances, H]
+
+    def forward(self, length: Tensor) -> Tensor:
+        """Biases between all positions, `[1, H, T, T]`; `length` `[T]` int64 holds the positions 0 to T - 1."""
+        return self._look_up(length[:, None] - length)[None]
+
+    def at(self, positions: Tensor, capacity: int) -> Tensor:
+        """Biases of one query per row at `positions` `[B]` int32 to the first `capacity` keys: `[B, H, 1, capacity]`."""
+        keys = torch.arange(capacity, dtype=torch.int32)
+        return self._look_up(positions[:, None] - keys).transpose(0, 1)[:, :, None]
+
+    def _look_up(self, distances: Tensor) -> Tensor:
+        """`[N, M]` -> `[H, N, M]`."""
+        within = distances.float().clamp(self.first, self.last)  # as floats: CUDA has no kernel that clamps integers
+        places = within.to(distances.dtype) - self.first
+        return functional.embedding(places, self.table).permute(2, 0, 1)

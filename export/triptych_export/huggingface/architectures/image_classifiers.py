@@ -1,0 +1,171 @@
+"""ViT, DeiT and Swin image classifiers (Dosovitskiy et al. 2020; Touvron et al. 2020; Liu et al. 2021).
+
+Members missing in config.json have the defaults of transformers:
+https://huggingface.co/docs/transformers/model_doc/vit (also /deit and /swin).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.checkpoint.config import SINGLE_LABEL, activation, check_architecture
+from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor, sides
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
+from triptych_export.huggingface.checkpoint.weights import open_weights
+from triptych_export.huggingface.folder import Folder
+from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
+from triptych_training.models.swin import Swin, SwinConfig
+from triptych_training.models.vit import Vit, VitConfig
+
+CHANNELS = 3
+DEIT, DEIT_WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
+QUERY_KEY_VALUE = ("query", "key", "value")
+COMMON_RULES = (
+    Rule("stem", "embeddings.patch_embeddings.projection"),
+    Rule("positions", "embeddings.position_embeddings", change=lambda positions: positions[0]),
+    Rule("norm", "layernorm"),
+    Rule("classifier", "classifier"),
+)
+VIT_RULES = (
+    *COMMON_RULES,
+    Rule("class_token", "embeddings.cls_token"),
+    *block_rules(
+        "layers.{i}",
+        "encoder.layer.{i}",
+        [f"attention.attention.{part}" for part in QUERY_KEY_VALUE],
+        "attention.output.dense",
+        "layernorm_before",
+        "intermediate.dense",
+        "output.dense",
+        "layernorm_after",
+    ),
+)
+# These come before ViT's rules, which match "classifier" too.
+TEACHER_RULES = (Rule("classifier", "cls_classifier"), Rule("distillation_classifier", "distillation_classifier"))
+TOKEN_RULE = Rule("distillation_token", "embeddings.distillation_token")
+SWIN_RULES = (
+    *COMMON_RULES,
+    Rule("stem_norm", "embeddings.norm"),
+    *block_rules(
+        "stages.{i}.layers.{j}",
+        "encoder.layers.{i}.blocks.{j}",
+        [f"attention.self.{part}" for part in QUERY_KEY_VALUE],
+        "attention.output.dense",
+        "layernorm_before",
+        "intermediate.dense",
+        "output.dense",
+        "layernorm_after",
+    ),
+    Rule(
+        "stages.{i}.layers.{j}.relative_positions", "encoder.layers.{i}.blocks.{j}.attention.self.relative_position_bias_table"
+    ),
+    Rule("stages.{i}.merging.norm", "encoder.layers.{i}.downsample.norm"),
+    Rule("stages.{i}.merging.reduction", "encoder.layers.{i}.downsample.reduction"),
+)
+IGNORED = ("*pooler.*", "*.mask_token")
+
+
+def load_vit(folder: Folder) -> ImageCheckpoint:
+    """Load a ViT classifier; see `_load` for errors."""
+
+    def make(classes: int, _image: ImagePreprocessing) -> Vit:
+        return Vit(VitConfig(**_vit_members(folder), classes=classes))
+
+    return _load(folder, ("ViTForImageClassification",), make, VIT_RULES, IGNORED)
+
+
+def load_deit(folder: Folder) -> ImageCheckpoint:
+    """Load a DeiT classifier, with or without its teacher's head; see `_load` for errors."""
+    teacher = folder.architecture == DEIT_WITH_TEACHER
+
+    def make(classes: int, _image: ImagePreprocessing) -> Vit:
+        return Vit(VitConfig(**_vit_members(folder), classes=classes, distillation_token=True, distillation_head=teacher))
+
+    rules = (*(TEACHER_RULES if teacher else ()), TOKEN_RULE, *VIT_RULES)
+    return _load(folder, (DEIT, DEIT_WITH_TEACHER), make, rules, IGNORED, "cls_classifier" if teacher else "classifier")
+
+
+def load_swin(folder: Folder) -> ImageCheckpoint:
+    """Load a Swin classifier; see `_load` for errors."""
+
+    def make(classes: int, image: ImagePreprocessing) -> Swin:
+        return Swin(SwinConfig(**_swin_members(folder, image), classes=classes))
+
+    ignored = ("*.relative_position_index", "*.mask_token")
+    return _load(folder, ("SwinForImageClassification",), make, SWIN_RULES, ignored)
+
+
+def _load(
+    folder: Folder,
+    architectures: Sequence[str],
+    make: Callable[[int, ImagePreprocessing], Vit | Swin],
+    rules: Sequence[Rule],
+    ignored: Sequence[str],
+    classifier: str = "classifier",
+) -> ImageCheckpoint:
+    """Load a classifier whose label scores are one softmax.
+
+    Raises:
+        SourceError: the folder holds another kind of model, or its files are missing, damaged or contradict each other.
+    """
+    check_architecture(folder, *architectures, required=True)
+    if (problem := folder.config.get("problem_type")) not in (None, SINGLE_LABEL):
+        raise folder.config_error(f"problem_type: {problem!r} is not supported; supported: {SINGLE_LABEL}")
+    if (channels := folder.config.get("num_channels", CHANNELS)) != CHANNELS:
+        raise folder.config_error(f"num_channels: {channels}; images have {CHANNELS}, red, green and blue")
+    weights = open_weights(folder.path)
+    image, rows = read_image_processor(folder), weights.get(f"{classifier}.weight")
+    try:
+        with torch.device("meta"):
+            model = make(rows[0] if rows else 1, image)  # load_rules reports a missing classifier
+    except (TypeError, ValueError) as error:
+        raise folder.config_error(str(error)) from error
+    load_rules(model, weights, rules, ignored, prefixes=(f"{folder.model_type}.",))
+    if model.config.classes < 2:
+        raise SourceError(f"{folder.path}: the model has 1 class, expected at least 2")
+    labels = class_names(folder, model.config.classes)
+    return ImageCheckpoint(model, labels, image, {"architecture": folder.architecture}, family=folder.model_type)
+
+
+def _vit_members(folder: Folder) -> dict[str, Any]:
+    config = folder.config
+    height, width = sides("image_size", config.get("image_size", 224))
+    patch_height, patch_width = sides("patch_size", config.get("patch_size", 16))
+    return {
+        "image_size": height,
+        "image_width": width,
+        "patch_size": patch_height,
+        "patch_width": patch_width,
+        "model_dim": config.get("hidden_size", 768),
+        "heads": config.get("num_attention_heads", 12),
+        "feedforward_dim": config.get("intermediate_size", 3072),
+        "layers": config.get("num_hidden_layers", 12),
+        "norm_epsilon": config.get("layer_norm_eps", 1e-12),
+        "activation": activation(folder, "hidden_act"),
+        "input_bias": config.get("qkv_bias", True),
+    }
+
+
+def _swin_members(folder: Folder, image: ImagePreprocessing) -> dict[str, Any]:
+    """Members of SwinConfig. Without absolute positions the weights fit any image size, and the processor's size applies."""
+    config = folder.config
+    absolute = config.get("use_absolute_embeddings", False)
+    height, width = sides("image_size", config.get("image_size", 224)) if absolute else (image.height, image.width)
+    patch_height, patch_width = sides("patch_size", config.get("patch_size", 4))
+    return {
+        "image_size": height,
+        "image_width": width,
+        "patch_size": patch_height,
+        "patch_width": patch_width,
+        "model_dim": config.get("embed_dim", 96),
+        "depths": tuple(config.get("depths", (2, 2, 6, 2))),
+        "heads": tuple(config.get("num_heads", (3, 6, 12, 24))),
+        "window_size": config.get("window_size", 7),
+        "feedforward_ratio": config.get("mlp_ratio", 4.0),
+        "norm_epsilon": config.get("layer_norm_eps", 1e-5),
+        "activation": activation(folder, "hidden_act"),
+        "input_bias": config.get("qkv_bias", True),
+        "absolute_positions": absolute,
+    }

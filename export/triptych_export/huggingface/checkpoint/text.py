@@ -1,0 +1,238 @@
+"""Text encoders with the heads of Hugging Face's classes: loading, pooling settings and special token ids.
+
+Source of sentence-transformers folders: https://sbert.net/docs/sentence_transformer/usage/custom_models.html
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.checkpoint.config import MULTI_LABEL, SINGLE_LABEL
+from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules
+from triptych_export.huggingface.checkpoint.weights import open_weights
+from triptych_export.huggingface.folder import CONFIG, Folder
+from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
+from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.models.bert import (
+    BertForEmbedding,
+    BertForPretraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    EncoderConfig,
+)
+
+MODULES = "modules.json"
+KINDS = ("Transformer", "Pooling", "Normalize")
+POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "mean": "mean", "cls": "cls"}
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Pooling and normalisation of a text's vector."""
+
+    pooling: str = "mean"
+    normalize: bool = False
+
+
+def read_pooling(folder: Folder) -> Pooling | None:
+    """Read the pooling of a sentence-transformers folder (modules.json and the pooling module's config.json), or return None.
+
+    Raises:
+        SourceError: bundles do not support this pooling.
+    """
+    if not folder.has(MODULES):
+        return None
+    path = folder.path / MODULES
+    try:
+        modules = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in json.loads(path.read_text("utf-8"))]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{path}: not a list of modules ({type(error).__name__}: {error})") from error
+    if foreign := [kind for kind, _ in modules if kind not in KINDS]:
+        raise SourceError(f"{path}: {', '.join(foreign)} is not supported; supported: {', '.join(KINDS)}")
+    poolings = [place for kind, place in modules if kind == "Pooling"]
+    if not poolings:
+        return None
+    file = f"{poolings[0]}/config.json"
+    return Pooling(_pooling(folder.path / file, folder.read_json(file) or {}), "Normalize" in dict(modules))
+
+
+def _pooling(path: object, members: dict[str, Any]) -> str:
+    """Read the pooling mode: older files have a flag for each mode, newer ones a name."""
+    named = [name for name, value in members.items() if name.startswith("pooling_mode_") and value is True]
+    if isinstance(members.get("pooling_mode"), str):
+        named = [members["pooling_mode"]]
+    if len(named) != 1 or named[0] not in POOLINGS:
+        raise SourceError(f"{path}: pooling by {' and '.join(named) or 'nothing'} is not supported; supported: mean, cls")
+    return POOLINGS[named[0]]
+
+
+TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+USUAL = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>")}
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Special ids; without a mask token, `mask` is the padding id and never used."""
+
+    pad: int
+    cls: int
+    sep: int
+    mask: int
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """Members of an encoder's config."""
+        return {"pad_id": self.pad, "cls_id": self.cls, "sep_id": self.sep, "mask_id": self.mask}
+
+
+def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool) -> SpecialIds:
+    """Read the special ids from config.json and the tokenizer.
+
+    Args:
+        folder: the checkpoint.
+        tokenizer: the checkpoint's tokenizer.
+        masks: whether the model fills masks and so needs a mask token.
+
+    Raises:
+        SourceError: the tokenizer adds other tokens than [CLS] and [SEP], lacks a token, or has ids beyond the embedding.
+    """
+    framing = tokenizer.encode("").ids
+    if len(framing) != 2:
+        raise SourceError(f"{folder.path}: the tokenizer makes {framing} of an empty text, expected two ids, [CLS] and [SEP]")
+    size, highest = folder.config.get("vocab_size"), max(tokenizer.get_vocab(with_added_tokens=True).values())
+    if isinstance(size, int) and highest >= size:
+        token = tokenizer.id_to_token(highest)
+        raise SourceError(
+            f"{folder.path}: the tokenizer has {token!r} as number {highest:,}, {CONFIG} a vocab_size of {size:,}"
+        )
+    pad = folder.config.get("pad_token_id")
+    pad = _number(folder, tokenizer, "pad_token") if pad is None else pad
+    if pad is None:
+        raise SourceError(f"{folder.path}: neither {CONFIG} nor the tokenizer names a token for padding")
+    mask = _number(folder, tokenizer, "mask_token")
+    if mask is None and masks:
+        raise SourceError(f"{folder.path}: the model fills masks, and its tokenizer has no mask_token")
+    return SpecialIds(pad, framing[0], framing[1], pad if mask is None else mask)
+
+
+def _number(folder: Folder, tokenizer: Tokenizer, name: str) -> int | None:
+    named = [_content((folder.read_json(file) or {}).get(name)) for file in TOKEN_FILES]
+    numbers = (tokenizer.token_to_id(token) for token in (*named, *USUAL[name]) if token is not None)
+    return next((number for number in numbers if number is not None), None)
+
+
+def _content(token: Any) -> str | None:
+    """Return a token's text, stored as a string or an object."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+# Suffixes of Hugging Face's class names.
+BARE, MASKED, PRETRAINING = "Model", "ForMaskedLM", "ForPreTraining"
+TEXT, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
+
+
+@dataclass(frozen=True)
+class TextMapping:
+    """Description of a family: class names, config members and weight rules.
+
+    Args:
+        classes: prefixes of the class names, such as "Bert" of BertForMaskedLM.
+        config: reads the model's shape from config.json.
+        encoder: makes the encoder's rules, given the shape.
+        heads: rules of each supported head, by the suffix of its class name.
+        prefixes: optional leading parts of the encoder's tensor names.
+        ignored: patterns of weights that only other heads need.
+    """
+
+    classes: tuple[str, ...]
+    config: Callable[[Folder, SpecialIds], EncoderConfig]
+    encoder: Callable[[EncoderConfig], Sequence[Rule]]
+    heads: Mapping[str, Sequence[Rule]]
+    prefixes: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
+    """Load the model of a folder, without samples.
+
+    Raises:
+        SourceError: the head is not supported, or files are missing, damaged or contradict each other.
+    """
+    pooling = read_pooling(folder)
+    head = BARE if pooling else _head(folder, mapping)
+    tokenizer = text_tokenizer(folder)
+    special = special_ids(folder, tokenizer, masks=head in (MASKED, PRETRAINING))
+    labels = _labels(folder) if head in (TEXT, TOKENS) else ()
+    independent = head == TEXT and _independent(folder, len(labels))
+    try:
+        with torch.device("meta"):
+            config = mapping.config(folder, special)
+            model = _make(head, config, len(labels), independent)
+    except KeyError as error:
+        raise folder.config_error(f"{error.args[0]} is missing") from error
+    except (TypeError, ValueError) as error:
+        raise folder.config_error(f"{error}") from error
+    rules = [*mapping.encoder(config), *mapping.heads[head]]
+    load_rules(model, open_weights(folder.path), rules, mapping.ignored, mapping.prefixes)
+    made = pooling or Pooling()
+    return BertCheckpoint(
+        model,
+        tokenizer,
+        labels,
+        {"architecture": folder.architecture},
+        pairs=head == TEXT,  # config.json does not say whether it was trained on pairs or single texts
+        singles=head == TEXT,
+        family=folder.model_type,
+        pooling=made.pooling,
+        normalize=made.normalize,
+    )
+
+
+def _make(head: str, config: EncoderConfig, classes: int, independent: bool) -> BertModel:
+    if head == TEXT:
+        return BertForSequenceClassification(config, classes, independent)
+    if head == TOKENS:
+        return BertForTokenClassification(config, classes)
+    if head == ANSWER:
+        return BertForQuestionAnswering(config)
+    return BertForEmbedding(config) if head == BARE else BertForPretraining(config, next_sentence=head == PRETRAINING)
+
+
+def _head(folder: Folder, mapping: TextMapping) -> str:
+    for name in mapping.classes:
+        if (head := folder.architecture.removeprefix(name)) != folder.architecture and head in mapping.heads:
+            return head
+    found = f"architecture {folder.architecture!r}" if folder.architecture else "no architecture"
+    supported = ", ".join(f"{mapping.classes[0]}{head}" for head in mapping.heads)
+    raise folder.config_error(f"{found} is not supported; supported: {supported}")
+
+
+def _labels(folder: Folder) -> tuple[str, ...]:
+    """Labels in class order; without names, Hugging Face's defaults (LABEL_0, ...)."""
+    named = folder.config.get("id2label")
+    if named is None:
+        return tuple(f"LABEL_{number}" for number in range(int(folder.config.get("num_labels", 2))))
+    try:
+        labels = {int(number): str(label) for number, label in named.items()}
+    except (AttributeError, ValueError) as error:
+        raise folder.config_error(f"id2label: {named!r}, expected labels by class number") from error
+    if sorted(labels) != list(range(len(labels))) or len(set(labels.values())) < len(labels):
+        raise folder.config_error(f"id2label: {named!r}, expected different labels numbered from 0")
+    return tuple(labels[number] for number in range(len(labels)))
+
+
+def _independent(folder: Folder, classes: int) -> bool:
+    """Whether each label has an independent probability (sigmoid): multi-label models and models with one label."""
+    problem = folder.config.get("problem_type")
+    if problem not in (None, SINGLE_LABEL, MULTI_LABEL):
+        supported = f"supported: {SINGLE_LABEL}, {MULTI_LABEL}"
+        raise folder.config_error(f"problem_type: {problem!r} is not supported, its scores are not probabilities; {supported}")
+    return problem == MULTI_LABEL or classes == 1
