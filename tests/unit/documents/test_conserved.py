@@ -14,6 +14,7 @@ from .translators import EVERY, Translate, translated, wild
 
 ANY = st.sampled_from((*EVERY, wild, wild, wild))
 FEW = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+SOME = settings(FEW, max_examples=40)
 MANY = settings(FEW, max_examples=5_000)
 
 
@@ -41,14 +42,14 @@ def test_all_is_conserved_in_5000_documents(documents: list[Unit], translate: Tr
     check(documents, translate)
 
 
-@FEW
+@SOME
 @given(st.lists(units(), max_size=4))
 def test_identity_keeps_the_pieces(documents: list[Unit]) -> None:
     for unit, done in zip(documents, translated(documents, translators.identity), strict=True):
         assert done.pieces == unit.pieces
 
 
-@FEW
+@SOME
 @given(st.lists(units(), max_size=4), st.randoms(use_true_random=False))
 def test_the_order_of_answers_changes_nothing(documents: list[Unit], chance: random.Random) -> None:
     assert translated(documents, wild) == translated(documents, wild, shuffle=chance)

@@ -17,20 +17,20 @@ TOKEN = re.compile(r"\w+|[^\w\s]")
 STAND_IN = re.compile(r"\b(?:Tom|Boston|Paris|Maria|Linux|\d+)\b")
 
 
-def seeded(ask: SentenceRequest) -> random.Random:
+def seeded(request: SentenceRequest) -> random.Random:
     """Return a random generator that depends on the request only."""
-    return random.Random(hashlib.sha256(repr(ask).encode("utf-8", "surrogatepass")).digest())
+    return random.Random(hashlib.sha256(repr(request).encode("utf-8", "surrogatepass")).digest())
 
 
 def tokens(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in TOKEN.finditer(text)]
 
 
-def aligned(ask: SentenceRequest, text: str, order: Sequence[int] | None = None) -> SentenceTranslation:
+def aligned(request: SentenceRequest, text: str, order: Sequence[int] | None = None) -> SentenceTranslation:
     """Return a translation with a word-by-word alignment, if requested."""
-    if not ask.aligned:
+    if not request.aligned:
         return SentenceTranslation(text)
-    source, target = tokens(ask.text), tokens(text)
+    source, target = tokens(request.text), tokens(text)
     rows = []
     for index in range(len(target)):
         column = order[index] if order is not None and index < len(order) else index
@@ -38,8 +38,8 @@ def aligned(ask: SentenceRequest, text: str, order: Sequence[int] | None = None)
     return SentenceTranslation(text, Alignment(source, target, rows))
 
 
-def identity(ask: SentenceRequest) -> Reply:
-    return aligned(ask, ask.text)
+def identity(request: SentenceRequest) -> Reply:
+    return aligned(request, request.text)
 
 
 def swapped(text: str) -> str:
@@ -47,62 +47,62 @@ def swapped(text: str) -> str:
     return re.sub(r"[A-Za-zäöüÄÖÜ]+", lambda match: match[0] if STAND_IN.fullmatch(match[0]) else match[0].swapcase(), text)
 
 
-def swapping(ask: SentenceRequest) -> Reply:
-    return aligned(ask, swapped(ask.text))
+def swapping(request: SentenceRequest) -> Reply:
+    return aligned(request, swapped(request.text))
 
 
-def backwards(ask: SentenceRequest) -> Reply:
+def backwards(request: SentenceRequest) -> Reply:
     """Reverse the order of words."""
-    words = [ask.text[start:end] for start, end in tokens(ask.text)]
-    return aligned(ask, " ".join(swapped(word) for word in reversed(words)), range(len(words))[::-1])
+    words = [request.text[start:end] for start, end in tokens(request.text)]
+    return aligned(request, " ".join(swapped(word) for word in reversed(words)), range(len(words))[::-1])
 
 
-def unaligned(ask: SentenceRequest) -> Reply:
-    return SentenceTranslation(swapped(ask.text))
+def unaligned(request: SentenceRequest) -> Reply:
+    return SentenceTranslation(swapped(request.text))
 
 
-def dropping(ask: SentenceRequest) -> Reply:
+def dropping(request: SentenceRequest) -> Reply:
     """Drop stand-ins."""
-    return aligned(ask, STAND_IN.sub("", swapped(ask.text)) or "x")
+    return aligned(request, STAND_IN.sub("", swapped(request.text)) or "x")
 
 
-def doubling(ask: SentenceRequest) -> Reply:
+def doubling(request: SentenceRequest) -> Reply:
     """Repeat stand-ins."""
-    return aligned(ask, STAND_IN.sub(r"\g<0> \g<0>", swapped(ask.text)))
+    return aligned(request, STAND_IN.sub(r"\g<0> \g<0>", swapped(request.text)))
 
 
-def garbling(ask: SentenceRequest) -> Reply:
+def garbling(request: SentenceRequest) -> Reply:
     """Replace stand-ins by other words."""
-    return aligned(ask, STAND_IN.sub(lambda match: match[0] + "qu", swapped(ask.text)))
+    return aligned(request, STAND_IN.sub(lambda match: match[0] + "qu", swapped(request.text)))
 
 
-def empty(ask: SentenceRequest) -> Reply:
+def empty(request: SentenceRequest) -> Reply:
     return SentenceTranslation("")
 
 
-def markup(ask: SentenceRequest) -> Reply:
+def markup(request: SentenceRequest) -> Reply:
     """Add characters that formats must escape."""
-    return aligned(ask, "& < " + swapped(ask.text) + " > | * _ \" ' , ; ] `")
+    return aligned(request, "& < " + swapped(request.text) + " > | * _ \" ' , ; ] `")
 
 
-def endless(ask: SentenceRequest) -> Reply:
+def endless(request: SentenceRequest) -> Reply:
     """Repeat until truncated."""
-    return SentenceTranslation("so so " * 500, aligned(ask, "so so").alignment, truncated=True)
+    return SentenceTranslation("so so " * 500, aligned(request, "so so").alignment, truncated=True)
 
 
-def refusing(ask: SentenceRequest) -> Reply:
+def refusing(request: SentenceRequest) -> Reply:
     """Reject long sentences."""
-    return Refusal("too long") if len(ask.text) > 12 else aligned(ask, swapped(ask.text))
+    return Refusal("too long") if len(request.text) > 12 else aligned(request, swapped(request.text))
 
 
-def never(ask: SentenceRequest) -> Reply:
+def never(request: SentenceRequest) -> Reply:
     return Refusal("no")
 
 
-def wild(ask: SentenceRequest) -> Reply:
+def wild(request: SentenceRequest) -> Reply:
     """Behave like any other translator, with a meaningless alignment."""
-    chance = seeded(ask)
-    reply = chance.choice(EVERY)(ask)
+    chance = seeded(request)
+    reply = chance.choice(EVERY)(request)
     if isinstance(reply, Refusal) or reply.alignment is None:
         return reply
     count = len(reply.alignment.source)
@@ -120,14 +120,14 @@ def translated(
 ) -> list[TranslatedUnit]:
     """Translate units and return them in order; with `shuffle` requests are processed in random order."""
     work = UnitTranslator(rules or TranslationRules(source_language="en", target_language="de"))
-    asks = [ask for index, unit in enumerate(units) for ask in work.add(index, unit)]
+    requests = [request for index, unit in enumerate(units) for request in work.add(index, unit)]
     done: list[TranslatedUnit] = []
     asked = set()
-    while asks:
-        ask = asks.pop(shuffle.randrange(len(asks)) if shuffle else 0)
-        assert ask not in asked, "an equal ask was asked before"
-        asked.add(ask)
-        asks += work.answer(ask, translate(ask))
+    while requests:
+        request = requests.pop(shuffle.randrange(len(requests)) if shuffle else 0)
+        assert request not in asked, "an equal request was asked before"
+        asked.add(request)
+        requests += work.answer(request, translate(request))
         done += work.done()
     done += work.done()
     assert work.waiting == 0

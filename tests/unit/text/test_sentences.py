@@ -54,14 +54,7 @@ def test_languages_without_rules_are_split() -> None:
     assert len(split("Foo. Bar.", language="tlh")) == 2
 
 
-@pytest.mark.parametrize("space", [" ", "  ", "\n", "\r\n", "\n\n\n", "\t", "\u00a0", "\u3000", "\u2028"])
-def test_white_space_is_kept_to_the_letter(space: str) -> None:
-    text = f"{space}One is here.{space}Two is there.{space}"
-    sentences = Splitter("en", lambda _: True).split(text)
-    assert sentences.join([sentence.upper() for sentence in sentences.texts]) == text.upper()
-
-
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(text=st.lists(st.sampled_from(LETTERS), max_size=40).map("".join))
 def test_any_text_survives_the_round_trip(text: str) -> None:
     assert all(sentence == sentence.strip() != "" for sentence in split(text))
@@ -83,13 +76,9 @@ def test_an_endless_sentence_is_one_sentence() -> None:
     assert list(split(f"{endless} Then an end. {endless}")) == [endless, "Then an end.", endless]
 
 
-def test_a_long_line_is_split_where_its_sentences_end() -> None:
+def test_long_lines_and_quotations_are_split() -> None:
     sentences = [f"This is sentence {number} of a long paragraph." for number in range(2_000)]
     assert list(split(" ".join(sentences))) == sentences
-
-
-def test_a_long_quotation_is_split_where_its_sentences_end() -> None:
-    sentences = [f"This is sentence {number} of a long quotation." for number in range(2_000)]
     assert list(split("“" + " ".join(sentences) + "”")) == ["“" + sentences[0], *sentences[1:-1], sentences[-1] + "”"]
 
 

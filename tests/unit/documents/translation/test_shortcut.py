@@ -37,7 +37,7 @@ class Never:
         return
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(units, max_size=4), st.sampled_from((*EVERY, wild)), st.sampled_from(RULES), st.randoms(use_true_random=False))
 def test_the_shortcut_changes_no_result(
     units: Sequence[Unit], translate: Translate, rules: TranslationRules, chance: random.Random
@@ -83,7 +83,7 @@ def test_other_units_do_not_use_the_shortcut(text: str) -> None:
 @pytest.mark.parametrize("reply", ["In 5 days", "{x}", "...", ""])
 def test_suspicious_translations_are_checked(reply: str) -> None:
     with pytest.raises(AssertionError, match="steps were taken"):
-        translated([Unit(("Soon",), "here")], lambda ask: SentenceTranslation(reply))
+        translated([Unit(("Soon",), "here")], lambda request: SentenceTranslation(reply))
 
 
 def test_simple_and_other_units_share_requests() -> None:
@@ -94,9 +94,9 @@ def test_simple_and_other_units_share_requests() -> None:
     ]
     asked: list[str] = []
 
-    def ask_once(ask: SentenceRequest) -> Reply:
-        asked.append(ask.text)
-        return swapping(ask)
+    def ask_once(request: SentenceRequest) -> Reply:
+        asked.append(request.text)
+        return swapping(request)
 
     done = translated(units, ask_once)
     assert [one.pieces[0] for one in done[:2]] == ["oNE. tWO.", "tWO."]
