@@ -11,7 +11,7 @@ from triptych_cli.common.errors import INTERRUPTED
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is, below triptych_cli, and its line in the help."""
+    """Module and attribute of a command, below triptych_cli, and its line in the help."""
 
     module: str
     attribute: str

@@ -17,7 +17,7 @@ SentenceOutcome = tuple[SentenceRequest, SentenceTranslation | Refusal]
 
 @dataclass(frozen=True)
 class TranslatorIdentity:
-    """Everything that translations depend on beside the text. Translations of equal identities may replace each other.
+    """Identity of a model with languages and options. Translations of equal identities may replace each other.
 
     Args:
         model: name of the model.
@@ -48,7 +48,7 @@ class SentenceTranslator(Protocol):
 
     @property
     def identity(self) -> TranslatorIdentity:
-        """What the translations depend on."""
+        """Model, languages and options of the translations."""
         ...
 
     @property

@@ -146,7 +146,7 @@ def test_a_stopped_job_says_so_and_goes_on(tmp_path: Path, number: signal.Signal
         process.send_signal(number)
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 128 + number
-    assert errors == "stopped; the same command goes on from here\n"
+    assert errors == "stopped; run the same command again to continue\n"
     assert report(out)["complete"] is False
     kept = answered(out / ".triptych-journal")
     assert 0 < kept == counts(out)["translated"]

@@ -25,7 +25,7 @@ def duration(value: str) -> float:
     """Parse a time with a unit, such as 200ms, into seconds."""
     match = DURATION.fullmatch(value.strip())
     if match is None or not float(match[1]):
-        raise click.BadParameter(f"{value!r} is no time with a unit, such as 200ms or 1.5s")
+        raise click.BadParameter(f"{value!r} is not a time with a unit, such as 200ms or 1.5s")
     return float(match[1]) * UNITS[match[2]]
 
 
@@ -52,7 +52,7 @@ def rates(value: str) -> tuple[float, ...]:
     try:
         found = tuple(float(part) for part in value.split(","))
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} is no list of rates such as 50,100") from error
+        raise click.BadParameter(f"{value!r} is not a list of rates such as 50,100") from error
     if not all(0 < rate <= MOST_RATE for rate in found):
         raise click.BadParameter(f"{value!r}: rates are above 0 and at most {MOST_RATE:,}")
     return found
@@ -62,7 +62,7 @@ def shape(value: str) -> tuple[str, tuple[int, ...]]:
     """Parse the name and shape of a tensor, such as pixel_values:3,224,224."""
     match = SHAPE.fullmatch(value)
     if match is None:
-        raise click.BadParameter(f"{value!r} is no name with a shape, such as pixel_values:3,224,224")
+        raise click.BadParameter(f"{value!r} is not a name with a shape, such as pixel_values:3,224,224")
     return match[1], tuple(int(size) for size in match[2].split(","))
 
 

@@ -97,9 +97,9 @@ def _check(task: str, values: Mapping[str, Any]) -> None:
     if scenario == "server" and not values["rate"] and values["latency_limit"] is None:
         raise click.UsageError("--scenario server needs --latency-limit, to search the highest rate within it, or --rate")
     if values["rate"] and is_given("resolution_percent"):
-        raise click.UsageError("--resolution-percent is for the search; with --rate there is none")
+        raise click.UsageError("--resolution-percent has no effect with --rate: it is for the search")
     if task == "infer" and values["protocol"] != "oip":
-        raise click.UsageError("infer is for --protocol oip: Triptych's own services know no tensors")
+        raise click.UsageError("infer is for --protocol oip: Triptych's own services take no tensors")
     if values.get("references") and not values.get("source"):
         raise click.UsageError("--references needs --input: the bundled inputs have none")
     if values["html_file"]:
@@ -112,7 +112,7 @@ def _server(task: str, values: Mapping[str, Any], progress: Callable[[str], None
     timeout = values["timeout_secs"] or (OFFLINE_TIMEOUT if values["scenario"] == "offline" else TIMEOUT)
     if asks_server():
         if values["serve_flags"]:
-            raise click.UsageError("--serve-flags is for a server that is started here; with --server it is there already")
+            raise click.UsageError("--serve-flags is for a server that is started here; with --server it runs already")
         settings = connection_settings(values["server"], timeout)
         yield MeasuredServer(settings, values["pid"], values["metrics_url"])
         return

@@ -94,5 +94,5 @@ def _api_key() -> str | None:
         return None
     key = path.read_text(encoding="utf-8").strip()
     if not key:
-        raise click.ClickException(f"{path}: no API key in it")
+        raise click.ClickException(f"{path}: the file has no API key")
     return key

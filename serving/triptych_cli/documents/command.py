@@ -139,7 +139,7 @@ def _run(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, s
     for line in result_lines(result):
         click.echo(line)
     if stop.signal is not None:
-        click.echo("stopped; the same command goes on from here", err=True)
+        click.echo("stopped; run the same command again to continue", err=True)
         return stop.exit_code
     return int(bool(result.errors))
 

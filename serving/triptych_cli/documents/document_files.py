@@ -21,11 +21,11 @@ from triptych_embedded.sentences import digest
 
 Result = TypeVar("Result")
 
-NOT_OURS = "exists already, and no job with this journal wrote it as it is; --overwrite replaces it"
+NOT_OURS = "exists, and no job with this journal wrote it in this form; use --overwrite to replace it"
 
 
 class DocumentState(StrEnum):
-    """What happened to a document."""
+    """Outcome of a document."""
 
     TRANSLATED = "translated"
     UNCHANGED = "unchanged"  # an earlier run translated it
@@ -111,7 +111,7 @@ class OpenDocument:
 
 @dataclass(frozen=True)
 class FilePolicy:
-    """How files are read and written."""
+    """Rules for reading and writing files."""
 
     out: Path
     options: ReadOptions

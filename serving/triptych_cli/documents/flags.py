@@ -22,7 +22,7 @@ TMX = ".tmx"
 
 @dataclass(frozen=True)
 class JobFlags:
-    """How a job runs; the flags of these names."""
+    """Flags of a job, under their own names."""
 
     memory: Path | None  # a database
     tmx: tuple[Path, ...]
@@ -162,6 +162,8 @@ def take_job_flags(values: dict[str, Any]) -> JobFlags:
     tmx = tuple(file for file in memories if file.suffix.lower() == TMX)
     databases = [file for file in memories if file not in tmx]
     if len(databases) > 1:
-        raise click.UsageError(f"--memory {databases[0]} and {databases[1]}: answers go into one; give others as {TMX} files")
+        raise click.UsageError(
+            f"--memory {databases[0]} and {databases[1]}: new translations go into one memory; give the others as {TMX} files"
+        )
     own = [field.name for field in fields(JobFlags) if field.name not in ("memory", "tmx")]
     return JobFlags(memory=databases[0] if databases else None, tmx=tmx, **{name: values.pop(name) for name in own})

@@ -32,7 +32,7 @@ UnitKey = tuple[OpenDocument, int]  # a document and the index of a unit
 
 @dataclass(frozen=True)
 class DocumentJob:
-    """What to translate.
+    """A set of documents to translate.
 
     Args:
         documents: in this order.
@@ -54,7 +54,7 @@ class DocumentJob:
 
     @property
     def store(self) -> Database:
-        """Where translations are looked up and stored."""
+        """The database of translations: the memory, or else the journal."""
         return self.memory or self.journal
 
     def in_languages(self, source: str, target: str) -> "DocumentJob":

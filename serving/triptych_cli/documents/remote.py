@@ -75,7 +75,7 @@ class ConcurrencyLimit:
             return
         self._since = now if self._since is None else self._since
         if now - self._since > self._patience_seconds:
-            raise BackendError(f"no answer for {now - self._since:,.0f} s: {error}") from error
+            raise BackendError(f"no response for {now - self._since:,.0f} s: {error}") from error
         self._calls = max(1.0, self._calls / 2)
         pause = (error.retry_delay_seconds or 0.0) + self._longest * random.uniform(0.5, 1.0)
         self._longest = min(2 * self._longest, LONGEST_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""What earlier runs left in a journal or a memory: the model's translations, and records of finished documents."""
+"""Contents of journals and memories: the model's translations, and records of finished documents."""
 
 import hashlib
 import json

@@ -86,7 +86,7 @@ def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: int) -
         model = registry.find_image(ModelSelector(choice.model))
         pictures, names = read_folders(folders)
         if unknown := sorted(set(names) - set(model.labels)):
-            raise BackendError(f"{', '.join(unknown)} are no labels of {model.name}; it has {', '.join(model.labels)}")
+            raise BackendError(f"{', '.join(unknown)} are not labels of {model.name}, which has {', '.join(model.labels)}")
         if held_out:
             pictures = hold_out(pictures, held_out)[1]
         first, fifth = 0, 0

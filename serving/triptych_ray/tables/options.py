@@ -15,7 +15,7 @@ from triptych_embedded.sentences import TranslatorIdentity
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """What a job does.
+    """Options of a table job.
 
     Args:
         files: input files, each with the name of its output: paths, or URIs that pyarrow supports (`s3://`). Every node must

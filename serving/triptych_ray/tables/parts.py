@@ -18,7 +18,7 @@ FOLDER = ".triptych-parts"
 
 FindingValues = dict[str, Any]  # a finding in a report
 
-NOT_OURS = "exists already, and no job into this folder wrote it as it is; --overwrite (`overwrite`) replaces it"
+NOT_OURS = "exists, and no job into this folder wrote it in this form; use --overwrite (`overwrite`) to replace it"
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def test_a_file_that_no_job_wrote_is_kept(lines: Path) -> None:
     assert complete(run(options(lines, overwrite=True)))[0] == ["a.txt"]
     assert complete(run(options(lines)))[1] == ["a.txt"]  # `overwrite` makes no other job
     output(lines).write_text("edited\n", encoding="utf-8")
-    assert "exists already" in run(options(lines)).failed[str(lines)][0]
+    assert parts.NOT_OURS in run(options(lines)).failed[str(lines)][0]
 
 
 def test_a_file_that_appears_during_the_job_is_kept(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_a_file_that_appears_during_the_job_is_kept(lines: Path, monkeypatch: py
 
     output(lines).parent.mkdir()
     monkeypatch.setattr(UpperCaseTranslator, "take", take)
-    assert "exists already" in run(options(lines)).failed[str(lines)][0]
+    assert parts.NOT_OURS in run(options(lines)).failed[str(lines)][0]
     assert output(lines).read_text(encoding="utf-8") == "mine\n"
 
 

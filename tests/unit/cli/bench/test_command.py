@@ -50,20 +50,20 @@ def test_rates_and_shapes() -> None:
 
 
 WRONG = [
-    (["--latency-limit", "200"], "'200' is no time with a unit, such as 200ms or 1.5s"),
-    (["--latency-limit", "0ms"], "is no time with a unit"),
+    (["--latency-limit", "200"], "'200' is not a time with a unit, such as 200ms or 1.5s"),
+    (["--latency-limit", "0ms"], "is not a time with a unit"),
     (["--concurrency", "a"], "'a' is neither a list such as 1,2,4 nor a range such as 1:16:2"),
     (["--concurrency", "1:2:3:4"], "is neither a list"),
     (["--concurrency", "0"], "it takes up to 1000 numbers from 1 to 10,000"),
     (["--concurrency", "8:1"], "it takes up to 1000 numbers"),
     (["--scenario", "server", "--rate", "-1"], "rates are above 0"),
-    (["--scenario", "server", "--rate", "x"], "'x' is no list of rates such as 50,100"),
+    (["--scenario", "server", "--rate", "x"], "'x' is not a list of rates such as 50,100"),
     (["--scenario", "server"], "--scenario server needs --latency-limit, to search the highest rate within it, or --rate"),
     (["--rate", "5"], "--rate is for --scenario server"),
     (["--scenario", "offline", "--concurrency", "4"], "--concurrency is for --scenario closed-loop"),
     (["--scenario", "offline", "--max-windows", "4"], "--max-windows is for --scenario closed-loop or single-stream"),
     (["--scenario", "server", "--rate", "5", "--max-windows", "4"], "--max-windows is for --scenario closed-loop"),
-    (["--scenario", "server", "--rate", "5", "--resolution-percent", "1"], "--resolution-percent is for the search"),
+    (["--scenario", "server", "--rate", "5", "--resolution-percent", "1"], "--resolution-percent has no effect with --rate"),
     (["--scenario", "offline", "--warm-up-secs", "1"], "--warm-up-secs is for --scenario closed-loop"),
     (["--csv", "/no/where/report.csv"], "/no/where/report.csv: there is no folder /no/where"),
     (["--html", "/"], "/: is a folder"),
@@ -93,7 +93,7 @@ def test_tensors_are_for_the_open_inference_protocol(run: Run) -> None:
     result = run("bench", "infer", "--server", "localhost:1")
     assert (result.code, "infer is for --protocol oip" in result.error) == (2, True)
     result = run("bench", "infer", "--protocol", "oip", "--server", "localhost:1", "--shape", "a:b")
-    assert (result.code, "'a:b' is no name with a shape" in result.error) == (2, True)
+    assert (result.code, "'a:b' is not a name with a shape" in result.error) == (2, True)
 
 
 def test_inputs_are_read_before_a_server_is_started(run: Run, tmp_path: Path) -> None:

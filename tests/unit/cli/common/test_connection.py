@@ -79,7 +79,7 @@ def test_unusable_files_are_named(run: Run, tmp_path: Path) -> None:
     empty.touch()
     assert run("models", *SERVER, "--tls-ca", missing).error == f"{missing}: No such file or directory"
     assert run("models", *SERVER, "--tls-ca", empty).error.startswith(f"{empty}: no certificate in it")
-    assert run("models", *SERVER, "--api-key-file", empty).error == f"{empty}: no API key in it"
+    assert run("models", *SERVER, "--api-key-file", empty).error == f"{empty}: the file has no API key"
 
 
 def test_a_key_is_not_sent_unencrypted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,11 @@ def test_glossary_and_words_to_keep(translate: Translate, source: Path, tmp_path
 BAD = [
     (("--concurrency", "3"), 2, "--concurrency is for a server: name it with --server"),
     (("--placeholder", "("), 2, "--placeholder '(': missing ), unterminated subpattern at position 0"),
-    (("--memory", "one", "--memory", "two"), 2, "--memory one and two: answers go into one; give others as .tmx files"),
+    (
+        ("--memory", "one", "--memory", "two"),
+        2,
+        "--memory one and two: new translations go into one memory; give the others as .tmx files",
+    ),
     (("--model", "foo"), 1, "model 'foo' is not in "),
     (("--beam-size", "99"), 1, "options.beam_size"),
     (("--journal", __file__), 1, f"{__file__}: file is not a database"),

@@ -73,7 +73,7 @@ def test_rejections_are_retried_until_the_patience_is_over() -> None:
     assert 0 < pauses[0] <= 0.1
     assert 5.0 <= max(pauses) <= 10.0
     clock.now = 75.0
-    with pytest.raises(BackendError, match="no answer for 75 s: UNAVAILABLE: no connection"):
+    with pytest.raises(BackendError, match="no response for 75 s: UNAVAILABLE: no connection"):
         limit.refused(AWAY)
 
 
