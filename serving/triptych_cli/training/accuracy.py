@@ -16,8 +16,7 @@ from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_training.data.documents import encode_documents, read_documents
 from triptych_training.data.images import hold_out, read_folders
-from triptych_training.data.masking import Masker
-from triptych_training.data.segments import SPECIAL_PAIR, SpecialIds, cut_chunks, make_rows, whole_segments
+from triptych_training.data.pretraining_rows import SPECIAL_PAIR, Masker, SpecialIds, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import SPECIAL_TOKENS
 from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid

@@ -19,10 +19,10 @@ from torch.nn import functional
 from triptych_training.checkpoints.encoder import BertCheckpoint, save_bert_checkpoint
 from triptych_training.data.batches import plan_batches
 from triptych_training.data.documents import Documents, encode_documents, load_documents, read_documents, save_documents
-from triptych_training.data.masking import Masker
-from triptych_training.data.segments import (
+from triptych_training.data.pretraining_rows import (
     SPECIAL_PAIR,
     SPECIAL_SINGLE,
+    Masker,
     Rows,
     Segments,
     SpecialIds,

@@ -1,7 +1,7 @@
 """Training of translation models: sentence pairs in, an encoder-decoder out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +44,6 @@ class Corpus:
     train: Sequence[Example]
     valid: Sequence[EncodedPair]
     languages: ModelLanguages = field(default_factory=ModelLanguages)
-
-
-@dataclass(frozen=True)
-class TranslationMetrics:
-    """Loss in nats per token, and cased sacreBLEU of greedy translations."""
-
-    loss: float
-    bleu: float
 
 
 def train_translation(recipe: TranslationRecipe, shape: TransformerConfig, out: Path, resume: bool = False) -> Path:
@@ -134,17 +126,18 @@ class TranslationTask:
         finally:
             self.model.train()
         if len(directions) == 1:
-            return asdict(found[directions[0]])
+            return found[directions[0]]
         tokens = {d: sum(len(each.example.target) for each in part) for d, part in parts.items()}
-        loss = sum(each.loss * tokens[d] for d, each in found.items()) / sum(tokens.values())
-        scores = {f"bleu_{source}_{target}": each.bleu for (source, target), each in found.items()}
+        loss = sum(metrics["loss"] * tokens[d] for d, metrics in found.items()) / sum(tokens.values())
+        scores = {f"bleu_{source}_{target}": metrics["bleu"] for (source, target), metrics in found.items()}
         return {"loss": loss, "bleu": sum(scores.values()) / len(scores), **scores}
 
     def _valid(self, direction: Direction) -> list[EncodedPair]:
         return [each for each in self.corpus.valid if each.direction == direction]
 
     @torch.inference_mode()
-    def _measure(self, valid: Sequence[EncodedPair]) -> TranslationMetrics:
+    def _measure(self, valid: Sequence[EncodedPair]) -> dict[str, float]:
+        """Compute the loss in nats per token and cased sacreBLEU of greedy translations."""
         examples, config, total, tokens = [each.example for each in valid], self.model.config, 0.0, 0
         loss = SequenceLoss(self.model, smoothing=0.0)
         for indices in plan_batches(example_sizes(examples), self.recipe.batch_tokens, "0/0"):
@@ -155,7 +148,7 @@ class TranslationTask:
         outputs = greedy(self.model, [example.source for example in examples], min(config.max_positions - 1, 256))
         references = [each.pair[1] for each in valid]
         bleu = sacrebleu.corpus_bleu(self.tokenizer.decode_batch(outputs), [references]).score
-        return TranslationMetrics(total / max(1, tokens), bleu)
+        return {"loss": total / max(1, tokens), "bleu": bleu}
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         first = self.recipe.directions[0]

@@ -1,4 +1,4 @@
-"""Rows for pre-training with one or two spans of text (Devlin et al. 2018, section 3.1 and appendix A.2)."""
+"""Rows for pre-training: spans of text, and masked tokens in them (Devlin et al. 2018, section 3.1 and appendix A.2)."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from triptych_training.data.documents import Documents
 
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the tokens to predict; the others are not changed
 SPECIAL_SINGLE, SPECIAL_PAIR = 2, 3  # special tokens of [CLS] A [SEP] and of [CLS] A [SEP] B [SEP]
 
 
@@ -134,3 +135,45 @@ def make_rows(documents: Documents, spans: NDArray[np.int64], special: SpecialId
     ids[in_second] = documents.ids[(spans[:, 2:3] + position - first[:, None] - 2)[in_second]]
     segments = (position >= first[:, None] + 2) & (position < sizes[:, None])
     return Rows(ids, segments.astype(np.int64), in_first | in_second)
+
+
+@dataclass(frozen=True)
+class Masker:
+    """Masks tokens, other ones at every call ("dynamic masking"; Liu et al. 2019)."""
+
+    share: float  # of a row's text that is to be predicted
+    mask_id: int  # [MASK]
+    first_id: int  # ids from here on are text; special tokens come before and are never drawn
+    vocabulary_size: int
+
+    def count(self, tokens: int) -> int:
+        """Return how many of a row's `tokens` to predict: at least one."""
+        return max(1, round(self.share * tokens))
+
+    def mask(self, ids: NDArray[np.int64], text: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Mask tokens of the row `ids` `[T]` in place; return their positions, ascending.
+
+        `text` holds the positions that are neither special tokens nor padding.
+        """
+        chosen = np.sort(rng.choice(text, self.count(len(text)), replace=False))
+        self._replace(ids, chosen, rng)
+        return chosen
+
+    def mask_rows(self, ids: NDArray[np.int64], text: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Mask tokens of every row of `ids` `[R, T]` (contiguous) in place; return their flattened positions, ascending.
+
+        `text` `[R, T]` is true for what is neither special tokens nor padding.
+        """
+        counts = np.array([self.count(size) for size in text.sum(1).tolist()])
+        order = np.argsort(np.where(text, rng.random(ids.shape), 2.0), axis=1)
+        chosen = np.zeros(ids.shape, bool)
+        np.put_along_axis(chosen, order, np.arange(ids.shape[1]) < counts[:, None], axis=1)
+        positions = np.flatnonzero(chosen)
+        self._replace(ids.reshape(-1), positions, rng)
+        return positions
+
+    def _replace(self, ids: NDArray[np.int64], positions: NDArray[np.int64], rng: np.random.Generator) -> None:
+        draw = rng.random(len(positions))
+        ids[positions[draw < MASK_SHARE]] = self.mask_id
+        random = positions[(draw >= MASK_SHARE) & (draw < MASK_SHARE + RANDOM_SHARE)]
+        ids[random] = rng.integers(self.first_id, self.vocabulary_size, len(random))
