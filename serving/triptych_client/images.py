@@ -68,7 +68,7 @@ class ImageExchange:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more image may be sent."""
+        """True if one more image may be sent."""
         return len(self.pending) < self._in_flight
 
     def start(self) -> list[ClassifyImageStreamRequest]:

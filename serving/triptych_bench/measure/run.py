@@ -31,7 +31,7 @@ class LoadSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """Everything known of one run besides its log."""
+    """The conditions and the resources of one run."""
 
     span: Span  # the measurement
     steady: bool

@@ -1,4 +1,4 @@
-"""Inputs from files."""
+"""Inputs from files and of the package, and the quality of outputs."""
 
 import gzip
 import io
@@ -72,14 +72,14 @@ def test_an_image_is_named_by_its_folder(tmp_path: Path) -> None:
         (b"bad\t \n", InputKind.TEXT_OR_PAIR, r"a\.txt:1: expected two texts separated by a tab"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, content: bytes, kind: InputKind, problem: str) -> None:
+def test_unusable_files_are_named(tmp_path: Path, content: bytes, kind: InputKind, problem: str) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(content)
     with pytest.raises(TargetError, match=problem):
         read_inputs(path, kind, None)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match=r"nothing\.txt: cannot be read: No such file"):
         read_inputs(tmp_path / "nothing.txt", InputKind.TEXT, None)
     with pytest.raises(TargetError, match=r"nothing\.png: cannot be read: No such file"):
@@ -93,7 +93,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "task", [name for name, task in TASKS.items() if task.kind not in (InputKind.TENSORS, InputKind.IMAGE)]
 )
-def test_every_task_has_some(task: str) -> None:
+def test_every_task_has_bundled_inputs(task: str) -> None:
     samples = bundled(task)
     assert len(samples) >= 8
     assert len({sample.data for sample in samples}) == len(samples)
@@ -106,7 +106,7 @@ def test_models_of_single_texts_get_single_texts() -> None:
     assert all(isinstance(sample.data, str) for sample in bundled("classify-text", takes_pairs=False))
 
 
-def test_images_are_images_and_the_same_every_time() -> None:
+def test_bundled_images_are_valid_and_reproducible() -> None:
     first, second = bundled("classify"), bundled("classify")
     assert first == second
     for sample in first:
@@ -140,6 +140,6 @@ def test_bleu() -> None:
     assert "version:" in found.signature
 
 
-def test_without_references_there_is_nothing_to_say() -> None:
+def test_without_references_there_is_no_quality() -> None:
     assert quality_of(QualityMetric.BLEU, [], []) is None
     assert quality_of(QualityMetric.NONE, ["a"], ["b"]) is None

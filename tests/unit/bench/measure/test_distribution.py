@@ -20,7 +20,7 @@ def test_nearest_rank(count: int, percent: float, rank: int) -> None:
 
 @settings(deadline=None)
 @given(DURATIONS, some.floats(0.1, 100))
-def test_a_percentile_has_so_many_values_up_to_it(values: list[float], percent: float) -> None:
+def test_a_percentile_bounds_its_share_of_values(values: list[float], percent: float) -> None:
     ordered = sorted(values)
     found = percentile(ordered, percent)
     assert found in ordered
@@ -48,20 +48,20 @@ def test_the_curve_is_dense_towards_the_end() -> None:
         assert sum(least <= fraction < most for fraction, _ in found.curve) >= 20
 
 
-def test_of_nothing_all_is_zero() -> None:
+def test_an_empty_distribution_is_zero() -> None:
     found = distribution([])
     assert (found.count, found.mean, found.percentiles["99"], found.curve) == (0, 0.0, 0.0, ())
 
 
 @pytest.mark.parametrize(("requests", "late"), [(459, 0), (662, 1)])
-def test_mlperfs_least_numbers_of_queries(requests: int, late: int) -> None:
-    """Of the 99th percentile with a confidence of 99 %, as its rules' table for early stopping has them."""
+def test_minimum_numbers_of_queries_of_mlperf(requests: int, late: int) -> None:
+    """Compare with the rules' table for early stopping: 99th percentile, confidence 99 %."""
     assert confidence_within(requests, late, 0.01) >= 0.99
     assert confidence_within(requests - 1, late, 0.01) < 0.99
 
 
 @pytest.mark.parametrize("late", [0, 1, 3])
-def test_it_is_one_minus_the_sum_of_a_binomial_distribution(late: int) -> None:
+def test_confidence_is_one_minus_a_binomial_sum(late: int) -> None:
     chance = sum(math.comb(50, count) * 0.1**count * 0.9 ** (50 - count) for count in range(late + 1))
     assert math.isclose(confidence_within(50, late, 0.1), 1 - chance)
 

@@ -1,4 +1,4 @@
-"""From a log to numbers."""
+"""The figures of a run, from its log."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def run(
     return run_of(load, log_of(*records), batches(1, size), seen, limit)
 
 
-def test_an_open_loop_counts_what_was_due_and_the_rate_of_what_came() -> None:
+def test_an_open_loop_counts_due_requests_and_the_rate_of_responses() -> None:
     found = run(
         OPEN,
         record(0.5, 1.0),  # due before: its answer came in the span all the same
@@ -42,19 +42,19 @@ def test_an_open_loop_counts_what_was_due_and_the_rate_of_what_came() -> None:
     assert found.inputs_per_request == 2
 
 
-def test_a_closed_loop_counts_what_came() -> None:
+def test_a_closed_loop_counts_responses() -> None:
     found = run(CLOSED, record(0.5, 1.0), record(1.5, 1.0), record(2.5, 1.0))
     assert (found.completed, found.request_rate, found.service_time) == (2, 1.0, None)
     assert found.valid
 
 
-def test_the_limit_makes_goodput_and_late_ones() -> None:
+def test_the_limit_determines_goodput_and_late_requests() -> None:
     found = run(CLOSED, record(1.0, 0.1), record(1.0, 0.2), record(1.0, 0.9), limit=0.2 + 1e-9)
     assert (found.goodput, found.late, found.latency_limit) == (1.0, 1, 0.2 + 1e-9)
     assert run(CLOSED, record(1.0, 0.1)).goodput is None
 
 
-def test_failures_are_named_and_make_a_run_invalid() -> None:
+def test_failures_are_counted_and_invalidate_a_run() -> None:
     found = run(CLOSED, record(1.0, 0.1), record(1.0, 0.1, ok=False, code="UNAVAILABLE"))
     assert found.failed == {"UNAVAILABLE": 1}
     assert not found.valid
@@ -63,7 +63,7 @@ def test_failures_are_named_and_make_a_run_invalid() -> None:
     assert (nothing.valid, nothing.problem) == (False, "no request succeeded")
 
 
-def test_streams_have_time_to_first_token_and_between_tokens() -> None:
+def test_streams_have_first_token_and_inter_token_times() -> None:
     found = run(CLOSED, record(1.0, 1.0, tokens=5, token_times=(1.2, 1.3, 1.6)), record(1.0, 0.1, tokens=1, token_times=(1.1,)))
     assert found.first_token
     assert found.inter_token
@@ -73,7 +73,7 @@ def test_streams_have_time_to_first_token_and_between_tokens() -> None:
     assert run(CLOSED, record(1.0, 0.1)).first_token is None
 
 
-def test_time_between_tokens_is_of_one_text_in_pieces() -> None:
+def test_inter_token_times_need_one_text_in_several_pieces() -> None:
     pieces = record(1.0, 1.0, tokens=5, token_times=(1.2, 1.3, 1.6))
     assert run(CLOSED, pieces, size=2).inter_token is None  # pieces of two texts between each other
     assert run(CLOSED, pieces, size=2).first_token
@@ -81,7 +81,7 @@ def test_time_between_tokens_is_of_one_text_in_pieces() -> None:
     assert run(CLOSED, record(1.0, 1.0, tokens=1, token_times=(1.2, 1.3))).inter_token is None
 
 
-def test_a_generator_with_too_much_to_do_makes_a_run_invalid() -> None:
+def test_a_busy_generator_invalidates_a_run() -> None:
     busy = run(CLOSED, record(1.0, 0.1), cost=GeneratorCost(cores=1.2, sending_share=0.95))
     assert not busy.valid
     assert "the load generator was busy for 95% of the time" in busy.problem
@@ -103,13 +103,13 @@ def test_parts_add_up_to_the_round_trip() -> None:
     assert parts.network == pytest.approx(0.08 - 0.064 - 0.003)
 
 
-def test_parts_of_servers_that_say_nothing_come_from_their_counters() -> None:
+def test_parts_come_from_counters_if_responses_have_none() -> None:
     parts = time_breakdown([record(1.0, 0.1)], {"requests": 4.0, "queue": 0.04, "compute": 0.2})
     assert (parts.server_queue, parts.server_compute, parts.server_preprocess) == (0.01, 0.05, None)
     assert time_breakdown([record(1.0, 0.1)]).server_compute is None
 
 
-def test_counted_stands_beside_what_was_seen() -> None:
+def test_counters_of_server_and_client() -> None:
     log = log_of(record(1.0, 0.2), record(1.0, 0.4), record(1.0, 0.1, ok=False))
     found = server_counts("ModelStatistics", {"requests": 3.0, "total": 0.3}, log)
     assert (found.requests, found.expected, found.cached) == (3, 2, None)
@@ -118,7 +118,7 @@ def test_counted_stands_beside_what_was_seen() -> None:
     assert found.expected_seconds == pytest.approx(0.3)
 
 
-def test_the_time_line_has_a_moment_for_each_second() -> None:
+def test_the_timeline_has_an_entry_per_second() -> None:
     log = log_of(record(0.0, 0.5), record(1.0, 0.5), record(1.2, 0.1, ok=False), record(3.0, 0.5))
     moments = timeline(log, Span(1.0, 3.0))
     assert [(moment.completed, moment.failed, moment.steady) for moment in moments] == [

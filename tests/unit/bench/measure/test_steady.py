@@ -1,4 +1,4 @@
-"""When a load has settled."""
+"""Detection of the steady state."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from ..fakes import record
 
 
 def windows(*values: tuple[int, float]) -> Sequence[Window]:
-    """Of one second each: requests and mean latency."""
+    """Make windows of one second each, from requests and mean latencies."""
     return [Window(Span(number, number + 1), *value) for number, value in enumerate(values)]
 
 
@@ -29,7 +29,7 @@ def test_three_windows_that_agree(values: list[tuple[int, float]], steady: bool)
     assert is_steady(windows(*values), 0.1) is steady
 
 
-def test_a_window_has_what_came_in_it() -> None:
+def test_a_window_counts_its_responses() -> None:
     records = [record(0.0, 0.5), record(0.5, 0.5), record(0.9, 0.3), record(1.9, 0.2), record(1.2, 0.1, ok=False)]
     window = Window.of(records, Span(1.0, 2.0))
     assert (window.completed, window.rate) == (2, 2.0)

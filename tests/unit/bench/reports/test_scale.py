@@ -1,4 +1,4 @@
-"""Axes."""
+"""Scales of axes."""
 
 import pytest
 from hypothesis import example, given
@@ -10,7 +10,7 @@ sizes = st.floats(1e-6, 1e9)
 
 
 @given(st.lists(sizes, min_size=1))
-def test_linear_axes_begin_at_zero_and_end_above_all(values: list[float]) -> None:
+def test_linear_axes_contain_zero_and_all_values(values: list[float]) -> None:
     scale = from_zero(values)
     assert scale.ticks[0] == 0
     assert 3 <= len(scale.ticks) <= 7
@@ -20,7 +20,7 @@ def test_linear_axes_begin_at_zero_and_end_above_all(values: list[float]) -> Non
 
 @example([1.0, 2.001953125])
 @given(st.lists(sizes, min_size=1))
-def test_logarithmic_axes_hold_all(values: list[float]) -> None:
+def test_logarithmic_axes_contain_all_values(values: list[float]) -> None:
     scale = decades(values)
     assert 2 <= len(scale.ticks) <= 17
     assert all(-1e-9 <= scale(value) <= 1 + 1e-9 for value in values)
@@ -33,20 +33,20 @@ def test_equal_factors_are_equal_distances(one: float, other: float) -> None:
     assert scale(one * 2) - scale(one) == pytest.approx(scale(other * 2) - scale(other), abs=1e-6) or max(one, other) > 5e8
 
 
-def test_what_fits() -> None:
+def test_wide_ranges_are_logarithmic() -> None:
     assert isinstance(fitting([1, 39]), LinearScale)
     assert isinstance(fitting([1, 41]), LogScale)
     assert isinstance(fitting([0, 0]), LinearScale)
 
 
-def test_a_time_axis_ends_where_the_time_does() -> None:
+def test_a_time_axis_ends_at_the_last_second() -> None:
     scale = ending(23.0)
     assert scale(23.0) == 1
     assert scale.ticks[-1] <= 23
     assert scale.ticks[1] == 2.5
 
 
-def test_ticks_of_a_tail() -> None:
+def test_ticks_of_a_tail_scale() -> None:
     scale = TailScale(3.0)
     assert list(scale.ticks) == pytest.approx([0, 0.5, 0.9, 0.99, 0.999])
     assert [scale(tick) for tick in (0, 0.9, 0.99, 0.999)] == pytest.approx([0, 1 / 3, 2 / 3, 1])
