@@ -14,11 +14,10 @@ from PIL import Image
 from triptych_client import Client, DecodingOptions, ModelState
 from triptych_serving.runtime.session import has_cuda
 
-from ..fixtures.toy import HALF_MODELS, MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
-from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from ..fixtures.toy import HALF_MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
+from .processes import ServerProcess, clean_environment, triptych
 from .scrape import Scrape
 from .test_cancel import eventually
-from .test_start import refusal
 
 HALF, WHOLE = ("--device", "cpu", "--precision", "fp16"), ("--precision", "fp32")
 NEAR = 0.01  # of probabilities and logarithms
@@ -174,23 +173,3 @@ def test_a_model_without_such_graphs_is_named_and_the_others_are_served(tmp_path
         fault = "precision 'fp16' is not in this bundle; it has: fp32, int8"
         assert client.model("old").state_message == f"{tmp_path / 'old' / '1'}: {fault}"
         assert client.translate(SOURCE).text == TARGET
-
-
-@pytest.mark.skipif(has_cuda(), reason="the installed runtime is the one for GPUs")
-def test_a_gpu_that_cannot_be_used_is_named() -> None:
-    line = refusal("--models", MODELS, "--port", "0", "--device", "cuda:0,cuda:1")
-    assert line == (
-        "Error: --device: the installed onnxruntime has no CUDA provider: pip uninstall onnxruntime; "
-        'pip install "triptych[cuda]"'
-    )
-
-
-def test_what_is_no_device_is_named() -> None:
-    line = refusal("--models", MODELS, "--port", "0", "--device", "tpu")
-    assert line.startswith("Error: --device: 'tpu' is not a device: cpu, cuda, cuda:N")
-
-
-def test_an_engine_of_the_command_line_does_the_same() -> None:
-    command = triptych("translate", "--models", HALF_MODELS, "--model", "toy", *HALF, *SOURCES[:8])
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS, env=clean_environment())
-    assert run.stdout.splitlines() == TARGETS[:8]

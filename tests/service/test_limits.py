@@ -1,4 +1,4 @@
-"""Limits of a server as its callers meet them."""
+"""Limits of message sizes, calls per client and queued requests."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -21,7 +21,7 @@ SMALL_WINDOW = [("grpc.http2.lookahead_bytes", 16_384), ("grpc.http2.bdp_probe",
 
 
 def refusal(call: Callable[[], object]) -> tuple[str, float | None]:
-    """What a refused caller is told, and the seconds after which it may come again."""
+    """Return the message of a rejected call, and the retry delay in seconds."""
     with pytest.raises(grpc.RpcError) as raised:
         call()
     error: Any = raised.value
@@ -42,16 +42,15 @@ def request(*texts: str) -> translation_pb2.TranslateRequest:
     return translation_pb2.TranslateRequest(contents=texts or [SOURCE])
 
 
-def test_a_message_that_is_too_large_names_the_limit_and_the_flag() -> None:
-    with (
-        ServerProcess(MODELS, "--max-message-bytes", str(LIMIT_BYTES)) as server,
-        grpc.insecure_channel(server.address, [("grpc.max_receive_message_length", -1)]) as channel,
-    ):
+def test_oversized_messages_and_too_many_calls_are_rejected() -> None:
+    flags = ("--max-message-bytes", str(LIMIT_BYTES), "--max-requests-per-client", "2")
+    unlimited = ("grpc.max_receive_message_length", -1)
+    with ServerProcess(MODELS, *flags) as server, grpc.insecure_channel(server.address, [*SMALL_WINDOW, unlimited]) as channel:
         stub = TranslationServiceStub(channel)
         message, delay = refusal(lambda: stub.Translate(request("a" * LIMIT_BYTES)))
         assert message.startswith(f"request has {request('a' * LIMIT_BYTES).ByteSize():,} bytes")
-        assert "at most 100,000 are accepted (--max-message-bytes)" in message
-        assert delay is None  # to come again does not help
+        assert "at most 100,000 (--max-message-bytes)" in message
+        assert delay is None  # a retry does not help
 
         sources = SOURCES * 7
         assert request(*sources).ByteSize() < LIMIT_BYTES
@@ -59,18 +58,9 @@ def test_a_message_that_is_too_large_names_the_limit_and_the_flag() -> None:
         assert message.startswith("response would have ")
         assert "(--max-message-bytes)" in message
         assert delay is None
-
         streamed = list(stub.TranslateStream(translation_pb2.TranslateStreamRequest(contents=sources)))
         assert sum(event.WhichOneof("event") == "result" for event in streamed) == len(sources)
-        assert stub.Translate(request()).translations[0].translated_text == TARGET
 
-
-def test_a_client_has_so_many_calls_at_a_time() -> None:
-    with (
-        ServerProcess(MODELS, "--max-requests-per-client", "2") as server,
-        grpc.insecure_channel(server.address, SMALL_WINDOW) as channel,
-    ):
-        stub = TranslationServiceStub(channel)
         streams = [stub.TranslateStream(translation_pb2.TranslateStreamRequest(contents=SOURCES)) for _ in range(2)]
         for events in streams:
             next(events)
@@ -84,7 +74,7 @@ def test_a_client_has_so_many_calls_at_a_time() -> None:
         assert stub.Translate(request(), timeout=PATIENCE_SECONDS).translations[0].translated_text == TARGET
 
 
-def test_a_full_queue_refuses_at_once_and_serves_on() -> None:
+def test_full_queue_rejects_requests_at_once() -> None:
     with (
         ServerProcess(MODELS, "--max-queue-requests", "2", "--slots", "1") as server,
         grpc.insecure_channel(server.address) as channel,

@@ -50,7 +50,7 @@ def watching(address: str, service: str) -> Iterator["queue.Queue[int]"]:
         thread.join(PATIENCE_SECONDS)
 
 
-def test_services_follow_the_models(models: Path) -> None:
+def test_services_follow_the_models_that_are_loaded(models: Path) -> None:
     with ServerProcess(models, *EXPLICIT) as server, Client(server.address, retries=0) as client:
         assert client.is_ready()
         assert client.is_ready("triptych.v1.ModelService")
@@ -69,19 +69,16 @@ def test_services_follow_the_models(models: Path) -> None:
             assert overall.get(timeout=PATIENCE_SECONDS) == Status.SERVING
             assert overall.empty()
             assert heard.empty()
+        client.unload_model("image-classification")
+        assert done(run("load", "toy", "--server", server.address)) == "toy version 1: ready\n"
+        assert "ready" in done(run("models", "--server", server.address))
+        assert done(run("unload", "toy", "--version", "1", "--server", server.address)) == "toy version 1: unloaded\n"
+        assert "NOT_FOUND: model 'foo' is not in" in error_of(run("load", "foo", "--server", server.address))
 
 
-def test_a_server_of_one_task_serves_that_alone(tmp_path: Path) -> None:
+def test_server_with_one_task(tmp_path: Path) -> None:
     write_image_bundle(tmp_path)
     with ServerProcess(tmp_path) as server, Client(server.address, retries=0) as client:
         assert client.is_ready()
         assert client.is_ready(IMAGES)
         assert not client.is_ready(TRANSLATION)
-
-
-def test_the_commands_load_and_unload(models: Path) -> None:
-    with ServerProcess(models, *EXPLICIT) as server:
-        assert done(run("load", "toy", "--server", server.address)) == "toy version 1: ready\n"
-        assert "ready" in done(run("models", "--server", server.address))
-        assert done(run("unload", "toy", "--version", "1", "--server", server.address)) == "toy version 1: unloaded\n"
-        assert "NOT_FOUND: model 'foo' is not in" in error_of(run("load", "foo", "--server", server.address))

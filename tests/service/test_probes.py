@@ -28,7 +28,6 @@ from .in_process import OPTIONS
 from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
 from .scrape import Page, Scrape, fetch
 from .test_cancel import Pace, pace
-from .test_start import refusal
 
 __all__ = ["pace"]  # a fixture
 
@@ -203,21 +202,6 @@ def wait_for_page(address: str) -> Page:
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-
-def test_a_taken_port_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        line = refusal("--models", MODELS, "--port", "0", "--metrics-port", str(port))
-    assert line == f"Error: --metrics-port {port}: cannot listen on 127.0.0.1: Address already in use"
-
-
-def test_nothing_listens_without_metrics() -> None:
-    with ServerProcess(MODELS, "--no-metrics") as server, Client(server.address) as client:
-        assert client.translate(SOURCE).text == TARGET
-        assert "metrics on" not in server.log
 
 
 def test_a_collector_that_is_away_disturbs_nobody() -> None:

@@ -1,67 +1,106 @@
-"""Starting: a server serves what it can, or says in one line why it cannot."""
+"""Start of a server: it serves every valid model, or reports in one line why it cannot start."""
 
+import logging
+import os
 import re
 import socket
-import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from triptych_cli.main import main
 from triptych_client import Client, ModelState, UnavailableError
+from triptych_serving.runtime.session import has_cuda
 
 from ..fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, tamper, truncate
-from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from .processes import ServerProcess
 
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d ")
 
 
-def refusal(*arguments: str | Path) -> str:
-    """What a server that cannot start says, beside its log."""
-    command = triptych("serve", "--host", "127.0.0.1", *arguments)
-    result = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS, env=clean_environment()
-    )
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    assert result.stdout == ""
-    [line] = [line for line in result.stderr.splitlines() if not LOG_LINE.match(line)]
-    return line
+@pytest.fixture(autouse=True)
+def process_settings() -> Iterator[None]:
+    """Restore the settings of this process that `triptych serve` changes."""
+    root, seconds = logging.getLogger(), sys.getswitchinterval()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    sys.setswitchinterval(seconds)
 
 
-def test_an_occupied_port_is_named(server: ServerProcess) -> None:
+Refuse = Callable[..., str]
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refuse:
+    """Run a `triptych serve` that cannot start in this process, and return its error line."""
+    for name in [name for name in os.environ if name.startswith(("TRIPTYCH_", "OTEL_"))]:
+        monkeypatch.delenv(name)
+
+    def run(*arguments: str | Path) -> str:
+        command = ["triptych", "serve", "--host", "127.0.0.1", "--metrics-port", "0", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as exit_info:
+            main()
+        assert exit_info.value.code == 1
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert "Traceback" not in output.err
+        [line] = [line for line in output.err.splitlines() if not LOG_LINE.match(line)]
+        return line
+
+    return run
+
+
+def test_occupied_port(server: ServerProcess, refusal: Refuse) -> None:
     line = refusal("--models", MODELS, "--port", str(server.port))
     assert line == f"Error: port {server.port}: cannot listen on 127.0.0.1: Address already in use"
     with Client(server.address) as client:
         assert client.translate(SOURCE).text == TARGET
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
-def test_a_host_that_is_not_this_machine_is_named(host: str) -> None:
-    line = refusal("--models", MODELS, "--port", "0", "--host", host)
-    assert line.startswith(f"Error: port 0: cannot listen on {host}: ")
+def test_occupied_metrics_port(refusal: Refuse) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = refusal("--models", MODELS, "--port", "0", "--metrics-port", str(port))
+    assert line == f"Error: --metrics-port {port}: cannot listen on 127.0.0.1: Address already in use"
 
 
-def test_a_missing_repository_is_named(tmp_path: Path) -> None:
-    line = refusal("--models", tmp_path / "missing", "--port", "0")
-    assert line == f"Error: {tmp_path / 'missing'}: no such model repository"
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--host", "192.0.2.1"], "Error: port 0: cannot listen on 192.0.2.1: "),
+        (["--host", "no.such.host.invalid"], "Error: port 0: cannot listen on no.such.host.invalid: "),
+        (["--model", "foo"], f"Error: model 'foo' is not in {MODELS}; available: toy"),
+        (["--precision", "fp16"], "Error: no model can be served: "),
+        (["--device", "tpu"], "Error: --device: 'tpu' is not a device: cpu, cuda, cuda:N"),
+        pytest.param(
+            ["--device", "cuda:0,cuda:1"],
+            "Error: --device: the installed onnxruntime has no CUDA provider: pip uninstall onnxruntime; "
+            'pip install "triptych[cuda]"',
+            marks=pytest.mark.skipif(has_cuda(), reason="the installed runtime is the one for GPUs"),
+        ),
+    ],
+    ids=["foreign host", "unknown host", "unknown model", "missing precision", "unknown device", "no CUDA"],
+)
+def test_invalid_option(refusal: Refuse, options: list[str], error: str) -> None:
+    assert refusal("--models", MODELS, "--port", "0", *options).startswith(error)
 
 
-def test_an_empty_repository_is_named(tmp_path: Path) -> None:
-    line = refusal("--models", tmp_path, "--port", "0")
-    assert line.startswith(f"Error: {tmp_path}: no models here")
+def test_missing_and_empty_repository(refusal: Refuse, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert refusal("--models", missing, "--port", "0") == f"Error: {missing}: no such model repository"
+    assert refusal("--models", tmp_path, "--port", "0").startswith(f"Error: {tmp_path}: no models here")
 
 
-def test_an_unknown_model_is_named() -> None:
-    line = refusal("--models", MODELS, "--port", "0", "--model", "foo")
-    assert line == f"Error: model 'foo' is not in {MODELS}; available: toy"
-
-
-def test_an_unknown_precision_names_those_that_are_there() -> None:
-    line = refusal("--models", MODELS, "--port", "0", "--precision", "fp16")
-    assert "precision 'fp16' is not in this bundle; it has: fp32, int8" in line
-
-
-def test_without_a_whole_bundle_there_is_no_server(tmp_path: Path) -> None:
+def test_repository_without_a_valid_bundle(refusal: Refuse, tmp_path: Path) -> None:
     fault = truncate(copy_bundle(tmp_path, "first") / "weights.fp32.bin")
     tamper(copy_bundle(tmp_path, "second") / "tokenizer.json")
     line = refusal("--models", tmp_path, "--port", "0")
@@ -70,7 +109,7 @@ def test_without_a_whole_bundle_there_is_no_server(tmp_path: Path) -> None:
     assert "tokenizer.json does not have its recorded SHA-256" in line
 
 
-def test_damaged_bundles_do_not_stop_a_whole_one(tmp_path: Path) -> None:
+def test_valid_bundle_is_served_beside_damaged_ones(tmp_path: Path) -> None:
     copy_bundle(tmp_path, "good")
     fault = truncate(copy_bundle(tmp_path, "truncated") / "weights.fp32.bin")
     tamper(copy_bundle(tmp_path, "tampered") / "tokenizer.json")
@@ -88,18 +127,21 @@ def test_damaged_bundles_do_not_stop_a_whole_one(tmp_path: Path) -> None:
             client.translate(SOURCE, model="truncated")
 
 
-def test_an_ipv6_address() -> None:
+def test_int8_on_ipv6_without_metrics_and_reflection() -> None:
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
     except OSError:
         pytest.skip("this machine has no IPv6")
-    with ServerProcess(MODELS, "--host", "::1") as server, Client(server.address) as client:
+    options = ("--host", "::1", "--precision", "int8", "--slots", "3", "--no-metrics", "--no-reflection")
+    with ServerProcess(MODELS, *options) as server, Client(server.address) as client:
         assert server.address.startswith("[::1]:")
-        assert client.translate(SOURCE).text == TARGET
-
-
-def test_int8_is_served_on_request() -> None:
-    with ServerProcess(MODELS, "--precision", "int8", "--slots", "3") as server, Client(server.address) as client:
         assert client.model("toy").precision == "int8"
         assert client.translate(SOURCE).text == TARGET
+        assert "metrics on" not in server.log
+        with grpc.insecure_channel(server.address) as channel:
+            request = reflection_pb2.ServerReflectionRequest(list_services="")
+            responses = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([request]))
+            with pytest.raises(grpc.RpcError) as error:
+                next(responses)
+        assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED

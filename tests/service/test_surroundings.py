@@ -10,7 +10,7 @@ from triptych.v1.model_pb2_grpc import ModelServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client, ModelState, NotFoundError
 
-from ..fixtures.toy import MODELS, SOURCE
+from ..fixtures.toy import SOURCE
 from .processes import ServerProcess
 
 SERVICES = [
@@ -73,13 +73,6 @@ def test_reflection_describes_them(channel: grpc.Channel) -> None:
     request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICES[1])
     [response] = stub.ServerReflectionInfo(iter([request]))
     assert response.file_descriptor_response.file_descriptor_proto
-
-
-def test_reflection_can_be_switched_off() -> None:
-    with ServerProcess(MODELS, "--no-reflection") as server, grpc.insecure_channel(server.address) as channel:
-        with pytest.raises(grpc.RpcError) as error:
-            services_by_reflection(channel)
-        assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def trailers(call: grpc.Call) -> dict[str, str]:
