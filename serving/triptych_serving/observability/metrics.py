@@ -9,36 +9,26 @@ from triptych_serving.observability.collectors import MetricSources, engine_coll
 from triptych_serving.observability.http_server import HttpRequest, HttpResponse, HttpServer
 from triptych_serving.observability.request_metrics import MetricsObserver
 
-FLAG = "--metrics-port"
 
-
-class MetricsServer:
+class MetricsServer(HttpServer):
     """Serve /metrics, /healthz and /readyz of one server. Its metrics are in a registry of their own."""
 
     def __init__(self, sources: MetricSources) -> None:
+        super().__init__({"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz})
         disable_created_metrics()  # type: ignore[no-untyped-call] # a creation time for each series
-        self.registry = CollectorRegistry()
-        self.observer = MetricsObserver(self.registry, sources.models)
+        registry = CollectorRegistry()
+        self.observer = MetricsObserver(registry, sources.models)
         self.observer.expect(sources.methods)
-        self.registry.register(state_collector(sources))
-        self.registry.register(engine_collector(sources.models))
-        ProcessCollector(registry=self.registry)
+        registry.register(state_collector(sources))
+        registry.register(engine_collector(sources.models))
+        ProcessCollector(registry=registry)
         self._ready = sources.ready
-        self._application = make_wsgi_app(self.registry)
+        self._application = make_wsgi_app(registry)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="triptych-metrics")
-        self._server = HttpServer({"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz})
-
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port.
-
-        Raises:
-            PortError: the address is in use or not allowed.
-        """
-        return await self._server.start(host, port, FLAG)
 
     async def stop(self) -> None:
-        """Close the port."""
-        await self._server.stop()
+        """Close the port and end the thread."""
+        await super().stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _healthz(self, request: HttpRequest) -> HttpResponse:

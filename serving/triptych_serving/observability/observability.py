@@ -38,7 +38,7 @@ class Observability:
             PortError: the address is in use or not allowed.
         """
         if self._metrics is not None and self.port is not None:
-            self.port = await self._metrics.start(self._host, self.port)
+            self.port = await self._metrics.start(self._host, self.port, "--metrics-port")
             logger.info("metrics on http://%s/metrics", format_address(self._host, self.port))
 
     async def stop(self) -> None:
