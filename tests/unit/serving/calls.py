@@ -1,15 +1,17 @@
 """Calls for tests of schedulers, lanes and engines."""
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.lane import Lane
 from triptych_serving.scheduling.request import Call, Item, Row
 
-PATIENCE_SECONDS = 10.0  # for a busy machine
+PATIENCE_SECONDS = 60.0  # for a busy machine
 
 
 class Recorder:
@@ -86,3 +88,29 @@ def eventually(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.001)
+
+
+@contextmanager
+def watched(check: Callable[[], bool]) -> Iterator[None]:
+    """Check something from another thread all the time, with frequent thread switches; it must always hold."""
+    faults: list[str] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            try:
+                if not check():
+                    faults.append("the check failed")
+            except Exception as error:
+                faults.append(repr(error))
+
+    usual, thread = sys.getswitchinterval(), threading.Thread(target=watch)
+    thread.start()
+    try:
+        sys.setswitchinterval(1e-6)
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+        done.set()
+        thread.join()
+    assert not faults, faults[0]

@@ -1,7 +1,6 @@
 """The greedy lane, with the toy model's graphs."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +12,11 @@ from triptych_serving.decoding.greedy_lane import GreedyLane
 from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.lane import group_by_length
 from triptych_serving.runtime.session import Session
-from triptych_serving.scheduling.request import Finish, Row
+from triptych_serving.scheduling.request import Finish
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
+from .. import storms
 from ..calls import decode_rows, row_of
 from ..conftest import MakeLane
 
@@ -64,29 +64,13 @@ def tokens_alone(source: tuple[int, ...], max_tokens: int) -> list[int]:
 
 
 sources = st.lists(st.integers(3, VOCABULARY - 1), max_size=40).map(lambda ids: (*ids, END))
-joins = st.tuples(st.just("join"), st.tuples(sources, st.integers(1, 63)))
-leaves = st.tuples(st.just("leave"), st.integers(0, 5))
-steps = st.tuples(st.just("step"), st.integers(1, 8))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(st.lists(joins | leaves | steps, max_size=30))
-def test_rows_that_join_and_leave_do_not_change_others(events: list[tuple[str, Any]]) -> None:
+@given(storms.events(st.tuples(sources, st.integers(1, 63)), 30))
+def test_rows_that_join_and_leave_do_not_change_others(events: list[storms.Event]) -> None:
     lane = storm_lane()
-    ended: list[Row] = []
-    lane.leave(tuple(lane.rows))
-    for kind, value in events:
-        if kind == "join" and lane.free:
-            lane.join([row_of(*value)])
-        elif kind == "leave" and lane.rows:
-            lane.leave([lane.rows[value % len(lane.rows)]])
-        elif kind == "step":
-            for _ in range(value):
-                ended += lane.step() if lane.rows else []
-        assert_dense(lane)
-    while lane.rows:
-        ended += lane.step()
-    for row in ended:
+    for row in storms.play(lane, events, row_of, lambda: assert_dense(lane)):
         assert row.tokens == tokens_alone(tuple(row.source), row.max_tokens)
 
 

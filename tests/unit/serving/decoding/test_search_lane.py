@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
+from .. import storms
 from ..calls import decode_rows, make_call, row_of
 
 VOCABULARY = 300
@@ -65,9 +65,8 @@ def assert_dense(lane: SearchLane) -> None:
 
 
 @cache
-def alone(source: tuple[int, ...], name: str, max_tokens: int, prefix: tuple[int, ...]) -> tuple[Hypothesis, ...]:
-    single = row_of(source, max_tokens, SEARCHES[name], prefix)
-    decode_rows(shared_lane(), [single])
+def alone(source: tuple[int, ...], search: SearchParams, max_tokens: int, prefix: tuple[int, ...]) -> tuple[Hypothesis, ...]:
+    [single] = decode_rows(shared_lane(), [row_of(source, max_tokens, search, prefix)])
     return single.hypotheses
 
 
@@ -81,40 +80,18 @@ def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> 
 
 sources = st.lists(st.integers(3, VOCABULARY - 1), max_size=30).map(lambda ids: (*ids, END))
 prefixes = st.lists(st.integers(3, VOCABULARY - 1), max_size=3).map(tuple)
-texts = st.tuples(sources, st.sampled_from(sorted(SEARCHES)), st.integers(4, 40), prefixes)
-joins = st.tuples(st.just("join"), texts)
-leaves = st.tuples(st.just("leave"), st.integers(0, 5))
-steps = st.tuples(st.just("step"), st.integers(1, 8))
+texts = st.tuples(sources, st.integers(4, 40), st.sampled_from([*SEARCHES.values()]), prefixes)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.lists(joins | leaves | steps, max_size=30))
-def test_texts_that_join_and_leave_do_not_change_others(events: list[tuple[str, Any]]) -> None:
+@given(storms.events(texts, 30))
+def test_texts_that_join_and_leave_do_not_change_others(events: list[storms.Event]) -> None:
     lane = shared_lane()
-    ended: list[Row] = []
-    names = {}
-    lane.leave(tuple(lane.rows))
-    for kind, value in events:
-        if kind == "join":
-            source, name, max_tokens, prefix = value
-            if lane.free >= SEARCHES[name].slots:
-                joining = row_of(source, max_tokens, SEARCHES[name], prefix)
-                names[id(joining)] = name
-                lane.join([joining])
-        elif kind == "leave" and lane.rows:
-            lane.leave([lane.rows[value % len(lane.rows)]])
-        elif kind == "step":
-            for _ in range(value):
-                ended += lane.step() if lane.rows else []
-        assert_dense(lane)
-    while lane.rows:
-        ended += lane.step()
-        assert_dense(lane)
-    assert lane.free == SLOTS
-    for row in ended:
-        assert_same(row.hypotheses, alone(tuple(row.source), names[id(row)], row.max_tokens, row.prefix))
+    for row in storms.play(lane, events, row_of, lambda: assert_dense(lane)):
+        assert_same(row.hypotheses, alone(tuple(row.source), row.search, row.max_tokens, row.prefix))
         assert row.finish is row.hypotheses[0].finish
         assert row.tokens == list(row.hypotheses[0].tokens)
+    assert lane.free == SLOTS
 
 
 def test_the_model_knows_its_sentences_by_beams(codec: TranslationTokenizer) -> None:

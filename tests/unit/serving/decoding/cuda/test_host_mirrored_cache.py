@@ -1,7 +1,5 @@
 """Searches over device caches give exactly the results of those over host caches."""
 
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,7 +23,8 @@ from triptych_serving.scheduling.request import Row
 from triptych_serving.text.vocabulary import Vocabulary
 
 from .....fixtures.toy import BUNDLE
-from ...calls import row_of
+from ... import storms
+from ...calls import row_of, watched
 from ...device_graphs import FormulaEncoder
 from ...lagging_memory import LaggingMemory, PromptMemory
 from ...toy_graphs import END, LIMIT, SHAPE, VOCABULARY, TableRun, TableStep, make_slots
@@ -92,49 +91,24 @@ def manifest() -> TranslationManifest:
     return open_bundle(BUNDLE).manifest_of(TranslationManifest)
 
 
-Text = tuple[tuple[int, ...], str, int, tuple[int, ...]]
-
-
-def new_row(text: Text) -> Row:
-    source, name, max_tokens, prefix = text
-    return row_of(source, max_tokens, SEARCHES[name], prefix)
-
-
-def play(lane: SearchLane, events: Sequence[tuple[str, Any]]) -> list[Row]:
-    """Return all rows that joined, in order; those that left have no hypotheses."""
+def play(lane: SearchLane, events: Sequence[storms.Event]) -> list[Row]:
     lane.warm_up()
-    joined: list[Row] = []
-    for event, value in events:
-        if event == "join":
-            new = new_row(value)
-            if new.search.slots <= lane.free:
-                lane.join([new])
-                joined.append(new)
-        elif event == "leave" and lane.rows:
-            lane.leave([lane.rows[value % len(lane.rows)]])
-        elif event == "step":
-            for _ in range(value):
-                if lane.rows:
-                    lane.step()
-    while lane.rows:
-        lane.step()
-    return joined
+    return storms.play(lane, events, row_of)
 
 
 ids = st.integers(3, VOCABULARY - 1)
 sources = st.lists(ids, max_size=LIMIT - 1).map(lambda tokens: (*tokens, END))
-texts = st.tuples(sources, st.sampled_from(sorted(SEARCHES)), st.integers(4, LIMIT - 1), st.lists(ids, max_size=3).map(tuple))
-joins = st.tuples(st.just("join"), texts)
-leaves = st.tuples(st.just("leave"), st.integers(0, 9))
-steps = st.tuples(st.just("step"), st.integers(1, 6))
+texts = st.tuples(
+    sources, st.integers(4, LIMIT - 1), st.sampled_from([*SEARCHES.values()]), st.lists(ids, max_size=3).map(tuple)
+)
 
 
 @pytest.mark.parametrize("kind", [LaggingMemory, PromptMemory])
 @pytest.mark.parametrize("device", [CPU, Device("cuda")], ids=str)
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(events=st.lists(joins | leaves | steps, max_size=25))
+@given(events=storms.events(texts, 25))
 def test_searches_give_the_same_results(
-    manifest: TranslationManifest, kind: type[LaggingMemory], device: Device, events: list[tuple[str, Any]]
+    manifest: TranslationManifest, kind: type[LaggingMemory], device: Device, events: list[storms.Event]
 ) -> None:
     host = SearchLane(make_slots(manifest, TableStep(), COUNT), manifest.tokens, WORDS)
     expected, found = play(host, events), play(make(manifest, kind(device)), events)
@@ -153,14 +127,14 @@ def _attention(array: Any) -> Any:
 def test_rare_outputs_are_downloaded_on_request_only(manifest: TranslationManifest) -> None:
     memory = CountingMemory(CPU)
     lane = make(manifest, memory)
-    lane.join([new_row(((5, 6, END), "beam", 20, ()))])
+    lane.join([row_of((5, 6, END), 20, SEARCHES["beam"], ())])
     lane.step()
     assert memory.downloads == 2  # the best tokens, and their log-probabilities
     lane.join(
         [
-            new_row(((5, 6, END), "covered", 20, ())),
-            new_row(((5, 6, END), "samples", 20, ())),
-            new_row(((5, 6, END), "beam", 20, (7,))),
+            row_of((5, 6, END), 20, SEARCHES["covered"], ()),
+            row_of((5, 6, END), 20, SEARCHES["samples"], ()),
+            row_of((5, 6, END), 20, SEARCHES["beam"], (7,)),
         ]
     )
     lane.step()
@@ -182,15 +156,15 @@ def test_the_graph_is_bound_once_for_each_number_of_rows(manifest: TranslationMa
     lane = make(manifest, memory)
     step = lane._slots.cache._step  # type: ignore[attr-defined]
     for _ in range(3):
-        play(lane, [("join", ((5, 6, 7, END), "scored", 10, ())), ("step", 3)])
+        play(lane, [("join", ((5, 6, 7, END), 10, SEARCHES["scored"])), ("step", 3)])
     assert step.bound == 1
 
 
 @pytest.mark.parametrize("kind", [LaggingMemory, PromptMemory])
 def test_rows_that_filled_their_caches_do_not_harm_later_ones(manifest: TranslationManifest, kind: type[LaggingMemory]) -> None:
     """Later rows are stepped beside their slots."""
-    full = ("join", ((5, 6, END), "scored", LIMIT, (7,) * LIMIT))
-    after = [("join", ((6, first, END), "beam", 9, ())) for first in (5, 6)]
+    full = ("join", ((5, 6, END), LIMIT, SEARCHES["scored"], (7,) * LIMIT))
+    after = [("join", ((6, first, END), 9, SEARCHES["beam"])) for first in (5, 6)]
     events = [full, full, full, ("step", LIMIT), *after]
     host = SearchLane(make_slots(manifest, TableStep(), COUNT), manifest.tokens, WORDS)
     expected, found = play(host, events), play(make(manifest, kind(CPU)), events)
@@ -199,29 +173,12 @@ def test_rows_that_filled_their_caches_do_not_harm_later_ones(manifest: Translat
 
 
 def test_the_size_can_be_read_while_it_grows(manifest: TranslationManifest) -> None:
-    caches: Any = make(manifest, LaggingMemory(CPU))._slots.cache
-    before, errors, done = caches.bytes, [], threading.Event()
-
-    def look() -> None:
-        while not done.is_set():
-            try:
-                assert caches.bytes >= before
-            except Exception as error:
-                errors.append(error)
-
-    usual = sys.getswitchinterval()
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        sys.setswitchinterval(1e-6)
+    cache: Any = make(manifest, LaggingMemory(CPU))._slots.cache
+    before = cache.bytes
+    with watched(lambda: cache.bytes >= before):
         for _ in range(500):
-            caches._device_copy(np.zeros(3, np.int64))
-    finally:
-        sys.setswitchinterval(usual)
-        done.set()
-        thread.join()
-    assert errors == []
-    assert caches.bytes == before + 500 * 3 * 8
+            cache._device_copy(np.zeros(3, np.int64))
+    assert cache.bytes == before + 500 * 3 * 8
 
 
 def test_device_copies_are_counted(manifest: TranslationManifest) -> None:
