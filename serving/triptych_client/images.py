@@ -159,7 +159,14 @@ def stream_images(channel: grpc.Channel, images: Iterable[ImageSource], exchange
 
 
 class _Connection:
-    """The running call, replaced by a new one after a failure; without what waits."""
+    """The running call, replaced by a new one after a failure: everything that does not wait.
+
+    Args:
+        channel: Blocking or for asyncio.
+        exchange: The images of the stream.
+        new_outbox: Makes a queue of requests; None ends it.
+        requests: Makes the iterator over a queue that gRPC reads.
+    """
 
     def __init__(
         self, channel: Any, exchange: ImageExchange, new_outbox: Callable[[], Any], requests: Callable[[Any], Any]
@@ -199,6 +206,8 @@ class _Connection:
 
 
 class _ImageConnection(_Connection):
+    """The blocking connection."""
+
     def __init__(self, channel: grpc.Channel, exchange: ImageExchange) -> None:
         super().__init__(channel, exchange, SimpleQueue, lambda outbox: iter(outbox.get, None))
 
@@ -265,6 +274,8 @@ async def _iterate(images: Images) -> AsyncIterator[ImageSource]:
 
 
 class _AsyncImageConnection(_Connection):
+    """The connection for asyncio."""
+
     def __init__(self, channel: grpc.aio.Channel, exchange: ImageExchange) -> None:
         super().__init__(channel, exchange, asyncio.Queue, _until_none)
 

@@ -36,11 +36,8 @@ from triptych_client.settings import Settings
 SERVICE = "/inference.GRPCInferenceService/"
 PROTOCOL = "Open Inference Protocol v2"
 REFUSED = "REFUSED"  # code of an error message on a stream that does not begin with a gRPC status
-ABSENT = (
-    StatusCode.UNIMPLEMENTED,
-    StatusCode.UNAVAILABLE,
-    StatusCode.PERMISSION_DENIED,
-)  # statuses of methods that are optional
+# Statuses of optional methods that a server does not offer.
+ABSENT = (StatusCode.UNIMPLEMENTED, StatusCode.UNAVAILABLE, StatusCode.PERMISSION_DENIED)
 
 
 class OipTarget:
