@@ -49,7 +49,7 @@ def test_oversized_messages_and_too_many_calls_are_rejected() -> None:
         stub = TranslationServiceStub(channel)
         message, delay = refusal(lambda: stub.Translate(request("a" * LIMIT_BYTES)))
         assert message.startswith(f"request has {request('a' * LIMIT_BYTES).ByteSize():,} bytes")
-        assert "at most 100,000 (--max-message-bytes)" in message
+        assert "at most 100,000 are accepted (--max-message-bytes)" in message
         assert delay is None  # a retry does not help
 
         sources = SOURCES * 7
