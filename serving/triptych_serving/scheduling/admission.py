@@ -314,7 +314,8 @@ def check_time(forecast: Forecast | None, deadline: float | None, now: float, lo
     if forecast is None:
         return
     if forecast.wait > longest:
-        message = f"the queue is too long: the expected wait is {forecast.wait:.2f} s, the limit {longest:.2f} s"
+        wait = f"the expected wait is {forecast.wait:.2f} s, the limit {longest:.2f} s"
+        message = f"the queue is too long: {wait} (--max-queue-secs)"
         raise OverloadedError(message, _retry_seconds(forecast, forecast.wait - longest))
     if deadline is not None and forecast.total > deadline - now:
         message = (

@@ -23,7 +23,7 @@ class BatchLimits(QueueLimits):
 
     batch_tokens: int = 1_024  # padded; a single longer item runs by itself
     batch_rows: int = 64
-    # Rows of BERT-base run alone at the speed of any batch: on a CPU padding is dear (12 % at a share of 1/8), batching cheap.
+    # On a CPU, rows of BERT-base are as fast alone as in a batch, and padding costs time: 12 % at a share of 1/8.
     saturating_tokens: int = 64  # padded; a smaller batch takes about as long, so up to here padding is free
     padding: float = 1 / 32  # share of a larger batch's padded tokens that may be padding
 

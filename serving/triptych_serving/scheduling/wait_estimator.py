@@ -102,7 +102,7 @@ class IncomingTexts:
 class WaitEstimator:
     """Moving averages of one queue: tokens a second while rows wait, and seconds from a row's turn to its result.
 
-    At five times the capacity the simulated engines of `test_overload` keep 0.87 to 1.27 of it as results in time. A
+    At five times the capacity the simulated engines of `test_overload` keep 0.87 to 1.26 of it as results in time. A
     regression of the service time on the number of running rows kept 0.91 to 1.27, for three times the code.
     """
 
