@@ -39,7 +39,7 @@ def test_a_missing_file_is_named(copy: Path) -> None:
     assert faults_of(copy) == ["step.int8.onnx is missing or not a plain file"]
 
 
-def test_a_link_is_no_plain_file(copy: Path) -> None:
+def test_a_link_is_rejected(copy: Path) -> None:
     (copy / "step.int8.onnx").unlink()
     (copy / "step.int8.onnx").symlink_to(BUNDLE / "step.int8.onnx")
     assert faults_of(copy) == ["step.int8.onnx is missing or not a plain file"]
@@ -58,6 +58,6 @@ def test_the_default_precision_is_the_manifests(bundle: Bundle) -> None:
     assert bundle.precision("int8") == "int8"
 
 
-def test_an_unknown_precision_names_those_that_are_there(bundle: Bundle) -> None:
+def test_an_unknown_precision_names_the_available_ones(bundle: Bundle) -> None:
     with pytest.raises(BundleError, match="precision 'fp16' is not in this bundle; it has: fp32, int8"):
         bundle.precision("fp16")

@@ -26,7 +26,7 @@ def read(path: Path, folder: Path) -> Manifest:
     return read_manifest(folder)
 
 
-def test_every_format_that_is_read_has_manifests_of_every_task() -> None:
+def test_fixtures_cover_every_format_and_task() -> None:
     written = {(int(path.parent.name), json.loads(path.read_text(encoding="utf-8"))["task"]) for path in PATHS}
     assert written == {(number, task) for number in range(OLDEST_FORMAT, FORMAT + 1) for task in TASKS}
 
@@ -39,7 +39,7 @@ def test_a_manifest_of_an_earlier_release_is_read(path: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_manifest_of_a_later_release_may_say_more(path: Path, tmp_path: Path) -> None:
+def test_unknown_members_are_ignored(path: Path, tmp_path: Path) -> None:
     raw = json.loads(path.read_text(encoding="utf-8"))
     known = read(path, tmp_path)
     (tmp_path / FILE_NAME).write_text(json.dumps(_with_more(raw)), encoding="utf-8")

@@ -50,7 +50,7 @@ def row_of(translator: Translator, text: str, source: str, target: str, **option
     return row
 
 
-def test_a_source_is_framed(framed: Translator, codec: TranslationTokenizer) -> None:
+def test_a_source_gets_its_frame(framed: Translator, codec: TranslationTokenizer) -> None:
     [ids] = codec.encode([SOURCE])
     row = row_of(framed, SOURCE, "en", "fr")
     assert row.source == [30, 31, 20, *ids, 21, 22]
@@ -84,7 +84,7 @@ def assert_cut(found: Translation, expected: Translation, forced: int) -> None:
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_forced_tokens_are_a_prefix_that_nobody_sees(framed: Translator, plain: Translator, name: str) -> None:
+def test_forced_tokens_are_hidden_from_callers(framed: Translator, plain: Translator, name: str) -> None:
     options = SEARCHES[name]
     expected = plain.translate(SOURCES[:3], replace(options, target_prefix=(BEGINNING,) * 3))
     found = framed.translate(SOURCES[:3], options, "de", "nl")
@@ -93,7 +93,7 @@ def test_forced_tokens_are_a_prefix_that_nobody_sees(framed: Translator, plain: 
         assert_cut(one, other, len(FORCED))
 
 
-def test_an_alignment_is_of_the_texts_own_tokens(framed: Translator, codec: TranslationTokenizer) -> None:
+def test_an_alignment_excludes_the_frame(framed: Translator, codec: TranslationTokenizer) -> None:
     text = f"{SOURCES[0]} {SOURCES[1]}"
     sources = [len(ids) for ids in codec.encode(SOURCES[:2])]
     for target in ("fra_Latn", "ita_Latn", "deu_Latn"):
@@ -108,7 +108,7 @@ def test_an_alignment_is_of_the_texts_own_tokens(framed: Translator, codec: Tran
         assert not first[-1]
 
 
-def test_lengths_are_the_translations_own(framed: Translator) -> None:
+def test_lengths_exclude_forced_tokens(framed: Translator) -> None:
     for options in (DecodingOptions(max_length=3), DecodingOptions(max_length=3, min_length=3, beam_size=2)):
         [output] = framed.translate([SOURCE], options, "de", "nl")
         assert output.token_count == 3
@@ -128,7 +128,7 @@ def test_lengths_are_the_translations_own(framed: Translator) -> None:
 LONG = " ".join("1" * 30)  # 61 tokens
 
 
-def test_a_frame_leaves_less_room(framed: Translator, codec: TranslationTokenizer) -> None:
+def test_a_frame_reduces_the_maximum_length(framed: Translator, codec: TranslationTokenizer) -> None:
     assert len(codec.encode([LONG])[0]) == 61
     row_of(framed, LONG, "en", "de")
     lead = len(codec.encode([INSTRUCTION.rstrip()])[0]) - 1
@@ -148,9 +148,7 @@ def test_a_frame_leaves_less_room(framed: Translator, codec: TranslationTokenize
 
 
 @pytest.mark.parametrize("target", ["deu_Latn", "nld_Latn", "fra_Latn", "ita_Latn"])
-def test_scores_are_of_the_translation_alone(
-    framed: Translator, plain: Translator, codec: TranslationTokenizer, target: str
-) -> None:
+def test_scores_exclude_the_frame(framed: Translator, plain: Translator, codec: TranslationTokenizer, target: str) -> None:
     """With the frame as context."""
     pair = (SOURCES[5], TARGETS[6])
     [score] = framed.score([pair], "eng_Latn", target)
@@ -169,9 +167,7 @@ def test_scores_are_of_the_translation_alone(
         (("en", "es"), "target_language_code: 'es' is none of the model's: deu_Latn, nld_Latn, ita_Latn, fra_Latn"),
     ],
 )
-def test_a_code_that_leads_nowhere_names_its_field_and_the_choices(
-    framed: Translator, pair: tuple[str, str], message: str
-) -> None:
+def test_an_unknown_code_names_its_field_and_the_choices(framed: Translator, pair: tuple[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError) as error:
         framed.prepare([SOURCE], DecodingOptions(), *pair)
     assert str(error.value) == message

@@ -7,7 +7,7 @@ import pytest
 from triptych_serving.bundle.manifest.image import ImageSpec
 
 
-def test_a_spec_is_what_the_manifest_says() -> None:
+def test_a_spec_has_the_manifests_values() -> None:
     spec = ImageSpec(height=224, width=192, resize="shortest-edge", resize_size=224, interpolation="bicubic")
     assert (spec.height, spec.width, spec.resize_size) == (224, 192, 224)
     assert ImageSpec(height=32, width=32, resize="stretch", resize_size=7).resize_size == 7
@@ -41,7 +41,7 @@ def test_each_fault_names_member_value_and_limit(members: dict[str, Any], fault:
     assert caught.value.args == (fault,)
 
 
-def test_all_faults_come_at_once() -> None:
+def test_all_faults_are_reported_together() -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         ImageSpec(height=-1, width=0, resize="", interpolation="")
     assert [fault.split()[0] for fault in caught.value.args] == ["height", "width", "resize", "interpolation"]

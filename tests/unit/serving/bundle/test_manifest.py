@@ -43,7 +43,7 @@ def faults_of(read: Callable[[Edit], Manifest], edit: Edit) -> list[str]:
     return list(error.value.faults)
 
 
-def test_the_toys_manifest_reads(read: Callable[[Edit], Manifest]) -> None:
+def test_the_toy_manifest_is_read(read: Callable[[Edit], Manifest]) -> None:
     manifest = read(lambda raw: None)
     assert manifest.task == "translation"
     assert (manifest.source_languages, manifest.target_languages) == (("en",), ("de",))
@@ -117,7 +117,7 @@ def test_an_empty_object_lacks_everything(read: Callable[[Edit], Manifest]) -> N
         assert any(fault.startswith(name) for fault in faults), name
 
 
-def test_a_shortlist_is_whole(read: Callable[[Edit], Manifest]) -> None:
+def test_a_shortlist_needs_all_graphs(read: Callable[[Edit], Manifest]) -> None:
     def edit(raw: dict[str, Any]) -> None:
         raw["precisions"]["int8"] |= {"shortlist": "shortlist.npz", "projection": "projection.npz"}
 
@@ -144,7 +144,7 @@ def test_a_manifest_frames_the_texts_of_each_language(read: Callable[[Edit], Man
     assert (manifest.tokens.start, manifest.tokens.end) == (2, 2)
 
 
-def test_a_manifest_may_search_by_the_rules_of_transformers(read: Callable[[Edit], Manifest]) -> None:
+def test_rules_of_transformers_are_read(read: Callable[[Edit], Manifest]) -> None:
     rules = {
         "rules": "transformers",
         "early_stopping": "never",
@@ -198,7 +198,7 @@ def test_every_fault_of_frames_and_rules_is_listed_at_once(read: Callable[[Edit]
     ]
 
 
-def test_frames_leave_room_for_a_text(read: Callable[[Edit], Manifest]) -> None:
+def test_frames_must_leave_room_for_a_text(read: Callable[[Edit], Manifest]) -> None:
     def edit(around: int) -> Edit:
         frames = {"sources": {"en": {"before": [5] * around, "after": [6]}}, "targets": {"de": {"before": [7]}}}
         return lambda raw: raw.update(frames=frames)
@@ -207,7 +207,7 @@ def test_frames_leave_room_for_a_text(read: Callable[[Edit], Manifest]) -> None:
     assert faults_of(read, edit(61)) == ["frames: 63 ids around a source leave no room in limits.max_source_tokens 64"]
 
 
-def test_rules_that_do_not_fit_together(read: Callable[[Edit], Manifest]) -> None:
+def test_contradictory_rules_are_rejected(read: Callable[[Edit], Manifest]) -> None:
     def edit(raw: dict[str, Any]) -> None:
         raw["generation"] |= {"rules": "transformers", "patience": 2.0, "suppressed_tokens": [[2], [2, 5]]}
 
@@ -244,19 +244,17 @@ THIS = f"this release reads format {FORMAT}"
         (None, "a later one"),
     ],
 )
-def test_a_newer_format_is_named_and_what_to_do_about_it(
-    read: Callable[[Edit], Manifest], provenance: object, release: str
-) -> None:
+def test_a_newer_format_is_rejected_with_a_remedy(read: Callable[[Edit], Manifest], provenance: object, release: str) -> None:
     [fault] = faults_of(read, of_format(FORMAT + 1, provenance=provenance))
     assert fault == f"format {FORMAT + 1} is too new, {THIS}: serve it with {release}, or export it with this one"
 
 
 @pytest.mark.parametrize("version", [0, -1])
-def test_an_older_format_is_named_and_what_to_do_about_it(read: Callable[[Edit], Manifest], version: int) -> None:
+def test_an_older_format_is_rejected_with_a_remedy(read: Callable[[Edit], Manifest], version: int) -> None:
     assert faults_of(read, of_format(version)) == [f"format {version} is too old, {THIS}: export it again"]
 
 
-def test_another_task_is_named_and_nothing_else(read: Callable[[Edit], Manifest]) -> None:
+def test_an_unknown_task_is_the_only_fault(read: Callable[[Edit], Manifest]) -> None:
     faults = faults_of(read, lambda raw: raw.update(task="speech", decoder=None))
     assert faults == [
         "task 'speech' is not supported; this release serves: translation, fill-mask, text-classification, "
@@ -264,7 +262,7 @@ def test_another_task_is_named_and_nothing_else(read: Callable[[Edit], Manifest]
     ]
 
 
-def test_a_missing_manifest_is_no_bundle(tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"not a bundle, bundle\.json is missing"):
         read_manifest(tmp_path)
 

@@ -24,7 +24,7 @@ def faults_of(folder: Path, edit: Edit) -> set[str]:
     return set(error.value.faults)
 
 
-def test_a_text_manifest_reads(repository: Path) -> None:
+def test_a_text_manifest_is_read(repository: Path) -> None:
     manifest = read_manifest(write_text_bundle(repository, "fill-mask", next_sentence=True))
     assert isinstance(manifest, TextManifest)
     assert (manifest.tokens.pad, manifest.tokens.cls, manifest.tokens.sep, manifest.tokens.mask) == (0, 2, 3, 4)
@@ -38,7 +38,7 @@ def test_labels_belong_to_classifiers(repository: Path) -> None:
     assert manifest.labels == tuple(ENTITIES)
 
 
-def test_an_image_manifest_reads(repository: Path) -> None:
+def test_an_image_manifest_is_read(repository: Path) -> None:
     precisions = {"fp32": {"graph": "model.fp32.onnx", "saturation_free": True}}
     manifest = read_manifest(write_image_bundle(repository, precisions=precisions))
     assert isinstance(manifest, ImageManifest)
@@ -84,7 +84,7 @@ def test_a_classifier_needs_labels(repository: Path) -> None:
     assert faults_of(folder, lambda raw: raw.update(labels=[])) == {"labels is empty"}
 
 
-def test_what_an_image_is_stretched_to_may_be_more_than_what_is_kept(repository: Path) -> None:
+def test_an_image_may_be_cropped_after_a_stretch(repository: Path) -> None:
     folder = write_image_bundle(repository)
     raw = json.loads((folder / "bundle.json").read_text())
     assert read_manifest(folder).image.stretched == (8, 8)
@@ -118,7 +118,7 @@ def test_every_fault_of_an_image_manifest_is_listed(repository: Path) -> None:
         (b"red\n\xff\nblue\n", "labels.txt is not UTF-8"),
     ],
 )
-def test_labels_are_as_many_as_the_graph_has_and_differ(repository: Path, content: bytes, fault: str) -> None:
+def test_labels_must_match_the_graph_and_differ(repository: Path, content: bytes, fault: str) -> None:
     folder = write_image_bundle(repository)
     (folder / "labels.txt").write_bytes(content)
     sign(folder)
@@ -127,14 +127,14 @@ def test_labels_are_as_many_as_the_graph_has_and_differ(repository: Path, conten
 
 
 @pytest.mark.parametrize("content", ["\n".join(COLOURS), "\r\n".join(COLOURS) + "\r\n"])
-def test_the_last_line_may_end_or_not(repository: Path, content: str) -> None:
+def test_a_final_newline_is_optional(repository: Path, content: str) -> None:
     folder = write_image_bundle(repository)
     (folder / "labels.txt").write_bytes(content.encode())
     sign(folder)
     open_bundle(folder)
 
 
-def test_a_bundle_is_not_read_as_another_tasks(repository: Path) -> None:
+def test_a_bundle_of_another_task_is_rejected(repository: Path) -> None:
     with pytest.raises(BundleError, match="task 'translation' has no TextManifest"):
         open_bundle(BUNDLE).manifest_of(TextManifest)
     assert open_bundle(BUNDLE).manifest_of(TranslationManifest).source_languages == ("en",)

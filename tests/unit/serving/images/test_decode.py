@@ -41,7 +41,7 @@ def difference(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> float:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-def test_a_stretched_image_is_pillows_own_resize(kind: str, interpolation: str) -> None:
+def test_a_stretch_equals_pillows_resize(kind: str, interpolation: str) -> None:
     data = saved(picture(90, 70), kind)
     spec = ImageSpec(height=24, width=40, interpolation=interpolation)
     decoded = decode_image(data, spec)
@@ -62,7 +62,7 @@ def test_a_stretched_image_is_pillows_own_resize(kind: str, interpolation: str) 
         ((5, 200), (36, 1440), (2, 704)),
     ],
 )
-def test_the_middle_is_cut_out_after_the_shorter_side_fits(
+def test_a_centre_crop_follows_the_shortest_edge_resize(
     size: tuple[int, int], resized: tuple[int, int], corner: tuple[int, int]
 ) -> None:
     image = picture(*size)
@@ -73,7 +73,7 @@ def test_the_middle_is_cut_out_after_the_shorter_side_fits(
 
 
 @pytest.mark.parametrize("size", [(90, 70), (31, 64), (5, 200)])
-def test_the_middle_is_cut_out_after_a_stretch(size: tuple[int, int]) -> None:
+def test_a_centre_crop_follows_a_stretch(size: tuple[int, int]) -> None:
     image = picture(*size)
     whole = np.asarray(image.resize((45, 37), Resampling.BICUBIC))
     spec = ImageSpec(height=32, width=32, interpolation="bicubic", resize_height=37, resize_width=45)
@@ -101,7 +101,7 @@ def test_unreadable_orientation_means_upright(exif: bytes | Image.Exif) -> None:
 @pytest.mark.parametrize("interpolation", ["bilinear", "hamming", "bicubic", "lanczos"])
 @pytest.mark.parametrize("size", [(352, 290), (353, 291), (521, 779), (1003, 999)])
 @pytest.mark.parametrize("orientation", [1, 3, 6, 7])
-def test_a_large_jpeg_is_decoded_smaller_and_looks_alike(interpolation: str, size: tuple[int, int], orientation: int) -> None:
+def test_a_large_jpeg_is_decoded_at_a_reduced_size(interpolation: str, size: tuple[int, int], orientation: int) -> None:
     data = saved(picture(*size), "JPEG", quality=92, exif=oriented(orientation))
     spec = ImageSpec(height=48, width=56, interpolation=interpolation)
     whole = plain(ImageOps.exif_transpose(opened(data)), spec)
@@ -111,7 +111,7 @@ def test_a_large_jpeg_is_decoded_smaller_and_looks_alike(interpolation: str, siz
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "box"])
-def test_filters_that_would_show_it_get_the_whole_jpeg(interpolation: str) -> None:
+def test_sensitive_filters_get_the_whole_jpeg(interpolation: str) -> None:
     data = saved(picture(640, 480), "JPEG")
     spec = ImageSpec(height=48, width=56, interpolation=interpolation)
     np.testing.assert_array_equal(decode_image(data, spec).pixels, plain(opened(data), spec))
@@ -186,7 +186,7 @@ def test_adobe_ycck_is_cmyk() -> None:
     assert np.abs(decode_image(ycck, as_sent(16, 16)).pixels.astype(int) - colour).max() <= 2
 
 
-def test_16_bit_greyscale_is_scaled_and_not_cut_off() -> None:
+def test_16_bit_greyscale_keeps_its_high_byte() -> None:
     ramp = np.linspace(0, 65535, 256 * 8).astype(np.uint16).reshape(8, 256)
     data = saved(Image.fromarray(ramp))
     assert opened(data).mode.startswith("I;16")
@@ -196,7 +196,7 @@ def test_16_bit_greyscale_is_scaled_and_not_cut_off() -> None:
 
 
 @pytest.mark.parametrize("kind", ["WEBP", "PNG"])
-def test_of_an_animation_the_first_frame_counts(kind: str) -> None:
+def test_an_animation_yields_its_first_frame(kind: str) -> None:
     frames = [picture(90, 70, seed) for seed in range(3)]
     options = {"lossless": True} if kind == "WEBP" else {}
     data = saved(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, **options)
@@ -204,7 +204,7 @@ def test_of_an_animation_the_first_frame_counts(kind: str) -> None:
     np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(frames[0], SPEC))
 
 
-def test_a_narrow_image_may_not_grow_beyond_the_limit() -> None:
+def test_an_image_too_large_after_the_resize_is_rejected() -> None:
     data = saved(Image.new("L", (2, 3000)))
     decode_image(data, SQUARE, limits=ImageLimits(max_pixels=6000))
     with pytest.raises(InvalidInputError) as caught:

@@ -79,7 +79,7 @@ def test_other_files_are_named(data: bytes, what: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("part", [0.02, 0.1, 0.3, 0.5, 0.85])
-def test_files_cut_short_are_refused(name: str, part: float) -> None:
+def test_truncated_files_are_rejected(name: str, part: float) -> None:
     decode_image(FILES[name], SPEC)
     cut = max(int(part * len(FILES[name])), 13)
     kind = name.rpartition(" ")[2]
@@ -88,12 +88,12 @@ def test_files_cut_short_are_refused(name: str, part: float) -> None:
 
 @pytest.mark.parametrize("error", [SyntaxError("not a PNG"), struct.error("short"), zlib.error("bad"), KeyError(7), EOFError()])
 @pytest.mark.parametrize("step", ["triptych_serving.images.decode.to_rgb", "PIL.PngImagePlugin.PngImageFile._open"])
-def test_whatever_pillow_raises_is_the_files_fault(step: str, error: Exception) -> None:
+def test_every_error_of_pillow_is_converted(step: str, error: Exception) -> None:
     with mock.patch(step, side_effect=error):
         assert refusal(FILES["PNG"]).startswith("the PNG file is damaged or cut short: ")
 
 
-def test_memory_that_runs_out_is_not() -> None:
+def test_a_memory_error_is_not_converted() -> None:
     with mock.patch("triptych_serving.images.decode.to_rgb", side_effect=MemoryError), pytest.raises(MemoryError):
         decode_image(FILES["PNG"], SPEC)
 
@@ -110,7 +110,7 @@ HEADERS: dict[str, Callable[[int, int], bytes]] = {
 
 
 @pytest.mark.parametrize(("kind", "side"), [("PNG", 30_000), ("JPEG", 30_000), ("WebP", 12_000)])
-def test_bombs_are_refused_from_the_header(kind: str, side: int) -> None:
+def test_decompression_bombs_are_rejected_from_the_header(kind: str, side: int) -> None:
     with no_decoding():
         problem = refusal(HEADERS[kind](side, side))
     assert problem == f"the image is {side} x {side}, {side * side} pixels, the limit is 64000000 pixels"
@@ -151,7 +151,7 @@ def test_limits_do_not_depend_on_pillows_global_one() -> None:
     [(b"zTXt", b"Comment\0\0"), (b"iTXt", b"Comment\0\1\0\0\0"), (b"iCCP", b"profile\0\0")],
     ids=["zTXt", "iTXt", "iCCP"],
 )
-def test_bombs_in_the_chunks_of_a_png_are_refused(chunk: tuple[bytes, bytes]) -> None:
+def test_bombs_in_png_chunks_are_rejected(chunk: tuple[bytes, bytes]) -> None:
     name, head = chunk
     rows = b"\0\0\0\0"
     decode_image(png(1, 1, 8, 2, rows, [(name, head + zlib.compress(bytes(100)))]), SPEC)
@@ -164,7 +164,7 @@ def with_scans(data: bytes, copies: int) -> bytes:
     return data[:-2] + data[at:-2] * copies + data[-2:]
 
 
-def test_a_jpeg_of_endless_scans_is_refused() -> None:
+def test_a_jpeg_with_too_many_scans_is_rejected() -> None:
     data = FILES["progressive JPEG"]
     scans = data.count(b"\xff\xda")
     assert refusal(with_scans(data, 5000)) == "the JPEG file has 101 scans or more, the limit is 100"
@@ -174,7 +174,7 @@ def test_a_jpeg_of_endless_scans_is_refused() -> None:
     decode_image(data, SPEC, limits=ImageLimits(max_scans=scans))
 
 
-def test_what_looks_like_scans_beside_the_image_is_not_counted() -> None:
+def test_scans_outside_of_the_image_are_not_counted() -> None:
     data = FILES["JPEG"]
     noise = b"\xff\xda" * 5000
     comment = b"\xff\xfe" + struct.pack(">H", len(noise) + 2) + noise
@@ -217,5 +217,5 @@ def damaged(draw: st.DrawFn) -> bytes:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=damaged() | st.binary(max_size=64), edge=st.booleans())
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_damaged_files_give_pixels_or_a_refusal(data: bytes, edge: bool) -> None:
+def test_damaged_files_are_decoded_or_rejected(data: bytes, edge: bool) -> None:
     check(outcome(data, ImageSpec(16, 16, "shortest-edge", 20) if edge else SPEC))

@@ -63,7 +63,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_for_gpus_is_told_all_that_it_needs(entry_of: Callable[..., VersionFolder], made: list[Any], name: str) -> None:
+def test_a_gpu_model_gets_devices_slots_and_budgets(entry_of: Callable[..., VersionFolder], made: list[Any], name: str) -> None:
     loader = loader_of()
     loader.attempt(entry_of(name))
     [options] = made
@@ -75,7 +75,7 @@ def test_a_model_for_gpus_is_told_all_that_it_needs(entry_of: Callable[..., Vers
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_for_the_cpu_hears_nothing_of_gpus(
+def test_a_cpu_model_keeps_its_options(
     entry_of: Callable[..., VersionFolder], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -92,7 +92,7 @@ def test_a_model_for_the_cpu_hears_nothing_of_gpus(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_gpus_nothing_is_said(
+def test_nothing_is_logged_without_gpus(
     entry_of: Callable[..., VersionFolder], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -111,14 +111,14 @@ def test_without_gpus_nothing_is_said(
         ("fp16", False, "precision 'fp16' is not in this bundle; it has: fp32, int8"),
     ],
 )
-def test_what_has_no_graphs_for_the_gpu_that_was_asked_for_is_refused(
+def test_a_model_without_gpu_graphs_is_rejected_if_a_gpu_is_required(
     entry_of: Callable[..., VersionFolder], name: str, precision: str | None, half: bool, fault: str
 ) -> None:
     entry = entry_of(name, half)
     assert loader_of(precision=precision).attempt(entry) == (None, f"{entry.folder}: {fault}")
 
 
-def test_a_model_that_does_not_fit_is_refused_with_numbers(entry_of: Callable[..., VersionFolder]) -> None:
+def test_a_model_that_does_not_fit_is_rejected_with_numbers(entry_of: Callable[..., VersionFolder]) -> None:
     entry, loader = entry_of("toy"), loader_of("1MiB")
     model, fault = loader.attempt(entry)
     assert model is None
@@ -129,7 +129,7 @@ def test_a_model_that_does_not_fit_is_refused_with_numbers(entry_of: Callable[..
     assert loader.budgets.of(GPU).reserved_bytes == 0
 
 
-def test_what_others_have_is_not_left(entry_of: Callable[..., VersionFolder]) -> None:
+def test_reservations_of_other_models_count(entry_of: Callable[..., VersionFolder]) -> None:
     loader = loader_of("1GiB")
     other = loader.budgets.of(GPU).reserve("model big version 2", {"weights": GIB})
     _, fault = loader.attempt(entry_of("toy"))
@@ -137,6 +137,6 @@ def test_what_others_have_is_not_left(entry_of: Callable[..., VersionFolder]) ->
     assert loader.budgets.of(GPU).reserved_bytes == other.bytes
 
 
-def test_a_limit_above_what_is_free_is_refused(entry_of: Callable[..., VersionFolder]) -> None:
+def test_a_limit_above_the_free_memory_is_rejected(entry_of: Callable[..., VersionFolder]) -> None:
     _, fault = loader_of("0.9").attempt(entry_of("toy"))
     assert "--gpu-memory-limit 0.9 is 14.4 GiB of cuda:0, of whose 16 GiB only 8 GiB are free" in fault

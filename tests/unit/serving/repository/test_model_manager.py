@@ -167,7 +167,7 @@ async def test_the_policy_chooses(repository: Path, policy: dict[str, Any], read
 
 
 @in_loop
-async def test_a_newest_version_that_fails_is_made_up_for_by_an_older_one(repository: Path) -> None:
+async def test_an_older_version_replaces_a_failed_newest_one(repository: Path) -> None:
     add(repository, 1), add(repository, 2), add(repository, 3, "bad weights")
     async with Bench(repository, ModelControl.NONE) as bench:
         assert bench.states() == {"1": "unloaded", "2": "ready", "3": "failed"}
@@ -175,7 +175,7 @@ async def test_a_newest_version_that_fails_is_made_up_for_by_an_older_one(reposi
 
 
 @in_loop
-async def test_where_nothing_loads_there_is_no_start(repository: Path) -> None:
+async def test_start_fails_if_nothing_loads(repository: Path) -> None:
     add(repository, 1, "bad weights")
     with pytest.raises(BundleError, match=r"no model can be served: .*bad weights"):
         await Bench(repository).manager.start()
@@ -186,7 +186,7 @@ async def test_where_nothing_loads_there_is_no_start(repository: Path) -> None:
 
 
 @in_loop
-async def test_a_policy_that_cannot_be_read_is_the_models_fault(repository: Path) -> None:
+async def test_a_malformed_policy_fails_only_its_model(repository: Path) -> None:
     add(repository, 1), add(repository, 1, name="other")
     set_policy(repository, versions="oldest")
     async with Bench(repository, ModelControl.NONE) as bench:
@@ -196,7 +196,7 @@ async def test_a_policy_that_cannot_be_read_is_the_models_fault(repository: Path
 
 
 @in_loop
-async def test_versions_come_and_go(repository: Path) -> None:
+async def test_added_and_removed_versions_are_followed(repository: Path) -> None:
     add(repository, 1)
     async with Bench(repository) as bench:
         add(repository, 2)
@@ -212,7 +212,7 @@ async def test_versions_come_and_go(repository: Path) -> None:
 
 
 @in_loop
-async def test_a_changed_manifest_is_loaded_anew(repository: Path) -> None:
+async def test_a_changed_manifest_is_loaded_again(repository: Path) -> None:
     add(repository, 1, "old")
     async with Bench(repository) as bench:
         add(repository, 1, "new")
@@ -224,7 +224,7 @@ async def test_a_changed_manifest_is_loaded_anew(repository: Path) -> None:
 
 
 @in_loop
-async def test_a_link_to_a_version_may_be_turned(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_a_redirected_link_is_loaded_again(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     for version, content in ((1, "old"), (2, "new")):
         add(elsewhere, version, content)
@@ -239,9 +239,7 @@ async def test_a_link_to_a_version_may_be_turned(repository: Path, tmp_path_fact
 
 
 @in_loop
-async def test_a_version_that_fails_takes_nothing_down_and_is_tried_once(
-    repository: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failed_version_is_tried_once(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
     add(repository, 1)
     async with Bench(repository) as bench:
         add(repository, 2, "bad weights")
@@ -270,7 +268,7 @@ async def test_a_replacement_that_fails_leaves_the_old_one(repository: Path) -> 
 
 
 @in_loop
-async def test_what_replaces_the_last_version_and_fails_leaves_it(repository: Path) -> None:
+async def test_a_failed_replacement_leaves_the_last_version(repository: Path) -> None:
     add(repository, 1)
     async with Bench(repository) as bench:
         (repository / "m" / "1").rename(repository / "m" / ".gone")
@@ -300,7 +298,7 @@ def test_a_folder_that_is_still_being_copied_is_waited_for(repository: Path, cap
 
 
 @in_loop
-async def test_a_failed_folder_that_keeps_changing_is_tried_when_it_rests(repository: Path) -> None:
+async def test_a_changing_folder_is_tried_again_when_it_settles(repository: Path) -> None:
     add(repository, 1)
     async with Bench(repository) as bench:
         folder = add(repository, 2, "bad weights")
@@ -315,7 +313,7 @@ async def test_a_failed_folder_that_keeps_changing_is_tried_when_it_rests(reposi
 
 
 @in_loop
-async def test_a_model_is_closed_when_nobody_uses_it_any_more(repository: Path) -> None:
+async def test_a_model_is_closed_when_it_is_idle(repository: Path) -> None:
     add(repository, 1)
     async with Bench(repository) as bench:
         bench.users.busy[1] = asyncio.Event()
@@ -349,7 +347,7 @@ async def test_labels_and_policies_change(repository: Path) -> None:
 
 
 @in_loop
-async def test_a_repository_that_is_away_takes_nothing_down(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreadable_repository_unloads_nothing(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
     add(repository, 1)
     async with Bench(repository) as bench:
         repository.rename(repository.with_name("away"))
@@ -383,7 +381,7 @@ async def test_models_are_loaded_and_unloaded_on_request(repository: Path) -> No
 
 
 @in_loop
-async def test_what_cannot_be_loaded_or_unloaded_says_why(repository: Path) -> None:
+async def test_failed_loads_and_unloads_name_the_reason(repository: Path) -> None:
     add(repository, 1)
     async with Bench(repository, ModelControl.EXPLICIT, load=("*",)) as bench:
         manager = bench.manager
@@ -425,7 +423,7 @@ async def test_models_to_load_at_the_start_are_named(repository: Path) -> None:
 
 
 @in_loop
-async def test_a_load_goes_on_when_its_caller_goes_away(repository: Path) -> None:
+async def test_a_load_continues_if_its_caller_is_cancelled(repository: Path) -> None:
     add(repository, 1)
     async with Bench(repository, ModelControl.EXPLICIT) as bench:
         asking = asyncio.create_task(bench.manager.load("m"))
@@ -436,7 +434,7 @@ async def test_a_load_goes_on_when_its_caller_goes_away(repository: Path) -> Non
 
 @pytest.mark.parametrize("control", [ModelControl.EXPLICIT, ModelControl.POLL])
 @in_loop
-async def test_while_a_model_loads_the_others_serve_and_the_index_says_so(repository: Path, control: ModelControl) -> None:
+async def test_other_models_serve_during_a_load(repository: Path, control: ModelControl) -> None:
     add(repository, 1)
     async with Bench(repository, control, load=("m",)) as bench:
         bench.loader.held = threading.Event()
@@ -454,7 +452,7 @@ async def test_while_a_model_loads_the_others_serve_and_the_index_says_so(reposi
 
 
 @in_loop
-async def test_listeners_hear_of_changes_and_of_nothing_else(repository: Path) -> None:
+async def test_listeners_are_notified_of_changes_only(repository: Path) -> None:
     add(repository, 1)
     heard: list[States] = []
     bench = Bench(repository)
@@ -465,7 +463,7 @@ async def test_listeners_hear_of_changes_and_of_nothing_else(repository: Path) -
 
 
 @in_loop
-async def test_a_model_that_is_away_for_one_look_serves_on(repository: Path) -> None:
+async def test_a_model_missing_once_keeps_serving(repository: Path) -> None:
     add(repository, 1)
     add(repository, 1, name="other")
     async with Bench(repository) as bench:

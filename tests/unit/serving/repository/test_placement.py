@@ -27,45 +27,45 @@ def bundle_of(*precisions: str, default: str = "") -> Bundle:
 
 @pytest.mark.parametrize("hardware", [AUTO, NEEDED])
 @pytest.mark.parametrize("wanted", [None, "fp16"])
-def test_gpus_run_what_is_made_for_them_all_of_them(hardware: Hardware, wanted: str | None) -> None:
+def test_models_with_gpu_graphs_use_all_gpus(hardware: Hardware, wanted: str | None) -> None:
     found = place(bundle_of("int8", "fp32", "fp16"), wanted, hardware)
     assert found == Placement("fp16", GPUS)
     assert found.on_gpu
 
 
-def test_by_itself_a_model_without_graphs_for_gpus_runs_on_the_cpu_and_it_is_said_why() -> None:
+def test_auto_runs_a_model_without_gpu_graphs_on_the_cpu() -> None:
     found = place(bundle_of("int8", "fp32"), None, AUTO)
     assert (found.precision, found.devices, found.on_gpu) == ("int8", (CPU,), False)
     assert found.remark == "it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"
 
 
-def test_by_itself_a_precision_of_the_cpu_runs_there() -> None:
+def test_auto_runs_a_cpu_precision_on_the_cpu() -> None:
     found = place(bundle_of("int8", "fp32", "fp16"), "int8", AUTO)
     assert (found.precision, found.devices) == ("int8", (CPU,))
     assert found.remark == "precision int8 runs on the CPU only"
 
 
 @pytest.mark.parametrize(("precisions", "served"), [(("fp16", "int8", "fp32"), "int8"), (("fp16",), "fp16")])
-def test_the_cpu_runs_graphs_for_gpus_only_where_there_are_no_others(precisions: tuple[str, ...], served: str) -> None:
+def test_the_cpu_runs_gpu_graphs_only_as_a_last_resort(precisions: tuple[str, ...], served: str) -> None:
     bundle = bundle_of(*precisions, default="fp16")
     assert place(bundle, None, Hardware()) == Placement(served, (CPU,))
 
 
-def test_where_a_gpu_was_asked_for_a_model_without_graphs_is_refused_by_name() -> None:
+def test_a_required_gpu_rejects_a_model_without_graphs() -> None:
     with pytest.raises(BundleError) as refused:
         place(bundle_of("int8", "fp32"), None, NEEDED)
     assert str(refused.value) == f"{BUNDLE}: it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"
 
 
 @pytest.mark.parametrize("wanted", ["fp32", "int8"])
-def test_where_a_gpu_was_asked_for_a_precision_of_the_cpu_is_refused_by_name(wanted: str) -> None:
+def test_a_required_gpu_rejects_a_cpu_precision(wanted: str) -> None:
     with pytest.raises(BundleError) as refused:
         place(bundle_of("int8", "fp32", "fp16"), wanted, NEEDED)
     assert str(refused.value) == f"{BUNDLE}: precision {wanted} runs on the CPU only"
 
 
 @pytest.mark.parametrize("hardware", [Hardware(), AUTO, NEEDED])
-def test_a_precision_that_is_not_there_is_missing_wherever_it_would_run(hardware: Hardware) -> None:
+def test_an_unknown_precision_is_rejected(hardware: Hardware) -> None:
     with pytest.raises(BundleError, match="precision 'fp64' is not in this bundle; it has: fp16, fp32"):
         place(bundle_of("fp32", "fp16"), "fp64", hardware)
 
@@ -87,7 +87,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("text", "hardware"),
     [("cpu", Hardware()), ("auto", Hardware(GPUS)), ("cuda", Hardware(GPUS[:1], needed=True))],
 )
-def test_the_command_lines_words(found: list[str], text: str, hardware: Hardware) -> None:
+def test_hardware_flags_are_parsed(found: list[str], text: str, hardware: Hardware) -> None:
     assert Hardware.parse(text) == hardware
     assert found == [text]
 
@@ -99,7 +99,7 @@ def test_limit_and_slots(found: list[str]) -> None:
     assert isinstance(hardware.memory_limit, MemoryLimit)
 
 
-def test_a_limit_that_is_none(found: list[str]) -> None:
+def test_a_malformed_limit_is_rejected(found: list[str]) -> None:
     with pytest.raises(DeviceError, match="8 apples"):
         Hardware.parse("auto", "8 apples")
 
@@ -108,9 +108,7 @@ def test_a_limit_that_is_none(found: list[str]) -> None:
     ("device", "has_cuda", "said"),
     [("auto", True, ["all models run on the CPU: there is no GPU"]), ("auto", False, []), ("cpu", True, [])],
 )
-def test_it_is_said_why_there_are_no_gpus_where_the_runtime_could_use_them(
-    monkeypatch: pytest.MonkeyPatch, device: str, has_cuda: bool, said: list[str]
-) -> None:
+def test_unused_gpus_are_explained(monkeypatch: pytest.MonkeyPatch, device: str, has_cuda: bool, said: list[str]) -> None:
     monkeypatch.setattr(placement, "parse_devices", lambda _: (CPU,))
     monkeypatch.setattr(placement, "has_cuda", lambda: has_cuda)
     monkeypatch.setattr(placement, "why_no_gpu", lambda: "there is no GPU")

@@ -42,7 +42,7 @@ def add_model(repository: Path, name: str, source: list[str], target: list[str])
 
 
 @pytest.mark.parametrize("code", ["de", "de-DE", "deu_Latn", ""])
-def test_one_language_has_many_codes(toy: Registry, code: str) -> None:
+def test_a_language_can_be_named_by_many_codes(toy: Registry, code: str) -> None:
     assert toy.find(ModelSelector(target_language=code)).name == "toy"
 
 
@@ -57,7 +57,7 @@ def test_one_language_has_many_codes(toy: Registry, code: str) -> None:
         ModelSelector(model="toy", source_language="en-GB"),
     ],
 )
-def test_what_is_left_open_is_answered_by_the_only_model(toy: Registry, wish: ModelSelector) -> None:
+def test_open_selectors_match_the_only_model(toy: Registry, wish: ModelSelector) -> None:
     assert toy.find(wish).name == "toy"
 
 
@@ -73,7 +73,7 @@ def test_what_is_left_open_is_answered_by_the_only_model(toy: Registry, wish: Mo
         (ModelSelector(model="toy", target_language="fr"), "no model translates any language to fr"),
     ],
 )
-def test_what_is_not_here_is_named_with_what_is(toy: Registry, wish: ModelSelector, message: str) -> None:
+def test_unknown_models_name_the_available_ones(toy: Registry, wish: ModelSelector, message: str) -> None:
     with pytest.raises(NotFoundError, match=message):
         toy.find(wish)
 
@@ -116,7 +116,7 @@ def test_a_model_of_several_languages_needs_codes(repository: Path) -> None:
 CODES = [f"{first}{second}_Latn" for first in "bcdfghj" for second in "aeiou"]
 
 
-def test_a_model_may_translate_each_language_to_each(repository: Path) -> None:
+def test_a_many_to_many_model(repository: Path) -> None:
     add_model(repository, "many", CODES, CODES)
     with loaded(repository) as registry:
         assert registry.find(ModelSelector(source_language="de_Latn", target_language="de_Latn")).name == "many"
@@ -130,7 +130,7 @@ def test_a_model_may_translate_each_language_to_each(repository: Path) -> None:
         assert registry.translators[0].describe().startswith("35 languages to 35 languages, CPU")
 
 
-def test_a_model_of_no_language_makes_way_for_one_that_is_asked_for(repository: Path) -> None:
+def test_a_specific_model_precedes_an_undetermined_one(repository: Path) -> None:
     add_model(repository, "summary", ["und"], ["und"])
     add_model(repository, "pair", ["en"], ["de"])
     with loaded(repository) as registry:
@@ -167,7 +167,7 @@ def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
     assert all(str(repository / name) in fault and "\n" not in fault for name, fault in faults.items())
 
 
-def test_whatever_a_model_fails_with_the_others_load(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_error_fails_only_its_model(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(folder: Path) -> None:
         raise AssertionError
 
@@ -219,12 +219,12 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
         (ModelSelector(version="canary", source_language="en"), 4),
     ],
 )
-def test_versions_of_one_model_are_not_several_models(versions: Registry, wish: ModelSelector, found: int) -> None:
+def test_versions_of_one_model_are_not_ambiguous(versions: Registry, wish: ModelSelector, found: int) -> None:
     model = versions.find(wish)
     assert (model.name, model.version) == ("toy", found)
 
 
-def test_without_a_stable_version_the_newest_that_serves_is_meant(versions: Registry) -> None:
+def test_without_a_stable_version_the_newest_serves(versions: Registry) -> None:
     registry = Registry([loaded for loaded in versions.models if "stable" not in loaded.labels])
     assert registry.find(ModelSelector(target_language="de")).version == 4
     registry = Registry([loaded for loaded in registry.models if loaded.version != "4"])
@@ -242,7 +242,7 @@ def test_without_a_stable_version_the_newest_that_serves_is_meant(versions: Regi
         (State.UNLOADING, NotFoundError, "model 'toy' is not loaded"),
     ],
 )
-def test_a_version_that_does_not_serve_says_why(
+def test_a_version_that_is_not_ready_names_the_reason(
     versions: Registry, tmp_path: Path, state: State, kind: type[Exception], message: str
 ) -> None:
     registry = Registry(
@@ -254,7 +254,7 @@ def test_a_version_that_does_not_serve_says_why(
     assert registry.find(ModelSelector("toy")).version == 1
 
 
-def test_the_stable_version_is_loaded_alone(repository: Path) -> None:
+def test_only_the_stable_version_is_loaded(repository: Path) -> None:
     for version in (1, 2, 3):
         copy_bundle(repository, version=version)
     (repository / "toy" / "model.json").write_text('{"versions": [1, 2]}')
@@ -268,7 +268,7 @@ def test_the_stable_version_is_loaded_alone(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "fault"), [("{", "model.json: cannot be read"), ('{"versions": [9]}', "allows none of the existing versions")]
 )
-def test_a_policy_of_no_use_is_the_models_fault(repository: Path, content: str, fault: str) -> None:
+def test_an_unusable_policy_fails_its_model(repository: Path, content: str, fault: str) -> None:
     copy_bundle(repository)
     (repository / "toy" / "model.json").write_text(content)
     with loaded(repository) as registry:

@@ -33,7 +33,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     registry.close()
 
 
-def test_the_only_model_that_can_is_meant(registry: Registry) -> None:
+def test_the_only_capable_model_is_selected(registry: Registry) -> None:
     assert registry.find(ModelSelector()).name == "translate"
     assert registry.find_image(ModelSelector()).name == "vit"
     assert registry.find_text(ModelSelector(), "token-classification").name == "ner"
@@ -41,7 +41,7 @@ def test_the_only_model_that_can_is_meant(registry: Registry) -> None:
     assert registry.find_text(ModelSelector("ner"), "embedding").name == "ner"
 
 
-def test_several_that_can_are_named(registry: Registry) -> None:
+def test_several_capable_models_are_ambiguous(registry: Registry) -> None:
     with pytest.raises(InvalidInputError, match=r"several models match, set `model` to one of: bert, pretrained$") as error:
         registry.find_text(ModelSelector(), "fill-mask")
     assert error.value.field == "model"
@@ -50,7 +50,7 @@ def test_several_that_can_are_named(registry: Registry) -> None:
     assert registry.find_text(ModelSelector("bert", "1"), "fill-mask").name == "bert"
 
 
-def test_a_named_model_that_cannot_says_what_it_can(registry: Registry) -> None:
+def test_an_incapable_model_names_its_capabilities(registry: Registry) -> None:
     with pytest.raises(UnsupportedError, match="model 'vit' is not one that translates; it classifies images"):
         registry.find(ModelSelector("vit"))
     with pytest.raises(UnsupportedError, match="model 'translate' is not one that classifies images; it translates"):
@@ -59,7 +59,7 @@ def test_a_named_model_that_cannot_says_what_it_can(registry: Registry) -> None:
         registry.find_text(ModelSelector("bert"), "token-classification")
 
 
-def test_a_model_that_is_not_there_or_broken(registry: Registry) -> None:
+def test_missing_and_broken_models_are_reported(registry: Registry) -> None:
     with pytest.raises(NotFoundError, match="model 'foo' not found"):
         registry.find_text(ModelSelector("foo"), "fill-mask")
     with pytest.raises(NotFoundError, match="version '9' of bert not found"):
@@ -70,7 +70,7 @@ def test_a_model_that_is_not_there_or_broken(registry: Registry) -> None:
         registry.find_text(ModelSelector(), "question-answering")
 
 
-def test_without_translation_the_pairs_are_none(repository: Path) -> None:
+def test_no_translation_model_is_reported(repository: Path) -> None:
     write_image_bundle(repository)
     registry = load_registry(repository, OPTIONS, encoders=ENCODERS)
     try:

@@ -20,7 +20,7 @@ def test_versions_are_numbers_and_sorted_as_such(repository: Path) -> None:
     assert [(entry.name, entry.version) for entry in newest_versions(repository)] == [("a", 1), ("b", 10)]
 
 
-def test_what_is_no_version_is_passed_over(repository: Path) -> None:
+def test_other_folders_are_ignored(repository: Path) -> None:
     add(repository, "a/1", "a/0", "a/-1", "a/v2", "a/.export-3", "a/²", "a/١", "empty")
     (repository / "a" / "7").touch()
     (repository / "README.md").touch()
@@ -43,7 +43,7 @@ def test_a_folder_that_cannot_be_read_is_named(repository: Path, monkeypatch: py
         newest_versions(repository)
 
 
-def test_a_folder_of_somebody_else_is_left_out(
+def test_an_unreadable_folder_is_left_out(
     repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(repository, "a/1", "lost+found/1")

@@ -47,7 +47,7 @@ def test_versions_have_labels(tmp_path: Path) -> None:
     assert policy.labels_of(5) == ()
 
 
-def test_candidates_are_the_newest_first_and_what_has_a_label() -> None:
+def test_candidates_are_newest_first_and_include_labelled_ones() -> None:
     assert VersionPolicy(1, labels={"stable": 2}).candidates([1, 2, 3]) == [3, 2, 1]
     assert VersionPolicy(0).candidates([1, 2, 3]) == [3, 2, 1]
     assert VersionPolicy(0, frozenset({3, 9}), {"stable": 1}).candidates([1, 2, 3]) == [3, 1]
@@ -56,7 +56,7 @@ def test_candidates_are_the_newest_first_and_what_has_a_label() -> None:
 @pytest.mark.parametrize(
     "value", ["newest", 2, [], [0], [True], ["1"], [1, -1], {"latest": 0}, {"latest": 1, "oldest": 1}, {}, None]
 )
-def test_other_versions_are_refused(tmp_path: Path, value: Any) -> None:
+def test_malformed_versions_are_rejected(tmp_path: Path, value: Any) -> None:
     [fault] = faults_of(tmp_path, {"versions": value})
     assert fault.startswith(f"versions is {value!r}, expected")
 
@@ -87,11 +87,11 @@ def test_all_faults_are_listed_at_once(tmp_path: Path) -> None:
         ('"' + "a" * 70_000, "more than 65,536"),
     ],
 )
-def test_what_is_no_object_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+def test_a_file_that_is_not_an_object_is_rejected(tmp_path: Path, content: str, problem: str) -> None:
     assert any(problem in fault for fault in faults_of(tmp_path, content))
 
 
-def test_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_linked_policy_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, {})
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.json").symlink_to(tmp_path / "model.json")

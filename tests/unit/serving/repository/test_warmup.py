@@ -49,7 +49,7 @@ def engine_threads() -> int:
         (WarmUp.ALL, {LaneKind.GREEDY, LaneKind.SEARCH}, True),
     ],
 )
-def test_lanes_of_every_worker_are_made(warm_up: WarmUp, kinds: set[LaneKind], scores: bool) -> None:
+def test_warm_up_creates_the_lanes_of_every_worker(warm_up: WarmUp, kinds: set[LaneKind], scores: bool) -> None:
     model = loaded(TOY, warm_up)
     assert isinstance(model, Translator)
     try:
@@ -60,7 +60,7 @@ def test_lanes_of_every_worker_are_made(warm_up: WarmUp, kinds: set[LaneKind], s
 
 
 @pytest.mark.parametrize(("warm_up", "runs"), [(WarmUp.NONE, False), (WarmUp.USUAL, True)])
-def test_what_is_asked_does_not_count(warm_up: WarmUp, runs: bool) -> None:
+def test_warm_up_requests_are_not_counted(warm_up: WarmUp, runs: bool) -> None:
     model = loaded(TOY, warm_up)
     [engine] = model.engines
     assert (engine.steps.rows.count > 0) == runs
@@ -71,7 +71,7 @@ def test_what_is_asked_does_not_count(warm_up: WarmUp, runs: bool) -> None:
     model.close()
 
 
-def test_batches_of_several_sizes_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_runs_several_batch_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[tuple[int, ...]] = []
     prepare = TextRunner.prepare
 
@@ -87,7 +87,7 @@ def test_batches_of_several_sizes_are_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert max(rows * length for rows, length in shapes) > 500
 
 
-def test_models_of_every_task_are_asked(tmp_path: Path) -> None:
+def test_models_of_every_task_are_warmed_up(tmp_path: Path) -> None:
     write_every_bundle(tmp_path)
     write_text_bundle(tmp_path, "fill-mask", "pretrained", next_sentence=True)
     write_text_bundle(tmp_path, "text-classification", "pairs", pairs=True)
@@ -97,7 +97,7 @@ def test_models_of_every_task_are_asked(tmp_path: Path) -> None:
         assert model.engines[0].steps.rows.count >= 4 * len(model.capabilities), entry.name
 
 
-def test_an_old_bundle_is_asked_what_it_can(repository: Path) -> None:
+def test_an_old_bundle_is_warmed_up_without_searches(repository: Path) -> None:
     def forget(manifest: dict[str, Any]) -> None:
         for graphs in manifest["precisions"].values():
             graphs.pop("search")
@@ -110,7 +110,7 @@ def test_an_old_bundle_is_asked_what_it_can(repository: Path) -> None:
     model.close()
 
 
-def test_a_model_that_fails_at_first_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fails_its_warm_up_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, threads = write_text_bundle(tmp_path), engine_threads()
 
     def fail(*arguments: Any) -> Any:
@@ -124,7 +124,7 @@ def test_a_model_that_fails_at_first_is_not_served(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), RecursionError(), type("Panic", (BaseException,), {})("rust")])
-def test_whatever_happens_is_a_fault(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_every_load_error_is_a_fault(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*arguments: Any, **named: Any) -> Any:
         raise error
 

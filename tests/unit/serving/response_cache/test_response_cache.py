@@ -96,7 +96,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run
 
 
-def test_nothing_is_done_unless_it_is_asked_for() -> None:
+def test_the_cache_is_off_by_default() -> None:
     assert not ResponseCache(ResponseCacheOptions()).is_on
     assert all(ResponseCache(options).is_on for options in (CACHE, SHARE, BOTH))
     with pytest.raises(ValueError, match="cache_bytes is -1, it must be at least 0"):
@@ -104,7 +104,7 @@ def test_nothing_is_done_unless_it_is_asked_for() -> None:
 
 
 @in_loop
-async def test_what_was_answered_is_not_computed_again() -> None:
+async def test_a_cached_response_is_not_computed_again() -> None:
     asking = Asking(CACHE)
     assert await asking.answered() == CachedResponse(b"hallo", ResponseSource.COMPUTED)
     assert await asking.answered(value=b"other") == CachedResponse(b"hallo", ResponseSource.CACHE)
@@ -114,7 +114,7 @@ async def test_what_was_answered_is_not_computed_again() -> None:
 
 
 @in_loop
-async def test_another_request_method_or_model_is_another_key() -> None:
+async def test_keys_depend_on_request_method_and_model() -> None:
     asking = Asking(CACHE)
     repeats, model, other = asking.repeats, asking.model, FakeModel()
     key = repeats.key(model, "Translate", b"hello").digest
@@ -126,7 +126,7 @@ async def test_another_request_method_or_model_is_another_key() -> None:
 
 
 @in_loop
-async def test_an_error_is_not_kept() -> None:
+async def test_errors_are_not_cached() -> None:
     asking = Asking(BOTH)
     for error in (EngineError("broken"), InvalidInputError("contents[0]", "the text is empty")):
         asking.work.end(error)
@@ -137,7 +137,7 @@ async def test_an_error_is_not_kept() -> None:
 
 
 @in_loop
-async def test_the_longest_unused_answer_gives_way() -> None:
+async def test_the_least_recently_used_response_is_evicted() -> None:
     asking = Asking(ResponseCacheOptions(cache_bytes=3 * (ENTRY_BYTES + 1)))
     for content in (b"1", b"2", b"3"):
         await asking.answered(content, b"x")
@@ -150,7 +150,7 @@ async def test_the_longest_unused_answer_gives_way() -> None:
 
 
 @in_loop
-async def test_an_answer_larger_than_the_cache_is_not_kept() -> None:
+async def test_a_response_larger_than_the_cache_is_not_kept() -> None:
     asking = Asking(ResponseCacheOptions(cache_bytes=ENTRY_BYTES + 10))
     await asking.answered(b"small", b"x" * 10)
     await asking.answered(b"large", b"x" * 11)
@@ -161,7 +161,7 @@ async def test_an_answer_larger_than_the_cache_is_not_kept() -> None:
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300)), max_size=60))
 @settings(deadline=None, max_examples=60)
 @in_loop
-async def test_the_cache_never_takes_more_than_it_may(requests: list[tuple[int, int]]) -> None:
+async def test_the_cache_never_exceeds_its_limit(requests: list[tuple[int, int]]) -> None:
     asking = Asking(ResponseCacheOptions(cache_bytes=2_000))
     counters = asking.repeats.counters
     kept: dict[int, int] = {}
@@ -180,7 +180,7 @@ def is_kept(asking: Asking, content: bytes) -> bool:
 
 
 @in_loop
-async def test_a_models_answers_go_with_it() -> None:
+async def test_a_models_responses_are_dropped_with_it() -> None:
     asking = Asking(CACHE)
     await asking.answered()
     first, asking.model = asking.model, FakeModel()
@@ -196,7 +196,7 @@ async def test_a_models_answers_go_with_it() -> None:
 
 
 @in_loop
-async def test_answers_keep_no_model_in_memory() -> None:
+async def test_responses_keep_no_model_in_memory() -> None:
     asking = Asking(BOTH)
     await asking.answered()
     before = sum(isinstance(one, FakeModel) for one in gc.get_objects())
@@ -220,7 +220,7 @@ async def test_equal_requests_in_flight_are_computed_once() -> None:
 
 
 @in_loop
-async def test_a_cancelled_leader_fails_nobody() -> None:
+async def test_a_cancelled_leader_is_replaced() -> None:
     asking = Asking(SHARE)
     leader, *followers = await asking.asked(4)
     leader.cancel()
@@ -233,7 +233,7 @@ async def test_a_cancelled_leader_fails_nobody() -> None:
 
 @pytest.mark.parametrize("error", [DeadlineError("too late"), EngineError("broken")], ids=lambda error: error.status)
 @in_loop
-async def test_an_error_that_need_not_happen_to_all_is_the_leaders_own(error: Exception) -> None:
+async def test_other_errors_go_to_the_leader_alone(error: Exception) -> None:
     asking = Asking(SHARE)
     leader, *followers = await asking.asked(3)
     asking.work.end(error)
@@ -248,7 +248,7 @@ async def test_an_error_that_need_not_happen_to_all_is_the_leaders_own(error: Ex
     "error", [InvalidInputError("top_k", "0 is too few"), UnsupportedError("cannot")], ids=lambda e: e.status
 )
 @in_loop
-async def test_a_request_that_is_wrong_in_itself_fails_for_all(error: Exception) -> None:
+async def test_an_invalid_request_fails_for_all(error: Exception) -> None:
     asking = Asking(BOTH)
     tasks = await asking.asked(3)
     asking.work.end(error)
@@ -257,7 +257,7 @@ async def test_a_request_that_is_wrong_in_itself_fails_for_all(error: Exception)
 
 
 @in_loop
-async def test_the_follower_with_most_time_takes_over() -> None:
+async def test_the_follower_with_the_latest_deadline_takes_over() -> None:
     asking = Asking(SHARE)
     now = time.monotonic()
     leader, short, long = asking.ask(), asking.ask(deadline=now + 100), asking.ask(deadline=now + 200)
@@ -282,7 +282,7 @@ async def test_a_follower_has_its_own_deadline() -> None:
 
 
 @in_loop
-async def test_a_cancelled_follower_disturbs_nobody() -> None:
+async def test_a_cancelled_follower_does_not_affect_others() -> None:
     asking = Asking(SHARE)
     leader, first, second = await asking.asked(3)
     first.cancel()
@@ -293,7 +293,7 @@ async def test_a_cancelled_follower_disturbs_nobody() -> None:
 
 
 @in_loop
-async def test_work_that_nobody_waits_for_any_more_is_cancelled() -> None:
+async def test_a_computation_without_waiters_is_cancelled() -> None:
     asking = Asking(SHARE)
     tasks = await asking.asked(3)
     for task in reversed(tasks):
@@ -307,7 +307,7 @@ async def test_work_that_nobody_waits_for_any_more_is_cancelled() -> None:
 
 
 @in_loop
-async def test_a_follower_that_leaves_as_it_is_told_to_lead_hands_on() -> None:
+async def test_a_follower_cancelled_while_taking_over_hands_on() -> None:
     asking = Asking(SHARE)
     leader, first, second = await asking.asked(3)
     leader.cancel()
@@ -324,7 +324,7 @@ STEPS = st.sampled_from(["ask", "ask", "ask", "cancel", "end", "break", "wait"])
 @given(st.lists(st.tuples(STEPS, st.integers(0, 20), st.booleans()), max_size=25))
 @settings(deadline=None, max_examples=200)
 @in_loop
-async def test_whatever_happens_everybody_is_answered_once(steps: list[tuple[str, int, bool]]) -> None:
+async def test_every_caller_gets_one_outcome(steps: list[tuple[str, int, bool]]) -> None:
     asking = Asking(SHARE)
     tasks: list[asyncio.Task[CachedResponse]] = []
     for step, number, pauses in steps:

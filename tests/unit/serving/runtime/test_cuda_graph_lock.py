@@ -46,7 +46,7 @@ class Inside:
         end(self.thread)
 
 
-def test_who_captures_waits_for_who_runs() -> None:
+def test_a_capture_waits_for_running_threads() -> None:
     gate = CudaGraphLock()
     runner = Inside(gate)
     assert runner.entered.wait(SECONDS)
@@ -59,7 +59,7 @@ def test_who_captures_waits_for_who_runs() -> None:
 
 
 @pytest.mark.parametrize("captures", [False, True])
-def test_nobody_enters_while_one_captures(captures: bool) -> None:
+def test_no_thread_enters_during_a_capture(captures: bool) -> None:
     gate = CudaGraphLock()
     capturer = Inside(gate, captures=True)
     assert capturer.entered.wait(SECONDS)
@@ -70,7 +70,7 @@ def test_nobody_enters_while_one_captures(captures: bool) -> None:
     other.end()
 
 
-def test_who_waits_to_capture_goes_before_who_comes_to_run() -> None:
+def test_a_waiting_capture_precedes_later_threads() -> None:
     gate = CudaGraphLock()
     runner = Inside(gate)
     assert runner.entered.wait(SECONDS)
@@ -86,7 +86,7 @@ def test_who_waits_to_capture_goes_before_who_comes_to_run() -> None:
     late.end()
 
 
-def test_a_thread_may_run_inside_its_own_blocks() -> None:
+def test_the_lock_is_reentrant() -> None:
     """Even while another waits to capture, which would otherwise never come to its turn."""
     gate = CudaGraphLock()
     capturer: Inside
@@ -104,7 +104,7 @@ def test_a_thread_may_run_inside_its_own_blocks() -> None:
     other.end()
 
 
-def test_who_runs_cannot_capture() -> None:
+def test_a_running_thread_cannot_capture() -> None:
     gate = CudaGraphLock()
     with gate.running(), pytest.raises(RuntimeError, match="holds the CUDA graph lock"), gate.capturing():
         pass
@@ -113,7 +113,7 @@ def test_who_runs_cannot_capture() -> None:
 
 
 @pytest.mark.parametrize("captures", [False, True])
-def test_an_error_leaves_the_gate_open(captures: bool) -> None:
+def test_an_error_releases_the_lock(captures: bool) -> None:
     gate = CudaGraphLock()
     with pytest.raises(KeyError), gate.capturing() if captures else gate.running():
         raise KeyError
@@ -143,7 +143,7 @@ def capture(gate: CudaGraphLock, captures: threading.Event) -> Iterator[None]:
             captures.clear()
 
 
-def test_things_end_before_anybody_else_enters() -> None:
+def test_deferred_objects_are_destroyed_before_other_threads_enter() -> None:
     """Who closes a stream inside of the gate has parted with what uses it before."""
     gate, ended = CudaGraphLock(), list[str]()
 
@@ -164,7 +164,7 @@ def test_things_end_before_anybody_else_enters() -> None:
     assert ended == ["thing", "other", "other"]
 
 
-def test_in_a_storm_captures_are_alone() -> None:
+def test_captures_are_exclusive_under_load() -> None:
     gate, running, wrong, stop = CudaGraphLock(), set(), [], time.monotonic() + 0.5
     lock, captures, ends = threading.Lock(), threading.Event(), list[bool]()
 

@@ -36,35 +36,35 @@ def parse(text: str, find: Callable[[], Sequence[Gpu]] = TWO, has_cuda: bool = T
         ("auto", ["cuda:0", "cuda:1"]),
     ],
 )
-def test_texts_of_devices(text: str, devices: list[str]) -> None:
+def test_device_flags_are_parsed(text: str, devices: list[str]) -> None:
     assert parse(text) == devices
 
 
 @pytest.mark.parametrize(
     "text", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "cuda,cuda:0", "cpu,cuda", "auto,cpu", "CPU"]
 )
-def test_other_texts_name_what_there_could_be(text: str) -> None:
+def test_malformed_device_flags_name_the_valid_forms(text: str) -> None:
     with pytest.raises(ValueError, match="is not a device: cpu, cuda, cuda:N"):
         parse(text)
 
 
-def test_auto_is_the_cpu_where_no_gpu_can_be_used() -> None:
+def test_auto_selects_the_cpu_without_a_usable_gpu() -> None:
     assert parse("auto", has_cuda=False) == ["cpu"]
     assert parse("auto", find=no_driver) == ["cpu"]
     assert parse("auto", find=gpus(0)) == ["cpu"]
 
 
-def test_a_gpu_that_is_not_there() -> None:
+def test_a_missing_gpu_is_rejected() -> None:
     with pytest.raises(DeviceError, match="there is no GPU 3; available: 0, 1"):
         parse("cuda:1,cuda:3")
 
 
-def test_a_runtime_without_cuda() -> None:
+def test_a_runtime_without_cuda_is_rejected() -> None:
     with pytest.raises(DeviceError, match=r'no CUDA provider: pip uninstall onnxruntime; pip install "triptych\[cuda\]"'):
         parse("cuda", has_cuda=False)
 
 
-def test_what_is_missing_is_told() -> None:
+def test_missing_requirements_are_named() -> None:
     assert why_no_gpu(gpus(1), lambda: True) == ""
     assert "no driver" in why_no_gpu(no_driver, lambda: True)
     assert "no CUDA provider" in why_no_gpu(gpus(1), lambda: False)
@@ -72,6 +72,6 @@ def test_what_is_missing_is_told() -> None:
 
 
 @pytest.mark.parametrize(("kind", "index"), [("cpu", 1), ("cuda", -1)])
-def test_devices_that_no_machine_has(kind: str, index: int) -> None:
+def test_impossible_devices_are_rejected(kind: str, index: int) -> None:
     with pytest.raises(ValueError, match=f"index is {index}"):
         Device(kind, index)  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def save(model: onnx.ModelProto, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("place", hidden_everywhere(""))
-def test_a_location_is_found_wherever_it_is(tmp_path: Path, place: str) -> None:
+def test_a_location_is_found_in_every_kind_of_message(tmp_path: Path, place: str) -> None:
     path = save(hidden_everywhere("../secret")[place], tmp_path / "model.onnx")
     assert external_files(path) == {"../secret"}
 
@@ -89,14 +89,14 @@ def test_exported_graphs_name_their_weights() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 40, b"\x3a\x7f", b"\x3b", b"\x3a\x03\x0a\x7f\x00"])
-def test_what_is_no_graph_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_files_that_are_no_graphs_are_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(BundleError, match="not a graph"):
         external_files(path)
 
 
-def test_graphs_in_graphs_have_an_end(tmp_path: Path) -> None:
+def test_deep_nesting_is_rejected(tmp_path: Path) -> None:
     message = b""
     for number in [7, *[1, 5, 6] * 40][::-1]:  # a model's graph, its node, the node's attribute, which is a graph
         length = [byte | 0x80 for byte in (len(message) & 0x7F,)] + [len(message) >> 7]
@@ -109,7 +109,7 @@ def test_graphs_in_graphs_have_an_end(tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_any_bytes_are_a_graph_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_arbitrary_bytes_never_crash_the_parser(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     whole = bytearray(model_of(graph_with(outside("weights"))).SerializeToString())
     for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=6)):
         whole[place] = data.draw(st.integers(0, 255))
@@ -141,7 +141,7 @@ def set_location(folder: Path, location: str) -> None:
     "location",
     ["../../../secret", "/etc/passwd", "sub/weights", "sub/../../../../secret", "./tokenizer.json", "link", "weights", ""],
 )
-def test_a_graph_reads_nothing_that_the_manifest_does_not_list(bundle: Path, location: str) -> None:
+def test_unlisted_external_data_is_rejected(bundle: Path, location: str) -> None:
     set_location(bundle, location)
     (bundle / "sub").mkdir()
     for unlisted in ("sub/weights", "weights"):
@@ -150,7 +150,7 @@ def test_a_graph_reads_nothing_that_the_manifest_does_not_list(bundle: Path, loc
     assert f"model.fp32.onnx wants to read {location!r}, which is not among the bundle's files" in faults_of(bundle)
 
 
-def test_a_graph_reads_what_the_manifest_lists(bundle: Path) -> None:
+def test_listed_external_data_is_accepted(bundle: Path) -> None:
     (bundle / "weights").write_bytes(VALUES.tobytes())
     set_location(bundle, "weights")
     folder = open_bundle(bundle).folder
@@ -158,14 +158,14 @@ def test_a_graph_reads_what_the_manifest_lists(bundle: Path) -> None:
     assert answer.tolist() == (2 * VALUES).tolist()
 
 
-def test_a_listed_file_that_is_a_link_is_refused(bundle: Path) -> None:
+def test_a_link_among_the_files_is_rejected(bundle: Path) -> None:
     set_location(bundle, "weights")
     (bundle / "weights").symlink_to(bundle.parents[1] / "secret")
     sign(bundle)
     assert faults_of(bundle) == "weights is missing or not a plain file"
 
 
-def test_the_runtime_is_given_graphs_alone(tmp_path: Path) -> None:
+def test_other_file_types_are_not_given_to_the_runtime(tmp_path: Path) -> None:
     path = save(model_of(graph_with(helper.make_tensor("w", 1, [4], VALUES))), tmp_path / "model.ort")
     with pytest.raises(BundleError, match=r"names of graphs end in \.onnx"):
         Session(path)
@@ -178,7 +178,7 @@ def test_the_folder_of_a_version_may_be_a_link(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../secret", "sub/file", "/etc/passwd", "..", "."])
-def test_names_in_the_manifest_stay_in_the_folder(bundle: Path, name: str) -> None:
+def test_file_names_with_separators_are_rejected(bundle: Path, name: str) -> None:
     path = bundle / "bundle.json"
     digest = '{"sha256": "0", "bytes": 16}'
     path.write_text(path.read_text().replace('"files": {', f'"files": {{"{name}": {digest}, ', 1))
@@ -191,7 +191,7 @@ def test_weights_outside_the_graph_are_counted(tmp_path: Path, place: str) -> No
     assert external_bytes(save(hidden_everywhere("w.bin")[place], tmp_path / "graph.onnx")) == tensors * VALUES.nbytes
 
 
-def test_a_length_that_is_no_number_is_named(tmp_path: Path) -> None:
+def test_a_malformed_length_is_named(tmp_path: Path) -> None:
     tensor = outside("w.bin")
     tensor.external_data[2].value = "long"
     with pytest.raises(BundleError, match=r"graph\.onnx: not a graph: .*long"):

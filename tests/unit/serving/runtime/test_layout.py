@@ -6,7 +6,7 @@ from triptych_serving.runtime.arrays import ALIGNMENT, ArrayLayout, ArraySpec
 from triptych_serving.runtime.memory import HostMemory, host_view
 
 
-def test_host_and_device_see_the_same_arrays() -> None:
+def test_host_and_device_have_the_same_layout() -> None:
     layout = ArrayLayout(
         {"a": ArraySpec.of((3, 2), np.int32), "none": ArraySpec.of((0, 5), np.float32), "b": ArraySpec.of((5,), np.int64)}
     )
@@ -27,7 +27,7 @@ def test_host_and_device_see_the_same_arrays() -> None:
     assert [(array.address - device.address) % ALIGNMENT for array in arrays.values()] == [0, 0, 0]
 
 
-def test_an_array_has_its_own_bytes() -> None:
+def test_arrays_do_not_overlap() -> None:
     layout = ArrayLayout({name: ArraySpec.of((ALIGNMENT,), np.uint8) for name in "abc"})
     block = np.zeros(layout.nbytes, np.uint8)
     for value, view in enumerate(layout.views(block).values(), 1):

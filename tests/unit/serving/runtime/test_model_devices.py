@@ -63,7 +63,7 @@ def test_each_device_has_a_place_and_a_reservation(memories: list[SlowMemory], b
     assert places.reserved == {}
 
 
-def test_who_closes_second_waits_for_the_first(memories: list[SlowMemory], budgets: Budgets) -> None:
+def test_a_second_close_waits_for_the_first(memories: list[SlowMemory], budgets: Budgets) -> None:
     places = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
     memories[0].may_close.clear()
     with ThreadPoolExecutor(2) as pool:
@@ -80,7 +80,7 @@ def test_who_closes_second_waits_for_the_first(memories: list[SlowMemory], budge
     assert [memory.closed for memory in memories] == [1, 1]
 
 
-def test_all_is_given_back_though_a_stream_cannot_be_closed(memories: list[SlowMemory], budgets: Budgets) -> None:
+def test_everything_is_released_if_a_stream_cannot_be_closed(memories: list[SlowMemory], budgets: Budgets) -> None:
     places = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
     for memory in memories:
         memory.close_fails = EngineError("cudaStreamDestroy: words")

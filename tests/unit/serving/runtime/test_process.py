@@ -47,13 +47,13 @@ def own() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-def test_the_calling_thread_alone_gives_way() -> None:
+def test_only_the_calling_thread_gives_way() -> None:
     before = own()
     assert in_thread(give_way) == min(MOST, before + NICENESS)
     assert own() == before
 
 
-def test_threads_of_one_that_gave_way_do_so_once() -> None:
+def test_child_threads_inherit_the_priority_once() -> None:
     found: list[int] = []
 
     def start_another() -> None:
@@ -65,7 +65,7 @@ def test_threads_of_one_that_gave_way_do_so_once() -> None:
     assert found == [min(MOST, own() + NICENESS)] * 2
 
 
-def test_where_it_is_forbidden_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_priority_change_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: int) -> None:
         raise PermissionError
 
@@ -114,7 +114,7 @@ def test_threads_of_a_server_without_gpus_give_way(gives_way: bool, tmp_path: Pa
             model.close()
 
 
-def test_threads_for_documents_begin_as_they_are_told() -> None:
+def test_document_threads_run_their_initializer() -> None:
     async def level() -> int:
         threads = DocumentThreads(give_way)
         try:

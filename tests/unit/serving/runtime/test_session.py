@@ -109,7 +109,7 @@ def run_entries(options: ort.RunOptions) -> tuple[str, str]:
     return number, enqueues
 
 
-def test_the_cuda_provider_is_told_where_and_how(made: list[FakeSession], memory: CudaMemory) -> None:
+def test_options_of_the_cuda_provider(made: list[FakeSession], memory: CudaMemory) -> None:
     Session(GRAPH, place=SessionPlace(memory, limit_bytes=5 << 30))
     [session] = made
     [(name, options)] = session.given
@@ -141,7 +141,7 @@ def test_the_cuda_provider_is_told_where_and_how(made: list[FakeSession], memory
         (ValueError("unknown provider option"), DeviceError, "unknown provider option"),
     ],
 )
-def test_what_went_wrong_is_told_apart(
+def test_load_errors_are_classified(
     made: list[FakeSession], memory: CudaMemory, error: Exception, kind: type[ServingError], message: str
 ) -> None:
     FakeSession.error = error
@@ -150,7 +150,7 @@ def test_what_went_wrong_is_told_apart(
     assert type(raised.value) is kind
 
 
-def test_a_runtime_that_goes_on_without_the_gpu_is_refused(made: list[FakeSession], memory: CudaMemory) -> None:
+def test_a_fallback_to_the_cpu_is_rejected(made: list[FakeSession], memory: CudaMemory) -> None:
     FakeSession.providers = ["CPUExecutionProvider"]
     with pytest.raises(DeviceError, match="libraries that it needs"):
         Session(GRAPH, place=SessionPlace(memory))
@@ -172,7 +172,7 @@ class PickySession(FakeSession):
         (["CUDAExecutionProvider", "CPUExecutionProvider"], BundleError, "cannot load it on cuda:1: fallback to CPU"),
     ],
 )
-def test_a_missing_library_is_not_taken_for_a_missing_kernel(
+def test_a_missing_library_is_not_reported_as_a_missing_kernel(
     made: list[FakeSession],
     memory: CudaMemory,
     monkeypatch: pytest.MonkeyPatch,
@@ -186,7 +186,7 @@ def test_a_missing_library_is_not_taken_for_a_missing_kernel(
         Session(GRAPH, place=SessionPlace(memory, captures=True))
 
 
-def test_what_was_tried_ends_where_nobody_captures(
+def test_a_failed_session_is_destroyed_under_the_lock(
     made: list[FakeSession], memory: CudaMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session that failed and the one that shows why, though the error is kept."""
@@ -209,14 +209,14 @@ def test_what_was_tried_ends_where_nobody_captures(
     assert ends == [True, True]
 
 
-def test_a_runtime_without_the_provider_is_refused(memory: CudaMemory) -> None:
+def test_a_runtime_without_the_provider_is_rejected(memory: CudaMemory) -> None:
     if module.has_cuda():
         pytest.skip("the runtime that is installed has it")
     with pytest.raises(DeviceError, match="no CUDA provider: pip"):
         Session(GRAPH, place=SessionPlace(memory))
 
 
-def test_arrays_are_bound_where_they_lie(made: list[FakeSession], memory: CudaMemory) -> None:
+def test_arrays_are_bound_by_address(made: list[FakeSession], memory: CudaMemory) -> None:
     session = Session(GRAPH, place=SessionPlace(memory))
     cache, k = memory.zeros((4, 3), np.float16), np.array([5])
     session.bind({"cache": cache.first(2), "k": k}, {"present": cache.first(2), "best": cache.part(2, 4)})
@@ -231,7 +231,7 @@ def test_arrays_are_bound_where_they_lie(made: list[FakeSession], memory: CudaMe
     }
 
 
-def test_runs_say_which_graph_they_are(made: list[FakeSession], memory: CudaMemory) -> None:
+def test_runs_carry_their_graph_number(made: list[FakeSession], memory: CudaMemory) -> None:
     session = Session(GRAPH, place=SessionPlace(memory, captures=True))
     one, other = session.bind({}, {}), session.bind({}, {})
     for binding, graph in ((one, None), (one, 7), (other, 8), (one, 7), (one, UNCAPTURED)):
@@ -241,7 +241,7 @@ def test_runs_say_which_graph_they_are(made: list[FakeSession], memory: CudaMemo
     assert runs[1] is runs[3]
 
 
-def test_what_fails_on_a_gpu_is_an_engine_error(made: list[FakeSession], memory: CudaMemory) -> None:
+def test_a_failed_gpu_run_is_an_engine_error(made: list[FakeSession], memory: CudaMemory) -> None:
     binding = Session(GRAPH, place=SessionPlace(memory)).bind({}, {})
     made[0].fails = module.RUNTIME_ERRORS[0]("CUDA failure 700")
     with pytest.raises(EngineError, match="CUDA failure 700"):
@@ -249,7 +249,7 @@ def test_what_fails_on_a_gpu_is_an_engine_error(made: list[FakeSession], memory:
 
 
 @pytest.mark.parametrize("act", ["load", "bind", "run", "run bound"])
-def test_a_gpus_session_waits_while_another_thread_captures(made: list[FakeSession], memory: CudaMemory, act: str) -> None:
+def test_a_gpu_session_waits_while_another_thread_captures(made: list[FakeSession], memory: CudaMemory, act: str) -> None:
     session = Session(GRAPH, place=SessionPlace(memory))
     binding = session.bind({}, {})
     acts: dict[str, Callable[[], object]] = {
@@ -269,9 +269,7 @@ def test_a_gpus_session_waits_while_another_thread_captures(made: list[FakeSessi
 
 
 @pytest.mark.parametrize("captured", [False, True])
-def test_a_gpus_session_does_not_end_while_another_thread_captures(
-    made: list[FakeSession], memory: CudaMemory, captured: bool
-) -> None:
+def test_a_gpu_session_is_not_destroyed_during_a_capture(made: list[FakeSession], memory: CudaMemory, captured: bool) -> None:
     session = Session(GRAPH, place=SessionPlace(memory))
     binding = session.bind({}, {})
     ended = weakref.ref(made.pop())
@@ -329,7 +327,7 @@ def test_shapes_and_types_of_inputs_and_outputs(doubling: Path) -> None:
 
 @pytest.mark.parametrize("place", [None, SessionPlace(HostMemory()), SessionPlace(HostMemory(), limit_bytes=1, captures=True)])
 @pytest.mark.parametrize("graph", [None, UNCAPTURED, 3])
-def test_the_cpu_runs_over_arrays_of_either_kind(doubling: Path, place: SessionPlace | None, graph: int | None) -> None:
+def test_the_cpu_accepts_numpy_and_device_arrays(doubling: Path, place: SessionPlace | None, graph: int | None) -> None:
     """Whatever a place says that is for GPUs; in place too."""
     session = Session(doubling, place=place)
     memory = HostMemory()
@@ -343,9 +341,7 @@ def test_the_cpu_runs_over_arrays_of_either_kind(doubling: Path, place: SessionP
         host_view(x)[...] += 1
 
 
-def test_what_the_loader_says_does_not_get_between_a_commands_output(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_messages_of_the_loader_go_to_stderr(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(module.ort, "preload_dlls", lambda: sys.stdout.write("no libcudnn.so.9"))
     monkeypatch.setattr(module.ort, "set_default_logger_severity", lambda severity: None)
     module._prepare_for_gpus.__wrapped__()

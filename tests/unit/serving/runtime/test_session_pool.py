@@ -29,7 +29,7 @@ class Lonely:
             self._lock.release()
 
 
-def test_all_sessions_work_each_alone() -> None:
+def test_each_session_runs_one_thread_at_a_time() -> None:
     sessions = [Lonely(), Lonely(), Lonely()]
     pool = SessionPool(sessions)  # type: ignore[arg-type]
     with ThreadPoolExecutor(8) as threads:
@@ -38,7 +38,7 @@ def test_all_sessions_work_each_alone() -> None:
     assert all(session.runs for session in sessions)
 
 
-def test_a_session_that_failed_is_used_again() -> None:
+def test_a_failed_session_is_reused() -> None:
     pool = SessionPool([Lonely()])  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="cannot run"):
         pool.run({"x": np.array([-1])})

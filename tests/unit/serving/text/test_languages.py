@@ -11,11 +11,11 @@ FIELD = "target_language_code"
 
 
 @pytest.mark.parametrize("code", ["de", "DE", "de-DE", "de_AT", "deu", "ger", "deu_Latn", "de-Latn-CH"])
-def test_german_has_many_names(code: str) -> None:
+def test_codes_of_one_language_are_equal(code: str) -> None:
     assert find_language(code, ["en", "de"], FIELD) == "de"
 
 
-def test_scripts_count_where_both_sides_name_one() -> None:
+def test_scripts_must_match_if_both_sides_name_one() -> None:
     offered = ["zh-Hans", "zh-Hant"]
     assert find_language("zho_Hant", offered, FIELD) == "zh-Hant"
     assert find_language("zh", offered, FIELD) == "zh-Hans"
@@ -73,18 +73,18 @@ def test_macrolanguages_and_likely_scripts(code: str, found: str | None) -> None
         ("zh", ["yue"], None),
     ],
 )
-def test_regions_choose_where_there_is_a_choice(code: str, offered: list[str], found: str | None) -> None:
+def test_a_region_decides_between_matches(code: str, offered: list[str], found: str | None) -> None:
     assert find_language(code, offered, FIELD) == found
 
 
-def test_a_model_of_no_language_takes_any() -> None:
+def test_undetermined_matches_any_language() -> None:
     for code in ("de", "deu_Latn", "und"):
         assert find_language(code, ["und"], FIELD) == "und"
     assert find_language("de", ["und", "de"], FIELD) == "de"
     assert choose_language("", ["und"], FIELD) == "und"
 
 
-def test_a_request_for_one_of_many_looks_them_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     offered = tuple(f"{first}{second}-Latn" for first in "abcdefghij" for second in "klmnopqrst")
     assert choose_language("ck-latn", offered, FIELD) == "ck-Latn"
     monkeypatch.setattr(languages, "_rank", None)  # whoever looks again fails
@@ -93,7 +93,7 @@ def test_a_request_for_one_of_many_looks_them_up_once(monkeypatch: pytest.Monkey
         assert choose_language("ck-latn", offered, FIELD) == "ck-Latn"
 
 
-def test_a_choice_is_named_without_listing_hundreds() -> None:
+def test_long_lists_of_languages_are_shortened() -> None:
     offered = [f"{first}{second}" for first in "abcdefghij" for second in "klmnopqrst"]
     with pytest.raises(InvalidInputError) as missing:
         choose_language("", offered, FIELD)
@@ -111,7 +111,7 @@ MALFORMED += ["__de__", "de" + "-a1" * 60]
 
 
 @pytest.mark.parametrize("code", MALFORMED)
-def test_a_malformed_code_is_refused_with_its_field(code: str) -> None:
+def test_a_malformed_code_is_rejected_with_its_field(code: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a language code") as error:
         find_language(code, ["de"], FIELD)
     assert error.value.field == FIELD

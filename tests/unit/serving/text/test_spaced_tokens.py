@@ -49,7 +49,7 @@ def load(repository: Path, tokenizer: Tokenizer, task: str = "fill-mask") -> Tex
 
 
 @pytest.mark.parametrize(("make", "space"), [(unigram, ""), (byte_level, " ")])
-def test_the_space_before_a_mask_is_the_tokens(repository: Path, make: Callable[[], Tokenizer], space: str) -> None:
+def test_a_mask_replaces_the_space_before_it(repository: Path, make: Callable[[], Tokenizer], space: str) -> None:
     model = load(repository, make())
     try:
         for text, sequence in [

@@ -35,7 +35,7 @@ def spans_of(text: str) -> tuple[Span, ...]:
     return source.spans
 
 
-def test_source_tokens_stand_at_their_words() -> None:
+def test_spans_of_source_tokens() -> None:
     text = "der  Mann sieht."
     spans = spans_of(text)
     assert "".join(texts_at(spans, text)) == "derMannsieht."
@@ -55,7 +55,7 @@ def test_source_tokens_cover_all_but_white_space(text: str) -> None:
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(text=st.text(st.characters(codec="utf-8"), min_size=1, max_size=40).filter(str.strip))
-def test_target_tokens_follow_each_other_and_cover_all_but_white_space(text: str) -> None:
+def test_target_spans_are_ordered_and_cover_the_text(text: str) -> None:
     tokens = CODEC.encode([text])[0][:-1]
     [spoken] = CODEC.decode([tokens])
     spans = target_spans(spoken, tokens, CODEC.decode)

@@ -57,32 +57,32 @@ def expected(codec: TranslationTokenizer) -> list[int]:
     return codec.encode([TARGET])[0][:-1]
 
 
-def test_it_writes_what_is_said(translator: Translator, expected: list[int]) -> None:
+def test_translations_use_the_target_tokenizer(translator: Translator, expected: list[int]) -> None:
     assert translator.translate([SOURCE])[0].text == spell(expected)
     *pieces, output = translator.stream(SOURCE)
     assert isinstance(output, Translation)
     assert "".join(map(str, pieces)) == output.text == spell(expected)
 
 
-def test_it_reads_prefixes(translator: Translator, codec: TranslationTokenizer) -> None:
+def test_prefixes_use_the_target_tokenizer(translator: Translator, codec: TranslationTokenizer) -> None:
     prefix = list(codec.encode_prefixes(["Die Frau"], 64)[0])
     [output] = translator.translate([SOURCE], DecodingOptions(target_prefix=(spell(prefix),)))
     assert output.text.startswith(f"{spell(prefix)} w")
 
 
-def test_it_reads_what_must_not_occur(translator: Translator, expected: list[int]) -> None:
+def test_suppressed_texts_use_the_target_tokenizer(translator: Translator, expected: list[int]) -> None:
     unwanted = spell(expected[2:4])
     [output] = translator.translate([SOURCE], DecodingOptions(suppress_sequences=(unwanted,)))
     assert unwanted not in output.text
 
 
-def test_it_reads_translations_that_are_scored(translator: Translator, expected: list[int]) -> None:
+def test_scored_translations_use_the_target_tokenizer(translator: Translator, expected: list[int]) -> None:
     good, bad = translator.score([(SOURCE, spell(expected)), (SOURCE, spell(expected[::-1]))])
     assert len(good.token_log_probabilities) == len(expected) + 1
     assert good.log_probability > -0.1 > -5 > bad.log_probability
 
 
-def test_it_says_which_tokens_are_bytes(tmp_path: Path) -> None:
+def test_byte_tokens_come_from_the_target_tokenizer(tmp_path: Path) -> None:
     """Streams wait for what follows single bytes of the target's side."""
     bytes_of_target = {"<unk>": 0, "a": 1, "<0xC3>": 2}
     for name, pieces in (("source.json", {"<unk>": 0, "a": 1, "b": 2}), ("target.json", bytes_of_target)):
@@ -91,7 +91,7 @@ def test_it_says_which_tokens_are_bytes(tmp_path: Path) -> None:
     assert codec.decode_stable([1, 2]) == "a"
 
 
-def test_it_must_be_there(tmp_path: Path) -> None:
+def test_a_missing_target_tokenizer_is_a_fault(tmp_path: Path) -> None:
     folder = copy_bundle(tmp_path)
     edit_manifest(folder, lambda manifest: manifest.update(target_tokenizer=NAME))
     with pytest.raises(BundleError) as error:

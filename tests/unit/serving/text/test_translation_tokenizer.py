@@ -33,29 +33,29 @@ def test_special_tokens_in_a_text_are_text(codec: TranslationTokenizer, text: st
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
-def test_an_empty_text_is_refused_with_its_index(codec: TranslationTokenizer, text: str) -> None:
+def test_an_empty_text_is_rejected_with_its_index(codec: TranslationTokenizer, text: str) -> None:
     with pytest.raises(InvalidInputError, match="the text is empty") as error:
         codec.encode([SOURCE, text])
     assert error.value.field == "contents[1]"
 
 
-def test_a_long_text_is_refused_with_its_tokens(codec: TranslationTokenizer) -> None:
+def test_a_long_text_is_rejected_with_its_number_of_tokens(codec: TranslationTokenizer) -> None:
     with pytest.raises(InvalidInputError, match=r"contents\[1\]: 65 tokens are too long, the model takes at most 64 tokens"):
         codec.encode([SOURCE, " ".join("1" * 32)])
 
 
-def test_an_endless_text_is_refused_without_tokenizing_it(codec: TranslationTokenizer) -> None:
+def test_a_huge_text_is_rejected_without_tokenization(codec: TranslationTokenizer) -> None:
     with pytest.raises(InvalidInputError, match=r"contents\[0\]: 10,000,000 characters are too long"):
         codec.encode(["a" * 10_000_000])
 
 
-def test_a_lone_surrogate_is_refused_with_its_index(codec: TranslationTokenizer) -> None:
+def test_a_lone_surrogate_is_rejected_with_its_index(codec: TranslationTokenizer) -> None:
     with pytest.raises(InvalidInputError, match="not Unicode") as error:
         codec.encode([SOURCE, "a \udcff b"])
     assert error.value.field == "contents[1]"
 
 
-def test_what_is_no_tokenizer_is_a_fault(tmp_path: Path) -> None:
+def test_a_malformed_tokenizer_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(BundleError, match="not a tokenizer"):
         TranslationTokenizer(tmp_path / "tokenizer.json", 64)
@@ -72,7 +72,7 @@ def test_sentences_are_named_by_their_text(codec: TranslationTokenizer) -> None:
 FRAMING = Framing("Bitte: ", (7, 8), (9,), (5,))
 
 
-def test_a_frame_stands_around_a_text(codec: TranslationTokenizer) -> None:
+def test_a_frame_surrounds_a_text(codec: TranslationTokenizer) -> None:
     [source, again] = codec.encode_sources([SOURCE, TARGET], FRAMING)
     [own, with_text] = codec.encode([SOURCE, f"Bitte: {SOURCE}"])
     assert source.ids == [7, 8, *with_text, 9]
@@ -92,7 +92,7 @@ def test_a_text_behind_a_frames_own_has_a_token_at_least(codec: TranslationToken
         assert len(source) >= 2
 
 
-def test_what_fits_into_a_frame_is_what_can_be_encoded_in_it(codec: TranslationTokenizer) -> None:
+def test_fits_agrees_with_encoding(codec: TranslationTokenizer) -> None:
     for framing in (FRAMING, Framing(before=(7,)), Framing("Bitte: ")):
         for count in range(20, 33):
             text = " ".join("1" * count)
@@ -103,7 +103,7 @@ def test_what_fits_into_a_frame_is_what_can_be_encoded_in_it(codec: TranslationT
                     codec.encode_sources([text], framing)
 
 
-def test_a_normalizer_that_writes_out_is_not_taken_by_surprise(tmp_path: Path) -> None:
+def test_fits_allows_for_expanding_normalizers(tmp_path: Path) -> None:
     """One character of three bytes that becomes eighteen."""
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "ص": 1}, unk_token="<unk>"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Split("", "isolated")
@@ -153,12 +153,12 @@ def test_pieces_joined_are_the_text(codec: TranslationTokenizer, text: str) -> N
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(ids=st.lists(st.integers(3, 299), min_size=1, max_size=40))
-def test_pieces_of_any_tokens_are_its_text(ids: list[int]) -> None:
+def test_pieces_of_random_tokens_make_the_text(ids: list[int]) -> None:
     codec = TranslationTokenizer(BUNDLE / "tokenizer.json", 64)
     assert "".join(pieces_of(codec, ids)) == codec.decode([ids])[0]
 
 
-def test_a_text_that_shrinks_sends_nothing_twice() -> None:
+def test_a_shrinking_text_repeats_nothing() -> None:
     pieces = TextPieces()
     assert [pieces.advance(text) for text in ("Der", "Der Mann", "Der", "Der Mann s")] == ["Der", " Mann", "", " s"]
 
@@ -186,7 +186,7 @@ def test_pieces_of_other_tokenizers(tmp_path: Path, ids: list[int]) -> None:
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(ids=st.lists(st.sampled_from([1, 2, 3, 4, 6, 7, *ids_of("a €🙂"), 8 + 0xC3, 8 + 0xFF]), min_size=1, max_size=20))
-def test_a_byte_that_spoils_a_character_spoils_no_stream(tmp_path_factory: pytest.TempPathFactory, ids: list[int]) -> None:
+def test_an_invalid_byte_does_not_break_a_stream(tmp_path_factory: pytest.TempPathFactory, ids: list[int]) -> None:
     codec = metaspace(tmp_path_factory.getbasetemp())
     whole = codec.decode([ids])[0]
     sent = ""

@@ -27,7 +27,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_bytes_of_a_sentence_are_its_text(kind: str) -> None:
+def test_surfaces_joined_are_the_text(kind: str) -> None:
     tokenizer, expected = TOKENIZERS[kind]
     count = tokenizer.get_vocab_size() - (1 if kind == "bytes" else 0)
     whole = Vocabulary.of(tokenizer).tail(range(count), 100)
@@ -36,7 +36,7 @@ def test_bytes_of_a_sentence_are_its_text(kind: str) -> None:
     assert whole.decode() == tokenizer.decode(list(range(count))).removeprefix(" ")
 
 
-def test_special_tokens_and_unknown_ids_leave_no_trace() -> None:
+def test_special_tokens_and_unknown_ids_have_no_surface() -> None:
     vocabulary = Vocabulary.of(read_tokenizer(BUNDLE / "tokenizer.json"))
     assert vocabulary.tail([1, 0, 2, 3, 100_000], 10) is None
 
@@ -47,7 +47,7 @@ def test_added_tokens_stand_for_themselves() -> None:
     assert Vocabulary.of(tokenizer).tail([0, 2], 10) == "aĠ</x>".encode()
 
 
-def test_a_tail_reaches_as_far_as_asked() -> None:
+def test_a_tail_has_the_requested_length() -> None:
     vocabulary = Vocabulary([b" one", b" two", b" three"])
     assert vocabulary.tail([0, 1, 2], 3) == b" three"
     assert vocabulary.tail([0, 1, 2], 8) == b" two three"

@@ -42,7 +42,7 @@ class StubEngine:
         self.rejected += 1
 
 
-def test_images_that_would_be_late_are_refused() -> None:
+def test_late_images_are_rejected() -> None:
     line = StubLine(Forecast(3.0, 1.0))
     gate = ImageLimiter(10, line, clock=lambda: 100.0)
     with (
@@ -55,13 +55,13 @@ def test_images_that_would_be_late_are_refused() -> None:
         assert gate.held == 3
 
 
-def test_a_long_wait_is_refused_without_a_deadline() -> None:
+def test_a_long_wait_is_rejected_without_a_deadline() -> None:
     gate = ImageLimiter(10, StubLine(Forecast(3.0, 1.0)), QueueLimits(waiting_seconds=2.0), lambda: 100.0)
     with pytest.raises(OverloadedError, match=r"the limit 2\.00 s"), gate.admit(1):
         pass
 
 
-def test_a_full_gate_says_when_half_of_it_will_be_done() -> None:
+def test_a_full_limiter_returns_a_retry_delay() -> None:
     line = StubLine(Forecast(3.0, 1.0))
     gate = ImageLimiter(10, line, QueueLimits(waiting_calls=2))
     with gate.admit(1), gate.admit(1):
@@ -94,7 +94,7 @@ class Pool:
             self.queue.decoded(0.05)
 
 
-def test_the_slower_of_decoding_and_computing_decides() -> None:
+def test_the_forecast_is_that_of_the_slower_stage() -> None:
     asked: list[int] = []
 
     def forecast(tokens: int) -> Forecast:
@@ -110,14 +110,14 @@ def test_the_slower_of_decoding_and_computing_decides() -> None:
     assert pool.queue.forecast(11) == Forecast(pytest.approx(9.0), pytest.approx(0.55))
 
 
-def test_nobody_is_before_an_image_that_finds_both_queues_empty() -> None:
+def test_empty_queues_have_no_forecast() -> None:
     pool = Pool(StubEngine(0, lambda tokens: Forecast(9.0, 9.0)))
     pool.join(20)
     pool.decode(20)
     assert pool.queue.forecast(1) is None
 
 
-def test_what_leaves_before_it_is_decoded_does_not_wait() -> None:
+def test_a_cancelled_image_leaves_the_queue() -> None:
     engine = StubEngine()
     pool = Pool(engine)
     pool.join(LEAST_SAMPLES + 1)

@@ -52,7 +52,7 @@ def test_order_is_kept_over_many_images(model: ImageModel) -> None:
     assert found == ["red", "green", "blue", "green"] * (IN_FLIGHT // 2)
 
 
-def test_images_wait_before_they_are_decoded(model: ImageModel, held: threading.Event) -> None:
+def test_waiting_images_are_counted(model: ImageModel, held: threading.Event) -> None:
     jobs = [model.begin(RED, None, "image") for _ in range(IN_FLIGHT)]
     threads = model._pool._max_workers
     eventually(lambda: model.load() == (0, IN_FLIGHT - threads))
@@ -67,7 +67,7 @@ def test_top_k(model: ImageModel, top_k: int, count: int) -> None:
     assert [len(result.labels) for result in model.classify([RED], top_k)] == [count]
 
 
-def test_a_bad_image_is_named_and_the_others_are_dropped(model: ImageModel) -> None:
+def test_a_bad_image_cancels_the_others(model: ImageModel) -> None:
     with pytest.raises(InvalidInputError) as error:
         model.classify([RED, b"GIF89a", b""])
     assert error.value.field == "images[1]"
@@ -78,7 +78,7 @@ def test_a_bad_image_is_named_and_the_others_are_dropped(model: ImageModel) -> N
     assert model.classify([RED])[0].labels[0].label == "red"
 
 
-def test_what_is_cancelled_before_it_is_decoded_never_runs(model: ImageModel, held: threading.Event) -> None:
+def test_a_job_cancelled_before_decoding_never_runs(model: ImageModel, held: threading.Event) -> None:
     jobs = [model.begin(RED, None, "image") for _ in range(20)]
     for job in jobs:
         job.cancel()
@@ -89,7 +89,7 @@ def test_what_is_cancelled_before_it_is_decoded_never_runs(model: ImageModel, he
     eventually(lambda: model.engine.load() == (0, 0))
 
 
-def test_the_time_is_accounted_for(model: ImageModel) -> None:
+def test_timings_of_a_job(model: ImageModel) -> None:
     job = model.begin(RED, None, "image")
     job.result()
     assert job.arrived <= job.started <= job.ended
@@ -97,7 +97,7 @@ def test_the_time_is_accounted_for(model: ImageModel) -> None:
     assert job.waited >= 0
 
 
-def test_closing_with_drain_answers_what_was_admitted(model: ImageModel, held: threading.Event) -> None:
+def test_closing_with_drain_finishes_admitted_images(model: ImageModel, held: threading.Event) -> None:
     results: list[str] = []
 
     def classify() -> None:
@@ -116,7 +116,7 @@ def test_closing_with_drain_answers_what_was_admitted(model: ImageModel, held: t
         model.classify([RED])
 
 
-def test_closing_at_once_fails_what_waits(model: ImageModel, held: threading.Event) -> None:
+def test_closing_at_once_fails_waiting_images(model: ImageModel, held: threading.Event) -> None:
     jobs = [model.begin(RED, None, "image") for _ in range(20)]
     closing = threading.Thread(target=model.close, args=(False,))
     closing.start()
@@ -129,7 +129,7 @@ def test_closing_at_once_fails_what_waits(model: ImageModel, held: threading.Eve
         assert job.done.exception(PATIENCE_SECONDS) is None or isinstance(job.done.exception(), UnavailableError)
 
 
-def test_the_gate_counts_what_it_holds() -> None:
+def test_the_limiter_counts_held_images() -> None:
     limiter = ImageLimiter(10)
     with (
         pytest.raises(InvalidInputError, match="images: 11 in one request, at most 10 can wait; send fewer"),
@@ -153,7 +153,7 @@ def test_the_gate_counts_what_it_holds() -> None:
         pass
 
 
-def test_the_gate_holds_nothing_back_when_the_caller_fails() -> None:
+def test_a_failed_caller_releases_its_images() -> None:
     limiter = ImageLimiter(10)
     with pytest.raises(ZeroDivisionError), limiter.admit(10):
         raise ZeroDivisionError

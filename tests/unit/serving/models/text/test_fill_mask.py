@@ -52,13 +52,13 @@ def test_each_mask_is_filled_in_the_callers_own_text(model: TextModel) -> None:
 
 
 @pytest.mark.parametrize(("text", "sequence"), [("six [MASK]!", "sixteen!"), ("six[MASK]", "sixteen"), ("[MASK]", "teen")])
-def test_a_piece_goes_on_with_the_word_before(model: TextModel, text: str, sequence: str) -> None:
+def test_a_continuation_piece_joins_the_word_before(model: TextModel, text: str, sequence: str) -> None:
     [filled] = model.run(FILL_MASK_TASK, [text], targets=["##teen"])
     assert words(filled) == [["##teen"]]
     assert sequences(filled) == [sequence]
 
 
-def test_targets_are_ranked_alone_with_the_same_probabilities(model: TextModel) -> None:
+def test_targets_are_ranked_with_unchanged_probabilities(model: TextModel) -> None:
     [everything] = model.run(FILL_MASK_TASK, ["six [MASK]"], top_k=1_000)
     [filled] = model.run(FILL_MASK_TASK, ["six [MASK]"], targets=["nine", "Two", "##ty", "seven", "nine"])
     assert words(filled) == [["seven", "nine", "##ty", "two"]]
@@ -75,7 +75,7 @@ def test_top_k_beyond_the_vocabulary_is_all_of_it(model: TextModel) -> None:
     assert sum(candidate.score for candidate in filled.masks[0].candidates) == pytest.approx(1, rel=1e-4)
 
 
-def test_rows_of_one_batch_get_their_own(model: TextModel) -> None:
+def test_batched_rows_are_independent(model: TextModel) -> None:
     texts = [f"{word} " * (1 + index % 7) + "[MASK] one [MASK]" for index, word in enumerate(["two", "five", "eight"] * 30)]
     together = model.run(FILL_MASK_TASK, texts, top_k=2)
     assert [words(filled) for filled in together] == [words(model.run(FILL_MASK_TASK, [text], top_k=2)[0]) for text in texts]
@@ -83,7 +83,7 @@ def test_rows_of_one_batch_get_their_own(model: TextModel) -> None:
     assert [words(filled)[0][0] for filled in together] == [expected[text.split()[0]] for text in texts]
 
 
-def test_fifty_masks_are_fine_and_too_many_tokens_are_not(model: TextModel) -> None:
+def test_many_masks_are_allowed_within_the_token_limit(model: TextModel) -> None:
     [filled] = model.run(FILL_MASK_TASK, ["one" + " [MASK]" * 50], top_k=1)
     assert len(filled.masks) == 50
     with pytest.raises(InvalidInputError, match=r"contents\[1\]: 71 tokens are too long, the model takes at most 64"):
@@ -111,21 +111,21 @@ def test_fifty_masks_are_fine_and_too_many_tokens_are_not(model: TextModel) -> N
         (["one " * 10_000 + "[MASK]"], [], 5, r"contents\[0\]: 40,006 characters are too long"),
     ],
 )
-def test_bad_requests_name_what_is_wrong(
+def test_invalid_requests_name_the_field(
     model: TextModel, texts: Sequence[str], targets: Sequence[str], top_k: int, message: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):
         model.run(FILL_MASK_TASK, texts, top_k=top_k, targets=targets)
 
 
-def test_answers_that_would_fill_the_memory_are_refused(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_responses_are_rejected(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ANSWER_CHARACTERS", 100)
     model.run(FILL_MASK_TASK, ["one [MASK]"], top_k=10)
     with pytest.raises(InvalidInputError, match="top_k: 11 candidates of each mask make 110 characters of text, at most 100"):
         model.run(FILL_MASK_TASK, ["one [MASK]"], top_k=11)
 
 
-def test_log_probabilities_are_fetched_for_targets_alone(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_probabilities_are_fetched_only_for_targets(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[set[str]] = []
     run = Session.run
 

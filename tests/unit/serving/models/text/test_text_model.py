@@ -30,7 +30,7 @@ from .....fixtures.encoders import CLS, ID, SEP, sign, write_text_bundle
 from ...encoders import OPTIONS, text_model
 
 
-def test_a_vector_is_the_mean_over_the_texts_own_tokens(repository: Path) -> None:
+def test_mean_and_cls_pooling(repository: Path) -> None:
     with text_model(repository) as model:
         short, long = model.run(EMBEDDING_TASK, ["one", "one two three four five"])
         ids = [CLS, ID["one"], SEP]
@@ -42,13 +42,13 @@ def test_a_vector_is_the_mean_over_the_texts_own_tokens(repository: Path) -> Non
         assert np.array(unit.values) * np.linalg.norm(short.values) == pytest.approx(np.array(short.values))
 
 
-def test_a_mask_is_text_where_nothing_is_filled(repository: Path) -> None:
+def test_a_mask_is_ordinary_text_in_other_tasks(repository: Path) -> None:
     with text_model(repository) as model:
         assert model.run(EMBEDDING_TASK, ["[MASK] [SEP]"])[0].token_count == 8  # [ mask ] [ sep ]
         assert model.run(FILL_MASK_TASK, ["[MASK] [SEP]"])[0].token_count == 6
 
 
-def test_a_bundle_says_how_its_vectors_are_made_and_a_request_decides(repository: Path) -> None:
+def test_a_request_overrides_the_bundles_pooling(repository: Path) -> None:
     with text_model(repository, "text-embedding", pooling="cls", normalize=True) as model:
         assert model.capabilities == {EMBEDDING}
         assert model.describe().startswith("embeds text, CPU")
@@ -61,7 +61,7 @@ def test_a_bundle_says_how_its_vectors_are_made_and_a_request_decides(repository
             model.run(FILL_MASK_TASK, ["[MASK]"])
 
 
-def test_an_unknown_pooling_is_refused(repository: Path) -> None:
+def test_an_unknown_pooling_is_rejected(repository: Path) -> None:
     with (
         text_model(repository) as model,
         pytest.raises(InvalidInputError, match="pooling: 'max' is unknown, it must be one of"),
@@ -69,7 +69,7 @@ def test_an_unknown_pooling_is_refused(repository: Path) -> None:
         model.run(EMBEDDING_TASK, ["one"], pooling="max")
 
 
-def test_texts_get_their_labels_in_order(repository: Path) -> None:
+def test_labels_come_best_first(repository: Path) -> None:
     with text_model(repository, "text-classification") as model:
         one, many = model.run(TEXT_CLASSIFICATION_TASK, ["one", "one two three"])
         assert [label.label for label in one.labels] == ["one word", "two words", "many words"]
@@ -89,7 +89,7 @@ def test_texts_get_their_labels_in_order(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "members"), [("fill-mask", {"next_sentence": True}), ("text-classification", {"pairs": True})]
 )
-def test_pairs_where_the_model_takes_pairs(repository: Path, task: str, members: dict[str, bool]) -> None:
+def test_classification_of_pairs(repository: Path, task: str, members: dict[str, bool]) -> None:
     with text_model(repository, task, **members) as model:
         [result] = model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three")])
         assert result.token_count == 6
@@ -103,7 +103,7 @@ def test_pairs_where_the_model_takes_pairs(repository: Path, task: str, members:
             model.run(TEXT_CLASSIFICATION_TASK, [("one " * 50, "one " * 50)])
 
 
-def test_a_classifier_may_take_both_pairs_and_single_texts(repository: Path) -> None:
+def test_a_classifier_may_accept_texts_and_pairs(repository: Path) -> None:
     with text_model(repository, "text-classification", pairs=True, singles=True) as model:
         assert [each.token_count for each in model.run(TEXT_CLASSIFICATION_TASK, ["one", ("one", "two three"), "two"])] == [
             3,
@@ -139,7 +139,7 @@ def test_masks_vectors_and_pairs_share_batches(repository: Path) -> None:
         assert follow.read()[0].labels[0].score == pytest.approx(0.5)
 
 
-def test_results_do_not_keep_the_batch(repository: Path) -> None:
+def test_results_do_not_keep_the_batch_in_memory(repository: Path) -> None:
     with text_model(repository) as model:
         work = model.prepare(FILL_MASK_TASK, ["one [MASK]"] * 40)
         run_rows(model.engine, work.items)
@@ -223,7 +223,7 @@ def test_bad_questions(repository: Path, inputs: Sequence[tuple[str, str]], opti
         ("question-answering", "inputs", lambda model: model.run(QUESTION_ANSWERING_TASK, [("where?", "in Paris")] * 3)),
     ],
 )
-def test_too_many_texts_are_refused_by_the_requests_own_field(
+def test_too_many_texts_are_rejected_with_the_request_field(
     repository: Path, task: str, field: str, ask: Callable[[TextModel], object]
 ) -> None:
     options = EncoderOptions(limits=BatchLimits(waiting_rows=2))
@@ -235,7 +235,7 @@ def test_too_many_texts_are_refused_by_the_requests_own_field(
         model.close(drain=False)
 
 
-def test_a_runtime_that_fails_is_an_error_and_the_model_lives_on(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_survives_a_runtime_error(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(session: Session, *arguments: object) -> None:
         raise EngineError("the runtime failed: out of luck")
 
@@ -265,9 +265,7 @@ def spoil_vocabulary(content: dict[str, object]) -> None:
         (dict.clear, "not a tokenizer"),
     ],
 )
-def test_a_tokenizer_that_does_not_fit_is_a_fault(
-    repository: Path, spoil: Callable[[dict[str, object]], object], fault: str
-) -> None:
+def test_a_mismatched_tokenizer_is_a_fault(repository: Path, spoil: Callable[[dict[str, object]], object], fault: str) -> None:
     folder = write_text_bundle(repository)
     path = folder / "tokenizer.json"
     content = json.loads(path.read_text(encoding="utf-8"))

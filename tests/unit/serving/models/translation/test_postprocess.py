@@ -44,7 +44,7 @@ def output_of(codec: TranslationTokenizer, text: PreparedText) -> Translation:
 
 
 @pytest.mark.parametrize("text", [TEXT, TARGETS[0], f"{TARGETS[0]}\n", f"\n \n{TARGETS[0]}\r\n\r\n\r\n{TARGETS[1]}\u2028x"])
-def test_a_model_that_repeats_its_input_gives_the_text_back(codec: TranslationTokenizer, text: str) -> None:
+def test_echoed_rows_reassemble_the_text(codec: TranslationTokenizer, text: str) -> None:
     prepared = prepare(codec, text)
     for row in prepared.rows:
         echo(row)
@@ -74,7 +74,7 @@ def test_hypotheses_of_several_sentences(codec: TranslationTokenizer) -> None:
     assert [one.alignment for one in output.hypotheses] == [None, None, None]
 
 
-def test_scores_are_only_shown_to_who_asked(codec: TranslationTokenizer) -> None:
+def test_scores_are_returned_on_request(codec: TranslationTokenizer) -> None:
     prepared = prepare(codec, TARGETS[0], SearchParams(beam_size=2))
     answer(prepared.rows[0], hypothesis(codec, TARGETS[1], -1.0, 4, 1))
     [found] = output_of(codec, prepared).hypotheses
@@ -123,7 +123,7 @@ def test_a_sentence_waits_for_those_before_it(codec: TranslationTokenizer) -> No
     assert said + growing.advance(second) == TEXT
 
 
-def test_the_end_of_a_sentence_is_noticed_with_the_news_of_another(codec: TranslationTokenizer) -> None:
+def test_a_finished_sentence_is_noticed_with_another_rows_change(codec: TranslationTokenizer) -> None:
     prepared = prepare(codec, f"{TARGETS[0]} {TARGETS[1]}")
     first, second = prepared.rows
     growing = GrowingText(prepared, codec)
@@ -131,7 +131,7 @@ def test_the_end_of_a_sentence_is_noticed_with_the_news_of_another(codec: Transl
     assert growing.advance(second).startswith(f"{TARGETS[0]} ")
 
 
-def test_a_row_that_begins_anew_repeats_nothing(codec: TranslationTokenizer) -> None:
+def test_a_retried_row_repeats_nothing(codec: TranslationTokenizer) -> None:
     prepared = prepare(codec, TARGETS[0])
     [row], growing = prepared.rows, GrowingText(prepared, codec)
     row.tokens.extend(row.source[:6])

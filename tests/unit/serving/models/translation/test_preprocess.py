@@ -50,13 +50,13 @@ def test_a_paragraph_may_be_longer_than_a_sentence(preparer: Preprocessor) -> No
 
 @pytest.mark.parametrize("texts", [[SOURCE, ""], [SOURCE, " \n"]])
 @pytest.mark.parametrize("options", [DEFAULTS, OFF], ids=["auto", "off"])
-def test_an_empty_text_is_refused_with_its_index(preparer: Preprocessor, texts: list[str], options: DecodingOptions) -> None:
+def test_an_empty_text_is_rejected_with_its_index(preparer: Preprocessor, texts: list[str], options: DecodingOptions) -> None:
     with pytest.raises(InvalidInputError, match=r"^contents\[1\]: the text is empty"):
         preparer.prepare(texts, options)
 
 
 @pytest.mark.parametrize("options", [DEFAULTS, OFF], ids=["auto", "off"])
-def test_a_lone_surrogate_is_refused_with_its_index(preparer: Preprocessor, options: DecodingOptions) -> None:
+def test_a_lone_surrogate_is_rejected_with_its_index(preparer: Preprocessor, options: DecodingOptions) -> None:
     with pytest.raises(InvalidInputError, match=r"^contents\[1\]: the text is not Unicode"):
         preparer.prepare([SOURCE, "a \udcff b"], options)
 
@@ -67,7 +67,7 @@ def test_a_sentence_that_is_too_long_is_refused_with_its_text(preparer: Preproce
         preparer.prepare([SOURCE, f"{SOURCE} {SOURCE}\n{LONG}\n{SOURCE}"], DEFAULTS)
 
 
-def test_a_book_is_refused_without_a_look(preparer: Preprocessor) -> None:
+def test_a_huge_text_is_rejected_unread(preparer: Preprocessor) -> None:
     with pytest.raises(InvalidInputError, match=r"^contents\[0\]: 1,000,001 characters are too long, at most 1,000,000"):
         preparer.prepare(["a" * (MAX_CHARACTERS + 1)], DEFAULTS)
 
@@ -78,18 +78,18 @@ def test_a_prefix_begins_the_first_sentence(preparer: Preprocessor, codec: Trans
     assert [row.prefix for row in prepared.rows] == [codec.encode_prefixes(["Der"], 64)[0], (), ()]
 
 
-def test_a_prefix_that_leaves_no_room_is_refused(preparer: Preprocessor) -> None:
+def test_a_prefix_without_room_for_a_translation_is_rejected(preparer: Preprocessor) -> None:
     with pytest.raises(InvalidInputError, match=r"^options\.target_prefix\[0\]: 14 tokens are too long"):
         preparer.prepare([SOURCE], DecodingOptions(target_prefix=(TARGET,), max_length=14))
 
 
-def test_the_splitter_is_for_the_requests_language(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
+def test_sentences_are_split_by_the_requested_language(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
     preparer = Preprocessor(codec, replace(manifest, source_languages=("en", "de")), slots=8)
     text = "Er kam am 3. Mai. Gut."
     assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
 
 
-def test_a_model_that_is_no_translator_takes_texts_whole(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
+def test_a_model_may_disable_splitting(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
     text = f"{SOURCES[0]} {SOURCES[1]}"
     languages = ("und",)
     whole = replace(manifest, splits=False, source_languages=languages, target_languages=languages)
@@ -99,7 +99,7 @@ def test_a_model_that_is_no_translator_takes_texts_whole(codec: TranslationToken
     assert len(preparer.prepare([text], DecodingOptions(split_sentences=SplitSentences.AUTO)).rows) == 2
 
 
-def test_a_model_of_no_language_splits_by_that_of_the_request(
+def test_an_undetermined_model_splits_by_the_requested_language(
     codec: TranslationTokenizer, manifest: TranslationManifest
 ) -> None:
     preparer = Preprocessor(codec, replace(manifest, source_languages=("und",)), slots=8)
@@ -107,7 +107,7 @@ def test_a_model_of_no_language_splits_by_that_of_the_request(
     assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
 
 
-def test_an_alignment_over_a_book_is_refused(preparer: Preprocessor) -> None:
+def test_a_huge_alignment_is_rejected(preparer: Preprocessor) -> None:
     options = DecodingOptions(return_alignment=True)
     preparer.prepare([" ".join(SOURCES[:50])], options)
     with pytest.raises(InvalidInputError, match=r"^options\.return_alignment: the 384 sentences of contents\[1\] may need"):
@@ -120,7 +120,7 @@ def test_options_may_be_lists(preparer: Preprocessor) -> None:
     assert row.search == plain.search
 
 
-def test_what_is_remembered_of_options_is_theirs_alone(preparer: Preprocessor) -> None:
+def test_memoized_options_do_not_leak(preparer: Preprocessor) -> None:
     for _ in range(2):
         for size in (1, 2):
             options = DecodingOptions(beam_size=size, max_length=size + 3)
@@ -132,7 +132,7 @@ def test_what_is_remembered_of_options_is_theirs_alone(preparer: Preprocessor) -
         preparer.prepare([SOURCE], DecodingOptions(beam_size=9))
 
 
-def test_samples_without_a_seed_are_never_alike(preparer: Preprocessor) -> None:
+def test_samples_without_a_seed_differ(preparer: Preprocessor) -> None:
     options = DecodingOptions(sampling_topk=3)
     [first], [second] = (preparer.prepare([SOURCE], options).rows for _ in range(2))
     assert first.search.seed != second.search.seed

@@ -9,7 +9,7 @@ from triptych_serving.runtime.memory import DeviceArray, device_array, host_view
 ARRAY = DeviceArray(1000, (4, 3, 5), np.dtype(np.float16), Device("cuda", 1))
 
 
-def test_parts_begin_where_their_rows_do() -> None:
+def test_a_part_starts_at_its_row() -> None:
     assert ARRAY.first(2) == DeviceArray(1000, (2, 3, 5), np.dtype(np.float16), Device("cuda", 1))
     assert (ARRAY.part(1, 3).address, ARRAY.part(1, 3).shape) == (1000 + 30, (2, 3, 5))
     assert (ARRAY.at(2).address, ARRAY.at(2).shape) == (1000 + 60, (3, 5))
@@ -17,7 +17,7 @@ def test_parts_begin_where_their_rows_do() -> None:
     assert (ARRAY.at(3, 2, 4).address, ARRAY.at(3, 2, 4).shape) == (1000 + 118, ())
 
 
-def test_views_show_what_numpy_shows() -> None:
+def test_views_equal_numpy_views() -> None:
     host = np.arange(4 * 3 * 5, dtype=np.int32).reshape(4, 3, 5)
     array = device_array(host)
     for view, expected in (
@@ -33,18 +33,18 @@ def test_views_show_what_numpy_shows() -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 1), (0, 5)])
-def test_no_part_reaches_over_an_end(start: int, stop: int) -> None:
+def test_a_part_out_of_bounds_is_rejected(start: int, stop: int) -> None:
     with pytest.raises(ValueError, match=f"{start}:{stop} is not within the 4"):
         ARRAY.part(start, stop)
 
 
 @pytest.mark.parametrize("indices", [(4,), (0, -1), (0, 0, 0, 0)])
-def test_there_is_no_array_at_other_indices(indices: tuple[int, ...]) -> None:
+def test_an_index_out_of_bounds_is_rejected(indices: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="in an array of shape"):
         ARRAY.at(*indices)
 
 
-def test_no_shape_is_larger_than_the_memory() -> None:
+def test_a_larger_shape_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"\(61,\) takes 122 bytes, there are 120"):
         ARRAY.shaped((61,))
 

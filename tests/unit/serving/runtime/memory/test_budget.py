@@ -37,18 +37,18 @@ class Look:
         ("1", MemoryLimit(fraction=1.0)),
     ],
 )
-def test_limits_are_read(text: str, limit: MemoryLimit) -> None:
+def test_memory_limits_are_parsed(text: str, limit: MemoryLimit) -> None:
     assert parse_limit(text) == limit
     assert parse_limit(str(limit)) == limit
 
 
 @pytest.mark.parametrize("text", ["", "8GB", "-1", "0", "1.5", "64", "0MiB", "many", "GiB", "nan", "inf", "1e40"])
-def test_other_texts_are_no_limits(text: str) -> None:
+def test_malformed_limits_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is neither a number of bytes such as 8GiB, at least 1MiB, nor a fraction such as"):
         parse_limit(text)
 
 
-def test_what_fits_is_reserved_until_it_is_given_back() -> None:
+def test_a_reservation_lasts_until_it_is_released() -> None:
     budget = Budget(GPU, 10 * GIB)
     one = budget.reserve("model a version 1", {"weights": GIB, "caches": 5 * GIB})
     assert (one.bytes, one.what, dict(one.parts)) == (6 * GIB, "model a version 1", {"weights": GIB, "caches": 5 * GIB})
@@ -60,7 +60,7 @@ def test_what_fits_is_reserved_until_it_is_given_back() -> None:
     budget.reserve("model c version 1", {"caches": 6 * GIB})
 
 
-def test_what_does_not_fit_is_refused_with_all_numbers() -> None:
+def test_a_reservation_that_does_not_fit_is_rejected_with_all_numbers() -> None:
     budget = Budget(GPU, 8 * GIB)
     budget.reserve("model b version 2", {"caches": 5 * GIB})
     with pytest.raises(DeviceMemoryError) as refused:
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused_with_all_numbers() -> None:
     assert budget.reserved_bytes == 5 * GIB
 
 
-def test_one_reservation_takes_the_place_of_another() -> None:
+def test_a_reservation_can_replace_another() -> None:
     """It is no neighbour of itself, and stays as it was if the new one does not fit."""
     budget = Budget(GPU, 8 * GIB)
     first = budget.reserve("model a version 1", {"weights": 5 * GIB})
@@ -99,7 +99,7 @@ def test_one_reservation_takes_the_place_of_another() -> None:
         (MemoryLimit(fraction=0.5), 40 * GIB),
     ],
 )
-def test_the_limit_is_of_what_a_gpu_has(limit: MemoryLimit | None, expected: int) -> None:
+def test_the_limit_depends_on_the_gpus_memory(limit: MemoryLimit | None, expected: int) -> None:
     budgets = Budgets(limit, look := Look())
     assert not budgets.made
     assert budgets.of(GPU).limit_bytes == expected
@@ -108,7 +108,7 @@ def test_the_limit_is_of_what_a_gpu_has(limit: MemoryLimit | None, expected: int
     assert budgets.made == {GPU: budgets.of(GPU)}
 
 
-def test_to_see_the_budgets_waits_for_no_gpu() -> None:
+def test_reading_budgets_does_not_wait_for_a_gpu() -> None:
     asked, answered = threading.Event(), threading.Event()
 
     def look(device: Device) -> GpuMemory:
@@ -133,14 +133,14 @@ def test_to_see_the_budgets_waits_for_no_gpu() -> None:
 @pytest.mark.parametrize(
     ("limit", "shown"), [(MemoryLimit(bytes=70 * GIB), "75161927680 is 70 GiB"), (MemoryLimit(fraction=0.9), "0.9 is 72 GiB")]
 )
-def test_a_limit_above_what_is_free_is_refused(limit: MemoryLimit, shown: str) -> None:
+def test_a_limit_above_the_free_memory_is_rejected(limit: MemoryLimit, shown: str) -> None:
     budgets = Budgets(limit, Look())
     with pytest.raises(DeviceMemoryError, match=f"--gpu-memory-limit {shown} of cuda:0, of whose 80 GiB only 60 GiB are free"):
         budgets.of(GPU)
     assert not budgets.made
 
 
-def test_of_many_at_once_no_more_are_admitted_than_fit() -> None:
+def test_concurrent_reservations_stay_within_the_limit() -> None:
     budget, barrier = Budget(GPU, 5), threading.Barrier(16)
 
     def reserve(number: int) -> bool:

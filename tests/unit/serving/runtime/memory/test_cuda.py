@@ -29,7 +29,7 @@ def cuda_memory(cuda: FakeCuda) -> CudaMemory:
     return CudaMemory(GPU, cuda)
 
 
-def test_nothing_is_done_before_it_is_waited_for(memory: CudaMemory) -> None:
+def test_operations_are_asynchronous(memory: CudaMemory) -> None:
     array, host = memory.zeros((4,), np.int64), memory.staging((4,), np.int64)
     memory.upload(np.arange(4), array)
     memory.download(array, host)
@@ -41,7 +41,7 @@ def test_nothing_is_done_before_it_is_waited_for(memory: CudaMemory) -> None:
     assert host.tolist() == [0, 1, 2, 3]
 
 
-def test_a_mark_waits_for_nothing_after_it(memory: CudaMemory) -> None:
+def test_a_mark_does_not_wait_for_later_work(memory: CudaMemory) -> None:
     array = memory.zeros((1,), np.int64)
     first, second = (memory.staging((1,), np.int64) for _ in range(2))
     memory.upload(np.array([1]), array)
@@ -60,7 +60,7 @@ def test_small_uploads_do_not_wait(memory: CudaMemory, cuda: FakeCuda) -> None:
     assert not cuda.calls["cudaEventSynchronize"]
 
 
-def test_marks_share_events(memory: CudaMemory, cuda: FakeCuda) -> None:
+def test_events_are_reused(memory: CudaMemory, cuda: FakeCuda) -> None:
     for _ in range(100):
         marks = [memory.mark(), memory.mark()]
         marks[1].wait()
@@ -102,7 +102,7 @@ def test_closing_frees_everything(memory: CudaMemory, cuda: FakeCuda) -> None:
 
 
 @pytest.mark.parametrize("error", [cudaError_t.cudaErrorLaunchFailure, cudaError_t.cudaErrorInvalidDevice])
-def test_what_failed_is_freed_as_far_as_it_goes(memory: CudaMemory, cuda: FakeCuda, error: cudaError_t) -> None:
+def test_closing_a_failed_device_frees_what_it_can(memory: CudaMemory, cuda: FakeCuda, error: cudaError_t) -> None:
     """Any call may say what an earlier one did."""
     memory.zeros((100,), np.float32)
     cuda.fails = dict.fromkeys(("cudaSetDevice", "cudaStreamSynchronize", "cudaEventDestroy"), error)
@@ -112,7 +112,7 @@ def test_what_failed_is_freed_as_far_as_it_goes(memory: CudaMemory, cuda: FakeCu
 
 
 @pytest.mark.parametrize("allocate", ["zeros", "staging"])
-def test_no_memory_is_told_with_all_numbers(cuda: FakeCuda, allocate: str) -> None:
+def test_out_of_memory_is_reported_with_all_numbers(cuda: FakeCuda, allocate: str) -> None:
     memory = CudaMemory(GPU, cuda)
     with pytest.raises(DeviceMemoryError) as refused:
         getattr(memory, allocate)((3, 1 << 28), np.float32)
@@ -125,14 +125,14 @@ def test_no_memory_is_told_with_all_numbers(cuda: FakeCuda, allocate: str) -> No
     assert memory.zeros((4,), np.int8).address != 0
 
 
-def test_errors_have_cudas_words(memory: CudaMemory, cuda: FakeCuda) -> None:
+def test_errors_have_cudas_message(memory: CudaMemory, cuda: FakeCuda) -> None:
     cuda.fails["cudaMemcpyAsync"] = cudaError_t.cudaErrorLaunchFailure
     with pytest.raises(EngineError, match=r"cudaMemcpyAsync: words for 719 \(cudaErrorLaunchFailure\)"):
         memory.upload(np.zeros(2, np.int8), memory.zeros((2,), np.int8))
     assert not cuda.forgotten
 
 
-def test_a_mark_raises_what_went_wrong_before_it(memory: CudaMemory, cuda: FakeCuda) -> None:
+def test_a_mark_raises_earlier_errors(memory: CudaMemory, cuda: FakeCuda) -> None:
     mark = memory.mark()
     for name, ask in (("cudaEventSynchronize", mark.wait), ("cudaEventQuery", mark.done)):
         cuda.fails[name] = cudaError_t.cudaErrorLaunchFailure
@@ -140,7 +140,7 @@ def test_a_mark_raises_what_went_wrong_before_it(memory: CudaMemory, cuda: FakeC
             ask()
 
 
-def test_a_gpu_that_is_not_there_is_refused(cuda: FakeCuda) -> None:
+def test_a_missing_gpu_is_rejected(cuda: FakeCuda) -> None:
     with pytest.raises(DeviceError, match="cudaErrorInvalidDevice"):
         CudaMemory(Device("cuda", 2), cuda)
 
@@ -152,7 +152,7 @@ def test_bindings_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPat
         open_memory(GPU)
 
 
-def test_it_waits_while_another_thread_captures(memory: CudaMemory, cuda: FakeCuda) -> None:
+def test_calls_wait_while_another_thread_captures(memory: CudaMemory, cuda: FakeCuda) -> None:
     array = memory.zeros((1,), np.int8)
     before = sum(cuda.calls.values())
     thread = threading.Thread(target=lambda: memory.fill(array, 1))
@@ -166,7 +166,7 @@ def test_it_waits_while_another_thread_captures(memory: CudaMemory, cuda: FakeCu
     assert cuda.calls["cudaMemsetAsync"] == 3
 
 
-def test_the_stand_in_has_what_the_bindings_have() -> None:
+def test_the_fake_matches_the_bindings() -> None:
     """Where they are installed; they need no GPU for it."""
     pytest.importorskip("cuda.bindings.runtime")
     real = importlib.import_module("cuda.bindings.runtime")

@@ -9,7 +9,7 @@ from triptych_serving.runtime.memory.cudart import Gpu, GpuMemory, find_gpus, gp
 from .fake_cuda import TOTAL, FakeCuda, cudaError_t
 
 
-def test_all_are_found_and_nothing_is_allocated() -> None:
+def test_find_gpus_allocates_nothing() -> None:
     cuda = FakeCuda(gpus=2)
     assert find_gpus(cuda) == tuple(Gpu(Device("cuda", index), f"Fake GPU {index}", TOTAL) for index in range(2))
     assert not cuda.calls["cudaSetDevice"]  # which makes a context
@@ -29,7 +29,7 @@ def test_their_memory() -> None:
         ),
     ],
 )
-def test_none_is_an_error_in_cudas_words(error: cudaError_t, before: str) -> None:
+def test_missing_gpus_raise_with_cudas_message(error: cudaError_t, before: str) -> None:
     """Of a missing driver CUDA says that it is too old, which sends people to the wrong place."""
     cuda = FakeCuda()
     cuda.fails["cudaGetDeviceCount"] = error

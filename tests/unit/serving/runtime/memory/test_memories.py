@@ -43,7 +43,7 @@ def put(memory: Memory, host: NDArray[Any]) -> DeviceArray:
     return array
 
 
-def test_what_is_allocated_is_zero(memory: Memory) -> None:
+def test_allocations_are_zeroed(memory: Memory) -> None:
     array = memory.zeros((3, 5), np.float16)
     assert (array.shape, array.dtype, array.device) == ((3, 5), np.float16, memory.device)
     assert not read(memory, array).any()
@@ -51,7 +51,7 @@ def test_what_is_allocated_is_zero(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64, np.int32, np.uint8, np.bool_])
-def test_what_goes_up_comes_down(memory: Memory, dtype: type) -> None:
+def test_uploads_can_be_downloaded(memory: Memory, dtype: type) -> None:
     host = (np.arange(24).reshape(2, 3, 4) % 7).astype(dtype)
     np.testing.assert_array_equal(read(memory, put(memory, host)), host)
 
@@ -95,7 +95,7 @@ def test_work_is_done_in_order(memory: Memory) -> None:
     assert read(memory, array).tolist() == [5, 0]
 
 
-def test_a_mark_is_passed_once_and_for_all(memory: Memory) -> None:
+def test_a_passed_mark_stays_passed(memory: Memory) -> None:
     array, host = put(memory, np.arange(3)), memory.staging((3,), np.int64)
     memory.download(array, host)
     mark = memory.mark()
@@ -136,7 +136,7 @@ def copies(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
 @pytest.mark.parametrize("maker", MAKERS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(copies(), st.sampled_from([np.float16, np.float32]))
-def test_boxes_are_copied_as_numpy_copies_them(maker: str, drawn: Any, dtype: type) -> None:
+def test_regions_are_copied_like_in_numpy(maker: str, drawn: Any, dtype: type) -> None:
     source_shape, target_shape, (rows, positions), (row, position, to_row, to_position) = drawn
     memory = MAKERS[maker]()
     rng = np.random.default_rng(1)
@@ -163,7 +163,7 @@ def test_rows_move_within_one_array(memory: Memory) -> None:
     np.testing.assert_array_equal(read(memory, array), host)
 
 
-def test_what_does_not_fit_is_refused(memory: Memory) -> None:
+def test_mismatched_copies_are_rejected(memory: Memory) -> None:
     array, cache = memory.zeros((2, 3), np.int32), memory.zeros((1, 4, 2, 5, 2), np.float16)
     wide, elsewhere = memory.zeros((1, 4, 2, 5, 2), np.float32), DeviceArray(64, (2, 3), np.dtype(np.int32), Device("cuda", 7))
     box = CacheRegion(cache, slice(0, 2), slice(0, 3))
