@@ -118,14 +118,6 @@ def test_a_state_of_the_first_release_is_resumed(finished: tuple[TranslationReci
     assert (result / "model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
 
 
-def test_a_finished_run_can_be_resumed_with_more_epochs(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
-    recipe, whole = finished
-    shutil.copytree(whole, tmp_path / "run")
-    train_translation(replace(recipe, epochs=3), SHAPE, tmp_path / "run", resume=True)
-    assert [r["step"] for r in records(tmp_path / "run") if r["kind"] == "epoch"] == [13, 26, 39]
-    assert [r["kind"] for r in records(tmp_path / "run")].count("final") == 1
-
-
 def test_a_state_of_another_training_is_rejected(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
     recipe, whole = finished
     shutil.copytree(whole, tmp_path / "run")

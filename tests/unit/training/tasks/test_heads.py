@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from triptych_training.errors import CorpusError
-from triptych_training.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 from triptych_training.tasks.heads import (
     IGNORED,
     LabelledExample,
@@ -20,10 +19,9 @@ from triptych_training.tasks.heads import (
     _entities,
     _normalise,
     _word_f1,
-    make_head,
 )
 
-from ..toy_text import SHAPE, TOKENIZER, write, write_labelled, write_questions, write_words
+from ..toy_text import TOKENIZER, write, write_questions
 
 CONTEXT = "Here is a cat. The cat eats fish. Here is a dog. The dog eats bones. Here is a cow. The cow eats grass."
 
@@ -35,20 +33,6 @@ def write_squad(path: Path, *questions: tuple[str, str, Sequence[str]]) -> str:
         for q, c, answers in questions
     ]
     return write(path, json.dumps({"data": [{"paragraphs": paragraphs}]}))
-
-
-def test_make_head_chooses_head_and_model_by_name(tmp_path: Path) -> None:
-    texts, words = write_labelled(tmp_path / "a.tsv"), write_words(tmp_path / "a.conll")
-    text, token, question = (
-        make_head("text-classification", [texts], 8),
-        make_head("token-classification", [words], 8),
-        make_head("question-answering", [], 8),
-    )
-    assert (text.labels, text.pairs) == (("meat", "plants"), False)
-    assert (token.labels, token.pairs) == (("B-ANIMAL", "B-FOOD", "O"), False)
-    assert (question.labels, question.pairs) == ((), True)
-    kinds = [type(head.model(SHAPE)) for head in (text, token, question)]
-    assert kinds == [BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering]
 
 
 def test_texts_become_examples_and_long_ones_are_counted(tmp_path: Path) -> None:
