@@ -104,16 +104,6 @@ def test_every_unit_is_translated_once_in_bounded_batches(aligned: bool, count: 
     assert all(len({request.aligned for request in batch}) == 1 for batch in engine.batches)
 
 
-def test_units_without_requests_are_read_in_bounded_steps() -> None:
-    class Wordless(EchoTranslator):
-        def add(self, key: Hashable, unit: Unit) -> list[SentenceRequest]:
-            self._done.append(TranslatedUnit(key, unit, unit.pieces, (), ()))
-            return []
-
-    sizes = [len(step) for step in run(Wordless(), Engine(), UNITS * 10)]
-    assert [size for size in sizes if size] == [STEP_UNITS] * (10 * len(UNITS) // STEP_UNITS)
-
-
 def test_errors_end_the_document_and_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def fail(requests: Sequence[SentenceRequest]) -> Sequence[SentenceResult]:
         raise UnavailableError("gone")
@@ -146,16 +136,6 @@ def test_closing_cancels_requests_in_flight() -> None:
         assert engine.rows == 0
 
     asyncio.run(main())
-
-
-def test_unfinished_unit_without_a_request_is_a_bug() -> None:
-    class Forgetful(EchoTranslator):
-        def add(self, key: Hashable, unit: Unit) -> list[SentenceRequest]:
-            super().add(key, unit)
-            return []
-
-    with pytest.raises(AssertionError, match="a unit waits, but no request is pending"):
-        run(Forgetful(), Engine())
 
 
 class LinesFormat:
@@ -241,15 +221,14 @@ def test_damaged_document_is_invalid_input(lines: LinesFormat, threads: Document
     assert (error.value.field, error.value.problem) == ("document", "line 7: no such letter")
 
 
-def test_invalid_rules(threads: DocumentThreads) -> None:
+def test_invalid_rules_and_too_many_segments(
+    lines: LinesFormat, threads: DocumentThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def open_(rules: Any) -> Any:
         raise OptionError("glossary", "odd")
 
     with pytest.raises(InvalidInputError, match=r"config\.glossary: odd"):
         events_of(threads, b"one\n", open_)
-
-
-def test_too_many_segments(lines: LinesFormat, threads: DocumentThreads, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_job, "MAX_SEGMENTS", 2)
     with pytest.raises(InvalidInputError, match="3 segments, at most 2 are allowed"):
         events_of(threads, b"one\ntwo\nthree\n")

@@ -35,29 +35,20 @@ def test_every_decoding_option_is_a_parameter() -> None:
     assert OPTIONS["split_sentences"].convert("off") == SplitSentences.OFF
 
 
-def test_values_of_every_type() -> None:
-    given_values = {
-        "integer": 3,
-        "seed": 2**64 - 1,
-        "number": 1,
-        "flag": True,
-        "text": "a",
-        "texts": '["a", "b"]',
-        "choice": "off",
-    }
-    values = parameters_from({name: parameter(value) for name, value in given_values.items()}, TYPES)
-    assert values == {
-        "integer": 3,
-        "seed": 2**64 - 1,
-        "number": 1.0,
-        "flag": True,
-        "text": "a",
-        "texts": ("a", "b"),
-        "choice": False,
-    }
-
-
-def test_parameters_of_the_protocol_are_skipped() -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("integer", 3, 3),
+        ("seed", 2**64 - 1, 2**64 - 1),
+        ("number", 1, 1.0),
+        ("flag", True, True),
+        ("text", "a", "a"),
+        ("texts", '["a", "b"]', ("a", "b")),
+        ("choice", "off", False),
+    ],
+)
+def test_valid_value(name: str, value: object, expected: object) -> None:
+    assert parameters_from({name: parameter(value)}, TYPES) == {name: expected}
     assert parameters_from({"triton_enable_empty_final_response": parameter(True)}, TYPES) == {}
 
 

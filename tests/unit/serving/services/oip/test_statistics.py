@@ -77,18 +77,14 @@ def test_stages() -> None:
     assert (stats.fail.count, stats.cache_hit.count, stats.cache_miss.count) == (0, 0, 0)
 
 
-def test_failures_are_not_inferences() -> None:
-    statistics = Statistics()
-    statistics.on_use(CALL, use(failed=True, stages={}))
-    message = counted(statistics)
-    assert (message.inference_count, message.inference_stats.fail.count, message.inference_stats.success.count) == (0, 1, 0)
-
-
 @pytest.mark.parametrize("caches", [False, True])
-def test_cached_responses(caches: bool) -> None:
+def test_failures_and_cached_responses(caches: bool) -> None:
     statistics = Statistics(caches)
     statistics.on_use(CALL, use())
     statistics.on_use(CALL, use(cached=True, stages={"preprocess": (1.0, 1.5)}))
-    stats = counted(statistics).inference_stats
+    statistics.on_use(CALL, use(failed=True, stages={}))
+    message = counted(statistics)
+    stats = message.inference_stats
+    assert (message.inference_count, stats.fail.count) == (3, 1)
     assert (stats.success.count, stats.cache_hit.count, stats.cache_miss.count) == (2, 1, int(caches))
     assert (stats.cache_hit.ns, stats.queue.count) == (500_000_000, 1)
