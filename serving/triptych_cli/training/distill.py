@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -64,19 +65,13 @@ def _shard(text: str) -> tuple[int, int]:
 )
 def command(
     teacher: Path,
-    pairs: tuple[str, ...],
-    texts: tuple[str, ...],
     out: Path,
-    original: bool,
-    target_language: str,
+    shard: str | None,
     beam_size: int,
     length_penalty: float,
-    pick: str,
     max_length: int,
     batch_tokens: int,
-    precision: str,
-    chunk: int,
-    shard: str | None,
+    **values: Any,
 ) -> None:
     """Translate the sources of a corpus with TEACHER, a checkpoint of `triptych train translation`.
 
@@ -93,16 +88,9 @@ def command(
     local = int(os.environ.get("LOCAL_RANK", "0"))
     with one_line(TrainingError, ValueError):
         part = Shard(*_shard(shard)) if shard else Shard(rank, processes)
-        recipe = DistillationRecipe(
-            pairs=pairs,
-            texts=texts,
-            original=original,
-            pick=pick,
-            search=SearchOptions(beam_size, beam_size if pick == "closest" else 1, length_penalty, max_length, batch_tokens),
-            target_language=target_language,
-            precision=precision,
-            chunk=chunk,
-        )
+        hypotheses = beam_size if values["pick"] == "closest" else 1
+        search = SearchOptions(beam_size, hypotheses, length_penalty, max_length, batch_tokens)
+        recipe = DistillationRecipe(search=search, **values)
         device = torch.device("cuda", local % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
         report = distill(teacher, recipe, out, part, device, lambda line: click.echo(line, err=True))
     if report is not None:

@@ -1,7 +1,7 @@
 """`triptych export`: export a checkpoint as a bundle."""
 
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -40,16 +40,7 @@ from triptych_cli.common.errors import needs, one_line
     "--notes", type=click.File(encoding="utf-8"), default=None, help="Markdown for the model card: data, licence, use."
 )
 def command(
-    checkpoint: str,
-    out: Path,
-    name: str,
-    version: int | None,
-    precisions: tuple[str, ...],
-    shortlist: tuple[str, ...],
-    source_language: str,
-    target_language: str,
-    valid: tuple[str, ...],
-    notes: TextIO | None,
+    checkpoint: str, out: Path, version: int | None, precisions: tuple[str, ...], notes: TextIO | None, **values: Any
 ) -> None:
     """Export CHECKPOINT as a bundle into the repository OUT.
 
@@ -64,17 +55,7 @@ def command(
     from triptych_training.errors import TrainingError
 
     text = notes.read() if notes else ""
-    options = ExportOptions(
-        out,
-        name,
-        version or 0,
-        precisions or None,
-        valid,
-        text,
-        shortlist,
-        source_language,
-        target_language,
-    )
+    options = ExportOptions(out, version=version or 0, precisions=precisions or None, notes=text, **values)
     with one_line(ExportError, TrainingError, ServingError):
         folder = export(checkpoint, options, lambda line: click.echo(line, err=True))
     click.echo(folder)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,17 +36,11 @@ class Chunk:
     rows: int
 
 
-class Rows(Protocol):
-    """The rows of a chunk."""
+class ChunkRows(NamedTuple):
+    """The rows of a chunk: their texts, and a function that writes them with translations to the stream of a part file."""
 
-    @property
-    def texts(self) -> CellTexts:
-        """The text of each row."""
-        ...
-
-    def write(self, translations: CellTexts, stream: Any) -> None:
-        """Write the part file: the rows with these translations."""
-        ...
+    texts: CellTexts
+    write: Callable[[CellTexts, Any], None]
 
 
 class TableFormat(Protocol):
@@ -55,7 +50,7 @@ class TableFormat(Protocol):
         """Divide a whole file, in order; an empty file has one empty chunk. Raises DocumentError: it cannot be read."""
         ...
 
-    def read(self, chunk: Chunk, options: TableOptions) -> Rows:
+    def read(self, chunk: Chunk, options: TableOptions) -> ChunkRows:
         """Read a chunk. Raises DocumentError: a row cannot be read."""
         ...
 
@@ -72,60 +67,6 @@ def table_format(file: Storage) -> TableFormat:
     raise UnknownFormatError(f"{file.place}: not a table of texts; known endings: {', '.join(ENDINGS)}")
 
 
-@dataclass(frozen=True)
-class LineRows:
-    """Lines of text with their line breaks."""
-
-    lines: Sequence[str]
-
-    @property
-    def texts(self) -> CellTexts:
-        return [line.rstrip("\r\n") for line in self.lines]
-
-    def write(self, translations: CellTexts, stream: Any) -> None:
-        for line, translation in zip(self.lines, translations, strict=True):
-            end = line[len(line.rstrip("\r\n")) :]
-            text = "" if translation is None else " ".join(translation.splitlines())  # one line in, one line out
-            stream.write((text + end).encode())
-
-
-@dataclass(frozen=True)
-class ObjectRows:
-    """JSON objects, one per line."""
-
-    objects: Sequence[dict[str, Any] | None]  # None: a blank line
-    options: TableOptions
-
-    @property
-    def texts(self) -> CellTexts:
-        return [None if one is None else one.get(self.options.column) for one in self.objects]
-
-    def write(self, translations: CellTexts, stream: Any) -> None:
-        for one, translation in zip(self.objects, translations, strict=True):
-            line = "" if one is None else json.dumps({**one, self.options.output_column: translation}, ensure_ascii=False)
-            stream.write((line + "\n").encode(errors="backslashreplace"))  # half a surrogate pair becomes an escape
-
-
-@dataclass(frozen=True)
-class ParquetRows:
-    """Rows of a Parquet file."""
-
-    table: pa.Table
-    options: TableOptions
-
-    @property
-    def texts(self) -> CellTexts:
-        texts: list[str | None] = self.table.column(self.options.column).to_pylist()
-        return texts
-
-    def write(self, translations: CellTexts, stream: Any) -> None:
-        name, column = self.options.output_column, pa.array(translations, pa.string())
-        table = self.table
-        known = table.schema.get_field_index(name)
-        table = table.append_column(name, column) if known < 0 else table.set_column(known, name, column)
-        pq.write_table(table, stream)
-
-
 class LineFormat:
     """Plain text, one text per line."""
 
@@ -139,8 +80,9 @@ class LineFormat:
                 start += sum(sizes)
         return found or [Chunk(file.place, 0, 0, 0)]
 
-    def read(self, chunk: Chunk, options: TableOptions) -> Rows:
-        return LineRows([line for _, line in self._read(chunk)])
+    def read(self, chunk: Chunk, options: TableOptions) -> ChunkRows:
+        lines = [line for _, line in self._read(chunk)]
+        return ChunkRows([line.rstrip("\r\n") for line in lines], partial(_write_lines, lines))
 
     def join(self, parts: Sequence[Storage], stream: Any) -> None:
         for part in parts:
@@ -164,8 +106,10 @@ class LineFormat:
 class JsonLinesFormat(LineFormat):
     """JSON lines."""
 
-    def read(self, chunk: Chunk, options: TableOptions) -> Rows:
-        return ObjectRows([_object(line, options.column, where) for where, line in self._read(chunk)], options)
+    def read(self, chunk: Chunk, options: TableOptions) -> ChunkRows:
+        objects = [_object(line, options.column, where) for where, line in self._read(chunk)]
+        texts = [None if one is None else one.get(options.column) for one in objects]
+        return ChunkRows(texts, partial(_write_objects, objects, options.output_column))
 
 
 class ParquetFormat:
@@ -182,10 +126,11 @@ class ParquetFormat:
         starts = range(0, total, options.rows) or (0,)
         return [Chunk(file.place, number, start, min(options.rows, total - start)) for number, start in enumerate(starts)]
 
-    def read(self, chunk: Chunk, options: TableOptions) -> Rows:
+    def read(self, chunk: Chunk, options: TableOptions) -> ChunkRows:
         file = Storage(chunk.path)
         with file.files.open_input_file(file.path) as stream, _open(stream, file.place) as source:
-            return ParquetRows(_slice(source, chunk), options)
+            table = _slice(source, chunk)
+        return ChunkRows(table.column(options.column).to_pylist(), partial(_write_table, table, options.output_column))
 
     def join(self, parts: Sequence[Storage], stream: Any) -> None:
         writer = None
@@ -195,6 +140,25 @@ class ParquetFormat:
             writer.write_table(table)
         assert writer is not None, "every file has at least one chunk"
         writer.close()
+
+
+def _write_lines(lines: Sequence[str], translations: CellTexts, stream: Any) -> None:
+    for line, translation in zip(lines, translations, strict=True):
+        end = line[len(line.rstrip("\r\n")) :]
+        text = "" if translation is None else " ".join(translation.splitlines())  # one line in, one line out
+        stream.write((text + end).encode())
+
+
+def _write_objects(objects: Sequence[dict[str, Any] | None], name: str, translations: CellTexts, stream: Any) -> None:
+    for one, translation in zip(objects, translations, strict=True):  # None: a blank line
+        line = "" if one is None else json.dumps({**one, name: translation}, ensure_ascii=False)
+        stream.write((line + "\n").encode(errors="backslashreplace"))  # half a surrogate pair becomes an escape
+
+
+def _write_table(table: pa.Table, name: str, translations: CellTexts, stream: Any) -> None:
+    column = pa.array(translations, pa.string())
+    known = table.schema.get_field_index(name)
+    pq.write_table(table.append_column(name, column) if known < 0 else table.set_column(known, name, column), stream)
 
 
 def _lines(stream: Any) -> Iterator[bytes]:
