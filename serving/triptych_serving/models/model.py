@@ -10,7 +10,7 @@ from triptych_serving.scheduling.step_stats import StepStats
 
 
 class EngineStatus(Protocol):
-    """What metrics and logs read of an engine. Thread-safe."""
+    """Status of an engine for metrics and logs. Thread-safe."""
 
     @property
     def counters(self) -> Counters:

@@ -212,8 +212,7 @@ class Session:
         Raises:
             KeyError: there is no such output.
         """
-        shapes = {node.name: node.shape for node in self._session.get_outputs()}
-        return int(shapes[name][-1])
+        return int(self._node(name).shape[-1])
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
         """Run once and return new arrays: the named outputs in this order, or all.

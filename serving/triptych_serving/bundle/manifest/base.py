@@ -25,7 +25,7 @@ FILE_NAME = "bundle.json"
 
 @dataclass(frozen=True)
 class StoredFile:
-    """What a file must be."""
+    """Recorded size and SHA-256 of a file."""
 
     sha256: str
     bytes: int

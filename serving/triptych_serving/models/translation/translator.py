@@ -35,7 +35,7 @@ from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 @dataclass(frozen=True)
 class TranslatorOptions:
-    """How translation models are loaded."""
+    """Options for loading translation models."""
 
     precision: str | None = None  # None: the bundle's default
     engine: EngineOptions = field(default_factory=lambda: EngineOptions(workers=usable_cpus()))
@@ -90,12 +90,7 @@ class Translator:
     ) -> PreparedRequest:
         """Check options, split texts into sentences and tokenize. The rows can run once `load_graphs_for` has been called.
 
-        Args:
-            texts: see above, as the next three.
-            options: see above.
-            source_language: see above.
-            target_language: see above.
-            admit: called before the texts are examined; may reject the request.
+        `admit` is called before the texts are examined; it may reject the request.
 
         Raises:
             InvalidInputError: a language is not one of the model's, an option is out of range, or a text empty or too long.
@@ -115,12 +110,7 @@ class Translator:
     ) -> PreparedRequest:
         """Prepare a request, but first reject it if the engine would.
 
-        Args:
-            deadline: monotonic seconds.
-            texts: see above, as the next three.
-            options: see above.
-            source_language: see above.
-            target_language: see above.
+        The deadline is in monotonic seconds.
 
         Raises:
             ServingError: as for `prepare` and for the engine's `submit`.

@@ -149,7 +149,7 @@ def test_a_frame_reduces_the_maximum_length(framed: Translator, codec: Translati
 
 @pytest.mark.parametrize("target", ["deu_Latn", "nld_Latn", "fra_Latn", "ita_Latn"])
 def test_scores_exclude_the_frame(framed: Translator, plain: Translator, codec: TranslationTokenizer, target: str) -> None:
-    """With the frame as context."""
+    """The score of a framed pair equals that of a plain model given the frame as context."""
     pair = (SOURCES[5], TARGETS[6])
     [score] = framed.score([pair], "eng_Latn", target)
     [ids] = codec.encode(TARGETS[6:7])

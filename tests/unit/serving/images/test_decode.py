@@ -173,7 +173,7 @@ def test_every_mode_of_jpeg_becomes_rgb(mode: str, tolerance: float) -> None:
 
 
 def test_adobe_ycck_is_cmyk() -> None:
-    """As Photoshop writes it: the inks, inverted, as YCC. The planes of a CMYK file, relabelled, make such a file."""
+    """Make a file as Photoshop writes it: inverted inks as YCC, by relabelling the planes of a CMYK file."""
     colour = (200, 120, 40)
     inks = tuple(255 - value for value in colour)
     y, cb, cr = Image.new("RGB", (1, 1), inks).convert("YCbCr").getpixel((0, 0))  # type: ignore[misc]

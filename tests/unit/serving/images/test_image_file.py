@@ -1,4 +1,4 @@
-"""What decode_image refuses: other files, damaged ones, and those that would cost too much."""
+"""Files that decode_image rejects: other formats, damaged ones, and those that would cost too much."""
 
 import re
 import struct

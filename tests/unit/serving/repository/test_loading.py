@@ -1,4 +1,4 @@
-"""Loading for GPUs: what models are told, and what is refused before anything is allocated."""
+"""Loading for GPUs: options of models, and rejections before anything is allocated."""
 
 import logging
 import shutil

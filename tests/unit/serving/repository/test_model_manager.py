@@ -1,4 +1,4 @@
-"""Which versions are loaded when, with models that are made of nothing."""
+"""The model manager, with fake models."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ States = dict[str, str]
 
 @dataclass(eq=False)
 class FakeModel:
-    """Remembers what it was made of, and that it was closed."""
+    """A model that records its content, and whether it was closed."""
 
     name: str
     version: int
@@ -43,7 +43,7 @@ class FakeModel:
 
 @dataclass
 class FakeLoader:
-    """A bundle is what its manifest says; "bad..." cannot be loaded."""
+    """Loads a manifest as the model's content; "bad..." cannot be loaded."""
 
     attempts: list[str] = field(default_factory=list)
     models: list[FakeModel] = field(default_factory=list)
@@ -66,7 +66,7 @@ class FakeLoader:
 
 @dataclass
 class Users:
-    """Who uses which models."""
+    """Users of the models."""
 
     busy: dict[int, asyncio.Event] = field(default_factory=dict)
 

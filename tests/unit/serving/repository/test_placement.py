@@ -1,4 +1,4 @@
-"""Where models run: by their graphs, and by what was asked for."""
+"""Placement of models by their graphs and by the flags."""
 
 from dataclasses import replace
 from typing import Any

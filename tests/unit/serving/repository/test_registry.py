@@ -1,4 +1,4 @@
-"""Which model a request means, and what one broken bundle does to the others."""
+"""Selection of models, and isolation of broken bundles."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a model is asked before others ask it."""
+"""Warm-up of models."""
 
 import threading
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Answers that are kept, and work that is shared."""
+"""Cached responses and shared computations."""
 
 import asyncio
 import gc
@@ -26,11 +26,11 @@ BOTH = ResponseCacheOptions(cache_bytes=1 << 20, deduplicate=True)
 
 
 class FakeModel:
-    """What a key needs of a model: to be one."""
+    """A model with nothing but its identity."""
 
 
 class Work:
-    """Computations that go on until they are told to end."""
+    """Computations that run until they are told to end."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -65,13 +65,13 @@ class Asking:
         return asyncio.create_task(self.repeats.respond(key, deadline, self.work))
 
     async def asked(self, count: int, content: bytes = b"hello") -> "list[asyncio.Task[CachedResponse]]":
-        """So many equal requests, under way."""
+        """Start `count` equal requests."""
         tasks = [self.ask(content) for _ in range(count)]
         await settle()
         return tasks
 
     async def answered(self, content: bytes = b"hello", value: bytes = b"hallo") -> CachedResponse:
-        """One request; `value` is what would be computed for it."""
+        """Send one request, for which `value` would be computed."""
 
         async def compute() -> bytes:
             self.work.begun += 1
@@ -81,7 +81,7 @@ class Asking:
 
 
 async def settle() -> None:
-    """Let every task go as far as it can."""
+    """Let every task run as far as it can."""
     for _ in range(20):
         await asyncio.sleep(0)
 

@@ -134,7 +134,7 @@ class Thing:
 
 @contextmanager
 def capture(gate: CudaGraphLock, captures: threading.Event) -> Iterator[None]:
-    """As the gate's, with the event set meanwhile."""
+    """Capture, and set the event meanwhile."""
     with gate.capturing():
         captures.set()
         try:
@@ -144,7 +144,7 @@ def capture(gate: CudaGraphLock, captures: threading.Event) -> Iterator[None]:
 
 
 def test_deferred_objects_are_destroyed_before_other_threads_enter() -> None:
-    """Who closes a stream inside of the gate has parted with what uses it before."""
+    """Objects are destroyed before a stream that is closed under the lock."""
     gate, ended = CudaGraphLock(), list[str]()
 
     class Slow:

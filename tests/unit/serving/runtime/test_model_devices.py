@@ -35,7 +35,7 @@ class SlowMemory(StubMemory):
 
 @pytest.fixture
 def memories(monkeypatch: pytest.MonkeyPatch) -> list[SlowMemory]:
-    """Those that were opened."""
+    """Memories that were opened."""
     made: list[SlowMemory] = []
 
     def opened(device: Device) -> SlowMemory:

@@ -74,7 +74,7 @@ def test_a_forbidden_priority_change_is_ignored(monkeypatch: pytest.MonkeyPatch)
 
 
 def levels(prefix: str, others: Collection[threading.Thread]) -> set[int]:
-    """Of the threads whose names begin so, but for those of other tests."""
+    """Return the niceness of threads by name prefix, without those of other tests."""
     threads = [thread.native_id for thread in set(threading.enumerate()) - set(others) if thread.name.startswith(prefix)]
     return {os.getpriority(os.PRIO_PROCESS, number) for number in threads if number is not None}
 

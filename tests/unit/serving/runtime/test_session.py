@@ -1,4 +1,4 @@
-"""What the runtime is handed, on the CPU and on a GPU; a GPU's session is a stand-in, its options are real."""
+"""Sessions on the CPU and on a GPU; GPU sessions are fakes with real options."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""Where tokens stand in texts."""
+"""Spans of tokens in texts."""
 
 from collections.abc import Iterator
 from itertools import pairwise

@@ -137,7 +137,7 @@ def test_targets_have_a_limit_of_their_own() -> None:
 
 
 def pieces_of(codec: TranslationTokenizer, ids: list[int]) -> list[str]:
-    """What a stream sends while a row grows, and at its end."""
+    """Return the pieces that a stream sends while a row grows, and at its end."""
     pieces = TextPieces()
     grown = [pieces.advance(codec.decode_stable(ids[:length])) for length in range(1, len(ids) + 1)]
     return [*grown, pieces.advance(codec.decode([ids])[0])]

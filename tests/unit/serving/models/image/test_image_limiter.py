@@ -1,4 +1,4 @@
-"""Who may pass with images, and how long they would wait."""
+"""Admission of images, and forecasts of their waiting time."""
 
 from collections.abc import Callable
 

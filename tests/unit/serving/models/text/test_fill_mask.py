@@ -1,4 +1,4 @@
-"""What may stand at each mask."""
+"""The fill-mask task."""
 
 from collections.abc import Iterator, Sequence
 

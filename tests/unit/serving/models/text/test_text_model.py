@@ -1,4 +1,4 @@
-"""Embeddings, labels, entities and answers, and what a tokenizer must be."""
+"""Text models: embeddings, labels, entities and answers, and checks of the tokenizer."""
 
 import json
 from collections.abc import Callable, Sequence

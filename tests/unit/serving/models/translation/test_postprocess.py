@@ -27,7 +27,7 @@ def prepare(codec: TranslationTokenizer, text: str, search: SearchParams = GREED
 
 
 def answer(row: Row, *hypotheses: Hypothesis) -> None:
-    """As a lane does it."""
+    """Finish a row as a lane does."""
     row.tokens[:] = hypotheses[0].tokens
     row.hypotheses = hypotheses
     row.finish = hypotheses[0].finish

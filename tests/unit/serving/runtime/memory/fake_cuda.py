@@ -262,7 +262,7 @@ RESULTS = {  # beside the error, of those that have any
 
 
 def _do(stream: Handle, count: int) -> None:
-    """What a stream has to do, up to so much of it."""
+    """Execute the first operations of a stream."""
     while stream.done < count:
         stream.work.pop(0)()
         stream.done += 1

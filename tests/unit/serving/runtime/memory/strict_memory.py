@@ -1,7 +1,7 @@
-"""The CPU's memory with a GPU's manners: who reads or writes too early finds out.
+"""The CPU's memory with a GPU's asynchrony, which detects early reads and writes.
 
-What is downloaded is there when a later mark has been waited for, and garbage before. What is uploaded from staging may not be
-touched before a later mark has been waited for.
+Downloads are garbage until a later mark has been waited for. Staging that is uploaded must not change until a later mark has
+been waited for.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _staging_lock = Lock()
 
 @dataclass(frozen=True)
 class Transfer:
-    """One that the host must not get ahead of."""
+    """A pending transfer."""
 
     values: NDArray[Any]  # where it began, when it was asked for
     target: NDArray[Any] | None  # where it ends; None: it is there already
@@ -41,7 +41,7 @@ class StrictMark:
         self._memory.settle(self._count)
 
     def done(self) -> bool:
-        """As likely as not; the second time it is."""
+        """Return True at random, and always the second time."""
         self._memory.asked += 1
         if self._memory.asked % 2:
             return False

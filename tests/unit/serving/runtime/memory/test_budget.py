@@ -1,4 +1,4 @@
-"""Who may have how much of a device's memory."""
+"""Memory budgets and reservations."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,13 +9,14 @@ from triptych_serving.errors import DeviceMemoryError
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budget, Budgets, MemoryLimit, parse_limit
 from triptych_serving.runtime.memory.cudart import GpuMemory
+from triptych_serving.runtime.memory.sizes import parse_bytes, show_bytes
 
 GIB = 1 << 30
 GPU = Device("cuda", 0)
 
 
 class Look:
-    """What GPUs have, and how often somebody looked."""
+    """Fake GPU memory that counts its queries."""
 
     def __init__(self, free: int = 60 * GIB, total: int = 80 * GIB) -> None:
         self.found = GpuMemory(free, total)
@@ -73,7 +74,7 @@ def test_a_reservation_that_does_not_fit_is_rejected_with_all_numbers() -> None:
 
 
 def test_a_reservation_can_replace_another() -> None:
-    """It is no neighbour of itself, and stays as it was if the new one does not fit."""
+    """The replaced reservation does not count, and stays if the new one does not fit."""
     budget = Budget(GPU, 8 * GIB)
     first = budget.reserve("model a version 1", {"weights": 5 * GIB})
     with pytest.raises(DeviceMemoryError) as refused:
@@ -154,3 +155,18 @@ def test_concurrent_reservations_stay_within_the_limit() -> None:
     with ThreadPoolExecutor(16) as pool:
         assert sum(pool.map(reserve, range(16))) == 5
     assert budget.reserved_bytes == 5
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5 MiB"), (141 << 30, "141 GiB"), (3 << 39, "1.5 TiB")],
+)
+def test_bytes_are_formatted(count: int, text: str) -> None:
+    assert show_bytes(count) == text
+    assert parse_bytes(text or "0 B") == count if count else True
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.5", "-3", "5 MB", "1 2", "infGiB"])
+def test_malformed_sizes_are_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a number of bytes such as 8GiB"):
+        parse_bytes(text)

@@ -1,4 +1,4 @@
-"""What a GPU's memory asks of CUDA, and what it makes of CUDA's errors."""
+"""Calls of a GPU's memory to CUDA, and conversion of CUDA's errors."""
 
 import importlib
 import sys
@@ -12,7 +12,7 @@ from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import open_memory
 from triptych_serving.runtime.memory.cuda import RING_BYTES, CudaMemory
-from triptych_serving.runtime.memory.cudart import load_runtime
+from triptych_serving.runtime.memory.cudart import Gpu, GpuMemory, find_gpus, gpu_memory, load_runtime
 
 from .fake_cuda import TOTAL, FakeCuda, cudaError_t
 
@@ -167,7 +167,7 @@ def test_calls_wait_while_another_thread_captures(memory: CudaMemory, cuda: Fake
 
 
 def test_the_fake_matches_the_bindings() -> None:
-    """Where they are installed; they need no GPU for it."""
+    """Runs where the bindings are installed; needs no GPU."""
     pytest.importorskip("cuda.bindings.runtime")
     real = importlib.import_module("cuda.bindings.runtime")
     functions = {name[1:] for name in vars(FakeCuda) if name.startswith("_cuda")}
@@ -187,3 +187,32 @@ def test_the_fake_matches_the_bindings() -> None:
         real_box.kind = getattr(real.cudaMemcpyKind, kind.name)
         assert int(real_box.kind) == kind.value
     assert {"name", "totalGlobalMem"} <= set(dir(real.cudaDeviceProp()))
+
+
+def test_find_gpus_allocates_nothing() -> None:
+    cuda = FakeCuda(gpus=2)
+    assert find_gpus(cuda) == tuple(Gpu(Device("cuda", index), f"Fake GPU {index}", TOTAL) for index in range(2))
+    assert not cuda.calls["cudaSetDevice"]  # which makes a context
+
+
+def test_their_memory() -> None:
+    assert gpu_memory(Device("cuda", 1), FakeCuda(gpus=2, free=5)) == GpuMemory(5, TOTAL)
+
+
+@pytest.mark.parametrize(
+    ("error", "before"),
+    [
+        (cudaError_t.cudaErrorNoDevice, ""),
+        (
+            cudaError_t.cudaErrorInsufficientDriver,
+            "no NVIDIA driver is visible here, or it is older than CUDA 13 needs; ",
+        ),
+    ],
+)
+def test_missing_gpus_raise_with_cudas_message(error: cudaError_t, before: str) -> None:
+    """CUDA reports a missing driver as too old, which is misleading."""
+    cuda = FakeCuda()
+    cuda.fails["cudaGetDeviceCount"] = error
+    with pytest.raises(DeviceError) as refused:
+        find_gpus(cuda)
+    assert str(refused.value) == f"{before}cudaGetDeviceCount: words for {int(error)} ({error.name})"

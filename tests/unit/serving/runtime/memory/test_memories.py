@@ -1,4 +1,4 @@
-"""What every memory does: the CPU's, and a GPU's over a runtime that stands for CUDA's."""
+"""Behaviour of every memory: the CPU's, and a GPU's over a fake CUDA runtime."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
