@@ -58,15 +58,9 @@ def test_a_banned_token_gets_no_penalty() -> None:
     [
         ([], 1, []),
         ([3, 4, 3], 1, [3, 4]),
-        ([3], 2, []),
         ([3, 4, 3], 2, [4]),
-        ([3, 3], 2, [3]),
         ([3, 4, 3, 5, 3], 2, [4, 5]),
-        ([3, 4, 5, 3, 4], 3, [5]),
-        ([3, 4, 5, 4], 3, []),
         ([3, 3, 3], 3, [3]),
-        ([3, 4], 3, []),
-        ([3, 4, 5], 9, []),
     ],
 )
 def test_no_ngram_occurs_twice(history: list[int], size: int, expected: list[int]) -> None:
@@ -90,19 +84,12 @@ def test_the_end_is_banned_below_min_length(history: list[int], expected: list[i
     ("history", "text", "expected"),
     [
         ([], "b", [4, 5, 6, 8]),
-        ([4], "a", [3, 5, 6, 7, 8]),
-        ([3], "ab", [4, 5, 6, 8]),
         ([4], "ab", [5, 8]),
         ([], " a", []),  # the first space is not part of the text
         ([9], " a", [7]),
-        ([9, 9], " a", [3, 5, 7, 8]),
-        ([4], " a", [7]),
-        ([4, 9], " a", [3, 5, 7, 8]),
         ([3, 4], "abab", [5]),
         ([3, 0, 4], "abab", [5]),  # a token without bytes is between
-        ([6, 6], "baba b", []),
         ([6, 6], "baba a", [7]),
-        ([7], "aab", [5, 8]),
         ([3], "AB", []),
     ],
 )
