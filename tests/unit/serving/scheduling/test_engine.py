@@ -99,7 +99,7 @@ def closing(stub: EngineStub, engine: Engine[Any], drain: bool) -> Iterator[None
     """Close the engine from another thread; open the gate afterwards."""
     closer = threading.Thread(target=engine.close, args=(drain,))
     closer.start()
-    eventually(lambda: rejects(engine, stub.call()))
+    eventually(lambda: engine._stopping)
     yield
     stub.gate.open()
     closer.join(PATIENCE_SECONDS)
@@ -273,7 +273,7 @@ def test_a_draining_engine_finishes_all_accepted_calls(stub: EngineStub) -> None
 def test_an_engine_that_does_not_drain_fails_what_waits(stub: EngineStub) -> None:
     with stub.running() as engine:
         stub.occupy(engine)
-        waiting = stub.call(*["good"] * 20)
+        waiting = stub.call(*["good"] * 8)  # too few for a batch to be prepared ahead
         engine.submit(waiting)
         with closing(stub, engine, drain=False):
             waiting.wait()
