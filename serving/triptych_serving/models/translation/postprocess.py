@@ -73,12 +73,12 @@ class Translation:
         return self.hypotheses[0].token_count
 
 
-def assemble(texts: Sequence[PreparedText], codec: TranslationTokenizer) -> list[Translation]:
+def assemble(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> list[Translation]:
     """Convert finished rows to translations, one for each text."""
     every = [(row, hypothesis) for text in texts for row in text.rows for hypothesis in row.hypotheses]
-    spoken = codec.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
+    spoken = tokenizer.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
     decoded = {id(hypothesis): text for (_, hypothesis), text in zip(every, spoken, strict=True)}
-    return [_output(text, decoded, codec) for text in texts]
+    return [_output(text, decoded, tokenizer) for text in texts]
 
 
 class GrowingText:
@@ -87,9 +87,9 @@ class GrowingText:
     A sentence's pieces are sent when all sentences before it are done, so they never change.
     """
 
-    def __init__(self, text: PreparedText, codec: TranslationTokenizer) -> None:
+    def __init__(self, text: PreparedText, tokenizer: TranslationTokenizer) -> None:
         self.text = text
-        self._codec = codec
+        self._tokenizer = tokenizer
         self._done = 0  # sentences
         self._gap = text.sentences.gaps[0]  # white space to send before the next piece
         self._pieces = TextPieces()  # of the current sentence
@@ -106,14 +106,14 @@ class GrowingText:
         said = []
         while not self.is_done and self._current.finish is not None:
             row = self._current
-            said.append(self._say(self._codec.decode([row.shown(row.hypotheses[0].tokens)])[0]))
+            said.append(self._next_piece(self._tokenizer.decode([row.shown(row.hypotheses[0].tokens)])[0]))
             self._done += 1
             self._gap += self.text.sentences.gaps[self._done]
             self._pieces = TextPieces()
-        last = "" if self.is_done else self._codec.decode_stable(self._current.shown(self._current.tokens))
-        return "".join((*said, self._say(last)))
+        last = "" if self.is_done else self._tokenizer.decode_stable(self._current.shown(self._current.tokens))
+        return "".join((*said, self._next_piece(last)))
 
-    def _say(self, sentence: str) -> str:
+    def _next_piece(self, sentence: str) -> str:
         said, self._gap = self._gap + self._pieces.advance(sentence), ""
         return said
 
@@ -122,20 +122,20 @@ class GrowingText:
         return self.text.rows[self._done]
 
 
-def _output(text: PreparedText, decoded: dict[int, str], codec: TranslationTokenizer) -> Translation:
+def _output(text: PreparedText, decoded: dict[int, str], tokenizer: TranslationTokenizer) -> Translation:
     """Combine hypotheses by rank; a sentence with fewer contributes its last one."""
     rows = [row.hypotheses for row in text.rows]
     count = max(map(len, rows))
     ranked = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows] for rank in range(count)]
     return Translation(
-        tuple(_joined(text, sentences, decoded, codec) for sentences in ranked),
+        tuple(_joined(text, sentences, decoded, tokenizer) for sentences in ranked),
         sum(row.text_size for row in text.rows),
         text.spans,
     )
 
 
 def _joined(
-    text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[int, str], codec: TranslationTokenizer
+    text: PreparedText, sentences: Sequence[Hypothesis], decoded: dict[int, str], tokenizer: TranslationTokenizer
 ) -> TranslationHypothesis:
     search = text.rows[0].search
     cut = any(sentence.finish is Finish.LENGTH for sentence in sentences)
@@ -146,15 +146,15 @@ def _joined(
         sum(len(row.shown(sentence.tokens)) for row, sentence in zip(text.rows, sentences, strict=True)),
         sum(sentence.score or 0.0 for sentence in sentences) if search.scores else None,
         _alignment(text, sentences) if search.alignment else None,
-        _spans(text, sentences, spoken, codec) if search.alignment else (),
+        _spans(text, sentences, spoken, tokenizer) if search.alignment else (),
     )
 
 
 def _spans(
-    text: PreparedText, sentences: Sequence[Hypothesis], spoken: Sequence[str], codec: TranslationTokenizer
+    text: PreparedText, sentences: Sequence[Hypothesis], spoken: Sequence[str], tokenizer: TranslationTokenizer
 ) -> tuple[Span, ...]:
     shown = [row.shown(sentence.tokens) for row, sentence in zip(text.rows, sentences, strict=True)]
-    own = [target_spans(said, tokens, codec.decode) for said, tokens in zip(spoken, shown, strict=True)]
+    own = [target_spans(said, tokens, tokenizer.decode) for said, tokens in zip(spoken, shown, strict=True)]
     return joined_spans(text.sentences, spoken, own)
 
 

@@ -87,7 +87,7 @@ class Scorer:
 
     Args:
         session: the score graph, as for ScoreRunner.
-        codec: the model's tokenizer.
+        tokenizer: the model's tokenizer.
         tokens: ids of the special tokens.
         runs: concurrent batches.
         limits: for the queue and for a batch.
@@ -97,14 +97,14 @@ class Scorer:
     def __init__(
         self,
         session: Session | SessionPool,
-        codec: TranslationTokenizer,
+        tokenizer: TranslationTokenizer,
         tokens: SpecialTokens,
         runs: int,
         limits: BatchLimits = DEFAULT_LIMITS,
         gives_way: bool = False,
     ) -> None:
-        self._codec = codec
-        most = max(1, LOGIT_BYTES // (4 * codec.vocabulary))
+        self._tokenizer = tokenizer
+        most = max(1, LOGIT_BYTES // (4 * tokenizer.vocabulary))
         limits = replace(limits, batch_tokens=min(limits.batch_tokens, most))
         self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits, gives_way=gives_way))
         self.engine.start()
@@ -116,8 +116,8 @@ class Scorer:
             InvalidInputError: a text is empty, too long or not Unicode; names it.
         """
         forced = framing.forced
-        sources = self._codec.encode_sources([source for source, _ in pairs], framing, SOURCES)
-        targets = self._codec.encode_targets([target for _, target in pairs], TARGETS, len(forced))
+        sources = self._tokenizer.encode_sources([source for source, _ in pairs], framing, SOURCES)
+        targets = self._tokenizer.encode_targets([target for _, target in pairs], TARGETS, len(forced))
         items = [
             Item(ScoreRow(source.ids, [*forced, *target], len(forced)), max(len(source.ids), len(forced) + len(target)))
             for source, target in zip(sources, targets, strict=True)
