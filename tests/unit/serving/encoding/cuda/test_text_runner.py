@@ -183,7 +183,7 @@ def test_buffers_are_released_after_failures(repository: Path, monkeypatch: pyte
 
 
 def test_captured_runs_give_equal_results(repository: Path) -> None:
-    """As on a GPU, every small bucket is bound and run before the first request; nothing is captured here."""
+    """Every small bucket is bound and run before the first request, as on a GPU, but not captured."""
     with both(two_ways(repository, "fill-mask")) as (plain, bucketed):
         graph = bucketed.engine._runner._pool._graphs[0]
         graph._captures = True
