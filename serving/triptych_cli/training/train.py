@@ -56,7 +56,7 @@ def _loop(
         _option("--accumulate", default=1, help="Batches per optimizer step."),
         _option("--optimizer", type=click.Choice(["adam", "muon"]), default="adam"),
         _option("--learning-rate", default=learning_rate, help="Peak rate."),
-        _option("--schedule", type=click.Choice(["inverse-sqrt", "linear", "cosine"]), default=schedule),
+        _option("--schedule", type=click.Choice(["inverse-sqrt", "linear", "cosine", "constant"]), default=schedule),
         _option("--warmup-steps", default=warmup_steps),
         _option("--weight-decay", default=weight_decay),
         _option("--clip-norm", default=1.0, help="Largest gradient norm; 0 is off."),

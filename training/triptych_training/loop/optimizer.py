@@ -15,7 +15,7 @@ from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.transformer import DecoderLayer
 
 OPTIMIZERS = ("adam", "muon")
-SCHEDULES = ("inverse-sqrt", "linear", "cosine")
+SCHEDULES = ("inverse-sqrt", "linear", "cosine", "constant")
 ENDING = ("linear", "cosine")  # schedules that end at zero
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # quintic Newton-Schulz iteration of Muon's reference implementation
 
@@ -68,7 +68,8 @@ def make_schedule(kind: str, warmup: int, total: int) -> Schedule:
     """Make a schedule that rises over `warmup` steps and then falls.
 
     `inverse-sqrt` falls with 1/sqrt(step) (Vaswani et al. 2017, equation 3); `linear` and `cosine` fall to zero at step
-    `total`, or at the time limit if that comes first.
+    `total`, or at the time limit if that comes first. `constant` does not fall, so such a training can be extended at any time;
+    a short training with `linear` that begins with its weights then lowers the rate (Hägele et al. 2024).
 
     Raises:
         RecipeError: `kind` is unknown.
@@ -77,6 +78,7 @@ def make_schedule(kind: str, warmup: int, total: int) -> Schedule:
         "inverse-sqrt": lambda step, _: math.sqrt(max(warmup, 1) / (step + 1)),
         "linear": lambda _, progress: 1 - progress,
         "cosine": lambda _, progress: 0.5 * (1 + math.cos(math.pi * progress)),
+        "constant": lambda _, __: 1.0,
     }
     if kind not in falls:
         raise RecipeError(f"schedule: {kind!r} is unknown; choose one of {', '.join(falls)}")

@@ -1,6 +1,6 @@
 """Training of translation models: sentence pairs in, an encoder-decoder out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
+ENCODED_AT_ONCE = 50_000  # pairs; an encoding takes twenty times the memory of its ids
 SAMPLE_PAIRS = 500  # validation pairs stored with the final checkpoint
 
 
@@ -189,12 +190,12 @@ def _make_tokenizer(recipe: TranslationRecipe, pairs: Sequence[Pair]) -> Tokeniz
     return train_tokenizer(texts, recipe.vocabulary_size, [language_token(code) for code in targets])
 
 
-def _encode(tokenizer: Tokenizer, languages: ModelLanguages, pairs: Sequence[tuple[Direction, Pair]]) -> list[EncodedPair]:
+def _encode(tokenizer: Tokenizer, languages: ModelLanguages, pairs: Sequence[tuple[Direction, Pair]]) -> Iterator[EncodedPair]:
     """Encode both sides, EOS last; a model of several directions gets the target's token before the source."""
-    sources = tokenizer.encode_batch([source for _, (source, _) in pairs])
-    targets = tokenizer.encode_batch([target for _, (_, target) in pairs])
-    encoded = []
-    for (direction, pair), source, target in zip(pairs, sources, targets, strict=True):
-        prefix = [languages.targets[direction[1]]] if languages.targets else []
-        encoded.append(EncodedPair(direction, pair, Example([*prefix, *source.ids], target.ids)))
-    return encoded
+    for start in range(0, len(pairs), ENCODED_AT_ONCE):
+        part = pairs[start : start + ENCODED_AT_ONCE]
+        sources = tokenizer.encode_batch([source for _, (source, _) in part])
+        targets = tokenizer.encode_batch([target for _, (_, target) in part])
+        for (direction, pair), source, target in zip(part, sources, targets, strict=True):
+            prefix = [languages.targets[direction[1]]] if languages.targets else []
+            yield EncodedPair(direction, pair, Example([*prefix, *source.ids], target.ids))

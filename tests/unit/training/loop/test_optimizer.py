@@ -33,6 +33,11 @@ def test_linear_and_cosine_end_at_zero(kind: str) -> None:
     assert schedule(55) == pytest.approx(0.5)
 
 
+def test_constant_stays_at_its_peak() -> None:
+    schedule = make_schedule("constant", 10, 100)
+    assert [schedule(step, gone=0.9) for step in (9, 50, 100, 10_000)] == [1, 1, 1, 1]
+
+
 def test_inverse_sqrt_halves_with_four_times_the_steps() -> None:
     schedule = make_schedule("inverse-sqrt", 100, 10_000)
     assert schedule(399) == pytest.approx(0.5)

@@ -45,7 +45,7 @@ def test_a_number_below_its_limit_is_named(changes: dict[str, Any]) -> None:
         ({"learning_rate": float("nan")}, "learning_rate: nan is not above 0"),
         ({"label_smoothing": 1.0}, "label_smoothing: 1.0 is outside [0, 1)"),
         ({"optimizer": "sgd"}, "optimizer: 'sgd' is unknown; choose one of adam, muon"),
-        ({"schedule": "step"}, "schedule: 'step' is unknown; choose one of inverse-sqrt, linear, cosine"),
+        ({"schedule": "step"}, "schedule: 'step' is unknown; choose one of inverse-sqrt, linear, cosine, constant"),
         ({"precision": "fp8"}, "precision: 'fp8' is unknown; choose one of auto, fp32, bf16, fp16"),
         ({"valid": ()}, "train and valid: both need at least one file"),
     ],
